@@ -1,8 +1,8 @@
-"""Training whose course does not depend on ranks that die: the others take over their share of each batch.
+"""Training whose result does not depend on ranks that die: the others take over their shares of each batch.
 
     hvdrun -np 4 --min-np 1 examples/elastic_same_batch.py
 
-Kill some meanwhile: the losses that it prints stay what they would have been.  The data are scikit-learn's 1797 digits.
+Kill some ranks meanwhile: the printed losses do not change.  The data are scikit-learn's 1797 digits.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_par
 
 @hvd.elastic.run(keep_global_batch=True)
 def train(state: hvd.elastic.TorchState) -> None:
-    """Called again after each change; everything that it needs to go on is in the state."""
+    """Runs again after each change; the state holds everything that it needs to resume."""
     while state.epoch < options.epochs:
         for batch in loader:
             optimizer.zero_grad()
             losses = []
-            for images, labels in batch:  # one micro-batch; more where ranks are missing
+            for images, labels in batch:  # one micro-batch; more if ranks are missing
                 losses.append(functional.cross_entropy(model(images), labels))
                 losses[-1].backward()
             optimizer.step()

@@ -1,9 +1,9 @@
-"""Training that goes on when ranks die, and when hosts come and go.
+"""Training that goes on when ranks die, and when hosts are added or removed.
 
     hvdrun -np 3 --min-np 1 examples/elastic_torch.py
 
-Kill a rank meanwhile: the others go on from the last commit, and a new one takes its place. The data are scikit-learn's 1797
-digits; each is seen once an epoch, by however many ranks.
+Kill a rank meanwhile: the others resume from the last commit, and a new one takes its place. The data are scikit-learn's 1797
+digits. Each digit is used once an epoch, with any number of ranks.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ torch.manual_seed(1)
 torch.set_num_threads(1)
 digits = load_digits()
 data = TensorDataset(torch.tensor(digits.data, dtype=torch.float32) / 16, torch.tensor(digits.target))
-sampler = hvd.elastic.ElasticSampler(data)  # divides what is left of an epoch among the ranks that there are
+sampler = hvd.elastic.ElasticSampler(data)  # divides the rest of an epoch among the present ranks
 model = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.ReLU(), torch.nn.Linear(32, 10))
 rate = 0.05
 optimizer = torch.optim.SGD(model.parameters(), lr=rate * hvd.size())
@@ -37,7 +37,7 @@ optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_par
 
 @hvd.elastic.run
 def train(state: hvd.elastic.TorchState) -> None:
-    """Called again after each change; everything that it needs to go on is in the state."""
+    """Runs again after each change; the state holds everything that it needs to resume."""
     while state.epoch < options.epochs:
         for images, labels in DataLoader(data, batch_size=16, sampler=sampler):
             optimizer.zero_grad()
@@ -57,7 +57,7 @@ def train(state: hvd.elastic.TorchState) -> None:
 
 
 def on_reset() -> None:
-    """The rate that belongs to the number of ranks."""
+    """Sets the learning rate for the new number of ranks."""
     for group in optimizer.param_groups:
         group["lr"] = rate * hvd.size()
 

@@ -3,7 +3,7 @@
     hvdrun -np 2 examples/jax_digits.py
 
 1797 images of 8 x 8 pixels come with scikit-learn; a fifth of them is held out.
-What makes it distributed is marked [1] to [5]; without hvdrun it runs alone.
+Comments [1] to [5] mark the distributed parts; without hvdrun the script runs alone.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def loss(params: Params, x: Any, y: Any) -> jax.Array:
 
 
 def main(epochs: int = 10, batch: int = 32, rate: float = 1e-2) -> float:
-    """Trains; the accuracy on the held-out images."""
+    """Trains; returns the accuracy on the held-out images."""
     hvd.init()  # [1]
     x, y, x_test, y_test = load_data()
     params = initial(jax.random.PRNGKey(hvd.rank()))
@@ -64,7 +64,7 @@ def main(epochs: int = 10, batch: int = 32, rate: float = 1e-2) -> float:
     def step(params: Params, state: Any, x: Any, y: Any) -> tuple[Params, Any, jax.Array]:
         value, gradients = jax.value_and_grad(loss)(params, x, y)
         updates, state = optimizer.update(gradients, state, params)
-        return optax.apply_updates(params, updates), state, hvd.allreduce(value)  # [4] so is the loss that is shown
+        return optax.apply_updates(params, updates), state, hvd.allreduce(value)  # so is the printed loss
 
     for epoch in range(epochs):
         order = np.random.default_rng(epoch).permutation(len(x))

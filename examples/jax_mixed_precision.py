@@ -1,10 +1,10 @@
-"""Gradients of three precisions in one model: what exchanging them together gains over one by one.
+"""Gradients of three precisions in one model: the gain of exchanging them together.
 
     hvdrun -np 2 examples/jax_mixed_precision.py
 
-A model with bfloat16 weights, float16 adapters and float32 norms hands over its gradients in mixed order. Given to one
-call, all that are ready travel in one batch, whatever their dtypes and order: the runtime looks ahead, past arrays of
-another dtype. bfloat16 and float16 are added in float32 and rounded once. Both ways are timed, and compared with the sum in
+A model with bfloat16 weights, float16 adapters and float32 norms submits its gradients in mixed order. In one call, all ready
+gradients travel in one batch, whatever their dtypes and order: the runtime looks ahead, past arrays of another dtype.
+bfloat16 and float16 are added in float32 and rounded once. The script times both ways and compares them with the sum in
 float32. Timings say little on a busy machine.
 """
 
@@ -45,7 +45,7 @@ def timed(step: Callable[[list[jax.Array]], Any], arrays: list[jax.Array], round
 
 
 def main(layers: int = 50, rounds: int = 20) -> dict[str, float]:
-    """Milliseconds for each way; AssertionError where a result is wrong."""
+    """Milliseconds for each way.  Raises AssertionError if a result is wrong."""
     hvd.init()
     mine = gradients(layers, hvd.rank())
     expected = [sum(np.asarray(g[i], np.float32) for g in (gradients(layers, r) for r in range(hvd.size()))) for i in range(6)]

@@ -4,7 +4,7 @@
     KERAS_BACKEND=torch hvdrun -np 2 examples/keras_fit.py
 
 1797 images of 8 x 8 pixels come with scikit-learn; a fifth of them is held out.
-What makes it distributed is marked [1] to [5]; without hvdrun it runs alone.
+Comments [1] to [5] mark the distributed parts; without hvdrun the script runs alone.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import horovod.keras as hvd
 
 
 def main(epochs: int = 8, batch: int = 32, rate: float = 0.001) -> float:
-    """Trains; the accuracy on the held-out images."""
+    """Trains; returns the accuracy on the held-out images."""
     hvd.init()  # [1]
     digits = load_digits()
     x, y = (digits.data / 16).astype("float32"), digits.target.astype("int64")
@@ -33,7 +33,7 @@ def main(epochs: int = 8, batch: int = 32, rate: float = 0.001) -> float:
     model.compile(optimizer=optimizer, loss=loss, metrics=["accuracy"])
     callbacks = [
         hvd.callbacks.BroadcastGlobalVariablesCallback(0),  # [4] all ranks start from the same weights
-        hvd.callbacks.MetricAverageCallback(),  # [5] metrics are those of all ranks
+        hvd.callbacks.MetricAverageCallback(),  # metrics are averaged over all ranks
         hvd.callbacks.LearningRateWarmupCallback(rate * hvd.size(), warmup_epochs=2),
     ]
     verbose = 2 if hvd.rank() == 0 else 0

@@ -1,9 +1,9 @@
-"""Two programs in one job: a learner, and actors that feed it.  Here both are this file, told apart by an argument.
+"""Two programs in one job: a learner, and actors that feed it.  Both are this file; an argument distinguishes them.
 
 hvdrun -np 1 examples/learner_actors.py learner : -np 3 examples/learner_actors.py actor
 
-The learner sends its estimate to all.  Each actor draws samples and answers with its gradient; the actors' mean of it is taken
-among themselves, over the process set of their program.  The estimate comes to the mean of what they draw.
+The learner sends its estimate to all ranks.  Each actor draws samples and answers with its gradient.  The actors average
+their gradients over the process set of their program.  The estimate converges to the mean of the samples.
 """
 
 import sys

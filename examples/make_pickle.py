@@ -1,9 +1,9 @@
-"""Writes the digits job as a pickle that hvdrun takes: make_pickle.py [train.pkl [checkpoint]].
+"""Writes the digits job as a pickle for hvdrun: make_pickle.py [train.pkl [checkpoint]].
 
     python examples/make_pickle.py train.pkl
     hvdrun -np 2 -H localhost:2 train.pkl
 
-The functions travel inside the file, so it needs to exist only where hvdrun starts.
+The file contains the functions, so only the host where hvdrun starts needs it.
 """
 
 from __future__ import annotations

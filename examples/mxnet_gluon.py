@@ -3,7 +3,7 @@
     hvdrun -np 2 examples/mxnet_gluon.py
 
 1797 images of 8 x 8 pixels come with scikit-learn; a fifth of them is held out.
-What makes it distributed is marked [1] to [4]; without hvdrun it runs alone.
+Comments [1] to [4] mark the distributed parts; without hvdrun the script runs alone.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def load_data() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
 
 
 def main(epochs: int = 15, batch: int = 32, rate: float = 0.2) -> float:
-    """Trains; the accuracy on the held-out images."""
+    """Trains; returns the accuracy on the held-out images."""
     hvd.init()  # [1]
     x, y, x_test, y_test = load_data()
     net = mx.gluon.nn.HybridSequential()

@@ -1,4 +1,4 @@
-"""The smallest job: each rank brings a row of numbers, and all get their sum.
+"""The smallest job: each rank contributes a row of numbers, and all get their sum.
 
 hvdrun -np 2 examples/numpy_sum.py
 """

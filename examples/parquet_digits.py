@@ -1,9 +1,9 @@
-"""Training from Parquet files: each rank reads its share of the rows, a thread ahead of the training.
+"""Training from Parquet files: each rank reads its share of the rows, in a thread ahead of the training.
 
     hvdrun -np 2 examples/parquet_digits.py
 
-Rank 0 writes scikit-learn's digits as a folder of Parquet files first, as a data pipeline would have. Every rank then reads
-only the row groups of which it has rows, and all ranks get the same number of batches. Needs pyarrow.
+Rank 0 first writes scikit-learn's digits as a folder of Parquet files, as a data pipeline would. Every rank then reads only
+the row groups that contain its rows, and all ranks get the same number of batches. Needs pyarrow.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ def write(folder: Path) -> None:
 
 
 def main(epochs: int = 8, quiet: bool = False) -> float:
-    """Returns the accuracy on what was trained on, over all ranks."""
+    """Returns the accuracy on the training data, over all ranks."""
     hvd.init()
     torch.manual_seed(1)
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as mine:
-        folder = Path(hvd.broadcast_object(mine, root_rank=0))  # on a cluster: a folder that all hosts see
+        folder = Path(hvd.broadcast_object(mine, root_rank=0))  # on a cluster: a folder that all hosts share
         if hvd.rank() == 0:
             write(folder)
         hvd.barrier()

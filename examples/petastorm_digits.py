@@ -1,10 +1,10 @@
-"""Training from a Parquet data set through Petastorm, which deals its row groups to the ranks. No framework but NumPy.
+"""Training from a Parquet data set through Petastorm, which divides its row groups among the ranks, with NumPy only.
 
     hvdrun -np 2 examples/petastorm_digits.py
 
-Rank 0 writes scikit-learn's digits as a Parquet data set first. Needs Petastorm (0.13, which wants numpy<1.24, pyarrow<15 and
-pyspark<3.6). Row groups do not divide evenly, so ranks have different numbers of batches: all take as many steps as the one
-with the fewest.
+Rank 0 writes scikit-learn's digits as a Parquet data set first. Needs Petastorm (0.13, which requires numpy<1.24, pyarrow<15
+and pyspark<3.6). Row groups do not divide evenly, so ranks have different numbers of batches. All ranks take as many steps as
+the rank with the fewest batches.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def batches(url: str, epoch: int) -> list[tuple[Any, Any]]:
 
 
 def main(epochs: int = 25, rate: float = 1.0, quiet: bool = False) -> float:
-    """Softmax regression. Returns the accuracy on what was trained on, over all ranks."""
-    warnings.simplefilter("ignore")  # Petastorm's, of names that pyarrow will take away
+    """Softmax regression. Returns the accuracy on the training data, over all ranks."""
+    warnings.simplefilter("ignore")  # Petastorm's, about names that pyarrow will remove
     hvd.init()
     weights = np.zeros((65, 10), "float32")
     with tempfile.TemporaryDirectory() as mine:

@@ -3,7 +3,7 @@
     hvdrun -np 2 examples/tensorflow_session.py
 
 1797 images of 8 x 8 pixels come with scikit-learn; a fifth of them is held out.
-What makes it distributed is marked [1] to [4]; without hvdrun it runs alone.
+Comments [1] to [4] mark the distributed parts; without hvdrun the script runs alone.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ v1 = tf.compat.v1
 
 
 def main(steps: int = 400, batch: int = 32, rate: float = 0.2) -> float:
-    """Trains; the accuracy on the held-out images."""
+    """Trains; returns the accuracy on the held-out images."""
     hvd.init()  # [1]
     digits = load_digits()
     x, y = (digits.data / 16).astype("float32"), digits.target.astype("int64")

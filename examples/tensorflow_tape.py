@@ -1,9 +1,9 @@
-"""Handwritten digits on several ranks with TensorFlow 2: a training loop of one's own, over a gradient tape.
+"""Handwritten digits on several ranks with TensorFlow 2: a hand-written training loop with a gradient tape.
 
     hvdrun -np 2 examples/tensorflow_tape.py
 
 1797 images of 8 x 8 pixels come with scikit-learn; a fifth of them is held out.
-What makes it distributed is marked [1] to [5]; without hvdrun it runs alone.
+Comments [1] to [5] mark the distributed parts; without hvdrun the script runs alone.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Net(tf.Module):
 
 
 def main(epochs: int = 15, batch: int = 32, rate: float = 0.2) -> float:
-    """Trains; the accuracy on the held-out images."""
+    """Trains; returns the accuracy on the held-out images."""
     hvd.init()  # [1]
     x, y, x_test, y_test = load_data()
     model = Net()
@@ -53,7 +53,7 @@ def main(epochs: int = 15, batch: int = 32, rate: float = 0.2) -> float:
         tape = hvd.DistributedGradientTape(tape)  # [3] gradients are averaged over all ranks
         for variable, grad in zip(model.trainable_variables, tape.gradient(loss, model.trainable_variables)):
             variable.assign_sub(rate * grad)
-        return hvd.allreduce(loss)  # [4] so is the loss that is shown
+        return hvd.allreduce(loss)  # so is the printed loss
 
     for epoch in range(epochs):
         order = np.random.default_rng(epoch).permutation(len(x))

@@ -1,9 +1,9 @@
-"""Adasum: ranks' steps are combined by how much they agree, so the learning rate need not be scaled with the ranks.
+"""Adasum combines ranks' steps by their similarity, so the learning rate need not grow with the number of ranks.
 
     hvdrun -np 2 examples/torch_adasum.py
 
-Trains a classifier of digits (scikit-learn's) twice at the learning rate of one rank: averaging gradients, and with
-op=hvd.Adasum, where steps that point the same way are averaged and steps at right angles are added. Prints both losses by
+Trains a classifier of digits (scikit-learn's) twice at the learning rate of one rank. One training averages gradients. The
+other uses op=hvd.Adasum: steps in the same direction are averaged, and steps at right angles are added. Prints both losses by
 epoch. The number of ranks must be a power of two.
 """
 
@@ -43,7 +43,7 @@ def train(op: Any, epochs: int, rate: float) -> list[float]:
 
 
 def main(epochs: int = 5, rate: float = 0.05, quiet: bool = False) -> dict[str, list[float]]:
-    """Losses by epoch, of both."""
+    """Losses by epoch, of both trainings."""
     hvd.init()
     torch.set_num_threads(1)
     found = {"average": train(hvd.Average, epochs, rate), "adasum": train(hvd.Adasum, epochs, rate)}

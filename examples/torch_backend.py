@@ -2,8 +2,8 @@
 
     hvdrun -np 2 examples/torch_backend.py
 
-Any script of torch.distributed takes it where it says "gloo"; "cpu:hvd,cuda:nccl" leaves tensors on GPUs to NCCL.
-torch 2.15 finds the backend by itself; before it, the script says `import hvd.torch` first.
+Any script of torch.distributed can write "hvd" in place of "gloo". "cpu:hvd,cuda:nccl" leaves tensors on GPUs to NCCL. torch
+2.15 finds the backend by itself; with an older torch, the script must say `import hvd.torch` first.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import hvd.torch  # noqa: F401 -- not needed from torch 2.15 on
 
 
 def train(epochs: int) -> float:
-    """Trains on handwritten digits; the share that the last model gets right."""
+    """Trains on handwritten digits; returns the accuracy of the last model."""
     dist.init_process_group("hvd")
     digits = load_digits()
     data = TensorDataset(torch.tensor(digits.data, dtype=torch.float32) / 16, torch.tensor(digits.target))

@@ -1,9 +1,9 @@
-"""A script that knows nothing of hvdrun: torch.distributed with DistributedDataParallel, as torchrun starts it.
+"""A script without any knowledge of hvdrun: torch.distributed with DistributedDataParallel, as torchrun starts it.
 
     hvdrun -np 2 examples/torch_ddp.py                                  # in place of: torchrun --nproc-per-node 2 …
     hvdrun -np 4 -H node1:2,node2:2 examples/torch_ddp.py               # in place of one torchrun on each node
 
-hvdrun sets what torchrun sets (RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT …), so torch's own "env://" works.
+hvdrun sets torchrun's variables (RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT …), so torch's own "env://" works.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 
 def train(epochs: int) -> float:
-    """Trains on handwritten digits; the share that the last model gets right."""
+    """Trains on handwritten digits; returns the accuracy of the last model."""
     device = torch.device("cpu")
     if torch.cuda.is_available():
-        # hvdrun gives a rank sight of its own GPU alone; torchrun gives sight of all.
+        # With --gpus own a rank sees only its own GPU; otherwise, and under torchrun, it sees all.
         device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
         torch.cuda.set_device(device)
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo")

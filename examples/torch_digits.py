@@ -3,7 +3,7 @@
     hvdrun -np 2 examples/torch_digits.py
 
 1797 images of 8 x 8 pixels come with scikit-learn; a fifth of them is held out.
-What makes it distributed is marked [1] to [6]; without hvdrun it runs alone.
+Comments [1] to [6] mark the distributed parts; without hvdrun the script runs alone.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def load_data() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 
 
 def accuracy(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> float:
-    """Over all ranks' parts of the held-out images."""
+    """The accuracy over all ranks' parts of the held-out images."""
     rank, size = hvd.rank(), hvd.size()
     with torch.no_grad():
         right = (model(x[rank::size]).argmax(1) == y[rank::size]).sum()

@@ -1,10 +1,10 @@
-"""Embeddings with sparse gradients: only the rows that a batch used travel; all tables together, against one by one.
+"""Embeddings with sparse gradients: only used rows travel; compares all tables together with one by one.
 
     hvdrun -np 2 examples/torch_embedding.py
 
-Each of the 64 pixels of a digit (0 to 16, scikit-learn's digits) picks a row of a table of its own, so a step has 64 sparse
-gradients. DistributedOptimizer submits them as they appear, and they travel together; the example also exchanges them one
-after the other, awaiting each, and as dense tensors, and prints what each way takes.
+Each of the 64 pixels of a digit (0 to 16, scikit-learn's digits) selects a row of its own table, so a step has 64 sparse
+gradients. DistributedOptimizer submits them as they appear, and they travel together. The example also exchanges them one
+after the other, and as dense tensors, and prints the time of each way.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PIXELS, VALUES, WIDTH = 64, 17, 16
 
 
 class Net(nn.Module):
-    """A table for each pixel; the sum of the rows picks the digit."""
+    """A table for each pixel; the sum of the rows selects the digit."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ def one_by_one(net: Net) -> float:
 
 
 def together(net: Net) -> float:
-    """The same, all sent before the first is awaited: they share batches."""
+    """Like one_by_one(), but all are sent before the first is awaited: they share batches."""
     hvd.barrier()
     start = time.perf_counter()
     under_way = [
@@ -61,7 +61,7 @@ def together(net: Net) -> float:
 
 
 def dense(net: Net) -> float:
-    """All rows, also those that no rank used."""
+    """Seconds to exchange all rows, including unused ones."""
     hvd.barrier()
     start = time.perf_counter()
     hvd.grouped_allreduce([table.weight.grad.to_dense() for table in net.tables], name="dense")

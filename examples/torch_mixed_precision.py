@@ -2,9 +2,9 @@
 
     hvdrun -np 2 examples/torch_mixed_precision.py
 
-Layers' weights take turns in the three types, so no two neighbours in the order of backward can share a message as they
-are. The runtime looks past gradients of another type and fuses what belongs together. The example trains a classifier of
-digits and prints what exchanging its gradients takes: together, and one by one, as without fusion.
+The layers' weights alternate between the three types, so no two neighbours in the order of backward can share a message. The
+runtime looks past gradients of another type and fuses gradients of equal type. The example trains a classifier of digits and
+prints the time to exchange its gradients: together, and one by one, as without fusion.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 
 class Layer(nn.Module):
-    """A residual layer that keeps its weights in a type of its own and computes in float32."""
+    """A residual layer that keeps its weights in a given type and computes in float32."""
 
     def __init__(self, width: int, dtype: torch.dtype) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ def main(epochs: int = 10, layers: int = 24, quiet: bool = False) -> dict[str, f
     right = (model(x[rank::size]).argmax(1) == y[rank::size]).float().sum()
     found = {"accuracy": hvd.allreduce(right, op=hvd.Sum, name="right").item() / len(x)}
     gradients = [torch.ones_like(p) for p in reversed(list(model.parameters()))]
-    for _ in range(30):  # in turn, and the least of each: others may use this machine
+    for _ in range(30):  # alternately, and the least of each: others may use this machine
         for name, fused in (("one by one", False), ("together", True)):
             found[name] = min(found.get(name, math.inf), exchanged(gradients, fused) * 1e3)
     if rank == 0 and not quiet:

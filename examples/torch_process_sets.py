@@ -1,11 +1,11 @@
-"""Process sets: two models train at the same time, each on its half of the ranks, one fed by the other.
+"""Process sets: two models train at the same time, each on half of the ranks; the first model feeds the second.
 
     hvdrun -np 2 examples/torch_process_sets.py
     hvdrun -np 4 examples/torch_process_sets.py
 
-The first half trains an encoder of digits (scikit-learn's) by reconstructing them. The second half trains a classifier on
-what the encoder of the last epoch makes of them. Each half averages its gradients in its own process set, and neither waits
-for the other but once an epoch, when the encoder goes from the first half to the second.
+The first half trains an encoder of digits (scikit-learn's) by reconstructing them. The second half trains a classifier on the
+codes from the last epoch's encoder. Each half averages its gradients in its own process set. The halves wait for each other
+only once an epoch, when the first sends the encoder to the second.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Logs what the job's steps spend their time on, beside the loss: TensorBoard, Weights & Biases or MLflow.
+"""Logs the report on the job's steps, beside the loss: TensorBoard, Weights & Biases or MLflow.
 
     hvdrun -np 2 examples/torch_report.py                       # prints what it would log
     hvdrun -np 2 examples/torch_report.py --to tensorboard      # then: tensorboard --logdir runs
     hvdrun -np 2 examples/torch_report.py --to wandb            # WANDB_MODE=offline needs no account
     hvdrun -np 2 examples/torch_report.py --to mlflow           # then: mlflow ui
 
-hvd.report() is a dict of the last half minute, as hvdrun sees all ranks; None until the first has come.
+hvd.report() returns the last half minute of all ranks as a dict; None until the first report has arrived.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ def mlflow() -> Logger:
 
 
 def printed() -> Logger:
-    """On rank 0's output."""
+    """Prints on rank 0."""
     return lambda step, values: print(step, {name: round(value, 6) for name, value in values.items()}, flush=True)
 
 
 def numbers(report: dict[str, Any]) -> dict[str, float]:
-    """What is worth a curve: seconds of a step, in all and by part."""
+    """The numbers that are worth a curve: seconds of a step, in total and by part."""
     values = {"report/step": report["step_seconds"], "report/waiting": report["waiting_seconds"]}
     values |= {f"report/{name.removesuffix('_seconds')}": seconds for name, seconds in report["step_parts"].items()}
     return {name: float(value) for name, value in values.items()}
@@ -77,7 +77,7 @@ def train(steps: int, log: Logger | None) -> int:
         loss = (model(x) - x.sum(1, keepdim=True)).pow(2).mean()
         optimizer.zero_grad()
         loss.backward()
-        time.sleep(0.01 if hvd.rank() == hvd.size() - 1 else 0)  # something to find: the last rank is slow
+        time.sleep(0.01 if hvd.rank() == hvd.size() - 1 else 0)  # a cause to find: the last rank is slow
         optimizer.step()
         if log is None or step % 50 != 0:
             continue

@@ -1,9 +1,9 @@
-"""An optimizer whose state is divided among the ranks: the same training, a part of the memory.
+"""An optimizer whose state is divided among the ranks: the same training with less memory per rank.
 
     hvdrun -np 2 examples/torch_sharded.py
 
 Trains a classifier of wines (scikit-learn's) with Adam in hvd.DistributedOptimizer, which keeps all of Adam's state on every
-rank, and in hvd.ShardedOptimizer, which keeps this rank's part of it. Prints both accuracies and what the state takes.
+rank, and in hvd.ShardedOptimizer, which keeps this rank's part. Prints both accuracies and the sizes of the states.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""How many images a second all ranks train, on made-up images: the benchmark that posts about Horovod print.
+"""Images per second that all ranks train, on synthetic images: the common benchmark of articles about Horovod.
 
     hvdrun -np 2 examples/torch_synthetic.py
     hvdrun -np 2 examples/torch_synthetic.py --batch-size 64 --compression bf16
 
-Prints images a second of one rank and of all, and the scaling efficiency: what all ranks together train, against as many
-ranks that each train alone, without exchanging anything, at the same time on the same machine.
+Prints images per second of one rank and of all, and the scaling efficiency: the rate of all ranks together, divided by the
+rate of the same ranks that each train alone at the same time on the same machine, without exchange.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def network() -> nn.Module:
 def rates(
     model: nn.Module, optimizer: torch.optim.Optimizer, batch: int, iterations: int, steps: int, label: str
 ) -> list[float]:
-    """Images a second of this rank in each iteration of so many steps; a line for each on rank 0."""
+    """Images per second of this rank in each iteration of `batches` steps; prints a line for each on rank 0."""
     images, targets = torch.randn(batch, 3, 32, 32), torch.randint(0, 10, (batch,))
     found = []
     for iteration in range(iterations + 1):

@@ -1,9 +1,9 @@
-"""A training script for long jobs: it picks its GPU, goes on from its checkpoint, and saves before it is ended.
+"""A training script for long jobs: it picks its GPU, resumes from its checkpoint, and saves before it is ended.
 
     hvdrun -np 2 --grace 30 examples/torch_training.py --epochs 20 --checkpoint run/digits.ckpt
 
-Ctrl-C, preemption (SIGTERM) and hvdrun's --time-limit end it with a checkpoint; the same command goes on from there, on any
-number of ranks, and comes to the same model as a run that nobody interrupted. The data are scikit-learn's 1797 digits.
+Ctrl-C, preemption (SIGTERM) and hvdrun's --time-limit end it with a checkpoint. The same command resumes from there, on any
+number of ranks, and trains the same model as an uninterrupted run. The data are scikit-learn's 1797 digits.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import hvd.torch as hvd
 
 
 def pick_device() -> torch.device:
-    """This rank's GPU, by its number on its host; the CPU where there is none."""
+    """This rank's GPU, by its number on its host; the CPU if there is none."""
     if not torch.cuda.is_available():
         torch.set_num_threads(1)
         return torch.device("cpu")
@@ -42,7 +42,7 @@ def load_data() -> tuple[TensorDataset, TensorDataset]:
 
 
 def save(path: pathlib.Path, state: dict[str, Any]) -> None:
-    """Writes a checkpoint that is whole or not there: whoever reads `path` never sees half of one."""
+    """Writes a checkpoint atomically: a reader of `path` never sees half of one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(path.name + ".unfinished")
     with unfinished.open("wb") as file:
@@ -53,7 +53,7 @@ def save(path: pathlib.Path, state: dict[str, Any]) -> None:
 
 
 class Training:
-    """A model, its optimizer, and how far training has come: `epoch`, and `seen` images of it by all ranks together."""
+    """A model, its optimizer, and the progress: `epoch`, and `seen` images of that epoch by all ranks together."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options, self.device = options, pick_device()
@@ -64,7 +64,7 @@ class Training:
         self.optimizer = hvd.DistributedOptimizer(sgd, named_parameters=self.model.named_parameters())
 
     def resume(self) -> None:
-        """Rank 0 reads the checkpoint, if there is one; all ranks begin with what rank 0 has."""
+        """Rank 0 reads the checkpoint, if there is one; all ranks start with rank 0's state."""
         path = self.options.checkpoint
         if hvd.rank() == 0 and path.exists():
             state = torch.load(path, map_location=self.device, weights_only=True)
@@ -75,17 +75,17 @@ class Training:
         self.epoch, self.seen = hvd.broadcast_object((self.epoch, self.seen), root_rank=0, name="progress")
         hvd.broadcast_parameters(self.model.state_dict(), root_rank=0)
         hvd.broadcast_optimizer_state(self.optimizer, root_rank=0)
-        for group in self.optimizer.param_groups:  # of this number of ranks, not of the checkpoint's
+        for group in self.optimizer.param_groups:  # for this number of ranks, not the checkpoint's
             group["lr"] = self.options.rate * hvd.size()
 
     def checkpoint(self) -> None:
-        """Rank 0 writes. All ranks have the same state, so nobody has to wait for it."""
+        """Rank 0 writes. All ranks have the same state, so no rank waits."""
         if hvd.rank() == 0:
             model, optimizer = self.model.state_dict(), self.optimizer.state_dict()
             save(self.options.checkpoint, {"epoch": self.epoch, "seen": self.seen, "model": model, "optimizer": optimizer})
 
     def train_epoch(self, data: TensorDataset) -> bool:
-        """The rest of an epoch. False: the job is to end, and the checkpoint is written."""
+        """Trains the rest of an epoch. Returns False if the job must end; the checkpoint is then written."""
         sampler: DistributedSampler[Any] = DistributedSampler(data, hvd.size(), hvd.rank(), seed=3, drop_last=True)
         sampler.set_epoch(self.epoch)  # another order each epoch, the same in each run
         together = self.options.batch * hvd.size()
@@ -105,7 +105,7 @@ class Training:
         return True
 
     def evaluate(self, data: TensorDataset) -> tuple[float, float]:
-        """(loss, share that is right) over all ranks' parts of the held-out images."""
+        """(loss, accuracy) over all ranks' parts of the held-out images."""
         x, y = (part[hvd.rank() :: hvd.size()].to(self.device) for part in data.tensors)
         with torch.no_grad():
             guess = self.model(x)

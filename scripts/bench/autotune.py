@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""What --autotune finds between two hosts, beside the default and a grid: autotune.py [--rate 1gbit …] [--only W …] (root).
+"""Compares --autotune's result between two hosts with the default and a grid: autotune.py [--rate 1gbit …] [--only W …] (root).
 
-Hosts are network namespaces of this machine (tests/netns), with a rank each; --rate limits their cards by tc. hvdrun is the
-one in PATH. Each workload is tuned in one job (at most --seconds). Then short jobs take turns, round by round: with the
-default, with what was found, and with the points of a grid, which --autotune-from gives them: each value of one setting
-around the default and around what was found, and --random points more. Printed are microseconds a step.
+Hosts are network namespaces of this machine (tests/netns), with a rank each; --rate limits their network interfaces by tc.
+hvdrun is the one in PATH. Each workload is tuned in one job (at most --seconds). Then short jobs take turns, round by round:
+with the default, with the tuned settings, and with the points of a grid, set by --autotune-from. The grid has each value of
+one setting around the default and around the tuned settings, and --random further points. The table has microseconds a step.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from netns.cluster import Cluster  # noqa: E402
 
 KIB, MIB = 1 << 10, 1 << 20
 WORKLOADS = {"64MiB": [64 * MIB], "160x640KB": [640_000] * 160, "200x4KB": [4_000] * 200, "mixed": [4 * MIB, 40_000, 400] * 20}
-# As runtime/core/tuning.cc has them where nodes have a rank each.
+# The values of runtime/core/tuning.cc for nodes with one rank each.
 GRID = {
     "slice_bytes": [64 * KIB, 128 * KIB, 256 * KIB, 512 * KIB, 0, 2 * MIB, 4 * MIB],
     "fusion_bytes": [MIB << i for i in range(8)],
@@ -58,19 +58,19 @@ Setting = dict[str, int]
 
 
 def line_of(setting: Setting) -> str:
-    """What --autotune-from reads."""
+    """The line of a setting for --autotune-from."""
     return FORM + "".join(f" {name}={value}" for name, value in setting.items()) + "\n"
 
 
 def setting_in(text: str) -> Setting:
-    """Of the file's last line; the default where nothing was found."""
+    """The setting in the file's last line; the default if the file has none."""
     words = text.splitlines()[-1].split() if text else []
     found = dict(word.split("=") for word in words)
     return {name: int(found.get(name, value)) for name, value in DEFAULT.items()}
 
 
 def grid_of(found: Setting, more: int, seed: int) -> list[Setting]:
-    """Points to compare with, none twice."""
+    """Points to compare with, without duplicates."""
     around = [{**centre, name: value} for centre in (DEFAULT, found) for name, values in GRID.items() for value in values]
     dice = random.Random(seed)
     around += [{name: dice.choice(values) for name, values in GRID.items()} for _ in range(more)]
@@ -100,12 +100,12 @@ class Bench:
         return figures[0] if figures else float("nan")
 
     def with_setting(self, setting: Setting, seconds: float) -> float:
-        """A short job that is not tuned any more."""
+        """A short job with fixed settings."""
         self.file.write_text(line_of(setting))
         return self.job(seconds)
 
     def tuned(self, seconds: float, samples: int) -> tuple[Setting, int]:
-        """What tuning found from the default, and how many candidates it has looked at."""
+        """The setting that tuning found from the default, and the number of candidates that it tried."""
         self.file.unlink(missing_ok=True)
         options = ["--autotune", "--autotune-log-file", "/tmp/log.csv", "--autotune-steps-per-sample", "3"]
         self.job(seconds, *options, "--autotune-bayes-opt-max-samples", str(samples))
@@ -142,7 +142,7 @@ def main() -> int:
                     for setting, of in zip(settings, times, strict=True):
                         of.append(bench.with_setting(setting, 1.0))
                 least = [min(of) for of in times]
-                # The best of many by chance is no best: it takes turns with what was found once more.
+                # The best of many may be best by chance, so it takes turns with the tuned setting once more.
                 best = min(range(2, len(settings)), key=lambda i: least[i])
                 again = [(bench.with_setting(found, 1.0), bench.with_setting(settings[best], 1.0)) for _ in range(3)]
                 ratio = statistics.median(b / a for a, b in again)

@@ -1,9 +1,9 @@
-"""What torch.distributed costs over "hvd" and over gloo: hvdrun -np 2 scripts/bench/c10d.py [--rounds N]; an idle machine.
+"""Compares torch.distributed over "hvd" and over gloo: hvdrun -np 2 scripts/bench/c10d.py [--rounds N]; an idle machine.
 
-Both are groups of one job and take turns, so that a busy moment meets both.  The table has the least and the median of the
-rounds, and the ratio of the medians with its goal.  DDP's exposed time: a step less the same step without communication.
-Of it, DDP's own copies into and out of its buckets are the same for all backends; the exchange is what is left: a step less
-one whose buckets are given back as they are.
+Both are groups of one job and take turns, so that a busy moment affects both.  The table has the least and the median of the
+rounds, and the ratio of the medians with its goal.  DDP's exposed time is a step less the same step without communication.  A
+part of it, DDP's copies into and out of its buckets, is the same for all backends.  The rest is the exchange: a step less a
+step whose hook returns the buckets unchanged.
 HVD_LIBRARY names another libhvd.so, for a build of its own.
 """
 
@@ -24,12 +24,12 @@ from torch.nn.parallel import DistributedDataParallel
 
 import hvd.torch  # noqa: F401 -- torch before 2.15 finds the backend by it
 
-# A difference → the two calls
+# Name of a difference → the two calls
 DIFFERENCES = {
     "DDP, exposed": ("DDP, a step", "DDP, alone"),
     "DDP, the exchange": ("DDP, a step", "DDP, nothing exchanged"),
 }
-# What is measured → (calls of one round, the ratio that is wanted)
+# Name of a measurement → (calls of one round, the wanted ratio)
 GOALS = {
     "all_reduce of 4 B": (300, 1 / 8),
     "all_reduce of 1 MiB": (20, 1 / 2),
@@ -71,7 +71,7 @@ def given_back(_, bucket):  # type: ignore[no-untyped-def]  # torch wants the ty
 
 
 def operations(group: Any) -> dict[str, Callable[[], object]]:
-    """What is measured → a call of it."""
+    """Name of a measurement → its call."""
     size, rank = dist.get_world_size(), dist.get_rank()
     small, middle, large = torch.ones(1), torch.ones(1 << 18), torch.ones(1 << 24)
     part, block = torch.ones((1 << 24) // size), torch.ones(1 << 22)
@@ -114,7 +114,7 @@ def operations(group: Any) -> dict[str, Callable[[], object]]:
 
 
 def microseconds(call: Callable[[], object], calls: int) -> float:
-    """Of one call."""
+    """The time of one call."""
     call()
     dist.barrier()
     begun = time.perf_counter()
@@ -124,7 +124,7 @@ def microseconds(call: Callable[[], object], calls: int) -> float:
 
 
 def measured(rounds: int) -> Iterator[tuple[str, list[float], list[float]]]:
-    """(what, times over hvd, times over gloo), both in microseconds."""
+    """(name, times over hvd, times over gloo), both in microseconds."""
     ours, gloos = operations(dist.group.WORLD), operations(dist.new_group(backend="gloo"))
     for what, (calls, _) in GOALS.items():
         times: tuple[list[float], list[float]] = ([], [])

@@ -1,11 +1,11 @@
-"""How long an elastic job takes from the death of a rank to the next completed step, and what commit() costs.
+"""Measures an elastic job's time from a rank's death to the next completed step, and the cost of commit().
 
     scripts/bench/elastic.py --ranks 2,4,8,16 --rounds 5
     scripts/bench/elastic.py --ranks 2 --spares 1 --torch --state 64      a spare takes over
-    scripts/bench/elastic.py --ranks 2 --growth --torch                   a rank more: how long the others do no step
+    scripts/bench/elastic.py --ranks 2 --growth --torch                   a new rank: how long the others do no step
 
-Each round is a job of its own, of which one rank is killed by SIGKILL, or to which a slot is added.  Steps are 10 ms of
-sleep and an allreduce.  With --torch the state is a model and its optimizer, Adam with moments: a third of it is weights.
+Each round is a job of its own, in which one rank is killed by SIGKILL, or to which a slot is added.  Steps are 10 ms of sleep
+and an allreduce.  With --torch the state is a model and its optimizer, Adam with moments; a third of it is weights.
 """
 
 from __future__ import annotations
@@ -73,11 +73,11 @@ class Step(NamedTuple):
 
     at: float
     number: int
-    after: int  # of those after the ranks have met again
+    after: int  # number of the step after the ranks have met again
 
 
 def wait_until(condition: object, job: subprocess.Popen[str]) -> None:
-    """Polls."""
+    """Polls until the condition is true or the job has ended."""
     limit = time.monotonic() + 300
     while not condition():  # type: ignore[operator]
         assert time.monotonic() < limit and job.poll() is None, "the job does not go on"
@@ -124,7 +124,7 @@ def once(ranks: int, options: argparse.Namespace) -> tuple[float, int, float]:
 
 
 def commit_of(out: str) -> float:
-    """Seconds, as the job has printed them."""
+    """Seconds, as printed by the job."""
     return float(out.split("commit")[1].split()[0])
 
 

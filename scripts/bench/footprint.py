@@ -1,8 +1,8 @@
-"""What a job holds and how often it wakes: python scripts/bench/footprint.py [--build FOLDER] [--ranks N] [--seconds S].
+"""Measures a job's memory and wake-ups: python scripts/bench/footprint.py [--build FOLDER] [--ranks N] [--seconds S].
 
-N ranks that sleep, on this host.  For hvdrun, the host daemon, the guards and a rank: memory (PSS of smaps_rollup, which counts
-a page that n processes share as 1/n of it in each), processor time, and how often their threads were woken in S seconds in
-which nothing happened.  The last line has daemon and guards together for each rank.
+N ranks sleep on this host.  The table has, for hvdrun, the host daemon, the guards and a rank: memory (PSS of smaps_rollup,
+which counts a page that n processes share as 1/n in each), processor time, and the wake-ups of their threads in S idle
+seconds.  The last line has daemon and guards together for each rank.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 @dataclasses.dataclass
 class Use:
-    """Of one process at one moment."""
+    """Figures of one process at one moment."""
 
     wakes: int = 0
     seconds: float = 0.0
 
 
 def children(pid: int) -> list[int]:
-    """Of all its threads."""
+    """The child processes of all threads of a process."""
     found = [path.read_text().split() for path in pathlib.Path(f"/proc/{pid}/task").glob("*/children")]
     return sorted(int(child) for line in found for child in line)
 
 
 def pss_bytes(pid: int) -> int:
-    """Proportional: what is shared is divided."""
+    """Memory of a process; shared pages are divided among their users."""
     match = re.search(r"^Pss: +(\d+) kB", pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text(), re.M)
     assert match
     return int(match[1]) << 10
 
 
 def use(pid: int) -> Use:
-    """Context switches that a thread asked for: it went to sleep, and so was woken before."""
+    """The figures now.  A voluntary context switch means that a thread went to sleep, and so was woken before."""
     total = Use()
     for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
         match = re.search(r"^voluntary_ctxt_switches:\s+(\d+)", (task / "status").read_text(), re.M)
@@ -88,7 +88,7 @@ def main() -> None:
     job = subprocess.Popen([hvdrun, "-np", str(options.ranks), "--", "sleep", "600"], stdin=subprocess.DEVNULL)
     try:
         kinds = processes(job, options.ranks)
-        time.sleep(2)  # what a start leaves to do
+        time.sleep(2)  # remaining work of the start
         before = {pid: use(pid) for pids in kinds.values() for pid in pids}
         begin = time.monotonic()
         time.sleep(options.seconds)

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Between hosts, side by side: hosts.py [--limit none 1gbit …] [--horovod VENV] [--hosts N] [--slots N] [--only ROW …] (root).
+"""Compares speeds between hosts: hosts.py [--limit 1gbit …] [--horovod VENV] [--hosts N] [--slots N] [--only ROW …] (root).
 
-Hosts are network namespaces of this machine (tests/netns). Prints a table for each limit of their cards: microseconds, the
-least and the median of the rounds. From C: ours over TCP, encrypted (tls), ours over MPI, plain MPI in the same runs, and,
-between two hosts, raw sockets: a ping-pong, and a tensor sent both ways at once. From torch: ours, gloo, DDP and, where a venv
-with it is named, Horovod over MPI. The contenders take turns, round by round. `scripts/compare --hosts N` is the same program.
+Hosts are network namespaces of this machine (tests/netns). Prints a table for each limit of their network interfaces:
+microseconds, the least and the median of the rounds. From C: hvd over TCP, encrypted (tls), hvd over MPI, plain MPI in the
+same runs, and, between two hosts, raw sockets: a ping-pong, and a tensor sent both ways at once. From torch: hvd, gloo, DDP
+and, if a venv with it is named, Horovod over MPI. The contenders take turns, round by round. `scripts/compare --hosts N` is
+the same program.
 
-A limit is a rate (1gbit, by tc), a delay of all that is sent (1ms), a loss (0.1%), or several of them (1gbit+1ms).  Delay and
-loss come from a switch of our own (tests/netns/bad_switch.py), which takes its share of the processor, so compare columns only.
+A limit is a rate (1gbit, by tc), a delay of all packets (1ms), a loss (0.1%), or several of them (1gbit+1ms).  A switch of
+our own (tests/netns/bad_switch.py) makes delay and loss.  It takes a part of the processor, so compare columns only.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ CONTENDERS = {
     "tls": ["--transport", "tcp", "--encrypt-tensors"],
     "mpi": ["--transport", "mpi"],
 }
-# Raw sockets, told as hvd-bench tells its rows.
+# Raw sockets, in the format of hvd-bench's rows.
 WIRE = """
 import json, os, socket, sys, time
 def ends(server):
@@ -82,7 +83,7 @@ for title, work, bytes, turns in (("4 B", ping, 4, 500), ("1 MiB", both_ways, 1 
     rows.append({"title": title, "wire": {"min": times[0], "median": times[len(times) // 2]}})
 if server: print("FIGURES " + json.dumps({"rows": rows}))
 """
-TORCH = {  # row → (job of ranks.py, its contenders, what its figures are called in the table)
+TORCH = {  # row → (job of ranks.py, its contenders, the names of its figures in the table)
     "torch-sizes": (["sizes"], ["hvd", "gloo", "Horovod"], "allreduce of {}, from torch"),
     "torch-moves": (["moves"], ["hvd", "gloo", "Horovod"], "{}, from torch"),
     "torch-200x4KB": (["fused", "200", "4096", "40"], ["hvd", "Horovod"], "200 x 4 KB, from torch"),
@@ -96,7 +97,7 @@ Times = dict[str, dict[str, list[tuple[float, float]]]]
 
 @contextlib.contextmanager
 def limited(cluster: Cluster, wanted: str) -> Iterator[None]:
-    """The hosts' cards with a rate (1gbit), a delay of all that is sent (1ms), a loss (0.1%), or several: 1gbit+1ms."""
+    """Limits the hosts' interfaces to a rate (1gbit), a delay (1ms), a loss (0.1%), or several of these (1gbit+1ms)."""
     faults = bad_switch.Faults()
     for word in wanted.split("+") if wanted != "none" else []:
         if word.endswith("bit"):
@@ -112,7 +113,7 @@ def limited(cluster: Cluster, wanted: str) -> Iterator[None]:
 
 
 def limit_rate(cluster: Cluster, rate: str) -> None:
-    """Of what the hosts send."""
+    """Limits the rate at which the hosts send."""
     for host in cluster.names:
         inside = ["nsenter", f"--target={cluster.init_pid(host)}", "--net"]
         words = ["tc", "qdisc", "add", "dev", "eth0", "root", "tbf", "rate", rate, "burst", "1mb", "latency", "50ms"]
@@ -120,13 +121,13 @@ def limit_rate(cluster: Cluster, rate: str) -> None:
 
 
 def figures_in(output: str) -> dict[str, Any]:
-    """What a program has printed last; empty: nothing."""
+    """The last figures that a program printed; empty without any."""
     lines = [line.split("FIGURES ", 1)[1] for line in output.splitlines() if "FIGURES " in line]
     return dict(json.loads(lines[-1])) if lines else {}
 
 
 def show_environment(cluster: Cluster, environment: pathlib.Path) -> None:
-    """Makes an environment in /tmp visible to the hosts, each of which has a /tmp of its own: by hard links."""
+    """Makes an environment in /tmp visible to the hosts, each of which has its own /tmp: by hard links."""
     for path in {environment.absolute(), environment.resolve()}:
         if not path.is_relative_to("/tmp"):
             continue
@@ -137,7 +138,7 @@ def show_environment(cluster: Cluster, environment: pathlib.Path) -> None:
 
 
 class Bench:
-    """Commands on the hosts, and what they have measured."""
+    """Commands on the hosts, and their figures."""
 
     def __init__(self, cluster: Cluster, options: argparse.Namespace) -> None:
         self.cluster, self.options = cluster, options
@@ -151,19 +152,19 @@ class Bench:
         self.hvdrun = [str(hvdrun), "-H", self.hosts, "--no-bind", "--tcp", "--allow-writable"]
 
     def take(self, output: str, who: str) -> None:
-        """Adds the figures that a program of ours has printed; those of hvd count as `who`'s."""
+        """Adds the figures that a program of ours printed; figures of hvd count as `who`'s."""
         for row in figures_in(output).get("rows", []):
             for name in ("hvd", "MPI", "wire"):
                 if name in row:
                     self.add(row["title"], who if name == "hvd" else name, row[name]["min"], row[name]["median"])
 
     def add(self, row: str, who: str, least: float, median: float) -> None:
-        """One round's figures, which are shown at once."""
+        """Adds one round's figures and shows them at once."""
         self.times.setdefault(row, {}).setdefault(who, []).append((least, median))
         print(f"    {row}: {who} {least:.0f} µs ({median:.0f})", file=sys.stderr, flush=True)
 
     def run(self, argv: list[str], what: str) -> str:
-        """The output of a command on the first host; empty where it failed, which is told once."""
+        """The output of a command on the first host; empty if it failed, which is reported once."""
         try:
             done = self.cluster.run("alpha", argv, timeout=300, env={"OMP_NUM_THREADS": "1"})
         except NotEnded:
@@ -186,13 +187,13 @@ class Bench:
             server.wait()
 
     def from_c(self, row: str) -> None:
-        """A row of hvd-bench, by each of its contenders."""
+        """A row of hvd-bench, by each contender."""
         for name in self.options.contenders:
             argv = [*self.hvdrun, *CONTENDERS[name], self.hvd_bench, "--only", row, "--json"]
             self.take(self.run(argv, f"{row} by {name}"), name)
 
     def from_torch(self, row: str) -> None:
-        """A job of ranks.py, by each of its contenders."""
+        """A job of ranks.py, by each contender."""
         job, contenders, title = TORCH[row]
         for who in contenders:
             if who == "Horovod" and not self.options.horovod:
@@ -214,7 +215,7 @@ class Bench:
         return [*mpirun, "-x", "GLOO_SOCKET_IFNAME=eth0", python, RANKS, {"DDP": "ddp"}.get(who, who), *job]
 
     def table(self) -> str:
-        """Rows with figures, and under them what failed."""
+        """Rows with figures, and below them the failures."""
         columns = [c for c in COLUMNS if any(c in found for found in self.times.values())]
         lines = [f"{'us: least (median)':36}" + "".join(f"{name:>18}" for name in columns)]
         for title, found in self.times.items():

@@ -1,10 +1,11 @@
-"""How long a launch takes: python scripts/bench/launch.py [--build FOLDER] [--ranks N] [--hosts N] [--runs N]; an idle machine.
+"""Measures a launch: python scripts/bench/launch.py [--build FOLDER] [--ranks N] [--hosts N] [--runs N]; an idle machine.
 
-`true` on N ranks, from the first exec to the last wait: hvdrun as it is, hvdrun over each mpirun, and each mpirun alone.  The
-launchers take turns, so that a busy moment meets all of them; the table has medians, least values, processor time, and the
-median of hvdrun, with the same Open MPI, over each.  --hosts 3: N ranks on each of three hosts, which are network namespaces of
-this machine with an sshd each (tests/netns; as root), where the user has an empty home: a .bashrc would count for each ssh.
-FOLDER is an optimised build (default: the wheel's).  Where others work on the machine: chrt -r 5 python scripts/bench/launch.py
+`true` runs on N ranks, timed from the first exec to the last wait: by hvdrun alone, by hvdrun over each mpirun, and by each
+mpirun alone.  The launchers take turns, so that a busy moment affects all of them.  The table has medians, least values,
+processor time, and the ratio of hvdrun's median to each mpirun's, with the same Open MPI.  --hosts 3: N ranks on each of
+three hosts, which are network namespaces of this machine with an sshd each (tests/netns; as root).  The user has an empty
+home there, since a .bashrc would add to each ssh.  FOLDER is an optimised build (default: the wheel's).  On a shared machine:
+chrt -r 5 python scripts/bench/launch.py
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ OPENMPI5 = os.environ.get("HVD_TEST_OPENMPI5", str(ROOT / ".cache/openmpi5/bin/m
 
 
 def commands(hvdrun: str, where: list[str]) -> dict[str, list[str]]:
-    """Name → command, for what there is on this machine.  `where`: words that both launchers know."""
+    """Name → command, for the launchers on this machine.  `where`: options that both kinds of launcher accept."""
     found = {}
     for version, path in (("4.1", shutil.which("mpirun", path="/usr/bin")), ("5.0", OPENMPI5)):
         if not path or not os.access(path, os.X_OK):
@@ -40,7 +41,7 @@ def commands(hvdrun: str, where: list[str]) -> dict[str, list[str]]:
 
 
 def timed(command: list[str]) -> tuple[float, float]:
-    """(milliseconds until it has ended, milliseconds of processor time of it and all that it waited for)."""
+    """(milliseconds until it has ended, milliseconds of processor time of it and its waited-for children)."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     start = time.perf_counter()
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
@@ -52,7 +53,7 @@ def timed(command: list[str]) -> tuple[float, float]:
 
 
 def measure(table: dict[str, list[str]], runs: int) -> dict[str, list[tuple[float, float]]]:
-    """Name → what timed() says of each run, the first one left out: it fills caches."""
+    """Name → timed() of each run, without the first one, which fills caches."""
     times: dict[str, list[tuple[float, float]]] = {name: [] for name in table}
     for turn in range(runs + 1):
         for name, command in table.items():

@@ -1,8 +1,8 @@
-"""README's table of speeds and its picture, from what scripts/compare measured.
+"""Makes README's table of speeds and its picture from the results of scripts/compare.
 
 scripts/compare --rounds 5 --only small sizes torch train launch --json > docs/speed.json
 scripts/bench/picture.py              writes the table into README.md and docs/speed.md, and docs/speed.svg
-scripts/bench/picture.py --check      writes nothing; exit code 1 where one of them is not made of docs/speed.json
+scripts/bench/picture.py --check      writes nothing; exit code 1 if one of them does not match docs/speed.json
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FIGURES = ROOT / "docs/speed.json"
 BEGIN, END = "<!-- speed: made by scripts/bench/picture.py -->\n", "<!-- end of speed -->\n"
 COMMAND = "scripts/compare --rounds 5 --only small sizes torch train launch --json"
 
-# A row of scripts/compare, what README calls it, and what a figure is divided by for README's unit.
+# A row of scripts/compare, its name in README, and the divisor for README's unit.
 ROWS = (
     ("4 B", "allreduce of 4 B, from C", 1.0, "µs"),
     ("1 MiB", "1 MiB, from C", 1.0, "µs"),
@@ -45,7 +45,7 @@ class Figures:
         self.who = [who for who in WHO if any(who in row["contenders"] for row in self.rows.values())]
 
     def least(self, row: str, who: str) -> float | None:
-        """In the row's own unit; None where it was not measured."""
+        """The least time in the row's own unit; None if it was not measured."""
         samples = self.rows.get(row, {"contenders": {}})["contenders"].get(who, [])
         return min((sample["min"] for sample in samples), default=None)
 
@@ -56,7 +56,7 @@ def number(value: float) -> str:
 
 
 def table(figures: Figures) -> str:
-    """Markdown."""
+    """The table in Markdown."""
     lines = ["| least time, two ranks on one host | " + " | ".join(WHO[who] for who in figures.who) + " |"]
     lines.append("|---" * (1 + len(figures.who)) + "|")
     for row, title, divisor, unit in ROWS:
@@ -70,7 +70,7 @@ def table(figures: Figures) -> str:
 def picture(figures: Figures) -> str:
     """SVG: for each row a bar per contender, as long as its time is a multiple of hvdrun's."""
     groups = [(row, title) for row, title, _, _ in ROWS if figures.least(row, "hvd")]
-    most = 6.0  # longer bars are cut, and say how long they were
+    most = 6.0  # longer bars are cut, and show their length
     left, width, bar, gap = 275, 400, 12, 12
     y, parts = 34, []
     for row, title in groups:
@@ -87,7 +87,7 @@ def picture(figures: Figures) -> str:
             )
             y += bar
         y += gap
-    style = "text{font:13px sans-serif;fill:#7b828c}.s{font-size:10px}"  # to be read on white and on black
+    style = "text{font:13px sans-serif;fill:#7b828c}.s{font-size:10px}"  # readable on white and on black
     head = '<text x="10" y="18">Time as a multiple of hvdrun’s: shorter is better; bars end at 6 ×</text>'
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {left + width + 120} {y}" role="img" '
@@ -96,7 +96,7 @@ def picture(figures: Figures) -> str:
 
 
 def words(figures: Figures, path_of_picture: str) -> str:
-    """The table and what belongs to it, for a page."""
+    """The table and its text, for a page."""
     return (
         f"{table(figures)}\n"
         f"Each time is the least of {figures.rounds} round{'s' * (figures.rounds > 1)} on two virtual cores.\n"

@@ -1,13 +1,13 @@
-"""What each rank of scripts/compare does in Python: ranks.py WHO JOB [ARGUMENT …].  Rank 0 prints one line, FIGURES and JSON.
+"""The Python job of each rank of scripts/compare: ranks.py WHO JOB [ARGUMENT …].  Rank 0 prints one line, FIGURES and JSON.
 
-WHO is hvd (whatever answers to horovod.torch: this project or Horovod), gloo (torch.distributed), ddp, or none.
+WHO is hvd (the installed horovod.torch: this project or Horovod), gloo (torch.distributed), ddp, or none.
 JOB is one of
   sizes                      blocking allreduce of 4 B, 1 MiB, 8 MiB and 64 MiB, microseconds a call
   moves                      blocking broadcast, allgather, alltoall and reducescatter of 4 KiB and 16 MiB, microseconds a call
   fused COUNT BYTES STEPS    COUNT tensors submitted, then all awaited, microseconds a step
   train                      a step of 16.8 M parameters, microseconds
   idle                       processor time of a rank with nothing to do, percent
-Figures are [min, median, p99] by name.  They are those of one round: the caller runs many, in turn with the others'.
+Figures are [min, median, p99] by name.  They are those of one round: the caller runs many rounds, and contenders take turns.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 Figures = dict[str, list[float]]
-ROTATED_BYTES = 128 << 20  # tensors take turns, so that no size lives in the caches alone
+ROTATED_BYTES = 128 << 20  # tensors take turns, so that no size stays in the caches alone
 
 
 def summary(seconds: list[float]) -> list[float]:
@@ -44,7 +44,7 @@ def timed(step: Callable[[int], Any], count: int, warm_up: int) -> list[float]:
 
 
 def hvd_world() -> tuple[int, Callable[[torch.Tensor], Any]]:
-    """(rank, blocking allreduce in place), by whatever answers to horovod.torch."""
+    """(rank, blocking allreduce in place), by the installed horovod.torch."""
     import horovod.torch as hvd
 
     hvd.init()
@@ -63,7 +63,7 @@ def start_gloo() -> int:
 
 
 def gloo_world() -> tuple[int, Callable[[torch.Tensor], Any]]:
-    """The same by torch.distributed."""
+    """Like hvd_world(), by torch.distributed."""
     rank = start_gloo()
     return rank, torch.distributed.all_reduce
 
@@ -83,7 +83,7 @@ def sizes(who: str) -> tuple[int, Figures]:
 
 
 def hvd_moves() -> tuple[int, int, dict[str, Callable[[torch.Tensor], Any]]]:
-    """(rank, size, operation → a blocking call with a tensor of floats) by whatever answers to horovod.torch."""
+    """(rank, size, operation → a blocking call with a tensor of floats) by the installed horovod.torch."""
     import horovod.torch as hvd
 
     hvd.init()
@@ -100,7 +100,7 @@ def hvd_moves() -> tuple[int, int, dict[str, Callable[[torch.Tensor], Any]]]:
 
 
 def gloo_moves() -> tuple[int, int, dict[str, Callable[[torch.Tensor], Any]]]:
-    """The same by torch.distributed."""
+    """Like hvd_moves(), by torch.distributed."""
     import torch.distributed as dist
 
     rank = start_gloo()
@@ -122,7 +122,7 @@ def gloo_moves() -> tuple[int, int, dict[str, Callable[[torch.Tensor], Any]]]:
 
 
 def moves(who: str) -> tuple[int, Figures]:
-    """Whatever each rank holds: 4 KiB and 16 MiB of it, rounded down to a multiple of the ranks."""
+    """Each rank holds 4 KiB or 16 MiB, rounded down to a multiple of the ranks."""
     rank, size, calls = hvd_moves() if who == "hvd" else gloo_moves()
     figures = {}
     for name, elements, count in (("4 KiB", 1 << 10, 200), ("16 MiB", 1 << 22, 6)):

@@ -1,4 +1,4 @@
-"""The table of scripts/compare: figures by row and contender, what each row should reach, and how both are printed."""
+"""The table of scripts/compare: figures by row and contender, the goal of each row, and how both are printed."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ FAR_NS = 250  # a flag's round trip between the cores: below, they are near
 
 @dataclass(frozen=True)
 class Goal:
-    """What a row should reach: our figure at most `most` (absolute, in the row's unit), or `most` times a peer's."""
+    """The goal of a row: our figure is at most `most` (absolute, in the row's unit), or `most` times a peer's."""
 
     most: float
     peer: str = ""  # "": absolute
     figure: str = "min"
-    at_least: bool = False  # the other way round
+    at_least: bool = False  # our figure must be at least this
 
     def words(self) -> str:
-        """For the table."""
+        """The goal as text for the table."""
         sign, figure = ("≥" if self.at_least else "≤"), ("" if self.figure == "min" else self.figure + " ")
         return f"{figure}{sign} {self.most:.3g}" + (f" × {self.peer}" if self.peer else "")
 
@@ -57,7 +57,7 @@ class Table:
         return lines
 
     def goal(self, row: str, *goals: Goal) -> None:
-        """What the row should reach."""
+        """Sets the row's goals."""
         self.goals[row] = list(goals)
 
     def value(self, row: str, contender: str, figure: str, near: bool | None = None) -> float | None:
@@ -68,7 +68,7 @@ class Table:
         return min(found) if figure == "min" else statistics.median(found)
 
     def verdict(self, row: str, goal: Goal, near: bool | None = None) -> tuple[str, bool | None]:
-        """("0.12", True): the share of the peer's figure, or our own, and whether that reaches the goal; None: unknown."""
+        """("0.12", True): the ratio to the peer's figure, or our own figure, and whether it reaches the goal; None: unknown."""
         ours = self.value(row, "hvd", goal.figure, near)
         theirs = self.value(row, goal.peer, goal.figure, near) if goal.peer else 1.0
         if ours is None or theirs is None or theirs <= 0:
@@ -77,7 +77,7 @@ class Table:
         return number(share), share >= goal.most if goal.at_least else share <= goal.most
 
     def lines(self) -> list[str]:
-        """Markdown: a line a row and contender, its ratio to ours, then what the row should reach."""
+        """Markdown: a line per row and contender with its ratio to ours, then the row's goal."""
         out = ["| row | who | min | median | p90 | p99 | unit | / hvd, near | / hvd, far | goal | reached |", "|---" * 11 + "|"]
         for row, contenders in self.samples.items():
             first = True
@@ -103,7 +103,7 @@ class Table:
         return "not measured" if good is None else f"{'yes' if good else 'NO'} ({share})"
 
     def as_json(self) -> dict[str, object]:
-        """Everything that was measured."""
+        """All samples."""
         return {
             row: {
                 "unit": self.units[row],

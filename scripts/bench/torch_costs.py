@@ -1,10 +1,10 @@
-"""What hvd.torch itself costs, beside the work: python scripts/bench/torch_costs.py (the package importable, an idle machine).
+"""Measures hvd.torch's own costs: python scripts/bench/torch_costs.py (the package importable, an idle machine).
 
 import   milliseconds that `import hvd.torch` adds to `import torch`; the least of several processes
 call     microseconds of allreduce_async_ and synchronize of a small tensor in a world of one, from handle to handle
-hooks    milliseconds of processor time that submitting 1 000 gradients takes, on rank 0 of two, by the optimizer's hooks
-recorder microseconds of processor time that the recorder takes in a step of 12 ms: its calls for a batch, and the record
-watched  percent that the recorder, from which the report is made, adds to a training step of 16.8 M parameters, and the
+hooks    milliseconds of processor time to submit 1 000 gradients, on rank 0 of two, by the optimizer's hooks
+recorder microseconds of processor time of the recorder in a step of 12 ms: its calls for a batch, and the record
+watched  percent that the recorder, which feeds the report, adds to a training step of 16.8 M parameters, and the
          timeline to that, and to 1 000 tensors of 400 B; two ranks, which take turns with and without: the median of the
          pairs, between their quartiles
 """
@@ -31,13 +31,13 @@ TENSORS = 1000
 
 
 def cost_of_import() -> float:
-    """In a process of its own each time; the first writes the byte code."""
+    """Each import runs in a process of its own; the first writes the byte code."""
     runs = [subprocess.run([sys.executable, "-c", IMPORT], check=True, capture_output=True, text=True) for _ in range(6)]
     return min(float(run.stdout) for run in runs)
 
 
 def cost_of_a_call() -> None:
-    """In a world of one."""
+    """Measures in a world of one."""
     import torch
 
     import hvd.torch as hvd
@@ -54,7 +54,7 @@ def cost_of_a_call() -> None:
 
 
 def cost_of_hooks() -> None:
-    """On each of two ranks."""
+    """Measures on each of two ranks."""
     import torch
 
     import hvd.torch as hvd
@@ -102,7 +102,7 @@ def training() -> Callable[[], object]:
 
 
 def small_tensors() -> Callable[[], object]:
-    """1 000 of 400 B, awaited together."""
+    """1 000 tensors of 400 B, awaited together."""
     import torch
 
     import hvd.torch as hvd
@@ -117,7 +117,7 @@ def small_tensors() -> Callable[[], object]:
 
 
 def seconds_a_step(make: Callable[[], Callable[[], object]], recorder: str, timeline: str, steps: int) -> float:
-    """The median, in a world of its own."""
+    """The median, in a new world."""
     import hvd.torch as hvd
 
     os.environ["HVD_RECORDER_FD"] = recorder
@@ -139,7 +139,7 @@ def seconds_a_step(make: Callable[[], Callable[[], object]], recorder: str, time
 
 
 def cost_of_a_record(recorder: str) -> float:
-    """The median, in seconds; of the calls alone where there is no recorder."""
+    """The median, in seconds; of the calls alone if there is no recorder."""
     import hvd.torch as hvd
     from hvd import _native
 
@@ -158,7 +158,7 @@ def cost_of_a_record(recorder: str) -> float:
 
 
 def cost_of_watching() -> None:
-    """On each of two ranks, under hvdrun."""
+    """Measures on each of two ranks, under hvdrun."""
     import torch
 
     torch.set_num_threads(1)
@@ -185,7 +185,7 @@ def cost_of_watching() -> None:
 
 
 def main() -> None:
-    """All of them, or the one that a child was started for."""
+    """Runs all of them, or the one for which a child was started."""
     if sys.argv[1:] == ["call"]:
         cost_of_a_call()
     elif sys.argv[1:] == ["hooks"]:

@@ -1,4 +1,4 @@
-"""What hvdrun is cross-built for aarch64 with: the system of its packages, and meson's cross file."""
+"""Cross-building hvdrun for aarch64: the system of its packages, and meson's cross file."""
 
 from __future__ import annotations
 
@@ -13,22 +13,23 @@ TREE = pathlib.Path(__file__).resolve().parents[2]
 SYSTEM = Sysroot(AARCH64, TREE / ".cache/aarch64")
 BUILD = TREE / "build/aarch64"
 ROOM = TREE / "dist/aarch64"  # of the wheel
-NOT_HERE = 3  # scripts/wheel-aarch64's status where this system has not what it takes
-# What a job in it needs besides what building needs.
+NOT_HERE = 3  # scripts/wheel-aarch64's status if this system lacks a requirement
+# Packages that a job needs beyond those of the build.
 TO_RUN = ("dash", "coreutils", "python3", "python3-numpy", "python3-cloudpickle", "openssh-client")
 
 
 def packages() -> list[str]:
-    """The libraries that scripts/packages.txt has for building, and what it takes to run a job."""
+    """The libraries of scripts/packages.txt for building, and the packages that a job needs."""
     text = "".join((TREE / f"scripts/packages{kind}.txt").read_text() for kind in ("", "-tests"))
     words = re.sub(r"#.*", "", text).split()
     return [*sorted(word for word in words if word.endswith("-dev")), *TO_RUN]
 
 
 def cross_file() -> pathlib.Path:
-    """Writes it; beside it the scripts start and start-one, which run a program with others of its kind, and alone.
+    """Writes it.  Beside it, writes the scripts start and start-one, which run a program with its own child programs, and
+    alone.
 
-    Raises SysrootError where there is no compiler or no qemu.
+    Raises SysrootError if there is no compiler or no qemu.
     """
     machine, root = SYSTEM.architecture.machine, SYSTEM.root
     tool = f"{SYSTEM.architecture.triplet}-"
@@ -64,5 +65,5 @@ def cross_file() -> pathlib.Path:
 
 
 def cached() -> str:
-    """The word before a compiler's name, where ccache is."""
+    """The prefix of a compiler's name, if ccache exists."""
     return "'ccache', " if shutil.which("ccache") else ""

@@ -1,6 +1,6 @@
 """absent.py FILE: prints the packages of a file of scripts/requirements that this Python lacks, or has at another version.
 
-Run by the environment's own Python, which has pip: pip brings what reads the conditions behind ";".
+The environment's own Python runs it, because its pip contains the parser for conditions after ";".
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from pip._vendor.packaging.requirements import Requirement
 
 
 def requirements(text: str) -> list[Requirement]:
-    """The packages that are for this Python; a line of a package begins in the first column, its hashes do not."""
+    """The packages for this Python; a package's line begins in the first column, its hashes do not."""
     lines = [line.removesuffix("\\") for line in text.splitlines() if line[:1].isalnum()]
     return [r for r in map(Requirement, lines) if r.marker is None or r.marker.evaluate()]
 
 
 def is_there(requirement: Requirement) -> bool:
-    """Whether the package is installed at a version that fits."""
+    """Whether the package is installed at a fitting version."""
     try:
         return requirement.specifier.contains(importlib.metadata.version(requirement.name), prereleases=True)
     except importlib.metadata.PackageNotFoundError:

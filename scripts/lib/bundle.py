@@ -1,10 +1,11 @@
-"""The libraries that a wheel brings along, so that it needs no package of the system: lib/hvdrun, beside the programs' bin.
+"""Puts libraries into a wheel, so that it needs no system package: lib/hvdrun, beside the programs' bin.
 
-The programs find them there by their run path ($ORIGIN/../lib/hvdrun), and libzmq by its path (src/wire/channel/zmq/zmq_library.cc).
-Each library's own run path is changed to that folder. What every Linux has stays the system's (PEP 600 lists it).
-Licences: what the system's packages say of themselves, one file a package. Only Debian's kind of system has that in one
-place; on another the folder is not made, and the wheel loads the system's libraries. The system is the one in `root`: this
-one, or that of another architecture (sysroot.py).
+The programs find them there by their run path ($ORIGIN/../lib/hvdrun), and libzmq by its path
+(src/wire/channel/zmq/zmq_library.cc).
+Each library's own run path is changed to that folder. Libraries that every Linux has stay the system's (PEP 600 lists them).
+Licences come from the system's packages, one file a package. Only Debian's kind of system has them in one place. On another
+system the folder is not made, and the wheel loads the system's libraries. The system is the one in `root`: this one, or that
+of another architecture (sysroot.py).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ EVERYWHERE = re.compile(r"(linux-vdso|ld-linux.*|libc|libm|libdl|librt|libpthrea
 
 @dataclass(frozen=True)
 class BundledLibrary:
-    """A library of the system's that goes into the wheel, and the package that it is from."""
+    """A library of the system that goes into the wheel, and its package."""
 
     path: pathlib.Path
     package: str
@@ -32,7 +33,7 @@ class BundledLibrary:
 
 
 def bundle(tree: pathlib.Path, root: pathlib.Path) -> list[BundledLibrary]:
-    """Puts what the programs of an unpacked wheel load into its data folder; what it put there."""
+    """Puts the libraries that an unpacked wheel's programs load into its data folder; returns them."""
     data = next(tree.glob("*.data"))
     if shutil.which("dpkg-query") is None or shutil.which("patchelf") is None:
         print("hvdrun: built without the libraries that it loads: they come along only where dpkg-query and patchelf are")
@@ -61,16 +62,16 @@ def bundle(tree: pathlib.Path, root: pathlib.Path) -> list[BundledLibrary]:
 
 
 def machine_of(program: pathlib.Path) -> str:
-    """The architecture that a program or library is for, as wheels name it."""
+    """The architecture of a program or library, in the wheels' terms."""
     number = struct.unpack("<H", program.open("rb").read(20)[18:])[0]
     return {62: "x86_64", 183: "aarch64"}.get(number, platform.machine())
 
 
 def asking_for_older(library: bytes) -> bytes:
-    """A library that asks for condition_variable::wait() as GCC 12 numbers it, asking for the one that GCC 4.4 numbered.
+    """Replaces the symbol version of condition_variable::wait() from GCC 12 by that of GCC 4.4, and returns the library.
 
-    Every libstdc++ since has that one: the newest too, for the programs of that time. It is the one symbol of a newer
-    libstdc++ than RHEL 9's that Debian 12's libzmq wants. In the table of wanted versions a version is its name and its hash.
+    Every libstdc++ since GCC 4.4 has the old one, for the programs of that time. This is the only symbol that Debian 12's
+    libzmq needs from a newer libstdc++ than RHEL 9's. In the table of needed versions a version is its name and its hash.
     """
     newer, older = b"GLIBCXX_3.4.30\0", b"GLIBCXX_3.4.11\0"
     if newer not in library:
@@ -91,7 +92,7 @@ def elf_hash(name: bytes) -> int:
 
 
 def loaded_by(file: pathlib.Path, root: pathlib.Path, machine: str) -> set[pathlib.Path]:
-    """The libraries that the loader there takes for it, and for those again, but what every system has."""
+    """The libraries that the loader of `root` loads for it, recursively, without those that every system has."""
     paths: set[pathlib.Path] = set()
     files = [file]
     while files:
@@ -106,7 +107,7 @@ def loaded_by(file: pathlib.Path, root: pathlib.Path, machine: str) -> set[pathl
 
 
 def found(name: str, root: pathlib.Path, machine: str) -> pathlib.Path:
-    """Where the loader there finds a library of that name."""
+    """The path of a library of that name in `root`, as the loader searches."""
     if root == pathlib.Path("/"):
         ldconfig = shutil.which("ldconfig") or "/sbin/ldconfig"
         said = subprocess.run([ldconfig, "-p"], capture_output=True, text=True, timeout=60, check=True).stdout
@@ -122,7 +123,7 @@ def found(name: str, root: pathlib.Path, machine: str) -> pathlib.Path:
 
 
 def package_of(path: pathlib.Path, root: pathlib.Path) -> tuple[str, str]:
-    """The package that a file is from, and its version."""
+    """The package of a file, and its version."""
     names = {f"/{name.relative_to(root)}" for name in (path, path.resolve())}
     names |= {name.removeprefix("/usr") for name in names} | {"/usr" + name for name in names if not name.startswith("/usr")}
     query = ["dpkg-query", f"--admindir={root / 'var/lib/dpkg'}"]

@@ -1,7 +1,7 @@
-"""What a part of the suite gets to run its commands with.
+"""The context in which a part of the suite runs its commands.
 
-Every command runs under a limit, in a process group of its own that is killed as a whole; its output goes to
-.cache/tests/PART.log and is shown where something failed.
+Every command runs under a limit, in a process group of its own that is killed as a whole. Its output goes to
+.cache/tests/PART.log, and the end is shown after a failure.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ LOGS = pathlib.Path(".cache/tests")
 TAIL_LINES = 60
 SHOWN_COMMAND = 300  # characters; some name every file of the tree
 RUNNING: set[subprocess.Popen[bytes]] = set()  # commands of all parts
-STARTS = threading.Lock()  # of RUNNING, while a command is started
-ENDING = threading.Event()  # nothing is started any more
+STARTS = threading.Lock()  # guards RUNNING while a command starts
+ENDING = threading.Event()  # set: no further command starts
 
 
 class Order(enum.Enum):
@@ -49,12 +49,12 @@ class Form(enum.Enum):
     """Which tests run: pytest's expression for the markers."""
 
     push = "not nightly and not ci"
-    rest = "ci and not nightly"  # what CI runs besides
+    rest = "ci and not nightly"  # tests that only CI runs
     day = "not nightly"  # both
     night = ""
 
     def has(self, part: Part) -> bool:
-        """Whether this form runs the part where no part is named."""
+        """Whether this form runs the part if no part is named."""
         runs = {Form.push: (When.push, When.split), Form.rest: (When.split, When.ci)}
         return part.when in runs.get(self, tuple(When) if self is Form.night else (When.push, When.split, When.ci))
 
@@ -72,18 +72,18 @@ class Part:
 
 @dataclass
 class Context:
-    """What a part gets: itself, the environment for its commands, and the form of the suite."""
+    """A part's context: the part, the environment for its commands, and the form of the suite."""
 
     part: Part
     env: dict[str, str]
     form: Form
-    lines: list[str] = field(default_factory=list)  # what is to be shown of it
-    processor_seconds: float = 0.0  # what its commands took so far, with their children that were waited for
-    records: pathlib.Path | None = None  # of the run of pytest that goes on
+    lines: list[str] = field(default_factory=list)  # lines to print about the part
+    processor_seconds: float = 0.0  # of its commands so far, with their waited-for children
+    records: pathlib.Path | None = None  # of the current run of pytest
 
     @property
     def marks(self) -> str:
-        """Which tests of the part run: pytest's -m, "" for all."""
+        """The tests of the part that run: pytest's -m, "" for all."""
         whole = self.form is Form.rest and self.part.when is When.ci
         return Form.day.value if whole else self.form.value
 
@@ -94,7 +94,7 @@ class Context:
     def command(
         self, argv: Sequence[str], limit: float, env: dict[str, str] | None = None, quiet: bool = False
     ) -> tuple[int, str]:
-        """(exit code, output) of a command; 124 after `limit` seconds.  Shows the end of its output where it failed."""
+        """(exit code, output) of a command; 124 after `limit` seconds.  Shows the end of its output if it failed."""
         LOGS.mkdir(parents=True, exist_ok=True)
         log = LOGS / f"{self.part.name}.log"
         with log.open("ab") as out:
@@ -126,7 +126,7 @@ class Context:
         return code, text
 
     def show(self, what: str, text: str) -> None:
-        """What failed, and the end of what it said; it is printed when the part ends."""
+        """Keeps a failure and the end of its output; both are printed when the part ends."""
         self.lines += [f"   {what}", *("   | " + line for line in text.splitlines()[-TAIL_LINES:])]
 
     def good(self, name: str, argv: Sequence[str], limit: float = 120, env: dict[str, str] | None = None) -> Tally:
@@ -139,7 +139,7 @@ class Context:
 
 
 def kill_all() -> None:
-    """Ends the commands of all parts; none is started afterwards, though lanes may go on for a moment."""
+    """Ends the commands of all parts.  None starts afterwards, though lanes may go on for a moment."""
     with STARTS:
         ENDING.set()
     for process in RUNNING.copy():
@@ -147,7 +147,7 @@ def kill_all() -> None:
 
 
 def has_ended(process: subprocess.Popen[bytes], limit: float) -> bool:
-    """Whether it has ended of itself within so many seconds.  It is left to be waited for."""
+    """Whether it ends by itself within `limit` seconds.  The caller must still wait for it."""
     descriptor = os.pidfd_open(process.pid)
     try:
         return bool(select.select([descriptor], [], [], limit)[0])
@@ -156,7 +156,7 @@ def has_ended(process: subprocess.Popen[bytes], limit: float) -> bool:
 
 
 def kill_group(process: subprocess.Popen[bytes]) -> float:
-    """Ends whatever is left of a command's process group; the processor time of what has been waited for, in seconds."""
+    """Ends the rest of a command's process group; returns the processor time of its waited-for processes, in seconds."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:

@@ -1,4 +1,4 @@
-"""Runs a command and ends as it did; the last line on stderr has its processor seconds: cost.py COMMAND…"""
+"""Runs a command and exits with its status; the last line on stderr has its processor seconds: cost.py COMMAND…"""
 
 import os
 import resource
@@ -9,8 +9,8 @@ import sys
 MARK = "hvd-cost: "
 
 if __name__ == "__main__":
-    # subprocess gives the child the signals that Python ignores back.  posix_spawn(3) would leave it with signal 32 ignored,
-    # which a test of hvdrank's own children sees.
+    # subprocess restores the signals that Python ignores.  posix_spawn(3) would leave signal 32 ignored in the child, which a
+    # test of hvdrank's own children sees.
     code = subprocess.Popen(sys.argv[1:], close_fds=True, restore_signals=True).wait()
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     os.write(2, f"\n{MARK}{usage.ru_utime + usage.ru_stime:.3f}\n".encode())

@@ -1,4 +1,4 @@
-"""The C++ tests of a build folder: built, run by meson, and counted."""
+"""Builds and runs the C++ tests of a build folder with meson, and counts them."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ def run_meson_tests(
     which: str = "all",
     without: Sequence[str] = (),
 ) -> Tally:
-    """Builds a configured folder and runs its tests ("all", the "units" or the "others"), less those named in `without`.
+    """Builds a configured folder and runs its tests ("all", the "units" or the "others"), without those named in `without`.
 
-    Those that are no unit tests run under MPI, whose own leaks cannot be told from ours: its modules are unloaded by then.
+    Tests other than unit tests run under MPI. MPI's own leaks cannot be distinguished from ours, because its modules are
+    unloaded by then.
     """
     tests = build_tests(context, build, which, without)
     if tests is None:
@@ -42,7 +43,7 @@ def run_meson_tests(
 def run_together(
     context: Context, build: pathlib.Path, tests: list[dict[str, Any]], env: dict[str, str], wrapper: Sequence[str]
 ) -> Tally:
-    """One call of meson: it runs two at a time, and alone what says that its threads or ranks need both cores."""
+    """One call of meson: it runs two tests at a time, and alone those whose threads or ranks need both cores."""
     if not tests:
         return Tally()
     wrapper = [sys.executable, str(pathlib.Path(__file__).with_name("cost.py")), *wrapper]
@@ -73,13 +74,13 @@ def run_together(
 
 
 def cost_of(name: str, record: dict[str, Any]) -> Cost:
-    """What a test took, by meson's record and by what cost.py added to its output."""
+    """The cost of a test, from meson's record and from cost.py's line in its output."""
     said = re.findall(MARK + r"([\d.]+)", record["stdout"] + record.get("stderr", ""))
     return Cost(name, record.get("duration", 0.0), float(said[-1]) if said else None)
 
 
 def run_alone(context: Context, argv: list[str], env: dict[str, str]) -> bool:
-    """Whether a test that failed passes now."""
+    """Whether a failed test passes now."""
     return bool(context.command(argv, 600, env)[0] == 0)
 
 
@@ -93,7 +94,7 @@ def is_unit(test: dict[str, Any]) -> bool:
 
 
 def build_tests(context: Context, build: pathlib.Path, which: str, without: Sequence[str] = ()) -> list[dict[str, Any]] | None:
-    """The tests of a configured folder, built at a low priority; None where that fails."""
+    """The tests of a configured folder, built at a low priority; None if the build fails."""
     tests = [test for test in introspect(context, build, "tests") if test["name"] not in without]
     if which == "all":
         targets = []
@@ -105,7 +106,7 @@ def build_tests(context: Context, build: pathlib.Path, which: str, without: Sequ
 
 
 def build_programs(context: Context, build: pathlib.Path) -> bool:
-    """Builds all but the programs that only unit tests run."""
+    """Builds all programs except those that only unit tests run."""
     tests = introspect(context, build, "tests")
     units = {target for test in tests if is_unit(test) for target in test["depends"]}
     units -= {target for test in tests if not is_unit(test) for target in test["depends"]}
@@ -118,19 +119,19 @@ def build_programs(context: Context, build: pathlib.Path) -> bool:
 
 
 def introspect(context: Context, build: pathlib.Path, what: str) -> list[dict[str, Any]]:
-    """What meson knows of a configured folder's tests or targets, with the options as they are now."""
+    """Meson's data on a configured folder's tests or targets, with the current options."""
     context.command(["ninja", "-C", str(build), "build.ninja"], 120)
     _, listing = context.command(["meson", "introspect", f"--{what}", str(build)], 60)
     return list(json.loads(listing))
 
 
 def build_targets(context: Context, build: pathlib.Path, targets: Sequence[dict[str, Any]]) -> bool:
-    """Builds these targets; all of the folder where there are none."""
+    """Builds these targets; all of the folder if there are none."""
     files = sorted(os.path.relpath(target["filename"][0], build.resolve()) for target in targets)
     code, _ = context.command(["nice", "ninja", "-C", str(build), *files], 1200)
     return bool(code == 0)
 
 
 def without_leaks(env: dict[str, str]) -> dict[str, str]:
-    """The sanitizer's options less the search for leaks."""
+    """The sanitizer's options without the search for leaks."""
     return {name: value.replace("detect_leaks=1", "detect_leaks=0") for name, value in env.items()}

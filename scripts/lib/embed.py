@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes a C++ file that defines a string of a text file's contents: embed.py IN OUT NAMESPACE NAME."""
+"""Makes a C++ file that defines a string with a text file's contents: embed.py IN OUT NAMESPACE NAME."""
 
 import sys
 

@@ -1,10 +1,10 @@
-"""The build backend: meson-python, then three changes to its wheel.
+"""The build backend: meson-python, and three changes to its wheel.
 
-The tag names the oldest CPython and the oldest C library that the wheel serves. The one extension module uses the limited
-API of CPython 3.9, but meson-python names the interpreter that builds. The libraries that its programs load go in
-(bundle.py), and the bill of materials (sbom.py).
+The tag names the oldest CPython and the oldest C library that the wheel serves: the one extension module uses the limited API
+of CPython 3.9, but meson-python names the interpreter that builds. The libraries that its programs load are added
+(bundle.py), and so is the bill of materials (sbom.py).
 
-One setting of its own: sysroot, the folder of another architecture's system, which the wheel is built for (wheel-aarch64).
+One additional setting: sysroot, the folder of another architecture's system, for which the wheel is built (wheel-aarch64).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ OLDEST = "cp39"
 def build_wheel(
     wheel_directory: str, config_settings: dict[str, Any] | None = None, metadata_directory: str | None = None
 ) -> str:
-    """As PEP 517 says: the name of the wheel that now lies in wheel_directory."""
+    """PEP 517: returns the name of the new wheel in wheel_directory."""
     settings = dict(config_settings or {})
     root = pathlib.Path(settings.pop("sysroot", "/")).resolve()
     name = mesonpy.build_wheel(wheel_directory, settings, metadata_directory)
@@ -37,9 +37,9 @@ def build_wheel(
 
 
 def complete(path: pathlib.Path, root: pathlib.Path) -> str:
-    """Puts libraries of the system in `root` and the bill of materials into the wheel, which gets its list of files anew.
+    """Puts libraries of the system in `root` and the bill of materials into the wheel, and writes its list of files again.
 
-    The tag of the systems that it is for: manylinux_2_34_x86_64, where it needs glibc 2.34.
+    Returns the tag of its systems: manylinux_2_34_x86_64 if it needs glibc 2.34.
     """
     with tempfile.TemporaryDirectory() as folder:
         wheel("unpack", "--dest", folder, str(path))
@@ -53,7 +53,7 @@ def complete(path: pathlib.Path, root: pathlib.Path) -> str:
 
 
 def glibc_wanted(tree: pathlib.Path) -> int:
-    """The minor number of the newest glibc 2 that a program or library in there asks for."""
+    """The minor number of the newest glibc 2 that a program or library in the tree needs."""
     wanted = {17}
     for file in tree.rglob("*"):
         if file.is_file() and file.open("rb").read(4) == b"\x7fELF":
@@ -62,6 +62,6 @@ def glibc_wanted(tree: pathlib.Path) -> int:
 
 
 def wheel(*arguments: str) -> str:
-    """Runs the tool of that name; the last word that it says."""
+    """Runs a tool of the package wheel; returns the last word of its output."""
     done = subprocess.run([sys.executable, "-m", "wheel", *arguments], capture_output=True, text=True, check=True)
     return done.stdout.split()[-1]

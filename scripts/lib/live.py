@@ -1,4 +1,4 @@
-"""What scripts/test shows while parts run: parts, failures at once, and twice a minute how far they are."""
+"""The progress that scripts/test prints while parts run: parts, failures at once, and totals twice a minute."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TELL_SECONDS = 30.0
 
 @dataclass
 class Running:
-    """A part that runs, and how much of its records has been read."""
+    """A running part, and the position up to which its records have been read."""
 
     context: Context
     offset: int = 0
@@ -68,7 +68,7 @@ class Live:
             self.say(f"part {self._begun} of {self._parts}: {context.part.name}: {context.part.what}")
 
     def end(self, context: Context) -> None:
-        """A part has ended; its result is printed by whoever has it."""
+        """A part has ended; the caller prints its result."""
         with self._lock:
             self._running = [running for running in self._running if running.context is not context]
 

@@ -1,4 +1,4 @@
-"""The parts of the test suite: one table at the end, one function each."""
+"""The parts of the test suite: one function for each, and a table at the end."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ EMBEDDED = ("launcher/doctor/host_python.py", "launcher/remote/nccl_version.py")
 
 
 def sources(*patterns: str) -> list[str]:
-    """Our files that match, sorted: all in the tree but what git ignores."""
+    """The matching files of the tree, sorted, without those that git ignores."""
     roots = ["include", "src", "runtime", "launcher", "tools", "tests", "examples", "scripts"]
     found = [path for root in roots for pattern in patterns for path in pathlib.Path(root).rglob(pattern)]
     return sorted(str(path) for path in found if "__pycache__" not in path.parts and path.is_file())
 
 
 def scripts_of(language: str) -> list[str]:
-    """Our programs without a suffix, by the interpreter in their first line."""
+    """The programs without a suffix whose first line names this interpreter."""
     found = []
     for path in [
         *pathlib.Path("scripts").iterdir(),
@@ -72,7 +72,7 @@ def run_lint(context: Context) -> Tally:
 
 
 def optional(context: Context, name: str, argv: Sequence[str]) -> Tally:
-    """A check whose tool may be missing."""
+    """A check that is skipped if its tool is missing."""
     if shutil.which(argv[0], path=context.env["PATH"]) is None:
         return skip(name, f"{argv[0]} is not installed")
     return context.good(name, argv)
@@ -82,12 +82,12 @@ def optional(context: Context, name: str, argv: Sequence[str]) -> Tally:
 
 
 def run_world(context: Context) -> Tally:
-    """libhvd of the very build that the wheel was made of, under mpirun."""
+    """libhvd of the wheel's build, under mpirun."""
     return run_meson_tests(context, BUILD, which="others") if test_programs(context) else no_programs()
 
 
 def run_unit(context: Context) -> Tally:
-    """The unit tests of the very build that the wheel was made of; every day they run under sanitizers, in asan and tsan."""
+    """The unit tests of the wheel's build; every day they run under sanitizers, in asan and tsan."""
     return run_meson_tests(context, BUILD, which="units") if test_programs(context) else no_programs()
 
 
@@ -95,14 +95,14 @@ def no_programs() -> Tally:
     return failure(str(BUILD), "does not build its tests")
 
 
-PROGRAMS: list[bool] = []  # whether the tests' own programs are there, once somebody has built them
+PROGRAMS: list[bool] = []  # whether the build of the tests' own programs succeeded, once it has run
 ONE_AT_A_TIME = threading.Lock()
 
 
 def test_programs(context: Context) -> bool:
-    """Builds the tests' own programs beside the wheel's, which scripts/setup leaves out: once in a run, for all parts.
+    """Builds the tests' own programs beside the wheel's, once in a run, for all parts; scripts/setup leaves them out.
 
-    Not the unit tests: a third of all that there is to compile, and no other part runs them.
+    Leaves out the unit tests: they are a third of all code to compile, and no other part runs them.
     """
     with ONE_AT_A_TIME:
         if not PROGRAMS:
@@ -112,10 +112,10 @@ def test_programs(context: Context) -> bool:
 
 
 def sanitized(context: Context, name: str, sanitizers: str, compiler: str, *options: str) -> pathlib.Path | None:
-    """A build folder under sanitizers, made or up to date; None where meson failed.
+    """Makes or updates a build folder under sanitizers; None if meson failed.
 
-    Line tables only, and no optimisation under ASan and UBSan: gcc takes three times as long with both.  Kernels for one
-    GPU: those are the wheel's business, and nvcc takes half a minute for all.
+    It has line tables only, and no optimisation under ASan and UBSan: gcc takes three times as long with both.  It has
+    kernels for one GPU only, because nvcc takes half a minute for all, and the wheel's build covers them.
     """
     build = pathlib.Path("build") / name
     argv = [
@@ -132,14 +132,14 @@ def sanitized(context: Context, name: str, sanitizers: str, compiler: str, *opti
     ]
     again = (build / "build.ninja").exists()
     if not again:
-        shutil.rmtree(build, ignore_errors=True)  # what a set-up that was cut off has left
+        shutil.rmtree(build, ignore_errors=True)  # remains of an interrupted set-up
     compilers = {"CC": "clang", "CXX": "clang++"} if compiler == "clang" else {}
     code, _ = context.command([*argv, *(["--reconfigure"] if again else [])], 120, compilers)
     return build if code == 0 else None
 
 
 def clang_has_asan(context: Context) -> bool:
-    """Whether clang is there, with the sanitizer's library, which is a package of its own on some systems."""
+    """Whether clang exists with the sanitizer's library, which is a separate package on some systems."""
     if shutil.which("clang++", path=context.env["PATH"]) is None:
         return False
     with tempfile.TemporaryDirectory() as folder:
@@ -150,7 +150,7 @@ def clang_has_asan(context: Context) -> bool:
 
 
 def configure_asan(context: Context) -> pathlib.Path | None:
-    """By clang where it can: gcc takes twice as long."""
+    """Configures with clang if possible: gcc takes twice as long."""
     if clang_has_asan(context):
         return sanitized(context, "asan-clang", "address,undefined", "clang", "-Doptimization=0")
     return sanitized(context, "asan", "address,undefined", "gcc", "-Doptimization=0")
@@ -160,15 +160,15 @@ def configure_tsan(context: Context) -> pathlib.Path | None:
     return sanitized(context, "tsan", "thread", "gcc", "-Doptimization=1")
 
 
-# Their tests start no thread (strace -f -e clone3), so there is nothing for the thread sanitizer to see.  Without them the
-# launcher need not be compiled for it.
+# These tests start no thread (strace -f -e clone3), so the thread sanitizer has nothing to check.  Without them the launcher
+# need not be compiled for it.
 WITHOUT_THREADS = (
     *("base", "launcher", "placement", "pmix", "fuzz parsers"),
     *("unit simulate", "unit exchange", "unit elastic", "unit elastic planted", "unit elastic recovery"),
 )
-# Ranks that are processes: one rank's threads wait for each other through the memory of another, which it cannot follow.
+# Ranks as processes: their threads wait for each other through another process's memory, which the sanitizer cannot follow.
 RANKS_ARE_PROCESSES = ("unit revocation",)
-# The unit tests of the GPU once more, with another NCCL or without kernels: the same threads.
+# The GPU's unit tests once more, with another NCCL or without kernels: the same threads.
 BY_NIGHT = ("gpu NCCL before 2.27", "gpu without kernels", "gpu without kernels, loaded lazily")
 
 
@@ -186,7 +186,7 @@ TSAN = {
 
 
 def absolute(options: dict[str, str]) -> dict[str, str]:
-    """Suppression files by their full path, since tests run in other folders."""
+    """Makes paths of suppression files absolute, since tests run in other folders."""
     here = str(pathlib.Path.cwd())
     return {name: value.replace("suppressions=tests/", f"suppressions={here}/tests/") for name, value in options.items()}
 
@@ -203,7 +203,7 @@ def run_asan(context: Context) -> Tally:
 
 
 def run_tsan(context: Context) -> Tally:
-    """Thread sanitizer over the unit tests (without address randomisation, which gcc 12's runtime cannot stand)."""
+    """Thread sanitizer over the unit tests, without address randomisation, which gcc 12's runtime does not support."""
     build = configure_tsan(context)
     if build is None:
         return failure("tsan", "meson setup failed")
@@ -218,9 +218,9 @@ def run_tsan(context: Context) -> Tally:
 def run_pytest(
     context: Context, folder: str, env: dict[str, str] | None = None, limit: float = 1500, only: Sequence[str] = ()
 ) -> Tally:
-    """A folder of pytest tests; each test has four minutes unless it says otherwise, for hangs only.
+    """Runs a folder of pytest tests.  A test has a limit of four minutes, unless it sets another, to detect hangs.
 
-    only: the short form of these files of it, also at night.
+    only: runs only these files of the folder, in their short form, also at night.
     """
     if not list(pathlib.Path(folder).rglob("test_*.py")):
         return skip(folder, "no tests there yet")
@@ -228,7 +228,7 @@ def run_pytest(
     records = LOGS / f"{context.part.name}.json"
     records.unlink(missing_ok=True)
     what = [f"{folder}/{name}" for name in only] or [folder]
-    options = ["--timeout=240", "-q", "-pno:cacheprovider"]  # the cache's folder is one for all that runs side by side
+    options = ["--timeout=240", "-q", "-pno:cacheprovider"]  # parallel parts would share the cache's folder
     chosen = Form.day.value if only else context.marks
     argv = [sys.executable, "-m", "pytest", *what, *options, f"--records={records}", *(["-m", chosen] if chosen else [])]
     all_env = {"HVD_BUILD_DIR": str(BUILD.resolve()), **(env or {})}
@@ -257,9 +257,9 @@ def suite(folder: str, limit: float = 1500) -> Callable[[Context], Tally]:
 
 
 def run_clang(context: Context) -> Tally:
-    """The tree builds with clang too, without a warning, and its unit tests pass.
+    """Builds the tree with clang too, without a warning, and runs its unit tests.
 
-    File by file, unlike all other builds of the suite: so each must compile alone.
+    It compiles file by file, unlike all other builds of the suite, so each file must compile alone.
     """
     compiler = shutil.which("clang++", path=context.env["PATH"])
     if compiler is None:
@@ -274,7 +274,7 @@ FUZZ_SECONDS = 60  # for each parser
 
 
 def run_fuzz(context: Context) -> Tally:
-    """Every parser under libFuzzer, ASan and UBSan, from the seeds that are kept and from what earlier nights found."""
+    """Every parser under libFuzzer, ASan and UBSan, from the kept seeds and from those that earlier nights found."""
     compiler = shutil.which("clang++", path=context.env["PATH"])
     if compiler is None:
         return skip("fuzz", "clang++ is not installed")
@@ -321,7 +321,7 @@ SPARKS_CORE = tuple(f"test_{name}.py" for name in ("runner", "results", "errors"
 
 
 def run_older_spark(context: Context) -> Tally:
-    """What does not depend on Spark's version, on older ones."""
+    """Tests that do not depend on Spark's version, on older versions."""
     if not test_programs(context):
         return no_programs()
     tally = Tally()
@@ -338,7 +338,7 @@ RANDOM_SEEDS = range(1000, 6000, 1000)  # a case's number is added to its run's 
 
 
 def run_random(context: Context) -> Tally:
-    """The long form of what is drawn at random: operations on GPUs, over the fakes; elastic jobs on a simulated clock."""
+    """The long form of random tests: operations on GPUs, over the fakes; elastic jobs on a simulated clock."""
     if not test_programs(context) or build_tests(context, BUILD, "units") is None:
         return no_programs()
     argv = ["meson", "test", "-C", str(BUILD), "--no-rebuild", "--num-processes=1", "--timeout-multiplier=3", "unit gpu"]
@@ -351,7 +351,7 @@ def run_random(context: Context) -> Tally:
 
 
 def run_repeat(context: Context) -> Tally:
-    """The unit tests a hundred times: what fails once in a hundred runs is broken."""
+    """The unit tests a hundred times, to find tests that fail rarely."""
     if not test_programs(context) or build_tests(context, BUILD, "units") is None:
         return no_programs()
     code, output = context.command(
@@ -361,7 +361,7 @@ def run_repeat(context: Context) -> Tally:
     return check(f"{runs.group(1) if runs else 0} runs", code == 0, f"exit code {code}")
 
 
-# Those that take longest come first among their kind.
+# Among parts of one kind, the longest come first.
 PARTS = [
     Part("world", "libhvd over MPI", run_world, order=Order.first),
     Part("failures", "what fails, and what is said then", suite("tests/failures"), When.split),

@@ -1,4 +1,4 @@
-"""What the parts found: printed part by part, added up at the end."""
+"""Results of the parts: printed part by part, summed up at the end."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from context import LOGS, Context, Form, Part
 from live import Live
 from tally import Cost, Failure, Tally
 
-MOST_AGAIN = 6  # failures that are run once more
+MOST_AGAIN = 6  # failures that run again
 MOST_SLOWEST = 40
-SHOWN_SKIPS = 3  # names beside a reason
+SHOWN_SKIPS = 3  # names listed with a reason
 QUARANTINE = pathlib.Path("scripts/quarantine.txt")
-PUSH_RESULT = LOGS / "push.json"  # what scripts/test found, for --rest
+PUSH_RESULT = LOGS / "push.json"  # results of scripts/test, for --rest
 
 
 def quarantined() -> dict[str, str]:
-    """Tests that may fail, each with the reason.  ValueError: a line without one."""
+    """Tests that may fail, each with the reason.  Raises ValueError for a line without one."""
     found = {}
     for line in QUARANTINE.read_text().splitlines():
         if line.strip() and not line.startswith("#"):
@@ -33,7 +33,7 @@ def quarantined() -> dict[str, str]:
 
 @dataclass
 class Row:
-    """A part that has run."""
+    """A finished part."""
 
     name: str
     wall: float
@@ -45,7 +45,7 @@ class Row:
 
 
 class Report:
-    """Runs parts and keeps what they found.  Threads: any."""
+    """Runs parts and keeps their results.  Threads: any."""
 
     def __init__(self, form: Form, parts: int, env: dict[str, str]) -> None:
         self.lock = threading.Lock()
@@ -73,9 +73,9 @@ class Report:
             self._total += tally
 
     def try_again(self) -> None:
-        """Runs what failed once more, alone.  It stays failed; the reader learns whether something beside it disturbed it."""
+        """Runs each failed test again, alone.  It stays failed; the report says whether it passes alone."""
         failed = self._total.failed
-        if len(failed) > MOST_AGAIN:  # no accident
+        if len(failed) > MOST_AGAIN:  # too many for chance
             return
         for failure in failed:
             if failure.run_alone is not None:
@@ -84,7 +84,7 @@ class Report:
                 failure.why += " (passes alone: flaky, or disturbed by what ran beside it)" if passes else " (fails alone too)"
 
     def end(self, processor_seconds: float, slowest: bool, add_push: bool, keep: bool) -> int:
-        """Prints the sum; the exit code.  keep: for a later run with add_push."""
+        """Prints the sum; returns the exit code.  keep: for a later run with add_push."""
         total = self._total
         allowed = quarantined()
         kept = [failure for failure in total.failed if failure.name in allowed]
@@ -109,7 +109,7 @@ class Report:
         return 1 if total.failed else 0
 
     def left(self) -> dict[str, int]:
-        """How many tests of each part the form has left out."""
+        """The number of tests of each part that the form left out."""
         return {row.name: row.tally.left for row in self._rows if row.tally.left}
 
 
@@ -126,7 +126,7 @@ def skip_lines(skipped: list[tuple[str, str]]) -> list[str]:
 
 
 def slowest_lines(rows: list[Row]) -> list[str]:
-    """The parts and the tests that cost most, by processor seconds."""
+    """The most expensive parts and tests, by processor seconds."""
     lines = ["", "processor s   wall s  part"]
     lines += [f"{row.processor:11.1f} {row.wall:8.1f}  {row.name}" for row in sorted(rows, key=lambda row: -row.processor)]
     costs = [cost for row in rows for cost in row.tally.costs]
@@ -138,5 +138,5 @@ def slowest_lines(rows: list[Row]) -> list[str]:
 
 
 def weight(cost: Cost) -> float:
-    """What a test is sorted by."""
+    """The sort key of a test."""
     return float(cost.wall if cost.processor is None else cost.processor)

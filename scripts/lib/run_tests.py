@@ -1,4 +1,4 @@
-"""Runs the parts of the test suite, and adds up: see scripts/test."""
+"""Runs the parts of the test suite, and sums up: see scripts/test."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LANES = {Form.rest: (Order.waiting, Order.waiting, Order.computing)}
 
 
 def clean_environment() -> dict[str, str]:
-    """This environment with .venv first in PATH, less what a job around us may have left."""
+    """This environment with .venv first in PATH, without the variables of a surrounding job."""
     kept = {
         name: value
         for name, value in os.environ.items()
@@ -63,7 +63,7 @@ def main() -> int:
     if unknown:
         print(f"scripts/test: no part {', '.join(sorted(unknown))} (scripts/test --list)", file=sys.stderr)
         return 2
-    quarantined()  # a line that cannot be read ends the run before it begins
+    quarantined()  # an unreadable line ends the run before the first part
     form = form_of(arguments)
     chosen = [part for part in PARTS if (part.name in arguments.parts if arguments.parts else form.has(part))]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
@@ -76,7 +76,7 @@ def main() -> int:
 
 
 def form_of(arguments: argparse.Namespace) -> Form:
-    """Named parts run as by day, unless told otherwise."""
+    """The form for named parts is the daily one, unless an option selects another."""
     if arguments.nightly:
         return Form.night
     if arguments.rest:
@@ -85,10 +85,10 @@ def form_of(arguments: argparse.Namespace) -> Form:
 
 
 def run(chosen: list[Part], form: Form, arguments: argparse.Namespace) -> int:
-    """Runs the parts, adds up, and returns the exit code.
+    """Runs the parts, sums up, and returns the exit code.
 
-    Those that come first run alone.  The others run in lanes: some take what waits, one what computes, and a lane that has
-    nothing left of its kind helps the others.
+    Parts of the first kind run alone.  The others run in lanes: some lanes take parts that wait, one lane takes parts that
+    compute, and a lane without parts of its kind helps the others.
     """
     report = Report(form, len(chosen), clean_environment())
     for part in chosen:
@@ -114,7 +114,7 @@ def is_push(form: Form, arguments: argparse.Namespace) -> bool:
 
 
 def say_what_is_left(report: Report) -> None:
-    """One line on the parts and tests that CI runs besides."""
+    """One line on the parts and tests that only CI runs."""
     parts = [part.name for part in PARTS if part.when is When.ci]
     tests = [f"{count} tests of {name}" for name, count in report.left().items()]
     print(f"\nleft to CI, too long before a push (scripts/test --rest runs them): {', '.join([*parts, *tests])}")

@@ -1,4 +1,4 @@
-"""The wheel's bill of materials, as CycloneDX 1.6 (JSON): what is compiled in, lies beside its programs, or is loaded.
+"""The wheel's bill of materials, as CycloneDX 1.6 (JSON): libraries that are compiled in, bundled, or loaded.
 
 PEP 770 names the place in the wheel: *.dist-info/sboms.
 """
@@ -37,7 +37,7 @@ LIBRARIES = (
 
 
 def said(*argv: str) -> str:
-    """What a program printed; empty where there is none or it failed."""
+    """The output of a program; empty if the program is missing or failed."""
     if shutil.which(argv[0]) is None:
         return ""
     done = subprocess.run(argv, capture_output=True, text=True, timeout=30)
@@ -55,7 +55,7 @@ def component(name: str, version: str, spdx: str, compiled_in: bool) -> dict[str
 
 
 def bundled(library: BundledLibrary) -> dict[str, object]:
-    """A row for a library of the system's that lies in the wheel; its licence is in a file beside it."""
+    """A row for a library of the system that is in the wheel; its licence is in a file beside it."""
     return {
         "type": "library",
         "bom-ref": library.path.name,
@@ -68,7 +68,7 @@ def bundled(library: BundledLibrary) -> dict[str, object]:
 
 
 def bill(version: str, libraries: list[BundledLibrary]) -> str:
-    """The document for this wheel, built on this machine; libraries lie in it."""
+    """The document for this wheel, built on this machine; `libraries` are bundled."""
     files = {library.path.name.split(".so")[0] for library in libraries}
     rows = [
         component(x.name, said("pkg-config", "--modversion", x.pkg_config), x.spdx, x.compiled_in)

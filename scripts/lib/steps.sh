@@ -1,9 +1,9 @@
-# What the steps of scripts/setup are made of (POSIX sh, sourced; the working folder is the checkout).
+# Functions for the steps of scripts/setup (POSIX sh, sourced; the working folder is the checkout).
 
 log=.cache/setup.log
 started=$(date +%s)
 
-# One line for the reader: the step, and what it finds or does.
+# Prints one line: the step, and its state or action.
 step() { printf '[%3ds] %-9s %s\n' $(($(date +%s) - started)) "$1" "$2"; }
 
 fail() {
@@ -11,7 +11,7 @@ fail() {
   exit 1
 }
 
-# Runs a command under a time limit, its output in the log; on failure shows the end of that and stops.
+# Runs a command under a time limit, with its output in the log; after a failure shows the end of the log and stops.
 quietly() {
   limit=$1
   shift
@@ -27,7 +27,7 @@ quietly() {
   fail "exit code $status from: $* (all of its output: $log)"
 }
 
-# As quietly, for what runs ninja: says every ten seconds how far that is.
+# Like quietly, for commands that run ninja: prints the progress every ten seconds.
 showing_progress() {
   shown_by=$$
   (
@@ -41,10 +41,10 @@ showing_progress() {
   kill $progress 2>/dev/null || true
 }
 
-# An environment of the tests' own at .cache/NAME with the packages of scripts/requirements/NAME.txt; `behind`: what it lacks
-# (torch, scikit-learn) it takes from .venv, `alone`: it does not.  INSTEAD replaces the packages of NAME.in that it names
-# differently.  Where it cannot be had, the tests that need it are skipped, and say so.  What is to be installed is installed
-# in the background: the script waits for all of it at its end.
+# Makes an environment for the tests at .cache/NAME with the packages of scripts/requirements/NAME.txt.  `behind`: it takes
+# missing packages (torch, scikit-learn) from .venv; `alone`: it does not.  INSTEAD replaces the packages of NAME.in that it
+# names differently.  If the environment cannot be made, the tests that need it are skipped with a message.  Packages are
+# installed in the background; the script waits for them at its end.
 test_environment() { # NAME behind|alone [INSTEAD]
   wanted=$(cat scripts/requirements/$1.txt $(more_of $1) | sha256sum | cut -c1-64)${3:+ $3}
   if [ "$(cat .cache/$1/made-with 2>/dev/null)" = "$wanted" ]; then
@@ -83,7 +83,7 @@ fill_environment() {
   for more in $(more_of $1); do pip_into $into 900 --no-deps --require-hashes -r $more || return; done
 }
 
-# What comes into an environment besides, without what it depends on.
+# Installs further packages into an environment, without their dependencies.
 more_of() {
   case $1 in
   classic) echo scripts/requirements/petastorm.txt ;;
@@ -91,7 +91,7 @@ more_of() {
   esac
 }
 
-# More packages in an environment that test_environment made; tests that lack them are skipped.
+# Adds packages to an environment that test_environment made; tests that lack them are skipped.
 extend_environment() { # NAME
   list=scripts/requirements/$1-nightly.txt
   if [ ! -x .cache/$1/bin/python ] || cmp -s $list .cache/$1/extended-with; then
@@ -112,22 +112,22 @@ pip_into() { # ENVIRONMENT LIMIT ARGUMENT…
   timeout --kill-after=20 "$limit" $at/bin/pip install --disable-pip-version-check --progress-bar off "$@"
 }
 
-install_into() { # as pip_into; the set-up fails where it does
+install_into() {  # like pip_into; the set-up fails if it fails
   at=$1 limit=$2
   shift 2
   quietly "$limit" $at/bin/pip install --disable-pip-version-check --progress-bar off "$@"
 }
 
-# A file of requirements less one package, and less CUDA's, which come with it; as a file.
+# Prints the name of a copy of a file of requirements without one package, and without CUDA's packages, which come with it.
 without() { # NAME FILE
   awk -v name="$1==" '/^[a-z]/ { skip = index($0, name) == 1 || /^(nvidia|cuda|triton)/ } !skip' $2 >.cache/requirements.txt
   echo .cache/requirements.txt
 }
 
-# What a list asks for by name, shortened.
+# The names in a list, shortened.
 direct() { shorten $(sed 's/#.*//; /^-/d' $1); }
 
-# A list file without its comments. "a|b" is b where a is not to be had.
+# A list file without its comments. "a|b" is b if a is not available.
 package_list() { sed 's/#.*//' "$1" | tr -s ' \n' ' '; }
 
 missing_packages() {
@@ -159,7 +159,7 @@ install_packages() {
   quietly 1800 $as_root $apt install --no-install-recommends $chosen
 }
 
-# Of each "a|b" the first that apt knows; nothing of "a|" where it knows none.  Where apt knows nothing yet, the first of each.
+# Of each "a|b", the first that apt knows; nothing for "a|" if apt knows none.  If apt has no lists yet, the first of each.
 choose_packages() {
   apt_knows() { [ -n "$(apt-cache --quiet=2 madison "$1" 2>/dev/null)" ]; }
   chosen=
@@ -182,7 +182,7 @@ shorten() {
   if [ $# -le 5 ]; then echo "$*"; else echo "$1, $2, $3 and $(($# - 3)) more"; fi
 }
 
-# A hash of all that goes into the wheel, and of what it was built with.
+# A hash of all contents of the wheel, and of its build tools.
 source_state() {
   {
     find include src runtime launcher tools man pyproject.toml meson.build meson_options.txt LICENSE THIRD-PARTY-NOTICES \

@@ -1,8 +1,8 @@
-"""A small system of another architecture, of Debian's packages for it, in a folder: to compile for, and to run programs in.
+"""A small system of another architecture in a folder, from Debian's packages: for compiling, and for running programs.
 
-It is made without rights: apt has folders of its own, packages are unpacked and their scripts are not run. Its programs run
-under qemu. One program sees this machine's files, and starts no other of its kind; or all run in namespaces of their own,
-where the kernel starts qemu for them, and nowhere else (binfmt_misc in a user namespace: Linux 6.7).
+It is made without privileges: apt has folders of its own, packages are unpacked and their scripts are not run. Its programs
+run under qemu. A single program sees this machine's files, and starts no other program of that architecture. Or all run in
+namespaces of their own, where the kernel starts qemu for them (binfmt_misc in a user namespace: Linux 6.7).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ exit $status
 
 @dataclass(frozen=True)
 class Architecture:
-    """Debian's name, the name in compilers and wheels, and what begins a program of it: magic and mask for binfmt_misc."""
+    """Debian's name, the name in compilers and wheels, and the magic and mask of its programs for binfmt_misc."""
 
     debian: str
     machine: str
@@ -53,7 +53,7 @@ AARCH64 = Architecture(
 
 
 class SysrootError(Exception):
-    """It cannot be made, or entered, and why."""
+    """The system cannot be made or entered; the message gives the reason."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Sysroot:
         return self.folder / "root"
 
     def make(self, packages: list[str]) -> None:
-        """Puts these packages and what they need into it; nothing to do where they are there already."""
+        """Installs these packages and their dependencies, unless they are there already."""
         wanted = " ".join(packages)
         made_with = self.folder / "made-with"
         if made_with.exists() and made_with.read_text() == wanted:
@@ -80,7 +80,7 @@ class Sysroot:
         database.touch()
         (self.root / "var/lib/dpkg/info/format").write_text(
             "1\n"
-        )  # lists are named by architecture, where several may be there
+        )  # lists are named by architecture, since several may be there
         configuration = self.folder / "apt.conf"
         configuration.write_text(
             f'Dir::State::lists "{self.folder}/lists";\nDir::State::status "{database}";\n'
@@ -98,7 +98,7 @@ class Sysroot:
         made_with.write_text(wanted)
 
     def unpack(self, package: pathlib.Path) -> None:
-        """Its files, and its rows in the database that dpkg-query reads."""
+        """Unpacks its files, and adds its rows to the database that dpkg-query reads."""
         run(["dpkg-deb", "--extract", str(package), str(self.root)], 300)
         fields = run(["dpkg-deb", "--field", str(package)], 60)
         names = dict(line.split(": ", 1) for line in fields.splitlines() if line[:1].isalpha() and ": " in line)
@@ -111,13 +111,13 @@ class Sysroot:
             status.write(fields.rstrip("\n") + "\nStatus: install ok installed\n\n")
 
     def one_program(self) -> list[str]:
-        """The command, less the program, that runs a program of it. Raises SysrootError where there is no qemu."""
+        """The command prefix that runs a program of this system. Raises SysrootError if there is no qemu."""
         folders = [self.root / folder / self.architecture.triplet for folder in ("usr/lib", "lib")]
         loader = self.root / f"lib/ld-linux-{self.architecture.machine}.so.1"
         return [self.emulator(), str(loader), "--library-path", ":".join(map(str, folders))]
 
     def emulator(self) -> str:
-        """qemu, statically linked where both are there: it is opened before the root changes, and finds nothing after that."""
+        """qemu, statically linked if both exist: it is opened before the root changes, and finds no library after that."""
         name = f"qemu-{self.architecture.machine}"
         path = shutil.which(f"{name}-static") or shutil.which(name)
         if path is None:
@@ -125,10 +125,9 @@ class Sysroot:
         return path
 
     def enter(self, tree: pathlib.Path, *command: str) -> list[str]:
-        """The command that runs a command in it. `tree` is where it is outside, and the caller's working folder is below it.
+        """The command that runs a command in it. `tree` is its path outside, and the caller's working folder is below it.
 
-        Raises SysrootError where there is no qemu; the command fails where there are no user namespaces, or no binfmt_misc in
-        them.
+        Raises SysrootError if there is no qemu. The command fails without user namespaces, or without binfmt_misc in them.
         """
         register = f":hvdrun:M::{self.architecture.magic}:{self.architecture.mask}:{self.emulator()}:F"
         namespaces = ["unshare", "--user", "--map-root-user", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
@@ -137,7 +136,7 @@ class Sysroot:
 
 
 def run(argv: list[str], limit: float, env: dict[str, str] | None = None, where: str = "") -> str:
-    """What a program printed; SysrootError where it fails."""
+    """The output of a program; SysrootError if it fails."""
     try:
         done = subprocess.run(argv, capture_output=True, text=True, timeout=limit, env=env, stdin=subprocess.DEVNULL)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Test results of several tools, counted alike."""
+"""Test results of several tools in one form."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Failure:
 
     name: str
     why: str
-    run_alone: Callable[[], bool] | None = None  # runs that test alone; whether it passes then
+    run_alone: Callable[[], bool] | None = None  # runs that test alone; returns whether it passes
 
     def __str__(self) -> str:
         return f"{self.name}: {self.why}"
@@ -23,7 +23,7 @@ class Failure:
 
 @dataclass
 class Cost:
-    """What one test took, in seconds.  A test's own processor time is unknown (None) where its tool does not tell it."""
+    """The cost of one test, in seconds.  Its own processor time is None if its tool does not report it."""
 
     name: str
     wall: float
@@ -37,7 +37,7 @@ class Tally:
     passed: int = 0
     failed: list[Failure] = field(default_factory=list)
     skipped: list[tuple[str, str]] = field(default_factory=list)
-    left: int = 0  # tests that belong to the other form
+    left: int = 0  # tests of the other form
     costs: list[Cost] = field(default_factory=list)
 
     def __iadd__(self, other: Tally) -> Tally:
@@ -58,7 +58,7 @@ def failure(name: str, why: str) -> Tally:
 
 
 def skip(name: str, why: str) -> Tally:
-    """One test that was not run."""
+    """One test that did not run."""
     return Tally(skipped=[(name, why)])
 
 
@@ -68,9 +68,9 @@ def check(name: str, good: bool, why: str = "") -> Tally:
 
 
 def from_records(path: pathlib.Path, exit_code: int, run_alone: Callable[[str], bool] | None = None) -> Tally:
-    """What tests/support/records.py wrote of one run of pytest; a crash of pytest itself counts as a failure.
+    """The results of one run of pytest, from tests/support/records.py; a crash of pytest itself counts as a failure.
 
-    run_alone: whether the test of this id passes now.
+    run_alone: returns whether the test of this id passes now.
     """
     tally = Tally()
     if not path.exists():
@@ -92,7 +92,7 @@ def from_records(path: pathlib.Path, exit_code: int, run_alone: Callable[[str], 
 
 
 def from_record(record: dict[str, str], run_alone: Callable[[str], bool] | None) -> Tally:
-    """One test of pytest's."""
+    """The result of one pytest test."""
     name, why = record["test"], first_line(record["why"])
     tally = Tally(costs=[Cost(name, float(record["wall"]), float(record["processor"]))])
     if record["outcome"] == "failed":
@@ -105,12 +105,12 @@ def from_record(record: dict[str, str], run_alone: Callable[[str], bool] | None)
 
 
 def alone(run_alone: Callable[[str], bool] | None, name: str) -> Callable[[], bool] | None:
-    """run_alone for this test."""
+    """run_alone bound to this test."""
     return None if run_alone is None else lambda: run_alone(name)
 
 
 def first_line(text: str | None) -> str:
-    """The first line of a message, or a word for none."""
+    """The first line of a message, or a placeholder without one."""
     return (text or "no message").strip().split("\n")[0][:300]
 
 
@@ -118,12 +118,12 @@ DOCTEST = re.compile(r"\[doctest\] test cases:\s*(\d+) \|\s*(\d+) passed \|\s*(\
 
 
 def from_meson(log: str, program: str, exit_code: int) -> Tally:
-    """What one test program of ours said: doctest's cases where it is one, else one test."""
+    """The results of one test program: doctest's cases if it is one, else one test."""
     found = DOCTEST.findall(log)
     if not found:
         return check(program, exit_code == 0, f"exit code {exit_code}")
     tally = Tally()
-    for _, passed, failed, _ in found:  # "skipped" there means filtered out
+    for _, passed, failed, _ in found:  # there "skipped" means filtered out
         tally.passed += int(passed)
         tally.failed += [Failure(program, "a test case failed") for _ in range(int(failed))]
     if exit_code != 0 and not tally.failed:
