@@ -54,7 +54,7 @@ def test_a_slow_card_is_named(limited: Cluster) -> None:
 
 
 @pytest.mark.timeout(240)
-def test_cards_that_are_alike_are_not_blamed(limited: Cluster) -> None:
+def test_interfaces_that_are_alike_are_not_blamed(limited: Cluster) -> None:
     first = report_of(limited, "alpha:1,beta:1")[0]
     assert (first["cause"], first["host"], first["ranks"]) == ("COMMUNICATION", None, []), first
     assert ": rate, " in str(first["what"]), first

@@ -23,7 +23,7 @@ _stack_dumps.offer()
 
 
 def __getattr__(name: str) -> Any:
-    # The launcher's side is not needed in a rank, and the other way round.
+    # A rank does not need the launcher's side, and the launcher's side does not need the rank's.
     if name == "run":
         from hvd._run import run as launch
 

@@ -1,4 +1,4 @@
-"""Checks of what the operations are called with, the same for every framework."""
+"""Checks of the operations' arguments, the same for every framework."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def reduce_op(op: int | None, average: bool | None) -> int:
 
 
 def scatter_op(op: int) -> int:
-    """The reduce op of a reducescatter.  UnsupportedError for all but Average and Sum."""
+    """The reduce op of a reducescatter.  UnsupportedError for any op except Average and Sum."""
     if op.__class__ is int and op in (Average, Sum):
         return op
     raise UnsupportedError(f"reducescatter with op {op!r}: it can be Average or Sum, not Adasum, Min, Max or Product")
@@ -43,7 +43,7 @@ def split_rows(splits: Any) -> tuple[int, ...] | None:
 
 
 def checked_name(name: Any) -> str | None:
-    """A name for an operation.  TypeError for what is no string, ValueError where libhvd would read a part of it only."""
+    """A name for an operation.  TypeError if it is no string; ValueError if libhvd would read only a part of it."""
     if name is not None and not isinstance(name, str):
         raise TypeError(f"name is {name!r}: it must be a string")
     if name and "\0" in name:
@@ -57,7 +57,7 @@ def member_names(name: str | None, count: int) -> list[str | None]:
 
 
 def checked_factor(factor: Any, what: str) -> float:
-    """prescale_factor, postscale_factor.  TypeError for what is no number."""
+    """prescale_factor or postscale_factor.  TypeError if it is no number."""
     try:
         if not isinstance(factor, str):
             return float(factor)
@@ -67,7 +67,7 @@ def checked_factor(factor: Any, what: str) -> float:
 
 
 def checked_predivide(factor: Any, op: int) -> float:
-    """gradient_predivide_factor.  ValueError where it is no positive number, or the gradients are not averaged."""
+    """gradient_predivide_factor.  ValueError if it is no positive number, or the gradients are not averaged."""
     reduce_op(op, None)
     if not isinstance(factor, numbers.Real) or not 0 < float(factor) < math.inf:
         raise ValueError(f"gradient_predivide_factor is {factor!r}: it must be a number greater than 0")

@@ -1,7 +1,7 @@
-"""The rank's end of `hvdrun attach`: what the signal does that hvdrun sends.
+"""The rank's end of `hvdrun attach`: the handler of hvdrun's signal.
 
 hvdrun listens on a socket named after this process and sends a signal.  Python runs the handler in the main thread as soon as
-that is back from native code.
+native code returns.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import struct
 import threading
 import types
 
-SIGNAL = 60  # a real-time signal that nobody else is known to use; launcher/control/commands/attach.cc has it too
+SIGNAL = 60  # a real-time signal without another known user; launcher/control/commands/attach.cc has it too
 
 
 def _connect() -> socket.socket | None:
-    """To the hvdrun that waits for this process, if it is this user's."""
+    """Connects to the hvdrun that waits for this process, if it is this user's."""
     link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         link.settimeout(5)
@@ -26,7 +26,7 @@ def _connect() -> socket.socket | None:
         if uid not in (os.geteuid(), 0):
             raise PermissionError
         link.settimeout(None)
-    except OSError:  # it has given up meanwhile, or is not ours
+    except OSError:  # it has given up meanwhile, or belongs to another user
         link.close()
         return None
     return link
@@ -36,7 +36,7 @@ def _attached(number: int, frame: types.FrameType | None) -> None:
     link = _connect()
     if link is None or frame is None:
         return
-    from hvd import _console  # pdb takes its time, and few need it
+    from hvd import _console  # importing pdb takes time, and few ranks need it
 
     _console.open_at(frame, link)
 

@@ -1,9 +1,8 @@
 # mypy: disable-error-code="no-any-return, arg-type"
 """The collective operations, written once for all frameworks.
 
-A framework's package makes one ``Collectives(adapter)`` and publishes its bound
-methods.  The adapter knows what a tensor is; this file knows what the
-operations are; _submission.py hands tensors over; _native moves the bytes.
+A framework's package makes one ``Collectives(adapter)`` and publishes its bound methods.  The adapter describes tensors, this
+file the operations.  _submission.py submits tensors, and _native moves the bytes.
 
 Every blocking operation is its asynchronous one and synchronize().
 """
@@ -82,7 +81,7 @@ class Collectives(Submissions[T]):
         postscale_factor: float = 1.0,
         process_set: ProcessSet = global_process_set,
     ) -> Handle:
-        """allreduce_ that returns a handle at once; the tensor must be left alone until synchronize(handle)."""
+        """allreduce_ that returns a handle at once; do not touch the tensor until synchronize(handle)."""
         operation = Operation(ALLREDUCE, number_of(process_set), reduce_op(op, average), 0, prescale_factor, postscale_factor)
         return self._submit(operation, tensor, name, in_place=True)
 
@@ -125,7 +124,7 @@ class Collectives(Submissions[T]):
         postscale_factor: float = 1.0,
         process_set: ProcessSet = global_process_set,
     ) -> Handle:
-        """allreduce_async_ of several tensors that become ready, and run, together.  One handle for all."""
+        """allreduce_async_ of several tensors that become ready and run together.  One handle for all."""
         operation = Operation(ALLREDUCE, number_of(process_set), reduce_op(op, average), 0, prescale_factor, postscale_factor)
         return self._submit_many(operation, tensors, member_names(name, len(tensors)), True, together=True)
 
@@ -139,7 +138,7 @@ class Collectives(Submissions[T]):
         postscale_factor: float = 1.0,
         process_set: ProcessSet = global_process_set,
     ) -> list[T]:
-        """grouped_allreduce_async_ that waits; returns the tensors."""
+        """Like grouped_allreduce_async_, but blocking; returns the tensors."""
         return self.synchronize(
             self.grouped_allreduce_async_(tensors, average, name, op, prescale_factor, postscale_factor, process_set)
         )
@@ -168,7 +167,7 @@ class Collectives(Submissions[T]):
         postscale_factor: float = 1.0,
         process_set: ProcessSet = global_process_set,
     ) -> list[T]:
-        """grouped_allreduce_async that waits; returns new tensors."""
+        """Like grouped_allreduce_async, but blocking; returns new tensors."""
         return self.synchronize(
             self.grouped_allreduce_async(tensors, average, name, op, prescale_factor, postscale_factor, process_set)
         )
@@ -204,7 +203,7 @@ class Collectives(Submissions[T]):
         names: Sequence[str | None],
         process_set: ProcessSet = global_process_set,
     ) -> Handle:
-        """broadcast_async_ of many tensors in one call; one handle.  synchronize returns the list, or the only one."""
+        """broadcast_async_ of many tensors in one call, with one handle.  synchronize returns the list, or the only tensor."""
         operation = Operation(BROADCAST, number_of(process_set), Sum, root_of(process_set, root_rank))
         if not tensors:
             return 0  # nothing to wait for
@@ -217,20 +216,20 @@ class Collectives(Submissions[T]):
         return self._gather(Operation(ALLGATHER, number_of(process_set)), [tensor], [name], False)
 
     def allgather(self, tensor: T, name: str | None = None, process_set: ProcessSet = global_process_set) -> T:
-        """All ranks' tensors, one after the other: [sum of dim 0, ...].  Only the first dimension may differ."""
+        """Concatenates all ranks' tensors: [sum of dim 0, ...].  Only the first dimension may differ."""
         return self.synchronize(self.allgather_async(tensor, name, process_set))
 
     def grouped_allgather_async(
         self, tensors: Sequence[T], name: str | None = None, process_set: ProcessSet = global_process_set
     ) -> Handle:
-        """allgather_async of several tensors that become ready, and run, together.  One handle for all."""
+        """allgather_async of several tensors that become ready and run together.  One handle for all."""
         operation = Operation(ALLGATHER, number_of(process_set))
         return self._gather(operation, tensors, member_names(name, len(tensors)), True)
 
     def grouped_allgather(
         self, tensors: Sequence[T], name: str | None = None, process_set: ProcessSet = global_process_set
     ) -> list[T]:
-        """grouped_allgather_async that waits; a list of gathered tensors."""
+        """Like grouped_allgather_async, but blocking; a list of gathered tensors."""
         return self.synchronize(self.grouped_allgather_async(tensors, name, process_set))
 
     # ---- alltoall
@@ -246,8 +245,8 @@ class Collectives(Submissions[T]):
     ) -> Any:
         """Sends rows to all ranks: splits[r] of them to rank r, in order, or equal parts when there are no splits.
 
-        Returns what all ranks sent here, in the order of the ranks: [sum of received rows, ...]; with splits a pair of
-        that and how many rows came from each rank.  Only the first dimension may differ between ranks.
+        Returns the rows that all ranks sent here, in the order of the ranks: [sum of received rows, ...].  With splits,
+        returns a pair: these rows, and the number of rows from each rank.  Only the first dimension may differ between ranks.
         ValueError when the splits do not add up to the first dimension.
         """
         out, received = self.synchronize(self.alltoall_async(tensor, splits, name, process_set))
@@ -292,7 +291,7 @@ class Collectives(Submissions[T]):
         prescale_factor: float = 1.0,
         postscale_factor: float = 1.0,
     ) -> Handle:
-        """reducescatter_async of several tensors that become ready, and run, together."""
+        """reducescatter_async of several tensors that become ready and run together."""
         operation = Operation(REDUCESCATTER, number_of(process_set), scatter_op(op), 0, prescale_factor, postscale_factor)
         return self._gather(operation, tensors, member_names(name, len(tensors)), True)
 
@@ -305,15 +304,15 @@ class Collectives(Submissions[T]):
         prescale_factor: float = 1.0,
         postscale_factor: float = 1.0,
     ) -> list[T]:
-        """grouped_reducescatter_async that waits."""
+        """Like grouped_reducescatter_async, but blocking."""
         return self.synchronize(
             self.grouped_reducescatter_async(tensors, name, op, process_set, prescale_factor, postscale_factor)
         )
 
     def join(self, device: int = -1, process_set: ProcessSet = global_process_set) -> int:
-        """Says that this rank has no more data, and waits until all have; returns the last rank to join.
+        """Declares that this rank has no more data, and waits until all ranks have done so; returns the last rank to join.
 
-        Until then this rank takes part in the others' operations with zeros, or no rows.  device is not used.
+        Until then this rank takes part in the others' operations with zeros, or no rows.  device is ignored.
         """
         group = number_of(process_set)
         if group is None:

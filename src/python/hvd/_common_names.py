@@ -1,12 +1,12 @@
-"""What every framework's package offers besides its own operations: queries, reduce ops, process sets, stop, report, the error.
+"""The names that every framework's package offers besides its operations: queries, ops, process sets, stop, report, the error.
 
-A package re-exports it with a star and names only what is its own:
+A package re-exports them with a star and lists only its own names:
 
     from hvd._common_names import *
     from hvd._common_names import _names as _shared
     __all__ = [*_shared, *_operations, ...]
 
-The list is not called __all__: type checkers read no lists put together from others, and would see half of it.
+The list is not called __all__: type checkers do not read concatenated lists, and would see only a part of it.
 """
 
 from hvd._native import Adasum as Adasum

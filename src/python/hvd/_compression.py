@@ -1,4 +1,4 @@
-"""What the frameworks' compressions share: the class to derive from, and those that change nothing or the type."""
+"""The common part of the frameworks' compressions: the base class, a compression that changes nothing, and one that casts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["CastCompressor", "Compressor", "NoneCompressor"]
 
 
 class Compressor:
-    """Turns a tensor into what is sent, and back.  Both are called on the same rank; ctx is the compressor's own."""
+    """Converts a tensor for sending, and back.  Both methods run on the same rank; ctx belongs to the compressor."""
 
     @staticmethod
     def compress(tensor: Any) -> tuple[Any, Any]:
@@ -17,12 +17,12 @@ class Compressor:
 
     @staticmethod
     def decompress(tensor: Any, ctx: Any) -> Any:
-        """The result in the form the caller had."""
+        """The result in the caller's form."""
         raise NotImplementedError
 
 
 class NoneCompressor(Compressor):
-    """Sends tensors as they are."""
+    """Sends tensors unchanged."""
 
     @staticmethod
     def compress(tensor: Any) -> tuple[Any, Any]:
@@ -34,18 +34,18 @@ class NoneCompressor(Compressor):
 
 
 class CastCompressor(Compressor):
-    """Sends floating-point tensors as `wire`, a dtype of the framework.  A framework says how it looks and casts."""
+    """Sends floating-point tensors as `wire`, a dtype of the framework.  A framework defines the test and the cast."""
 
     wire: Any
 
     @staticmethod
     def is_floating(tensor: Any) -> bool:
-        """Whether it is of a floating-point dtype."""
+        """Whether the tensor has a floating-point dtype."""
         raise NotImplementedError
 
     @staticmethod
     def cast(tensor: Any, dtype: Any) -> Any:
-        """It as another dtype."""
+        """The tensor as another dtype."""
         raise NotImplementedError
 
     @classmethod

@@ -1,4 +1,4 @@
-"""The console of `hvdrun attach`: pdb over a connection, at the place where the main thread is.
+"""The console of `hvdrun attach`: pdb over a connection, at the current line of the main thread.
 
 The console ends with the connection; the rank then goes on.
 """
@@ -15,7 +15,7 @@ _open: Console | None = None
 
 
 class _Stream:
-    """Text lines over a socket; a connection that is gone reads as its end and swallows what is written."""
+    """Text lines over a socket.  A broken connection reads as end of file and discards written text."""
 
     def __init__(self, link: socket.socket) -> None:
         self.link, self.reader = link, link.makefile("r", encoding="utf-8", errors="replace", newline="\n")
@@ -35,7 +35,7 @@ class _Stream:
         pass
 
     def is_alive(self) -> bool:
-        """Whether more can come."""
+        """Whether more input can arrive."""
         try:
             return self.link.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) != b""
         except BlockingIOError:
@@ -49,7 +49,7 @@ class _Stream:
 
 
 class Console(pdb.Pdb):
-    """pdb whose quit, and whose end of input, let the rank go on."""
+    """pdb whose quit, and whose end of input, let the rank continue."""
 
     def __init__(self, stream: _Stream) -> None:
         super().__init__(stdin=stream, stdout=stream, nosigint=True, readrc=False)  # type: ignore[arg-type]
@@ -57,7 +57,7 @@ class Console(pdb.Pdb):
         self.stream, self.detached = stream, False
 
     def do_quit(self, arg: str) -> bool:
-        """quit: ends the console; the rank goes on."""
+        """quit: ends the console; the rank continues."""
         self.detached = True
         self.clear_all_breaks()
         self.set_continue()
@@ -66,17 +66,17 @@ class Console(pdb.Pdb):
     do_q = do_exit = do_EOF = do_quit
 
     def do_run(self, arg: str) -> None:
-        """Not here: hvdrun started this rank."""
+        """Not available: hvdrun started this rank."""
         self.message("a rank cannot be started again from here")
 
     do_restart = do_run
 
     def do_interact(self, arg: str) -> None:
-        """Not here: it would read the rank's own input."""
+        """Not available: it would read the rank's own input."""
         self.message("there is no interact here; statements work at the prompt")
 
     def _runs_on(self) -> bool:
-        """Whether nothing is left to stop at: no breakpoint, no step under way."""
+        """Whether pdb has nothing to stop at: no breakpoint, no step in progress."""
         return self.detached or (self.stoplineno == -1 and not self.breaks)
 
     def interaction(self, frame, traceback) -> None:  # type: ignore[no-untyped-def]
@@ -108,7 +108,7 @@ def _end() -> None:
 
 
 def _is_inside(frame: types.FrameType | None) -> bool:
-    """Whether the thread is in a console now, or on its way out of one."""
+    """Whether the thread is in a console now, or is leaving one."""
     while frame is not None:
         if frame.f_globals is globals():
             return True
@@ -117,7 +117,7 @@ def _is_inside(frame: types.FrameType | None) -> bool:
 
 
 def open_at(frame: types.FrameType, link: socket.socket) -> None:
-    """A console for a connection.  The first byte says whether it is opened: +, or - where another one is."""
+    """Opens a console on a connection.  The first byte sent is + if it opens, or - if another console is open."""
     global _open
     if _is_inside(frame) or (_open is not None and _open.stream.is_alive()):
         with contextlib.suppress(OSError):

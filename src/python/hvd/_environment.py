@@ -1,7 +1,7 @@
 """The one place that reads this process's environment.
 
 Our own variables come from the table of options (_options.py) and are checked when they are read.  `whole` is the environment
-itself: for other programs' variables, for what a child process gets, and to set a variable.
+itself: for other programs' variables, for child processes, and to set a variable.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def text(name: str) -> str:
 
 
 def integer(name: str) -> int:
-    """A whole number.  ValueError naming the variable for another text, or where neither it nor a default is there."""
+    """A whole number.  ValueError, which names the variable, for another text, or if it has neither a value nor a default."""
     try:
         value = int(text(name))
     except ValueError:

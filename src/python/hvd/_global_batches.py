@@ -1,4 +1,4 @@
-"""Batches of all ranks of the first world, as numbers of samples, whoever is left of them.  For any framework."""
+"""Global batches, sized by the first world, as sample numbers, for any number of present ranks and any framework."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from hvd import _shares, _world
 
 
 class GlobalBatch:
-    """One batch of all ranks.  Iterating gives the samples of this rank's micro-batches, once: int64 arrays.
+    """One global batch.  One iteration gives the samples of this rank's micro-batches, as int64 arrays.
 
-    samples: how many it has, on all ranks.  len(): how many micro-batches this rank has; it may be 0.
-    seed: of the micro-batch under way, whoever computes it: for what is drawn at random.
+    samples: the number of samples on all ranks.  len(): the number of this rank's micro-batches; it may be 0.
+    seed: of the current micro-batch, for random draws; it does not depend on the rank that computes it.
     """
 
     def __init__(self, batches: GlobalBatches, indices: list[int]) -> None:
@@ -42,12 +42,12 @@ class GlobalBatch:
         self._batches.processed += self.samples
 
     def mean(self, found: Sequence[Any]) -> Any:
-        """The mean over the whole batch of what each of this rank's micro-batches has: gradients, losses.  Collective.
+        """The mean over the whole batch of a value of each micro-batch: gradients, losses.  Collective.
 
-        found: one for each micro-batch, in their order: a number, an array of NumPy, JAX or TensorFlow, or a tree of them
-        (lists, tuples, dicts; where JAX is loaded, its trees), of one shape on all ranks.  Gives such a tree, the same
-        on all ranks and, bit by bit, in a world of any size.  Not within jit or tf.function.
-        Errors: ValueError for another number of them; TypeError for what has no mean.
+        found: one value for each of this rank's micro-batches, in their order.  A value is a number, an array of NumPy, JAX
+        or TensorFlow, or a tree of them (lists, tuples, dicts; with JAX, its trees), of one shape on all ranks.
+        Returns such a tree, the same on all ranks and, bit by bit, in a world of any size.  Not within jit or tf.function.
+        Errors: ValueError for another number of values; TypeError for a value without a mean.
         """
         from hvd import _share_means
 
@@ -62,7 +62,7 @@ class GlobalBatch:
 
 
 class GlobalBatches:
-    """The batches of an epoch: an iteration gives what is left of it.  To be put into the state, as one of its values.
+    """The batches of an epoch; an iteration gives the remaining ones.  Put it into the state, as one of its values.
 
         state = hvd.elastic.ObjectState(..., batches=hvd.elastic.GlobalBatches(len(x), batch_size=16))
         for batch in state.batches:
@@ -71,11 +71,11 @@ class GlobalBatches:
             state.commit()
         state.batches.set_epoch(1)
 
-    A batch has batch_size samples for each rank: under hvd.elastic.run(keep_global_batch=True) for each rank of the first
-    world, whose shares are dealt to those that there are now; otherwise for each of them.  An epoch's last batch has what is
-    left, as evenly as it goes, unless drop_last.  Each sample comes once.
-    samples: how many there are.  shuffle: each epoch has an order of its own, by seed.
-    Errors: ValueError for a wrong argument; RuntimeError where micro-batches were left out.
+    A batch has batch_size samples for each rank.  Under hvd.elastic.run(keep_global_batch=True) these are the ranks of the
+    first world, whose shares are divided among the present ranks.  An epoch's last batch has the remaining samples, divided
+    as evenly as possible, unless drop_last.  Each sample occurs once.
+    samples: their total number.  shuffle: each epoch has its own order, derived from seed.
+    Errors: ValueError for a wrong argument; RuntimeError if micro-batches were skipped.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class GlobalBatches:
             if not isinstance(value, int) or value < 1:
                 raise ValueError(f"{name} is {value!r}: it must be at least 1")
         self.samples, self.batch_size, self.shuffle, self.seed, self.drop_last = samples, batch_size, shuffle, seed, drop_last
-        self.epoch = self.processed = 0  # samples of the epoch that are done, on all ranks
+        self.epoch = self.processed = 0  # finished samples of the epoch, on all ranks
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "shares": _shares.kept()}
@@ -97,16 +97,16 @@ class GlobalBatches:
         self.__dict__.update(state)
 
     def set_epoch(self, epoch: int) -> None:
-        """Begins an epoch, of which nothing is done yet."""
+        """Begins an epoch from its first sample."""
         self.epoch, self.processed = epoch, 0
 
     def seed_of(self, share: int) -> int:
-        """For what is drawn at random in a micro-batch of the batch under way: 63 bits."""
+        """The seed of a share of the current batch, for random draws: 63 bits."""
         words = f"{self.seed} {self.epoch} {self.processed} {share}"
         return int.from_bytes(hashlib.blake2b(words.encode(), digest_size=8).digest(), "little") >> 1
 
     def __len__(self) -> int:
-        """How many batches are left of the epoch."""
+        """The number of remaining batches of the epoch."""
         return len(self._beginnings(self.samples - self.processed))
 
     def _beginnings(self, samples: int) -> range:

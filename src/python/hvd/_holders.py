@@ -1,4 +1,4 @@
-"""Which ranks of a new world have the training's state, that rank 0 is one of them, and whether it must be given round."""
+"""Finds the ranks of a new world that have the training's state, and gives it to rank 0 if needed."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import Any
 
 from hvd import _objects, _state_file, _world
 
-_world_mark = b""  # of the last world that this rank was in: rank 0 has drawn it
+_world_mark = b""  # of this rank's last world; rank 0 has drawn it
 
 
 def give_to_rank_0(state: Any, has_it: bool, synchronized: bool) -> tuple[bool, bool]:
-    """Whether this rank has the state now, and whether all have the same.  Collective.
+    """Returns whether this rank has the state now, and whether all ranks have the same.  Collective.
 
-    synchronized: this rank has what the others of its last world had when that ended.  One that was not in it, or has
-    gone back to its commit, may have come to this one all the same: then all sync.
-    Rank 0 may be new: where hosts have several ranks, it stands where the one before died while it gave the state to the
-    new ones, and only ranks of other hosts have it.  Then the first of these gives its last commit to rank 0.
-    Errors: RuntimeError on rank 0 where the state, of the script's own, has no copy to give; the others go on.
+    synchronized: this rank has the state that all ranks of its last world had when it ended.  A rank that was not in it, or
+    has restored its commit, may be in this world too; then all ranks sync.
+    Rank 0 may be new and lack the state.  This happens if hosts have several ranks, and the old rank 0 died while it sent the
+    state to new ranks.  Then only ranks of other hosts have the state, and the first of them gives its last commit to rank 0.
+    Errors: RuntimeError on rank 0 if the script's own state class has no copy to give; the others continue.
     """
     global _world_mark
     mine = (has_it, _world_mark if synchronized else b"", os.urandom(8))
@@ -39,7 +39,7 @@ def give_to_rank_0(state: Any, has_it: bool, synchronized: bool) -> tuple[bool, 
 
 
 def _copy(state: Any) -> tuple[Any, int] | str:
-    """Why there is none, of a state of the script's own."""
+    """The copy, or the reason why a state class of the script has none."""
     try:
         _state_file.need_saved_copy(type(state))
         return state.saved_copy(), state._commits

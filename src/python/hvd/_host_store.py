@@ -1,7 +1,8 @@
 """A store for ranks of one host and one user (_store_meeting.Store): the first rank serves it on an abstract unix socket.
 
-Each end checks the other's user: the name of an abstract socket belongs to whoever takes it first.
-Frames: length of the key, length of the value, key, value.  Without a value a frame asks; -1 answers that the key is not there.
+Each end checks the other's user, because any user can take the name of an abstract socket first.
+Frames: length of the key, length of the value, key, value.  A frame without a value is a query; -1 answers that the key is
+missing.
 """
 
 from __future__ import annotations
@@ -13,16 +14,16 @@ import threading
 import time
 
 _HEAD = struct.Struct("<ii")
-_MOST_BYTES = 1 << 20  # of a key or value: a rank says a few hundred bytes
+_MOST_BYTES = 1 << 20  # of a key or value: a rank sends a few hundred bytes
 
 
 class HostStore:
     """One rank's end.  Threads: one at a time."""
 
     def __init__(self, name: str, serves: bool, limit_seconds: float) -> None:
-        """name: the same on all ranks, different for all jobs of a host.  serves: on one rank only, for as long as it lives.
+        """name: the same on all ranks, different for all jobs of a host.  serves: on one rank only, for its lifetime.
 
-        Errors: TimeoutError if nobody serves; PermissionError if another user does; OSError.
+        Errors: TimeoutError if no rank serves; PermissionError if another user does; OSError.
         """
         address = b"\0" + name.encode()
         if serves:
@@ -33,11 +34,11 @@ class HostStore:
         end = time.monotonic() + limit_seconds
         while True:
             self._link = socket.socket(socket.AF_UNIX)
-            self._link.settimeout(limit_seconds)  # of each later wait too: the first rank may be stopped
+            self._link.settimeout(limit_seconds)  # also of each later wait: the first rank may be stopped
             try:
                 self._link.connect(address)
                 break
-            except (ConnectionRefusedError, BlockingIOError):  # nobody serves yet, or too many call at once
+            except (ConnectionRefusedError, BlockingIOError):  # no server yet, or too many connections at once
                 self._link.close()
                 if time.monotonic() > end:
                     raise TimeoutError("rank 0 has not called hvd.init()") from None
@@ -67,7 +68,7 @@ class HostStore:
 
 
 class _Server:
-    """Threads: one accepts, and one each serves a rank."""
+    """Threads: one accepts, and each connection has one."""
 
     def __init__(self, listener: socket.socket) -> None:
         self._listener = listener
@@ -111,7 +112,7 @@ def _next_frame(link: socket.socket) -> tuple[bytes, bytes | None]:
 
 
 def exactly(link: socket.socket, size: int) -> bytes:
-    """The next `size` bytes.  EOFError where the other end has closed; TimeoutError where the socket has a limit."""
+    """The next `size` bytes.  EOFError if the other end has closed; TimeoutError if the socket has a limit."""
     data = b""
     while len(data) < size:
         piece = link.recv(size - len(data))

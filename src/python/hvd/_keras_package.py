@@ -1,7 +1,7 @@
 """The Keras of this process: `from hvd._keras_package import keras`.
 
-It is the package keras, or tf_keras where tf.keras is that: TF_USE_LEGACY_KERAS=1 makes it so in TensorFlow 2.16 and later.
-With KERAS_BACKEND=torch or jax it is the package keras, since tf_keras runs on TensorFlow alone.
+It is the package keras, or tf_keras if tf.keras is that package: TF_USE_LEGACY_KERAS=1 selects it in TensorFlow 2.16 and
+later.  With KERAS_BACKEND=torch or jax it is the package keras, since tf_keras runs only on TensorFlow.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def _name() -> str:
         return "keras"
     if importlib.util.find_spec("tf_keras") is None or importlib.util.find_spec("tensorflow") is None:
         return "keras"
-    # Only TensorFlow knows whether it heeds the variable: 2.14 was the first.
+    # Only TensorFlow knows whether it uses the variable: 2.14 was the first.
     tensorflow = importlib.import_module("tensorflow")
     return str(tensorflow.keras.Model.__module__).partition(".")[0]
 

@@ -8,7 +8,7 @@ __all__ = ["local_variables"]
 
 
 def local_variables(local_layers: Any) -> list[Any]:
-    """The trainable variables of a Keras layer, or of a list of them.  ValueError for what is no layer."""
+    """The trainable variables of a Keras layer, or of a list of them.  ValueError for anything but layers."""
     layers = [] if local_layers is None else local_layers
     layers = layers if isinstance(layers, (list, tuple, set)) else [layers]
     for layer in layers:

@@ -1,8 +1,8 @@
 # mypy: disable-error-code="no-any-return"
-"""NumPy arrays, and whatever shows its memory as one: for hvd.numpy, and for the frameworks whose tensors become arrays.
+"""NumPy arrays and other buffers: for hvd.numpy, and for the frameworks whose tensors become arrays.
 
-Nothing is copied: memoryview, array.array, bytearray, mmap, bytes and other buffers are seen through the buffer
-protocol, tensors of other frameworks through DLPack.
+Nothing is copied.  memoryview, array.array, bytearray, mmap, bytes and other buffers use the buffer protocol, tensors of
+other frameworks DLPack.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from hvd._native import DTYPES
 from hvd._requests import View
 
 Array = np.ndarray[Any, Any]
-# What NumPy lacks, and ml_dtypes has: found by name, so that ml_dtypes need not be there.
+# dtypes of ml_dtypes, which NumPy lacks.  They are found by name, so that ml_dtypes is optional.
 _ADDED = {name: code for name, code in DTYPES.items() if name.startswith(("bfloat", "float8"))}
 CODES = {np.dtype(name): code for name, code in DTYPES.items() if name not in _ADDED}
 _BYTES = DTYPES["uint8"]
-_ALIGNMENT = 64  # what JAX adopts without a copy
+_ALIGNMENT = 64  # JAX adopts such memory without a copy
 
 
 class _Capsule:
-    """What numpy.from_dlpack wants to be given."""
+    """An object in the form that numpy.from_dlpack requires."""
 
     def __init__(self, capsule: Any) -> None:
         self.capsule = capsule
@@ -36,7 +36,7 @@ class _Capsule:
 
 
 def as_array(tensor: Any) -> Array:
-    """The memory of tensor as an array.  TypeError, which says what to do, for what has none."""
+    """The memory of tensor as an array.  TypeError with advice if it has no such memory."""
     if tensor.__class__ is np.ndarray:
         return tensor
     if isinstance(tensor, np.ma.MaskedArray):
@@ -62,13 +62,13 @@ def as_array(tensor: Any) -> Array:
 
 
 class NumpyAdapter:
-    """Adapter[numpy.ndarray, and what as_array takes]."""
+    """Adapter[numpy.ndarray, and the types that as_array takes]."""
 
     framework = "numpy"
 
     def __init__(self, reduces: bool = True, writes: bool = True) -> None:
-        """reduces: operations compute; else all other numbers and dates can be exchanged too, as bytes.
-        writes: they write into what they are given; else that may be read-only.
+        """reduces: operations compute; otherwise all other numbers and dates can also be exchanged, as bytes.
+        writes: operations write into their arguments; otherwise these may be read-only.
         """
         self._moves = not reduces
         self._writes = writes
@@ -89,7 +89,7 @@ class NumpyAdapter:
         return array.ctypes.data, code, shape, -1
 
     def _uncommon(self, array: Array) -> tuple[int, tuple[int, ...]]:
-        """dtype and shape as libhvd is told; a dtype of -1 for what has to be packed first."""
+        """dtype and shape for libhvd; a dtype of -1 if the array must be packed first."""
         dtype = array.dtype
         if dtype.name in _ADDED:
             return _ADDED[dtype.name], array.shape

@@ -16,19 +16,19 @@ _OBJECT, _FAILURE = b"\0", b"\1"
 
 @cache
 def _pickler() -> Any:
-    """cloudpickle, which sends by value what pickle would only name; pickle where it is not installed."""
+    """cloudpickle, which sends by value objects that pickle only names; pickle if it is not installed."""
     try:
-        import cloudpickle  # not before it is needed: it takes longer to load than all of hvd.torch
+        import cloudpickle  # imported on demand: it takes longer to load than all of hvd.torch
     except ImportError:
         return pickle
     return cloudpickle
 
 
 def _packed(obj: Any) -> tuple[bytes, Exception | None]:
-    """The bytes to send.  A rank that cannot pickle says so to the others, instead of leaving them waiting."""
+    """The bytes to send.  A rank that cannot pickle tells the others, so that they do not wait."""
     try:
         return _OBJECT + _pickler().dumps(obj), None
-    except Exception as error:  # pickle raises whatever an object's own methods raise
+    except Exception as error:  # an object's own methods may raise anything
         text = f"rank {_world.rank()} could not pickle a {type(obj).__name__}: {error}"
         return _FAILURE + text.encode(), error
 

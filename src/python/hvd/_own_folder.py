@@ -1,6 +1,6 @@
 """Folders held by descriptors, in places where other users may write too: the Python of src/base/files/own_file.h.
 
-A path is walked part by part.  A link is followed only if this user or root owns it: another user's may lead anywhere.
+A path is opened part by part.  A link is followed only if this user or root owns it, since another user's may lead anywhere.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ _MOST_LINKS = 40  # the kernel's own limit
 
 
 class RefusedPath(RuntimeError):
-    """A path, or a file, that must not be used.  Says what to do."""
+    """A path, or a file, that must not be used.  The message says what to do."""
 
 
 def open_own_folder(path: str, make: bool = False) -> int:
-    """A descriptor of the folder: it stays this one, whatever its name leads to later.  The caller closes it.
+    """A descriptor of the folder.  It stays valid if the path's meaning changes.  The caller closes it.
 
-    make: creates the folders that are missing, the last one for its owner only.
-    Errors: RefusedPath for a link of another user's; OSError, FileNotFoundError without make among them.
+    make: creates missing folders, the last one for its owner only.
+    Errors: RefusedPath for another user's link; OSError, including FileNotFoundError without make.
     """
     left, links = _parts(path), 0
     here = _root(path)
@@ -51,7 +51,7 @@ def open_own_folder(path: str, make: bool = False) -> int:
 
 
 def _parts(path: str) -> list[str]:
-    """A stack: the next part is the last."""
+    """The parts as a stack: the next part is the last."""
     return [part for part in path.split("/") if part][::-1]
 
 
@@ -78,7 +78,7 @@ def _entry(folder: int, name: str, make: bool, is_last: bool) -> int:
 
 
 def _target(link: int, about: os.stat_result, path: str) -> str:
-    """Where a link leads.  The owner of / is root under another number, where a container has no name for root."""
+    """The target of a link.  If a container has no name for root, the owner of / is root under another number."""
     if about.st_uid not in (os.geteuid(), 0, os.stat("/").st_uid):
         raise RefusedPath(
             f"{path} leads through a link of another user (uid {about.st_uid}): name the place that is meant, without the link"

@@ -1,4 +1,4 @@
-"""A function call as a file for hvdrun: cloudpickle of (function, args, kwargs), and what to say when that fails."""
+"""A function call as a file for hvdrun: cloudpickle of (function, args, kwargs), and a message for failures."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Callable
 
 
 def pickled_call(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
-    """The payload's bytes.  What is defined in __main__ (a script, a REPL, a notebook) travels by value.
+    """The payload's bytes.  Objects defined in __main__ (a script, a REPL, a notebook) travel by value.
 
     Errors: TypeError that names the argument or variable that cannot be pickled.
     """
@@ -21,19 +21,19 @@ def pickled_call(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[s
         raise ImportError("hvd.run needs cloudpickle: pip install cloudpickle") from error
     try:
         call = bytes(cloudpickle.dumps((func, args, kwargs)))
-    except Exception as error:  # whatever an object's own methods raise
+    except Exception as error:  # an object's own methods may raise anything
         what, hint = culprit(cloudpickle.dumps, func, args, kwargs)
         raise TypeError(f"hvd.run cannot send {what}: {hint or error}") from error
     return call + _sources(call)
 
 
-# Stands between the call and its sources; src/rank/python/bootstrap.py looks for it.
+# Separates the call from its sources; src/rank/python/bootstrap.py looks for it.
 _SOURCES = b"\0hvd-sources\0"
 
 
 def _sources(call: bytes) -> bytes:
-    """The text of the cells, or of the script, that the call's functions are from, so that a rank's traceback can show
-    lines of files that it does not have.  It ends with a full stop, as a pickle does."""
+    """The text of the cells, or of the script, that define the call's functions.  A rank's traceback can then show lines of
+    files that the rank does not have.  It ends with a full stop, as a pickle does."""
     main = getattr(sys.modules.get("__main__"), "__file__", None)
     names = {name for name, entry in linecache.cache.items() if len(entry) == 4 and entry[1] is None}  # cells
     names.update(name for name in (main, sys.argv[0]) if name)
@@ -41,12 +41,12 @@ def _sources(call: bytes) -> bytes:
     return _SOURCES + json.dumps(sources).encode() + b"." if any(sources.values()) else b""
 
 
-# Where the search for what cannot be pickled stops: deep or wide enough to help.
+# Limits of the search for the object that cannot be pickled: deep and wide enough to help.
 _MOST_DEPTH, _MOST_ITEMS = 12, 2000
 
 
 def _pieces(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[tuple[str, str, Any]]:
-    """(what it is, how its attributes are written, value) of all that travels with a call."""
+    """(description, how its attributes are written, value) of each part of a call."""
     for index, value in enumerate(args):
         yield f"argument {index}", f"args[{index}]", value
     for key, value in kwargs.items():
@@ -72,7 +72,7 @@ def _used_by(function: Any) -> Iterator[tuple[str, str, Any]]:
 
 
 def _parts(path: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """What an object holds, with the path to it."""
+    """The parts of an object, each with its path."""
     if isinstance(value, dict):
         yield from ((f"{path}[{key!r}]", item) for key, item in value.items())
     elif isinstance(value, (list, tuple)):
@@ -86,7 +86,7 @@ def _parts(path: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def culprit(dumps: Callable[[Any], bytes], func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, str | None]:
-    """(what cannot be pickled, with the path of attributes to it; what to do about it where that is known)."""
+    """(the object that cannot be pickled, with the path of attributes to it; advice if known)."""
 
     def fails(value: Any) -> bool:
         try:

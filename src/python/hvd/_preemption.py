@@ -1,7 +1,7 @@
-"""SIGTERM at a rank of an elastic job: it leaves at its next commit, and the others lose nothing.
+"""SIGTERM at a rank of an elastic job: the rank leaves at its next commit, and the others lose no work.
 
-All ranks hear of it in the same call, so nobody begins a step that is to be done again: they are interrupted, it leaves,
-and the others meet.
+All ranks learn of it in the same call, so no rank begins a step that would be repeated.  They are interrupted, the rank
+leaves, and the others meet.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from hvd.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 from hvd.process_sets import global_process_set
 
 _asked = False
-_HOSTS = struct.Struct("=ddq")  # what rank 0 says of them
+_HOSTS = struct.Struct("=ddq")  # rank 0's data on hosts
 _LEAVES = b"\1"
-# A frame to the guard (src/wire/messages/link.h) that says so: Type::phase, leaving_phase of src/wire/messages/death.h.
+# This frame to the guard (src/wire/messages/link.h) reports the departure: Type::phase, leaving_phase of src/wire/messages/death.h.
 _PHASE, _LEAVING = 8, b"leaves"
 
 
 def note(number: int, frame: Any) -> None:
-    """The handler."""
+    """The signal handler."""
     global _asked
     _asked = True
 
 
 @contextmanager
 def waits_for_commit(before_leaving: Callable[[], None]) -> Iterator[None]:
-    """In the block SIGTERM only asks; where the world ends before the next commit, so does this process.
+    """In the block SIGTERM only sets a flag; if the world ends before the next commit, this process ends too.
 
-    A handler of the script's own stays.
+    A handler of the script stays.
     """
     is_ours = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     if is_ours:
@@ -53,16 +53,16 @@ def waits_for_commit(before_leaving: Callable[[], None]) -> Iterator[None]:
 
 
 def agree(hosts: tuple[float, float, int]) -> tuple[tuple[float, float, int], bool]:
-    """What rank 0 says of hosts, and whether a rank leaves: the same on all ranks.  Collective; one small allgather.
+    """Returns rank 0's data on hosts, and whether a rank leaves: the same on all ranks.  Collective; one small allgather.
 
-    SIGTERM that comes later counts at the next call.
+    A later SIGTERM counts at the next call.
     """
     is_first = _world.rank() == 0
     mine = (_HOSTS.pack(*hosts) if is_first else b"") + (_LEAVES if _asked else b"")
     words = [mine] if _world.size() == 1 else _objects._exchange(mine, "hvd.elastic.hosts", global_process_set)
     leaves = len(words[0]) > _HOSTS.size or any(len(word) for word in words[1:])
     if leaves and _world.size() > 1:
-        # Who leaves waits until all know: its end breaks off what they still wait for, this too.
+        # A leaving rank waits until all ranks know: its end interrupts their pending operations, this one included.
         with suppress(HorovodInternalError):
             _objects._exchange(b"", "hvd.elastic.leave", global_process_set)
     before, latest, what = _HOSTS.unpack_from(words[0])
@@ -83,6 +83,6 @@ def leave_if_asked(before: Callable[[], None]) -> None:
 
 
 def _tell_guard() -> None:
-    """Its record then says that this rank has left in order."""
+    """Makes the guard record that this rank has left in order."""
     with suppress(OSError, ValueError), socket.socket(fileno=os.dup(_environment.integer("HVD_LINK_FD"))) as guard:
         guard.send(struct.pack("<IHH", len(_LEAVING), _PHASE, 0) + _LEAVING, socket.MSG_DONTWAIT)

@@ -1,4 +1,4 @@
-"""What hvdrun knows of the running job's steps, for loggers."""
+"""hvdrun's report on the running job's steps, for loggers."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from hvd import _native
 
 
 def report() -> dict[str, Any] | None:
-    """What the job's steps of the last half minute spent their time on, as hvdrun sees all ranks.
+    """Returns how the job's steps spent the last half minute, as hvdrun sees all ranks.
 
-    None where nothing is known yet (the first call asks for it; hvdrun then sends it every two seconds, with the steps),
-    and in a job that hvdrun did not start.  Not collective, and without waiting: any rank and any thread may call it, the
-    first rank's logger for one.
+    Returns None before the first report has arrived, and in a job that hvdrun did not start.  The first call asks for
+    reports; hvdrun then sends one every two seconds, with the steps.  Not collective, and never waits: any rank and any
+    thread may call it, for example the first rank's logger.
 
     Keys, times in seconds and as means of a step over all ranks: ``steps`` (ended until now), ``step_seconds``,
     ``waiting_seconds`` (for other ranks, data and messages), ``communication_seconds`` (of that, data and messages),

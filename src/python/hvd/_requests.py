@@ -1,7 +1,7 @@
-"""What the C module is given: a Request for each tensor, made of the Operation that it takes part in and a View of its memory.
+"""Arguments for the C module: a Request for each tensor, made of its Operation and a View of its memory.
 
 The C module reads all three as tuples (ext/native/requests.c).  Kinds, reductions and dtypes are the lists of
-include/hvd/hvd.h, by way of the C module.
+include/hvd/hvd.h; the C module exports them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from hvd import _native
 U8 = _native.DTYPES["uint8"]
 HOST = -1
 
-# The host, or a GPU and the stream that the tensor comes from.
+# The host, or a GPU and the stream that makes the tensor.
 Device = Union[int, tuple[int, int]]
 
 
@@ -23,13 +23,13 @@ View = tuple[Any, int, tuple[int, ...], Device]
 
 
 def gpu_of(view: View) -> int:
-    """The GPU that the memory is on, -1 for the host."""
+    """The GPU of the memory, -1 for the host."""
     device = view[3]
     return device[0] if isinstance(device, tuple) else device
 
 
 def devices_of(views: Iterable[View]) -> tuple[Device, ...]:
-    """The GPUs and streams that they come from, each once; empty for what is on the host."""
+    """The GPUs and streams of the views, each once; empty for host memory."""
     devices = [view[3] for view in views if view[3] != HOST]
     return tuple(set(devices)) if len(devices) > 1 else tuple(devices)
 
@@ -40,10 +40,10 @@ def item_bytes_of(view: View) -> int:
 
 
 class Operation(NamedTuple):
-    """What is the same for all tensors of a call."""
+    """The values that all tensors of a call share."""
 
-    kind: int  # _native.ALLREDUCE and its like
-    process_set: int | None  # its number; None, which is refused: it does not exist
+    kind: int  # _native.ALLREDUCE and the others
+    process_set: int | None  # its number; None means that the set does not exist, and is refused
     reduce: int = _native.Sum
     root: int = 0  # broadcast: the rank within the set
     prescale: float = 1.0
@@ -54,10 +54,11 @@ class Request(NamedTuple):
     """One tensor of one operation."""
 
     operation: Operation
-    name: str | bytes | None  # None: made from the order of the calls; bytes: taken as they are, without the kind in front
+    name: str | bytes | None  # None: derived from the order of the calls; bytes: used unchanged, without the kind as prefix
     view: View
-    # allreduce, broadcast: the address of the result, of view's shape and dtype; may be view's.  reducescatter, alltoall:
-    # address and bytes of what takes a result of just so many bytes, on view's device; the result is then not taken
+    # allreduce, broadcast: the address of the result, which has view's shape and dtype and may be view's address.
+    # reducescatter, alltoall: address and size in bytes of memory on view's device for a result of exactly this size; such a
+    # result is not taken
     out: int | tuple[int, int] = 0
     splits: tuple[int, ...] | None = None  # alltoall: rows for each rank of the set; None: equal parts
 
@@ -78,7 +79,9 @@ def gather_bytes(name: str | None, data: bytes, process_set: int | None) -> byte
 
 
 def join(process_set: int) -> int:
-    """Says that this rank has no more data, and waits until all ranks of the set have; returns the last one to join."""
+    """Declares that this rank has no more data, and waits until all ranks of the set have done so; returns the last one to
+    join.
+    """
     handle = _native.submit(Request(Operation(_native.JOIN, process_set), None, (0, U8, (), HOST)))
     try:
         _native.wait(handle)

@@ -1,4 +1,4 @@
-"""What a job brings back: hvdrun's records, and how each rank's result is checked and loaded."""
+"""The results of a job: hvdrun's records, and the checking and loading of each rank's result."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from hvd import _environment
 
 __all__ = ["Ranked", "elastic_results", "results", "true_code", "wanted_ranks"]
 
-_VERDICT = 0xFFFFFFFF  # instead of a rank: the first cause of a failure
-_EXIT = 0xFFFFFFFD  # instead of a rank: hvdrun's exit code
-_UNKNOWN = -1  # an exit code that nobody knows
+_VERDICT = 0xFFFFFFFF  # in place of a rank: the first cause of a failure
+_EXIT = 0xFFFFFFFD  # in place of a rank: hvdrun's exit code
+_UNKNOWN = -1  # an unknown exit code
 _RECORD = struct.Struct("<IIQ")  # rank, zero, bytes that follow
-_END = struct.Struct("<QI")  # behind a rank's pickle: its length and CRC-32
+_END = struct.Struct("<QI")  # after a rank's pickle: its length and CRC-32
 _PART = 1 << 20
 
 
 class _Pieces(io.RawIOBase):
-    """One rank's bytes, which lie in pieces between those of others."""
+    """One rank's bytes, stored in pieces between those of others."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.file = file
         self.places: list[tuple[int, int]] = []  # offset, bytes
-        self.size = self.next = self.done = 0  # done: bytes of places[next] that are read
+        self.size = self.next = self.done = 0  # done: bytes of places[next] that were read
 
     def add(self, at: int, size: int) -> None:
         """The next piece."""
@@ -39,7 +39,7 @@ class _Pieces(io.RawIOBase):
         return True
 
     def rewind(self) -> _Pieces:
-        """To the beginning."""
+        """Goes back to the beginning."""
         self.next = self.done = 0
         return self
 
@@ -59,7 +59,7 @@ class _Pieces(io.RawIOBase):
 
 
 def _records(file: BinaryIO) -> dict[int, _Pieces]:
-    """What hvdrun wrote, rank by rank (launcher/control/result_stream.h)."""
+    """hvdrun's records, by rank (launcher/control/result_stream.h)."""
     found: dict[int, _Pieces] = {}
     end, at = file.seek(0, io.SEEK_END), 0
     while at + _RECORD.size <= end:
@@ -73,7 +73,7 @@ def _records(file: BinaryIO) -> dict[int, _Pieces]:
 
 
 def _checked(rank: int, pieces: _Pieces) -> BinaryIO:
-    """The rank's pickle, once its length and its sum are right."""
+    """The rank's pickle, after a check of its length and checksum."""
     size, found, total = pieces.size - _END.size, 0, 0
     pieces.rewind()
     while total < size:
@@ -88,7 +88,7 @@ def _checked(rank: int, pieces: _Pieces) -> BinaryIO:
 
 
 def wanted_ranks(ranks: int, only: int | None) -> Sequence[int]:
-    """Whose results are wanted.  Errors: ValueError for a rank that there is not."""
+    """The ranks whose results are wanted.  Errors: ValueError for a rank that does not exist."""
     if only is None:
         return range(ranks)
     if only not in range(ranks):
@@ -97,10 +97,10 @@ def wanted_ranks(ranks: int, only: int | None) -> Sequence[int]:
 
 
 def true_code(file: BinaryIO, code: int) -> int:
-    """hvdrun's exit code by its own record, else the one that subprocess gave.
+    """hvdrun's exit code from its own record, else the code from subprocess.
 
-    subprocess gives 0 where the kernel, or another waitpid(), has reaped hvdrun: SIGCHLD may be ignored in this program.
-    A 0 without hvdrun's record therefore counts as an unknown failure.
+    subprocess returns 0 if the kernel, or another waitpid(), has reaped hvdrun, for example because this program ignores
+    SIGCHLD. A 0 without hvdrun's record therefore counts as an unknown failure.
     """
     record = _records(file).get(_EXIT)
     if record is not None:
@@ -109,11 +109,11 @@ def true_code(file: BinaryIO, code: int) -> int:
 
 
 def results(file: BinaryIO, wanted: Sequence[int], code: int, errors: str) -> list[Any]:
-    """The results of the ranks wanted, out of hvdrun's records; one at a time is read.
+    """The results of the wanted ranks, from hvdrun's records; one at a time is read.
 
-    code: hvdrun's exit code; errors: the end of what it wrote to stderr.
-    Errors: RuntimeError with the first rank's failure, or for a result that did not come whole; ValueError for an
-    option that hvdrun refused.
+    code: hvdrun's exit code; errors: the end of its stderr.
+    Errors: RuntimeError with the first rank's failure, or for an incomplete result; ValueError for an option that hvdrun
+    refused.
     """
     __tracebackhide__ = True  # IPython leaves this frame out
     records = _records(file)
@@ -126,7 +126,7 @@ def results(file: BinaryIO, wanted: Sequence[int], code: int, errors: str) -> li
 
 
 class Ranked:
-    """A function whose results say of which rank they are: in an elastic job hvdrun knows processes, which come and go."""
+    """A function whose results carry their rank: in an elastic job hvdrun knows only processes, whose ranks change."""
 
     def __init__(self, func: Callable[..., Any]) -> None:
         self.__wrapped__ = func
@@ -138,7 +138,7 @@ class Ranked:
 
 
 def elastic_results(file: BinaryIO, code: int, errors: str) -> list[Any]:
-    """Those of a Ranked function, of the ranks that there were at the end, in their order.  Errors: as results()."""
+    """The results of a Ranked function, of the ranks at the end, in their order.  Errors: as results()."""
     __tracebackhide__ = True  # IPython leaves this frame out
     records = _records(file)
     if code != 0:

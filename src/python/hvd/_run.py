@@ -1,4 +1,4 @@
-"""hvd.run: a job started from Python.  The work is hvdrun's; this file hands it a pickle and brings back the results."""
+"""hvd.run: starts a job from Python.  This file passes a pickle to hvdrun and returns the results."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from hvd._results import Ranked, elastic_results, results, true_code, wanted_ran
 
 __all__ = ["run"]
 
-# How long hvdrun may take to end its job after Ctrl-C, beyond which it is killed.
+# Time for hvdrun to end its job after Ctrl-C; then it is killed.
 _END_SECONDS = 30.0
 # Any of these makes a job elastic.
 _ELASTIC = ("min_num_proc", "min_np", "max_num_proc", "max_np", "host_discovery_script")
@@ -64,16 +64,15 @@ def run(
     only: int | None = None,
     shown: Callable[[], Callable[[str, bool], str]] | None = None,
 ) -> list[Any]:
-    """Calls func(*args, **kwargs) on num_proc ranks and returns their results, in rank order; those of an elastic job
-    (min_num_proc, max_num_proc, host_discovery_script) are of the ranks that there are at the end.
+    """Calls func(*args, **kwargs) on num_proc ranks and returns their results, in rank order.  Those of an elastic job
+    (min_num_proc, max_num_proc, host_discovery_script) are of the ranks at the end.
 
-    What the ranks print appears here while they run, in a script, a REPL and a notebook cell.  hosts: "h1:2,h2:2";
-    executable: the ranks' Python, this one by default; only: the one rank whose result is wanted; shown(): makes a
-    filter of a stream's output; the other arguments are hvdrun's options of the same names.
+    The ranks' output appears here while they run, in a script, a REPL and a notebook cell.  hosts: "h1:2,h2:2"; executable:
+    the ranks' Python, this one by default; only: the one rank whose result is wanted; shown(): makes a filter of a stream's
+    output; the other arguments are hvdrun's options of the same names.
 
-    Errors: RuntimeError with the traceback of the rank that failed first; ValueError for an option that hvdrun
-    refuses; TypeError for something that cannot be pickled; FileNotFoundError without hvdrun.  KeyboardInterrupt
-    ends the job first.
+    Errors: RuntimeError with the traceback of the rank that failed first; ValueError for an option that hvdrun refuses;
+    TypeError for an object that cannot be pickled; FileNotFoundError without hvdrun.  KeyboardInterrupt ends the job first.
     """
     given = {name: value for name, value in locals().items() if name in RUN_KEYWORDS}
     __tracebackhide__ = True  # IPython leaves this frame out
@@ -93,7 +92,8 @@ def run(
         command += ["--results", str(brought.fileno()), "--parent", str(os.getpid()), str(file)]
 
         def tick() -> None:
-            # hvdrun writes when it has read its files: the function is on no disk while it runs, however we end.
+            # hvdrun writes a record when it has read its files, which are then removed: no disk holds the function while it
+            # runs.
             if file.exists() and os.fstat(brought.fileno()).st_size:
                 shutil.rmtree(folder, ignore_errors=True)
 
@@ -115,7 +115,7 @@ def _count(num_proc: int | None, np: int | None) -> int:
 
 
 def command_words(given: dict[str, Any]) -> list[str]:
-    """hvdrun's command-line words for run()'s keywords; None stands for one that was not given."""
+    """hvdrun's command-line words for run()'s keywords; None means that a keyword was not given."""
     words: dict[str, list[str]] = {}
     for keyword, (option, kind) in RUN_KEYWORDS.items():
         value = given.get(keyword)
@@ -151,7 +151,7 @@ def write_private(path: Path, data: bytes) -> None:
 
 
 def ranks_environment() -> dict[str, str]:
-    """This process's, with the folders that it imports from: the ranks must find the same modules."""
+    """This process's environment, with its import folders: the ranks must find the same modules."""
     own = {Path(path) for path in sysconfig.get_paths().values()}
     added = []
     for entry in sys.path:
@@ -166,10 +166,10 @@ def ranks_environment() -> dict[str, str]:
 
 
 class StreamEcho:
-    """Passes one pipe on to sys.stdout or sys.stderr, whichever object that is just then."""
+    """Copies one pipe to the current sys.stdout or sys.stderr."""
 
     def __init__(self, stream: Any, target: str, shown: Callable[[str, bool], str] | None = None) -> None:
-        """shown(text, end): what of the text is passed on."""
+        """shown(text, end): the part of the text that is copied."""
         self.stream = stream
         self.target = target
         self.shown = shown
@@ -177,7 +177,7 @@ class StreamEcho:
         self.tail = ""
 
     def pump(self) -> bool:
-        """False at the end."""
+        """Copies available text.  Returns False at the end."""
         data = os.read(self.stream.fileno(), 65536)
         text = self.text.decode(data, final=not data)
         self.tail = (self.tail + text)[-8192:]
@@ -198,7 +198,7 @@ def _supervise(
     shown: Callable[[], Callable[[str, bool], str]] | None = None,
     environment: dict[str, str] | None = None,
 ) -> tuple[int, str]:
-    """Runs hvdrun to its end, with tick() now and then.  Returns its exit code and the end of what it wrote to stderr."""
+    """Runs hvdrun to its end, with tick() now and then.  Returns its exit code and the end of its stderr."""
     process = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
@@ -206,7 +206,7 @@ def _supervise(
         stderr=subprocess.PIPE,
         pass_fds=(results_fd,),
         env=ranks_environment() if environment is None else environment,
-        start_new_session=True,  # Ctrl-C reaches it through us, once
+        start_new_session=True,  # Ctrl-C reaches it through this process, once
     )
     streams = ((process.stdout, "stdout"), (process.stderr, "stderr"))
     echoes = [StreamEcho(stream, target, shown() if shown else None) for stream, target in streams]
@@ -224,7 +224,7 @@ def _supervise(
 def _pump(
     process: subprocess.Popen[bytes], echoes: list[StreamEcho], deadline: float | None, tick: Callable[[], None] | None = None
 ) -> None:
-    """Passes output on until both streams end, or the process has ended and they are silent, or the deadline."""
+    """Copies output until both streams end, or the process has ended and they are silent, or the deadline."""
     with selectors.DefaultSelector() as selector:
         for echo in echoes:
             selector.register(echo.stream, selectors.EVENT_READ, echo)
@@ -242,7 +242,7 @@ def _pump(
 
 
 def _end(process: subprocess.Popen[bytes], echoes: list[StreamEcho]) -> None:
-    """Ends the job as Ctrl-C would; a second Ctrl-C, or too long a wait, kills hvdrun, and its guards end the rest."""
+    """Ends the job as Ctrl-C would.  A second Ctrl-C, or too long a wait, kills hvdrun, and its guards end the rest."""
     try:
         if process.poll() is None:
             process.send_signal(signal.SIGINT)

@@ -1,7 +1,7 @@
-"""Means over a batch of all ranks whose bits do not depend on how many ranks there are: GlobalBatch.mean().
+"""Means over a global batch whose bits do not depend on the number of ranks: GlobalBatch.mean().
 
-As in hvd.torch._share_gradients: what each share has found is kept apart, rank d gets the d-th part of everybody's, adds
-them up in the order of the shares, and gives the sum to all.  Multiplication and addition are calls of their own.
+As in hvd.torch._share_gradients, the values of each share are kept apart.  Rank d gets the d-th part of every rank's values,
+adds them up in the order of the shares, and sends the sum to all.  Multiplication and addition are separate calls.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _CALLED = "GlobalBatch.mean()"
 
 @dataclass(frozen=True)
 class _Leaf:
-    """What an array is: of which framework, and of which shape and type."""
+    """The framework, shape and type of an array."""
 
     kind: str
     shape: tuple[int, ...]
@@ -29,13 +29,13 @@ class _Leaf:
 
 
 def mean(found: Sequence[Any], counts: Sequence[int], some_have_none: bool) -> Any:
-    """found: of each of this rank's shares that has samples.  counts: samples of all shares.  Collective."""
+    """found: the values of this rank's shares that have samples.  counts: samples of all shares.  Collective."""
     trees = [_flattened(tree) for tree in found]
     leaves, rebuild = [list(map(_leaf_of, tree[0])) for tree in trees], trees[0][1] if trees else None
     for other in leaves[1:]:
         if other != leaves[0]:
             raise ValueError(f"{_CALLED}: a micro-batch has {other}, another one {leaves[0]}")
-    if some_have_none:  # they do not know what there is to be added; rank 0 always does
+    if some_have_none:  # such ranks do not know the form of the values; rank 0 always does
         described = _objects.broadcast_object(rebuild(leaves[0]) if rebuild else None, 0, "hvd.elastic.mean.tree")
         if rebuild is None:
             flat, rebuild = _flattened(described)
@@ -79,7 +79,7 @@ def _add_up(mine: list[list[Any]], leaves: Sequence[_Leaf], weights: Sequence[fl
 
 
 def _sum(rows: Any, weights: Sequence[float]) -> Any:
-    """In the order of the shares."""
+    """The weighted sum, in the order of the shares."""
     total: Any = None
     for row, weight in zip(rows, weights):
         weighted = (row.astype(np.float32) if row.dtype.itemsize < 4 else row) * weight
@@ -95,7 +95,7 @@ def _leaf_of(value: Any) -> _Leaf:
     if kind == "number":
         return _Leaf(kind, (), np.dtype(np.float64))
     dtype = np.dtype(value.dtype.as_numpy_dtype if kind == "tensorflow" else value.dtype)
-    if dtype.kind not in "fcV":  # V: those of ml_dtypes
+    if dtype.kind not in "fcV":  # V: the types of ml_dtypes
         raise TypeError(f"{_CALLED}: an array of {dtype} has no mean: make it one of floating-point numbers")
     return _Leaf(kind, tuple(int(n) for n in value.shape), dtype)
 
@@ -136,7 +136,7 @@ def _from_array(total: Any, kind: str) -> Any:
 
 
 def _flattened(tree: Any) -> tuple[list[Any], Callable[[Sequence[Any]], Any]]:
-    """The leaves, and what makes such a tree of others."""
+    """The leaves, and a function that makes such a tree of other leaves."""
     if jax := sys.modules.get("jax"):
         leaves, structure = jax.tree_util.tree_flatten(tree)
         return leaves, lambda others: jax.tree_util.tree_unflatten(structure, others)

@@ -1,7 +1,7 @@
-"""Who computes which share of the batch of all ranks: hvd.elastic.run(keep_global_batch=True).  No framework.
+"""Divides the shares of the global batch among the ranks: hvd.elastic.run(keep_global_batch=True).  No framework.
 
-That batch is made of as many shares as the first world had ranks.  The ranks that there are now are dealt all of them, each
-a run of neighbours, in the order of the ranks: so what all ranks have, one after the other, is in the order of the shares.
+The batch has as many shares as the first world had ranks.  All shares are divided among the present ranks.  Each rank gets
+neighbouring shares, in the order of the ranks, so that the shares of all ranks together are in order.
 """
 
 from __future__ import annotations
@@ -11,33 +11,33 @@ import sys
 from hvd import _environment, _objects, _world
 
 _enabled = False
-_kept = 0  # how many shares; 0: nobody has said so yet
+_kept = 0  # number of shares; 0: not decided yet
 
 
 def enable(enabled: bool) -> None:
-    """What the training function that begins now was decorated with."""
+    """Notes the argument of the training function's decorator."""
     global _enabled
     _enabled = enabled
 
 
 def is_kept() -> bool:
-    """Whether the batch of all ranks stays as it was in the first world."""
+    """Whether the global batch keeps its size from the first world."""
     return _enabled and _kept > 0
 
 
 def kept() -> int:
-    """How many shares there are; 0: the batch is not kept."""
+    """The number of shares; 0: the batch is not kept."""
     return _kept if _enabled else 0
 
 
 def keep(count: int) -> None:
-    """As a state from an earlier run has it.  Counts once enabled."""
+    """Sets the number from an earlier run's state.  It counts once enabled."""
     global _kept
     _kept = count
 
 
 def refuse_reduction(what: str) -> None:
-    """RuntimeError where the batch is kept: this makes the mean over ranks, of which some may have more shares."""
+    """Raises RuntimeError if the batch is kept: this call averages over ranks, and some ranks may have more shares."""
     if is_kept():
         raise RuntimeError(
             f"keep_global_batch=True: {what} averages over ranks, not over shares of the batch; take the plain one, and "
@@ -46,9 +46,9 @@ def refuse_reduction(what: str) -> None:
 
 
 def agree() -> None:
-    """Rank 0's number of shares is everybody's; at first the number of ranks.  Collective.
+    """All ranks take rank 0's number of shares; at first this is the number of ranks.  Collective.
 
-    RuntimeError where that comes from a state that a fixed job of one rank, which reduces no gradients, cannot take over.
+    Raises RuntimeError if the number comes from a state that a fixed job of one rank, which reduces no gradients, cannot use.
     """
     if not _enabled:
         return
@@ -62,7 +62,7 @@ def agree() -> None:
 
 
 def count() -> int:
-    """How many shares a batch of all ranks has."""
+    """The number of shares of a global batch."""
     return kept() or _world.size()
 
 

@@ -1,7 +1,7 @@
-"""Lets hvdrun ask this rank where it is: faulthandler writes all threads' frames to the guard's memory file.
+"""Lets hvdrun ask for this rank's place: faulthandler writes all threads' frames to the guard's memory file.
 
-A fatal signal (SIGSEGV and its like) makes it write the thread's frames there too.  It works while the rank sits in C code or
-holds the GIL, and costs nothing until asked.
+After a fatal signal (SIGSEGV and others), faulthandler writes the thread's frames there too.  It works while the rank runs C
+code or holds the GIL, and costs nothing until it is used.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ _offered = False
 
 
 def offer() -> None:
-    """Registers the handler, once, where a guard named a signal and a descriptor of its own."""
+    """Registers the handler once, if a guard named a signal and a descriptor."""
     global _offered
     number, descriptor = _environment.text("HVD_STACK_SIGNAL"), _environment.text("HVD_STACK_FD")
     if _offered or not (number.isdigit() and descriptor.isdigit()):
         return
     with contextlib.suppress(OSError, RuntimeError, ValueError):
-        # A program that the rank started has the variables too, but under that number something else, or nothing.
+        # A program that the rank started has the variables too, but under that number another file, or none.
         if "hvdrank-stacks" in os.readlink(f"/proc/self/fd/{descriptor}"):
             faulthandler.register(int(number), file=int(descriptor), all_threads=True, chain=False)
             if not faulthandler.is_enabled():  # the line of a fatal signal, for the verdict

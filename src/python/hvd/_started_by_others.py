@@ -1,8 +1,8 @@
-"""What init() does where hvdrun has not started this process, but some other launcher has started several.
+"""The part of init() for processes that another launcher than hvdrun has started.
 
 - torchrun, and launchers that set its variables: the ranks meet through its store (_store_meeting.py).
-- srun, with all tasks of the step on one host: the ranks meet through a socket of the first one.
-- Others: the process trains alone, and says so in a line.  HVD_STRICT=1 makes that an error.
+- srun, with all tasks of the step on one host: the ranks meet through a socket of the first task.
+- Others: the process trains alone and prints a line that says so.  HVD_STRICT=1 makes that an error.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from hvd._store_meeting import Launch, Store, open_meeting
 
 __all__ = ["begin", "check"]
 
-# Variables of launchers: which process this is, and how many there are.  Open MPI's are left out: libhvd joins its world.
+# Variables of launchers: this process's number, and the number of processes.  Open MPI's are left out: libhvd joins its
+# world.
 _PROCESSES = [
     ("RANK", "WORLD_SIZE", "torchrun"),
     ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "srun"),
@@ -33,7 +34,7 @@ _PROCESSES = [
 
 
 def begin() -> None:
-    """Before init(): makes the ranks' meeting where the launcher offers a place for it.  RuntimeError where that fails."""
+    """Before init(): makes the ranks' meeting if the launcher offers a place for it.  RuntimeError if that fails."""
     if _by_hvdrun_or_mpi() or _environment.given("HVD_MEETING_FD"):
         return
     store, launch = _torch_launch() or _slurm_launch() or (None, None)
@@ -51,7 +52,7 @@ def begin() -> None:
 
 
 def check(size: int) -> None:
-    """After init() of all ranks: a world of one, where others were started too, is told.  RuntimeError if HVD_STRICT=1."""
+    """After init() of all ranks: reports a world of one if others were started too.  RuntimeError if HVD_STRICT=1."""
     if size > 1 or _by_hvdrun_or_mpi():
         return
     for rank_name, size_name, launcher in _PROCESSES:
@@ -70,7 +71,7 @@ def check(size: int) -> None:
 
 
 def place() -> str:
-    """What tells this process from those of other jobs that other launchers have started; empty: none has started it."""
+    """A text that distinguishes this job from others of other launchers; empty: no launcher."""
     if _environment.given("HVD_RANK"):
         return ""
     if _torch_variables():
@@ -101,7 +102,7 @@ def _torch_variables() -> bool:
 
 
 class _TorchStore:
-    """torch's store, polled: its own wait() cannot be interrupted."""
+    """torch's store, with polling, because its own wait() cannot be interrupted."""
 
     def __init__(self, store: Any) -> None:
         self._store = store
@@ -128,7 +129,7 @@ def _torch_launch() -> tuple[Store, Launch] | None:
     try:
         from torch.distributed.rendezvous import rendezvous
     except ImportError:
-        return None  # check() tells
+        return None  # check() reports it
     limit = datetime.timedelta(seconds=_environment.number("HVD_INIT_TIMEOUT"))
     try:
         store, rank, size = next(iter(rendezvous("env://", timeout=limit)))
@@ -141,7 +142,7 @@ def _torch_launch() -> tuple[Store, Launch] | None:
 
 
 def _host_number() -> int:
-    """The same for ranks that reach each other's sockets without a network: of one host, boot and network namespace."""
+    """A number that is equal for ranks that share a host, a boot and a network namespace, and can connect without a network."""
     boot = pathlib.Path("/proc/sys/kernel/random/boot_id").read_text()
     return zlib.crc32(f"{socket.gethostname()} {boot} {os.readlink('/proc/self/ns/net')}".encode()) & 0x7FFFFFFF
 
@@ -150,7 +151,7 @@ def _host_number() -> int:
 
 
 def _slurm_variables() -> bool:
-    """A step of several tasks on one host.  A batch script is none: it has no SLURM_STEP_NUM_TASKS above 1."""
+    """Whether this is a step of several tasks on one host.  A batch script is not: its SLURM_STEP_NUM_TASKS is at most 1."""
     tasks = _number("SLURM_STEP_NUM_TASKS")
     return tasks is not None and tasks > 1 and _number("SLURM_STEP_NUM_NODES") == 1 and _number("SLURM_PROCID") is not None
 

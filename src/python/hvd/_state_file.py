@@ -1,7 +1,7 @@
 """The last commit of an elastic state in a file: hvdrun --state-dir.
 
-Rank 0 of each world writes, in a thread; what it writes is a copy that nobody changes any more.  The file, its checks and
-the lock that keeps other jobs out: _state_folder.py.
+Rank 0 of each world writes in a thread, from a copy that no longer changes.  _state_folder.py has the file, its checks and
+the lock that keeps other jobs out.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from hvd import _environment, _objects, _world
 from hvd._own_folder import RefusedPath
 from hvd._state_folder import NAME, StateFileError, StateFolder
 
-_LOCK_SECONDS = 5.0  # for a job that ends, and for the rank that wrote before
+_LOCK_SECONDS = 5.0  # for a job that ends, and for the previous writer
 _END_SECONDS = 5.0  # for the thread, when the training is done
-_REST = 9  # the thread rests so many times as long as it worked: it has a tenth of a core at most
+_REST = 9  # pauses last 9 times as long as the work: the thread uses a tenth of a core at most
 
 
 def need_saved_copy(kind: type) -> None:
-    """A class with a save() of its own keeps things of which an inherited saved_copy() does not know."""
+    """A class with its own save() keeps data that an inherited saved_copy() does not know."""
     saves = next(i for i, base in enumerate(kind.__mro__) if "save" in base.__dict__)
     copies = next(i for i, base in enumerate(kind.__mro__) if "saved_copy" in base.__dict__)
     if copies > saves:
@@ -36,17 +36,17 @@ def need_saved_copy(kind: type) -> None:
 
 
 class StateFile:
-    """Of one job, in a folder."""
+    """The state file of one job, in a folder."""
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._job = _environment.text("HVD_JOB")  # else rank 0 draws one
+        self._job = _environment.text("HVD_JOB")  # without it rank 0 draws one
         self._folder: StateFolder | None = None
         self._opening = threading.Lock()
         self._changed = threading.Condition()
-        self._next: tuple[int, Any] | None = None  # what the thread writes next; a newer commit takes its place
+        self._next: tuple[int, Any] | None = None  # the thread's next commit; a newer one replaces it
         self._busy = self._hurry = False
-        self._turn = 0  # what was put in an earlier one is written no more
+        self._turn = 0  # commits of an earlier turn are not written any more
         self._thread: threading.Thread | None = None
         self._complained = ""
 
@@ -58,7 +58,7 @@ class StateFile:
             return self._folder
 
     def _close(self) -> None:
-        """The next use opens the folder anew."""
+        """Closes the folder; the next use opens it again."""
         with self._opening:
             if self._folder is not None:
                 self._folder.close()
@@ -67,17 +67,17 @@ class StateFile:
     # ---- writing
 
     def begin_world(self) -> None:
-        """To be called in each new world.  Whoever is not rank 0 writes no more; each rank keeps other jobs out.
+        """Must be called in each new world.  Ranks other than 0 stop writing; each rank keeps other jobs out.
 
-        A rank that began late has read nothing: it claims the folder of its host here.
+        A rank that started late has read nothing: it claims its host's folder here.
         """
         if _world.rank() != 0:
             self._cancel()
-        with contextlib.suppress(OSError, RefusedPath):  # the first write tells of it
+        with contextlib.suppress(OSError, RefusedPath):  # the first write reports it
             self._open(make=_world.rank() == 0).claim()
 
     def put(self, commits: int, copy: Any) -> None:
-        """Has this copy written, on rank 0.  Returns at once; nobody may change the copy any more."""
+        """Queues this copy for writing, on rank 0.  Returns at once; the copy must not change any more."""
         if _world.rank() != 0:
             return
         with self._changed:
@@ -88,7 +88,7 @@ class StateFile:
                 self._thread.start()
 
     def flush(self, seconds: float) -> None:
-        """Waits until what was put last is written, at most so long."""
+        """Waits until the last queued commit is written, at most `seconds`."""
         with self._changed:
             self._hurry = True
             self._changed.notify_all()
@@ -96,18 +96,18 @@ class StateFile:
             self._hurry = False
 
     def finish(self) -> None:
-        """The training is done: the file goes, so that the next run begins anew.
+        """The training is done: removes the file, so that the next run starts from the beginning.
 
-        A commit that is being written meanwhile, however long that takes, does not come back.
+        A commit that is being written meanwhile does not reappear, however long that takes.
         """
         self._cancel()
         with contextlib.suppress(OSError, RefusedPath):
             self._open(make=False).remove()
-        with self._changed:  # so that nothing half written is left there
+        with self._changed:  # so that no partial file stays
             self._changed.wait_for(lambda: not self._busy, _END_SECONDS)
 
     def _cancel(self) -> None:
-        """What was put is not to be written any more."""
+        """Cancels queued commits."""
         with self._changed:
             self._next = None
             self._turn += 1
@@ -123,7 +123,7 @@ class StateFile:
             try:
                 self._write(commits, copy, turn)
                 self._complained = ""
-            except Exception as error:  # a full disk, or an object that cannot be pickled: training goes on
+            except Exception as error:  # a full disk, or an object that cannot be pickled: training continues
                 if turn == self._turn:
                     self._complain(error)
                 if isinstance(error, FileNotFoundError):
@@ -155,17 +155,17 @@ class StateFile:
     # ---- reading
 
     def load(self, state: Any, held: int = -1) -> bool:
-        """Has rank 0's state be the newest one that any rank finds; False: none does.  Collective.
+        """Loads the newest state that any rank finds into rank 0's state.  Returns False if there is none.  Collective.
 
-        held: the commits behind the state that this rank has trained, -1: it has none.
-        The folder of each rank is this job's from then on.
-        Errors: StateFileError, on all ranks, where another job uses the folder, and where a rank finds a state that must not
-        be used; NotImplementedError for a state that keeps more than it would write.
+        held: the commits of the state that this rank has trained; -1: it has none.
+        The folder of each rank belongs to this job afterwards.
+        Errors: StateFileError, on all ranks, if another job uses the folder, or a rank finds a state that must not be used;
+        NotImplementedError for a state that keeps more than it would write.
         """
         need_saved_copy(type(state))
         _objects._pickler()  # imported now: the first commit should be written soon
         mine: int | str = -1
-        if _world.rank() == 0:  # the first to look: in a folder that all hosts see the lock is its own
+        if _world.rank() == 0:  # looks first: in a folder that all hosts share, the lock belongs to rank 0
             self._job = self._job or secrets.token_hex(4)
             mine = self._look(claims=True)
         is_noted = self._folder is not None and self._folder.is_noted
@@ -189,16 +189,16 @@ class StateFile:
         return True
 
     def _look(self, claims: bool) -> int | str:
-        """How many commits are behind the state in this rank's folder, -1: there is none; a text: why it is refused.
+        """The number of commits in the state of this rank's folder; -1: none; a text: the reason for a refusal.
 
-        claims: the folder is this job's from then on.  Where no lock can be made, the state can be read only.
+        claims: takes the folder for this job.  If no lock can be made, the state can only be read.
         """
         try:
             folder = self._open(make=_world.rank() == 0)
             if claims:
                 try:
                     folder.claim(_LOCK_SECONDS)
-                except OSError as error:  # a full disk, or one that is only read
+                except OSError as error:  # a full disk, or a read-only one
                     self._complain(error)
             return folder.commits()
         except FileNotFoundError:
@@ -207,7 +207,7 @@ class StateFile:
             return str(error)
 
     def _take(self, state: Any, holder: int, commits: int) -> None:
-        """From the rank that holds it to rank 0, and into its state."""
+        """Sends the state from the rank that holds it to rank 0, and restores it there."""
         answer: bytes | str = b""
         if _world.rank() == holder:
             try:
@@ -232,6 +232,6 @@ class StateFile:
 
 
 def of_environment() -> StateFile | None:
-    """What hvdrun --state-dir asks for."""
+    """The state file of hvdrun --state-dir."""
     folder = _environment.text("HVD_STATE_DIR")
     return StateFile(os.path.join(os.getcwd(), folder)) if folder else None

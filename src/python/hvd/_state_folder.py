@@ -1,10 +1,10 @@
 """The folder of hvdrun --state-dir: one file with the last commit, and the lock of the one job that may touch it.
 
-`elastic-state` is replaced as a whole.  It is read, replaced or removed only under this job's lock, and only if it carries
-our mark, belongs to this user and nobody else can write it: a pickle is a program.
+`elastic-state` is replaced as a whole.  It is read, replaced or removed only under this job's lock, and only if it has our
+mark, belongs to this user and nobody else can write it, because a pickle is a program.
 
-`elastic-state.lock` is held by one rank of the job.  It holds a note: the job, the rank's host and process, and the last
-commit that was written here.  A state that is older than the note was put back by somebody.  A killed job leaves the note.
+One rank of the job holds `elastic-state.lock`.  The file contains a note: the job, the rank's host and process, and the last
+commit that was written here.  A state older than the note was put back by somebody.  A killed job leaves the note.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ NAME = "elastic-state"
 LOCK = NAME + ".lock"
 _MARKS = b"hvdrun elastic state "  # of every version
 _MARK = _MARKS + b"2\n\0"
-_NUMBERS = struct.Struct("<QQ")  # commits, bytes of the payload; behind the mark
-_DIGEST_BYTES = 32  # behind the numbers: SHA-256 of these and of the payload, which follows
+_NUMBERS = struct.Struct("<QQ")  # commits, bytes of the payload; after the mark
+_DIGEST_BYTES = 32  # after the numbers: SHA-256 of these and of the payload, which follows
 _HEADER_BYTES = len(_MARK) + _NUMBERS.size + _DIGEST_BYTES
-_NOTE = b'{"job": '  # how a note begins
+_NOTE = b'{"job": '  # the beginning of a note
 _PART_BYTES = 8 << 20
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _NO_FILES = (errno.ELOOP, errno.EISDIR, errno.ENXIO)  # a symbolic link, a folder, a socket
@@ -42,16 +42,16 @@ _NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)  # a file system with
 
 
 class StateFileError(RefusedPath):
-    """A state file, or its folder, that must not be used.  Says what to do."""
+    """A state file, or its folder, that must not be used.  The message says what to do."""
 
 
 class Note(NamedTuple):
-    """What the lock file says of the job that holds it, or held it last."""
+    """The content of the lock file: the job that holds it, or held it last."""
 
     job: str = ""
     host: str = ""
     process: int = 0
-    commits: int = -1  # of the state that was written here last; -1: none
+    commits: int = -1  # of the last state written here; -1: none
 
 
 def _always() -> bool:
@@ -67,22 +67,22 @@ def _digest(numbers: bytes, payload: bytes) -> bytes:
 class StateFolder:
     """One folder, held by a descriptor.  Any thread.
 
-    Errors of all methods: OSError, and StateFileError for what is not ours.  FileNotFoundError: the folder has gone.
-    is_noted: others can read in the lock file whose it is; not so where the disk was full.
+    Errors of all methods: OSError, and StateFileError for files that are not ours.  FileNotFoundError: the folder has gone.
+    is_noted: the lock file names its owner; False after a full disk.
     """
 
     def __init__(self, path: str, job: str, make: bool) -> None:
-        """job: names this job, and no other one that lives.  make: creates the folder where it is missing."""
+        """job: names this job, and no other living one.  make: creates a missing folder."""
         self.path = path
-        self._mutex = threading.RLock()  # of the lock, and of each change of the file
+        self._mutex = threading.RLock()  # guards the lock, and each change of the file
         self.is_noted = True
         self._job = job
         self._lock = -1
-        self._fresh = ""  # what is being written
+        self._fresh = ""  # name of the file that is being written
         self._fd = open_own_folder(path, make)
 
     def close(self) -> None:
-        """Gives up the lock, and leaves its file: the state stays, for the next job."""
+        """Releases the lock and leaves its file: the state stays, for the next job."""
         with self._mutex:
             if self._lock >= 0:
                 os.close(self._lock)
@@ -90,7 +90,7 @@ class StateFolder:
             self._lock = self._fd = -1
 
     def _open_ours(self, name: str, flags: int) -> int:
-        """Opens a file that is ours alone."""
+        """Opens a file that only this user can write."""
         path = os.path.join(self.path, name)
         try:
             fd = os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600, dir_fd=self._fd)
@@ -118,9 +118,9 @@ class StateFolder:
     # ---- the lock
 
     def claim(self, seconds: float = 0, is_wanted: Callable[[], bool] = _always) -> None:
-        """Has this job own the folder; waits so long for another job's end.  StateFileError: that one still lives.
+        """Claims the folder for this job; waits `seconds` for another job's end.  StateFileError: that job still lives.
 
-        is_wanted: asked under the mutex; False: claims nothing.
+        is_wanted: called under the mutex; False: claims nothing.
         """
         end = time.monotonic() + seconds
         while True:
@@ -136,9 +136,9 @@ class StateFolder:
             time.sleep(0.05)
 
     def _claim_now(self, create: int) -> Note | None:
-        """None: this rank has the lock.  Else the note of the one that has it.  FileNotFoundError without create."""
+        """None: this rank has the lock.  Otherwise the note of its holder.  FileNotFoundError without create."""
         while not self._has_lock():
-            # A record lock: children of fork() do not hold it.  To close any descriptor of the file gives it up.
+            # A record lock: children of fork() do not inherit it.  Closing any descriptor of the file releases it.
             fd = self._open_lock(os.O_RDWR | create)
             try:
                 fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -158,7 +158,7 @@ class StateFolder:
 
     def _open_lock(self, flags: int) -> int:
         fd = self._open_ours(LOCK, flags)
-        text = os.pread(fd, len(_NOTE), 0).strip(b"\0")  # zeros: what a machine that went down leaves
+        text = os.pread(fd, len(_NOTE), 0).strip(b"\0")  # zeros: remains of a machine that crashed
         if not text or text == _NOTE:
             return fd
         os.close(fd)
@@ -166,7 +166,7 @@ class StateFolder:
         raise StateFileError(f"{path} is no lock of an elastic job: move it away, or give another --state-dir")
 
     def _has_lock(self) -> bool:
-        """Whether it is held, and its file still stands under its name."""
+        """Whether the lock is held, and its file still has its name."""
         if self._lock < 0:
             return False
         with contextlib.suppress(FileNotFoundError):
@@ -177,9 +177,9 @@ class StateFolder:
         return False
 
     def _note(self, commits: int) -> None:
-        """Notes this job, and the commit that was written last.  Where another rank of it has the lock, in its name.
+        """Notes this job, and the last written commit.  If another rank of the job has the lock, in its name.
 
-        A full disk keeps the note as it was.
+        On a full disk the note stays as it was.
         """
         fd = self._lock if self._lock >= 0 else self._open_lock(os.O_RDWR)
         try:
@@ -210,7 +210,7 @@ class StateFolder:
             os.close(fd)
 
     def _remove_leftovers(self) -> None:
-        """What writers that were killed have left.  With the lock."""
+        """Removes the files of killed writers.  Needs the lock."""
         for name in os.listdir(self._fd):
             if re.fullmatch(re.escape(NAME) + r"\.[a-z0-9_]{8}\.new", name) and name != self._fresh:
                 with contextlib.suppress(OSError, StateFileError):
@@ -223,7 +223,7 @@ class StateFolder:
     # ---- the file
 
     def _open_state(self) -> int:
-        """The file, which has our mark."""
+        """Opens the file, after a check of our mark."""
         fd = self._open_ours(NAME, os.O_RDONLY)
         mark = os.pread(fd, len(_MARK), 0)
         if mark == _MARK or not mark:
@@ -233,9 +233,9 @@ class StateFolder:
         raise StateFileError(f"{os.path.join(self.path, NAME)} {why}: move it away, or give another --state-dir")
 
     def commits(self) -> int:
-        """How many commits are behind the file's state; -1: there is none.
+        """The number of commits in the file's state; -1: there is none.
 
-        StateFileError: it is not whole, or older than what was written here last.
+        StateFileError: it is incomplete, or older than the last one written here.
         """
         path = os.path.join(self.path, NAME)
         with self._mutex:
@@ -254,7 +254,7 @@ class StateFolder:
             return found
 
     def _commits_now(self) -> int:
-        """-1: the file is not whole."""
+        """-1: the file is incomplete."""
         fd = self._open_state()
         try:
             header = os.pread(fd, _HEADER_BYTES, 0)
@@ -266,7 +266,7 @@ class StateFolder:
             os.close(fd)
 
     def read(self, commits: int) -> bytes:
-        """The payload of that commit.  StateFileError where the file is not what was written."""
+        """The payload of that commit.  StateFileError if the file has changed."""
         with open(self._open_state(), "rb", buffering=0) as file:
             header = file.read(_HEADER_BYTES) or b""
             payload = file.readall() or b""
@@ -277,12 +277,12 @@ class StateFolder:
         return payload
 
     def write(self, commits: int, payload: bytes, is_wanted: Callable[[], bool]) -> None:
-        """Replaces the file, for the owner of the lock's job.  After an error the older one is as it was.
+        """Replaces the file, for the job that owns the lock.  After an error the older one is unchanged.
 
-        is_wanted: asked under the mutex, right before; False: nothing is replaced.
+        is_wanted: called under the mutex, right before; False: nothing is replaced.
         """
         with contextlib.suppress(FileNotFoundError):
-            os.close(self._open_state())  # nothing of somebody else is replaced
+            os.close(self._open_state())  # raises if the file is somebody else's
         fresh = f"{NAME}.{secrets.token_hex(4)}.new"
         self._fresh = fresh
         fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=self._fd)
@@ -315,7 +315,7 @@ class StateFolder:
         self._note(commits)
 
     def remove(self) -> None:
-        """Removes this job's file, and gives up the lock.  Another job's stay.
+        """Removes this job's file, and releases the lock.  Another job's files stay.
 
         Each rank calls it: an earlier rank 0 may have written into a folder of its own host.
         """
@@ -332,7 +332,7 @@ class StateFolder:
                 if self._lock >= 0:
                     os.unlink(LOCK, dir_fd=self._fd)
             except FileNotFoundError:
-                pass  # no lock: another rank of this job has removed both
+                pass  # another rank of this job has removed both
             finally:
                 if self._lock >= 0:
                     os.close(self._lock)
@@ -340,7 +340,7 @@ class StateFolder:
 
 
 def _note_in(lock: int) -> Note:
-    """An empty note where there is none: the file is new, or its writer was killed amid a write."""
+    """The note; empty if the file is new, or its writer was killed during a write."""
     with contextlib.suppress(ValueError, TypeError, KeyError):
         found = json.loads(os.pread(lock, 4096, 0))
         return Note(str(found["job"]), str(found["host"]), int(found["process"]), int(found["commits"]))

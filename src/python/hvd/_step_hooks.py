@@ -1,6 +1,6 @@
-"""Tells libhvd what the thread that trains does, for the report on steps: see hvd_part_begin in include/hvd/hvd.h.
+"""Reports the training thread's activities to libhvd, for the report on steps: see hvd_part_begin in include/hvd/hvd.h.
 
-Nothing here may harm a program: a framework that lacks what is looked for is left alone.
+Nothing here may harm a program: a framework without an expected function is left alone.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ T = TypeVar("T")
 _begin, _end, _step_end = _native.part_begin, _native.part_end, _native.step_end
 
 # Functions, and methods of classes, that are a part of a step: module, class, name. Modules that are not imported yet are
-# looked for again. Where programs import a function by name, what that calls is here.
+# tried again later. Where programs import a function by name, the function that it calls is listed here.
 _PARTS: list[tuple[int, str, str | None, str]] = [
     (PART_INPUT_TORCH, "torch.utils.data.dataloader", "DataLoader", "__iter__"),
     (PART_INPUT_TORCH, "torch.utils.data.dataloader", "_BaseDataLoaderIter", "__next__"),
@@ -42,10 +42,10 @@ _PARTS: list[tuple[int, str, str | None, str]] = [
     (PART_SAVE, "keras.src.saving.saving_lib", None, "save_weights_only"),
 ]
 
-# How to take each of them out again, by its name.
+# How to remove each hook, by its name.
 _installed: dict[str, Callable[[], None]] = {}
-# Nanoseconds, by the number of a DataLoader's worker: shared with those that are forked.  With each of w workers the w-th
-# part is counted.
+# Nanoseconds, by the number of a DataLoader's worker; shared with forked workers.  With w workers, a w-th part of each
+# counts.
 _made = memoryview(mmap.mmap(-1, mmap.PAGESIZE)).cast("q")
 _made_told = _most_workers = 0
 _stepping: Any = None  # the optimizer whose step() has begun last
@@ -69,7 +69,7 @@ class Watched(Iterator[T]):
 
 
 def install() -> None:
-    """After init(): the garbage collector, and the frameworks that the program has imported."""
+    """After init(): hooks the garbage collector, and the frameworks that the program has imported."""
     if "gc" not in _installed:
         gc.callbacks.append(_native.collecting)
         _installed["gc"] = functools.partial(_remove_from, gc.callbacks, _native.collecting)
@@ -83,18 +83,18 @@ def remove() -> None:
 
 
 def framework_is_there() -> None:
-    """One was imported just now; after init() perhaps, which could not know of it."""
+    """A framework has just been imported, perhaps after init()."""
     if "gc" in _installed:
         _look()
 
 
 def _look() -> None:
-    """Watches what is imported and not watched yet: optimizers' steps, data loaders, checkpoints."""
+    """Hooks imported modules that are not hooked yet: optimizers' steps, data loaders, checkpoints."""
     if "torch.optim.optimizer" in sys.modules:
         _once("torch.optim", _watch_optimizers)
     for part, module, of, name in _PARTS:
         _watch(module, of, name, functools.partial(_part, part))
-    # Not every backend's loop asks the epoch for its batches: JAX's asks the iterator that the epoch has.
+    # Backends differ: JAX's loop asks the epoch's iterator for batches, others ask the epoch.
     _watch("keras.src.backend.jax.trainer", "JAXEpochIterator", "_get_iterator", _watched_result)
     for fetcher in ("_MapDatasetFetcher", "_IterableDatasetFetcher"):
         _watch("torch.utils.data._utils.fetch", fetcher, "fetch", _made_beside)
@@ -107,7 +107,7 @@ def _once(name: str, how: Callable[[], Callable[[], None]]) -> None:
         return
     try:
         _installed[name] = how()
-    except Exception:  # another version of it
+    except Exception:  # another version of the framework
         _installed[name] = _nothing
 
 
@@ -139,7 +139,7 @@ def _step_begins(optimizer: Any, args: Any, kwargs: Any) -> None:
 
 def _step_ends(optimizer: Any, args: Any, kwargs: Any) -> None:
     global _stepping
-    if _stepping is None:  # the outer one of two: DistributedOptimizer.step() calls that of its optimizer
+    if _stepping is None:  # only the outer of two: DistributedOptimizer.step() calls its optimizer's
         return
     _stepping = None
     _step_end()
@@ -160,7 +160,7 @@ def _part(part: int, function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _step_after(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Keras' fit() has made a step: before its callbacks, which may save a checkpoint, and that is of the next."""
+    """Ends a step of Keras' fit() before its callbacks, because a checkpoint that they save belongs to the next step."""
 
     def watched(*args: Any, **kwargs: Any) -> Any:
         _step_end()
@@ -170,7 +170,7 @@ def _step_after(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _made_beside(fetch: Callable[..., Any]) -> Callable[..., Any]:
-    """In a worker of a DataLoader that was forked: how long it has made batches."""
+    """In a forked worker of a DataLoader: measures how long it makes batches."""
     from torch.utils.data import get_worker_info
 
     def watched(*args: Any, **kwargs: Any) -> Any:
@@ -238,7 +238,7 @@ def _watched_result(function: Callable[..., Any]) -> Callable[..., Any]:
 def _watch(
     module_name: str, class_name: str | None, name: str, how: Callable[[Callable[..., Any]], Callable[..., Any]]
 ) -> None:
-    """Puts how(function) in a function's place, or a class's method's, once its module is imported."""
+    """Replaces a function, or a class's method, by how(function), once its module is imported."""
     full_name = ".".join(filter(None, (module_name, class_name, name)))
     if full_name in _installed:
         return
@@ -250,7 +250,7 @@ def _watch(
     watched = functools.wraps(function)(how(function))
 
     def restore() -> None:
-        if getattr(place, name, None) is watched:  # else somebody has put something of his own there
+        if getattr(place, name, None) is watched:  # otherwise somebody has replaced it since
             setattr(place, name, function)
 
     def install() -> Callable[[], None]:

@@ -1,7 +1,7 @@
-"""The meeting of ranks that hvdrun has not started: through a store that their launcher offers.
+"""The meeting of ranks that hvdrun has not started, through a store of their launcher.
 
-libhvd finds its world through a socket to a host daemon (src/wire/messages/meeting_message.h).  Here a thread of the
-rank stands at the other end of that socket, and the store carries the ranks' messages.
+libhvd finds its world through a socket to a host daemon (src/wire/messages/meeting_message.h).  Here a thread of the rank serves the
+other end of that socket, and the store carries the ranks' messages.
 """
 
 from __future__ import annotations
@@ -24,37 +24,37 @@ _HEAD = struct.Struct("<B3xiiIIIQQ")  # kind, code, rank, number of ranks and of
 _MEMBER = struct.Struct("<iiQQ")  # rank, host, token, bytes of text
 _JOIN, _WITHDRAW, _WORLD, _REFUSED = 1, 2, 3, 4
 _TIMEOUT = 6  # hvd::Code
-_LOOK_EVERY_SECONDS = 0.2  # how soon a rank that gives up is heard
+_LOOK_EVERY_SECONDS = 0.2  # how soon a rank that gives up is noticed
 
 
 class Store(Protocol):
-    """Keys and values that all ranks of the launch see.  One thread at a time."""
+    """Keys and values that all ranks of the launch share.  One thread at a time."""
 
     def set(self, key: str, value: bytes) -> None:
-        """Stores the value; each key is stored once."""
+        """Stores the value; each key is stored only once."""
 
     def get(self, key: str) -> bytes:
-        """The value of a key that is there."""
+        """The value of an existing key."""
 
     def wait(self, key: str, seconds: float) -> bool:
-        """Whether the key is there, at the latest after so many seconds."""
+        """Whether the key exists, or appears within `seconds`."""
 
 
 @dataclass
 class Launch:
-    """Where a rank stands in a launch of somebody else's."""
+    """A rank's place in another launcher's launch."""
 
     rank: int
     size: int
-    host: int  # number of its host; ranks of one host have the same
+    host: int  # number of its host, equal for ranks of one host
     many_hosts: bool
 
 
 def open_meeting(store: Store, launch: Launch) -> None:
     """Lets libhvd find its world through the store.
 
-    Sets HVD_MEETING_FD and, where ranks are on several hosts, HVD_KEY_FD: both belong to this process.  Waits for rank 0
-    where a key is needed.  TimeoutError if rank 0 does not come.
+    Sets HVD_MEETING_FD and, if ranks are on several hosts, HVD_KEY_FD: both belong to this process.  Waits for rank 0 if a
+    key is needed.  TimeoutError if rank 0 does not come.
     """
     if launch.many_hosts:
         if launch.rank == 0:
@@ -71,7 +71,7 @@ def open_meeting(store: Store, launch: Launch) -> None:
 
 @dataclass
 class _Join:
-    """What libhvd sends: it waits for `ranks` (all where there are none), to whom it says `text`."""
+    """libhvd's message: it waits for `ranks` (all if empty) and sends them `text`."""
 
     token: int
     ranks: tuple[int, ...]
@@ -79,11 +79,11 @@ class _Join:
 
 
 class _Meetings:
-    """Serves one rank's meetings, one after the other.  Thread: its own."""
+    """Serves one rank's meetings, one after the other, in its own thread."""
 
     def __init__(self, store: Store, launch: Launch, link: socket.socket) -> None:
         self._store, self._launch, self._link = store, launch, link
-        self._count: dict[tuple[int, ...], int] = {}  # meetings so far, by their ranks
+        self._count: dict[tuple[int, ...], int] = {}  # number of meetings so far, by their ranks
         self._epoch = 0
 
     def serve(self) -> None:
@@ -105,7 +105,7 @@ class _Meetings:
         place = f"hvd/{'-'.join(map(str, join.ranks)) or 'all'}/{number}"
         own = _MEMBER.pack(self._launch.rank, self._launch.host, join.token, len(join.text)) + join.text
         self._store.set(f"{place}/{self._launch.rank}", own)
-        if self._launch.rank == ranks[0]:  # it gathers for all: each rank asks the store for one value only
+        if self._launch.rank == ranks[0]:  # the first rank gathers for all: each other rank asks the store for one value only
             if not self._wait(join, [f"{place}/{rank}" for rank in ranks], ranks):
                 return
             self._store.set(f"{place}/world", b"".join(self._store.get(f"{place}/{rank}") for rank in ranks))
@@ -116,7 +116,7 @@ class _Meetings:
         self._send(_HEAD.pack(_WORLD, 0, -1, 0, len(ranks), 0, 0, self._epoch) + members)
 
     def _wait(self, join: _Join, keys: Sequence[str], ranks: tuple[int, ...], place: str = "") -> bool:
-        """Waits for the keys.  False: libhvd has given up, and is told who is missing."""
+        """Waits for the keys.  False: libhvd has given up, and learns which ranks are missing."""
         for key in keys:
             while not self._store.wait(key, _LOOK_EVERY_SECONDS):
                 if not select.select([self._link], [], [], 0)[0]:

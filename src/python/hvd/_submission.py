@@ -1,7 +1,7 @@
 # mypy: disable-error-code="no-any-return, arg-type"
-"""How tensors get into the runtime and results out of it: what hvd/_collectives.py is written with.
+"""Submits tensors to the runtime and returns results: the base of hvd/_collectives.py.
 
-All operations are asynchronous here; the blocking ones are these and synchronize().
+All operations are asynchronous here; a blocking operation is one of these followed by synchronize().
 
 Lifetime: the runtime reads and writes tensors' memory until an operation has
 ended, so ``_pending`` owns them from submission to synchronize().
@@ -20,25 +20,25 @@ from hvd.process_sets import ProcessSet, number_of
 T = TypeVar("T")
 Handle = int
 
-# Called before a caller waits for other ranks: hands over what was only collected so far.
+# Called before a caller waits for other ranks: submits everything collected so far.
 before_waiting: list[Callable[[], None]] = []
 
 
 def hand_over() -> None:
-    """Nothing that other ranks wait for is held back here from now on."""
+    """Afterwards this rank holds back nothing that other ranks wait for."""
     for flush in before_waiting:
         flush()
 
 
 class Adapter(Protocol[T]):
-    """What a framework must tell about its tensors."""
+    """A framework's functions on its tensors."""
 
     framework: str
 
     def view(self, tensor: T) -> View | None:
-        """The tensor's memory, when the runtime can use it where it lies (dense, row-major); else None.
+        """The tensor's memory if the runtime can use it in place (dense, row-major); else None.
 
-        TypeError or ValueError for what no operation can take.
+        TypeError or ValueError for tensors that no operation accepts.
         """
 
     def pack(self, tensor: T) -> T:
@@ -54,7 +54,7 @@ class Adapter(Protocol[T]):
         """A tensor of that shape, with like's dtype and device, over the bytes of a DLPack capsule, which it owns."""
 
     def integers(self, values: tuple[int, ...], like: Any) -> T:
-        """A one-dimensional tensor: of like's dtype if like is a tensor of integers, else int32; torch's on like's device."""
+        """A one-dimensional tensor: with like's dtype and (torch) device if like is a tensor of integers, else int32."""
 
 
 def _nothing(devices: Iterable[Device]) -> None:
@@ -62,9 +62,9 @@ def _nothing(devices: Iterable[Device]) -> None:
 
 
 class _Pending:
-    """One call under way: its handles, what the runtime reads and writes meanwhile, and how its result is made.
+    """One call in progress: its handles, the memory that the runtime uses, and the way to make its result.
 
-    devices: the GPUs and streams that its tensors are from, each once.
+    devices: the GPUs and streams of its tensors, each once.
     """
 
     __slots__ = ("devices", "handles", "owner", "result")
@@ -77,13 +77,13 @@ class _Pending:
 
 
 class Submissions(Generic[T]):
-    """Operations under way over one adapter.  Any thread; a handle is synchronised once."""
+    """Operations in progress over one adapter.  Any thread; a handle is synchronised once."""
 
     def __init__(self, adapter: Adapter[T], handles_of: Submissions[T] | None = None) -> None:
-        """handles_of: another one over the same framework, whose handles are this one's too."""
+        """handles_of: another object over the same framework; both then share their handles."""
         self._adapter = adapter
         self._view = adapter.view
-        # For tensors on GPUs: what was waited for is done for whatever the framework computes from now on.
+        # For tensors on GPUs: later computations of the framework see the result of a synchronised operation.
         self._settle: Callable[[Iterable[Device]], None] = getattr(adapter, "settle", _nothing)
         self._may_wait: Callable[[Iterable[Device]], None] = getattr(adapter, "may_wait", _nothing)
         # Either (owner, output, GPUs), whose handle is the key, or a _Pending.
@@ -94,7 +94,7 @@ class Submissions(Generic[T]):
     # ---- handles
 
     def poll(self, handle: Any) -> bool:
-        """Whether the operation has ended.  False right after the call: the first look at the newest handle is."""
+        """Whether the operation has ended.  The first call for the newest handle returns False."""
         entry = self._pending.get(handle)
         if entry is None:
             raise ValueError(f"handle {handle!r} is unknown here, or was synchronised already")
@@ -103,9 +103,9 @@ class Submissions(Generic[T]):
         return all(_native.poll(one) for one in entry.handles)
 
     def synchronize(self, handle: Any) -> Any:
-        """Waits for the operation and returns its result: a tensor, or a list of them for a grouped one.
+        """Waits for the operation and returns its result: a tensor, or a list of them for a grouped operation.
 
-        A handle that was synchronised already gives None.
+        A handle that was already synchronised gives None.
         """
         entry = self._pending.get(handle)
         if entry is None:
@@ -124,7 +124,7 @@ class Submissions(Generic[T]):
             else:
                 result = entry.result()
         except KeyboardInterrupt:
-            raise  # still under way: its tensors must stay
+            raise  # still in progress: its tensors must stay
         except BaseException:
             del self._pending[handle]
             raise
@@ -145,7 +145,7 @@ class Submissions(Generic[T]):
         return copy, view
 
     def _submit(self, operation: Operation, tensor: T, name: str | None, in_place: bool) -> Handle:
-        """One tensor, whose result goes into it, or into a new one like it."""
+        """Submits one tensor.  The result goes into it, or into a new one like it."""
         view = self._view(tensor)
         if view is None:
             return self._submit_many(operation, [tensor], [name], in_place, many=False)
@@ -166,7 +166,7 @@ class Submissions(Generic[T]):
         together: bool = False,
         many: bool = True,
     ) -> Handle:
-        """_submit of several: one handle.  together: they become ready, and run, together; many: the result is a list."""
+        """_submit of several, with one handle.  together: they become ready and run together; many: the result is a list."""
         works, outs, requests, views = [], [], [], []
         for tensor, name in zip(tensors, names):
             work, view = self.dense(tensor)
@@ -196,7 +196,7 @@ class Submissions(Generic[T]):
         return handles[0]
 
     def _gather(self, operation: Operation, tensors: Sequence[T], names: Sequence[str | None], many: bool) -> Handle:
-        """Tensors whose results have sizes that the ranks find out together.  many: a group, whose result is a list."""
+        """Submits tensors with results whose sizes the ranks determine together.  many: a group, whose result is a list."""
         dense = [self.dense(tensor) for tensor in tensors]
         requests = [Request(operation, name, view) for (_, view), name in zip(dense, names)]
         if not requests:

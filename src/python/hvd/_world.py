@@ -1,7 +1,7 @@
-"""init, shutdown and where this rank stands: the same for every framework.
+"""init, shutdown and this rank's place, the same for every framework.
 
-The numbers are read once, at init, so that rank() and its like cost a list
-look-up and stay valid in forked children (DataLoader workers ask for them).
+The numbers are read once, at init.  rank() and the others then cost a list look-up and stay valid in forked children
+(DataLoader workers ask for them).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from hvd import process_sets as _sets
 from hvd.exceptions import HorovodInternalError
 from hvd.process_sets import ProcessSet
 
-# What every framework's package offers of this file, and nowhere else written out.
+# The names of this file that every framework's package offers, listed only here.
 __all__ = [
     "ccl_built",
     "cross_rank",
@@ -50,7 +50,7 @@ T = TypeVar("T")
 
 
 class World(NamedTuple):
-    """What hvd_get_world says."""
+    """The result of hvd_get_world."""
 
     rank: int
     size: int
@@ -65,9 +65,9 @@ class World(NamedTuple):
 _world: World | None = None
 _at_exit = False
 # A newcomer: a rank that an elastic job has started while others train (docs/decisions/63-elastic-jobs.md).
-_expects = 0  # the process, where init() has told what hvdrun expects, and this rank is in no world yet
-_told: World | None = None  # what init() has told; None: the rank was no newcomer
-_has_joined = False  # some world, in this process
+_expects = 0  # number of the process in which init() has returned expected numbers, while this rank is in no world
+_told: World | None = None  # the expected world that init() returned; None: the rank was no newcomer
+_has_joined = False  # a world, in this process
 _admission = threading.RLock()
 at_new_world: list[Callable[[World], None]] = []  # called when this rank has joined a world
 
@@ -84,12 +84,12 @@ def init(comm: Any = None, process_sets: Sequence[ProcessSet] | str | None = Non
     Launchers: hvdrun, Open MPI's mpirun, torchrun (and others that set its variables), srun for a step on one host.
 
     comm: None for all ranks, a list of ranks of the launch, or an mpi4py communicator.
-    process_sets: sets to make now, besides the global one; or "dynamic": add_process_set will make them (it always may).
-    Calling it again when initialised only makes process_sets that are not there yet.
-    In an elastic job a rank that is started while others train returns at once, with the rank and size that are expected.
-    It joins in hvd.elastic.run, or in the first call that needs the world, and may get others there.
-    Errors: ValueError for ranks that do not exist, and for a set that comes twice (the world, and the other sets, are
-    there then); RuntimeError when MPI is missing where it is needed.
+    process_sets: sets to make now, besides the global one; or "dynamic": add_process_set will make them (always allowed).
+    A further call only makes process_sets that do not exist yet.
+    In an elastic job a rank that is started while others train returns at once, with its expected rank and size.  It joins in
+    hvd.elastic.run, or in the first call that needs the world, and may get other numbers there.
+    Errors: ValueError for ranks that do not exist, and for a repeated set (the world and the other sets then exist);
+    RuntimeError if a required MPI is missing.
     """
     global _at_exit
     if isinstance(process_sets, str):
@@ -117,14 +117,14 @@ def init(comm: Any = None, process_sets: Sequence[ProcessSet] | str | None = Non
 
 
 def _expect() -> bool:
-    """Takes what hvdrun expects for the world, on a newcomer.  False: this rank is none."""
+    """On a newcomer, takes hvdrun's expected numbers for the world.  False: this rank is no newcomer."""
     global _expects, _told
     if _has_joined or not (_environment.flag("HOROVOD_ELASTIC") and _environment.flag("HVD_ELASTIC_LATE")):
         return False
     try:
         _told = World(*_unless_dismissed(_native.expect))
     except RuntimeError:
-        return False  # hvdrun is not there: _join() says so
+        return False  # hvdrun is gone: _join() reports it
     _expects = os.getpid()
     _native.before_use(admit)
     _enter(_told, None)
@@ -132,7 +132,7 @@ def _expect() -> bool:
 
 
 def admit() -> None:
-    """Joins the others now, on a newcomer; else does nothing.  From here on rank and size are the real ones."""
+    """On a newcomer, joins the others now; otherwise does nothing.  Afterwards rank and size are the real ones."""
     global _expects
     if not _expects:
         return
@@ -147,13 +147,13 @@ def admit() -> None:
 
 
 def need() -> None:
-    """For what needs the world, before it asks for rank or size.  ValueError before init()."""
+    """Calls that need the world call this before they ask for rank or size.  ValueError before init()."""
     admit()
     _joined()
 
 
 def takes_another_place() -> bool:
-    """Whether this rank was a newcomer and has another place in its world than init() has told.  True once."""
+    """Whether this rank was a newcomer and has another place in its world than init() returned.  True once."""
     global _told
     told, _told = _told, None
     return told is not None and told != _world
@@ -177,7 +177,7 @@ def _enter(world: World, ranks: list[int] | None) -> None:
 
 
 def _unless_dismissed(call: Callable[[], T]) -> T:
-    """Its result.  Ends this process well where there is no slot for it any more, or the others have finished."""
+    """The result of the call.  Exits with success if this rank's slot is gone, or the others have finished."""
     try:
         return call()
     except RuntimeError as error:
@@ -187,9 +187,11 @@ def _unless_dismissed(call: Callable[[], T]) -> T:
 
 
 def _meet(ranks: list[int] | None) -> None:
-    """In an elastic job a rank that dies in its own init() ends the others' too: they meet again (wire/messages/meeting_message.h)."""
+    """In an elastic job, a rank that dies in its init() ends the others' init() too: they meet again
+    (wire/messages/meeting_message.h).
+    """
     elastic = _environment.flag("HOROVOD_ELASTIC")
-    limit = _environment.number("HOROVOD_ELASTIC_TIMEOUT") + 30  # hvdrun's own limit is the first
+    limit = _environment.number("HOROVOD_ELASTIC_TIMEOUT") + 30  # hvdrun's own limit comes first
     end = time.monotonic() + limit
     while True:
         begun = time.monotonic()
@@ -199,12 +201,12 @@ def _meet(ranks: list[int] | None) -> None:
             if not elastic or error.code != "peer_lost" or begun > end:
                 raise
         if time.monotonic() - begun > 1:
-            end = time.monotonic() + limit  # it was waiting, as a spare does for hours, and not refused again and again
-        time.sleep(0.02)  # hvdrun may not know of the death yet
+            end = time.monotonic() + limit  # the rank was waiting, perhaps for hours as a spare, and was not refused repeatedly
+        time.sleep(0.02)  # hvdrun may not have noticed the death yet
 
 
 def _show_place(world: World) -> None:
-    """The variables that tell scripts of their rank: in an elastic job each world has others."""
+    """Sets the variables with the rank's place: in an elastic job each world changes them."""
     for prefix in ("HVD", "HOROVOD"):
         for name in ("rank", "size", "local_rank", "local_size", "cross_rank", "cross_size"):
             if prefix == "HOROVOD" or f"HVD_{name.upper()}" in _environment.whole:
@@ -217,8 +219,8 @@ def _show_place(world: World) -> None:
 
 
 def _refuse_a_second_process() -> None:
-    # MPI and torchrun know one process a rank; a second one that begins with the same name breaks both, or waits.
-    # HVD_INIT goes to the programs that this one starts: which rank of which mpirun has begun, and in which process.
+    # MPI and torchrun allow one process per rank; a second one under the same name would break both, or wait.  Programs that
+    # this one starts inherit HVD_INIT, which names the rank, its mpirun and its process.
     place = f"{_environment.whole.get('PMIX_NAMESPACE', '')}.{_environment.whole.get('PMIX_RANK', '')}"
     place = _started_by_others.place() if place == "." else place
     if not place:
@@ -244,7 +246,7 @@ def _ranks_of(comm: Any) -> list[int] | None:
 
 
 def shutdown() -> None:
-    """Leaves the world; operations under way end with HorovodInternalError.  Collective.  init() works again afterwards."""
+    """Leaves the world; pending operations end with HorovodInternalError.  Collective.  init() works again afterwards."""
     global _world, _expects
     if _world is None:
         return
@@ -260,36 +262,36 @@ def shutdown() -> None:
         forget()
 
 
-# What does not outlive a world, and is made again in the next one by the function that hvd.elastic.run calls.
+# Called at the end of a world: objects that the function of hvd.elastic.run makes again in the next one.
 before_rejoin: list[Callable[[], None]] = []
 
-# Forget what the ranks of this world have agreed on: in the next one there may be others.
+# Called at the end of a world: forget agreements of its ranks, because the next one may have other ranks.
 when_left: list[Callable[[], None]] = []
 
-# What owns the tensors of operations under way.  Handles do not outlive a world.
+# Called at the end of a world: owners of pending operations' tensors, since handles do not survive a world.
 tables_of_handles: list[dict[int, Any]] = []
 
 
 def _keep_at_exit() -> None:
-    # libhvd leaves the world by itself when the process exits, after the interpreter is gone, and without waiting for
-    # peers when the exit code is not 0: so a rank that fails is seen to be the first.  Until then the runtime's thread
-    # may write to the tensors that it has.
+    # libhvd leaves the world by itself when the process exits, after the interpreter is gone.  With an exit code other than 0
+    # it does not wait for peers, so a failed rank is seen to fail first.  Until then the runtime's thread may write to its
+    # tensors.
     for table in tables_of_handles:
         _native.leak(table)
 
 
 def is_initialized() -> bool:
-    """Whether init() was called, and shutdown() was not since."""
+    """Whether init() was called, and no shutdown() since."""
     return _world is not None and (_expects > 0 or _native.is_initialized())
 
 
 def rank() -> int:
-    """This rank, from 0.  ValueError before init(), as for all of these."""
+    """This rank, from 0.  ValueError before init(), as for the functions below."""
     return _joined().rank
 
 
 def size() -> int:
-    """How many ranks there are."""
+    """The number of ranks."""
     return _joined().size
 
 
@@ -299,7 +301,7 @@ def local_rank() -> int:
 
 
 def local_size() -> int:
-    """How many ranks this host has."""
+    """The number of ranks on this host."""
     return _joined().local_size
 
 
@@ -309,7 +311,7 @@ def cross_rank() -> int:
 
 
 def cross_size() -> int:
-    """How many hosts have this local_rank."""
+    """The number of hosts that have this local_rank."""
     return _joined().cross_size
 
 
@@ -321,14 +323,14 @@ def is_homogeneous() -> bool:
 def mpi_threads_supported() -> bool:
     """Whether other threads may call MPI while hvd works.
 
-    True where hvd does not use MPI itself, which is the rule under hvdrun; else when MPI was started for several threads.
+    True if hvd does not use MPI itself, which is usual under hvdrun; otherwise True if MPI was started for several threads.
     False with HOROVOD_MPI_THREADS_DISABLE.
     """
     return bool(_joined().mpi_threads)
 
 
 def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
-    """Starts the timeline.  Rank 0 writes file_path, the others their own next to it, unless a launcher collects."""
+    """Starts the timeline.  Rank 0 writes file_path, the others files beside it, unless a launcher collects."""
     _joined()
     _native.timeline_start(os.fspath(file_path), mark_cycles)
 
@@ -340,7 +342,7 @@ def stop_timeline() -> None:
 
 
 def mpi_enabled() -> bool:
-    """True: the ranks of a job can use MPI, whether hvd itself does or not."""
+    """True: the ranks of a job can use MPI, even if hvd itself does not."""
     return True
 
 
@@ -360,7 +362,7 @@ def gloo_built(verbose: bool = False) -> bool:
 
 
 def nccl_built(verbose: bool = False) -> int:
-    """NCCL's version as an integer, 0 when it is not there."""
+    """NCCL's version as an integer; 0 without NCCL."""
     return _native.built("nccl")
 
 
@@ -375,7 +377,7 @@ def ccl_built(verbose: bool = False) -> bool:
 
 
 def cuda_built(verbose: bool = False) -> bool:
-    """Whether libhvd moves tensors in CUDA memory by itself."""
+    """Whether libhvd can use tensors in CUDA memory directly."""
     return bool(_native.built("cuda"))
 
 
@@ -385,5 +387,5 @@ def rocm_built(verbose: bool = False) -> bool:
 
 
 def sycl_built(verbose: bool = False) -> bool:
-    """False.  Horovod's examples ask since it was last released."""
+    """False.  Horovod's newer examples ask for it."""
     return False

@@ -1,15 +1,15 @@
-"""States to come back to, and training functions that go on after an error.  No framework.
+"""States that survive an error, and training functions that resume after it.  No framework.
 
     @hvd.elastic.run
     def train(state): ...
 
-A state keeps a copy of what training must not lose.  commit() makes the copy, restore() goes back to it, sync() gives
-every rank what rank 0 has.
+A state keeps a copy of everything that training must not lose.  commit() makes the copy, restore() returns to it, sync()
+gives every rank the state of rank 0.
 
-In an elastic job (hvdrun --min-np, --max-np or --host-discovery-script) ranks come and go: run() restores the state, the
-survivors keep their processes and meet again, and training goes on among those that there are.  In a job of fixed ranks
-it goes on where all of them live (they disagreed, or one left the world by shutdown); where one is lost, run() restores
-the state and raises.
+In an elastic job (hvdrun --min-np, --max-np or --host-discovery-script) ranks join and leave: run() restores the state, the
+survivors keep their processes and meet again, and training continues with the present ranks.  In a job of fixed ranks it
+continues if all of them live (they disagreed, or one left the world by shutdown).  If one is lost, run() restores the state
+and raises.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from hvd.exceptions import HorovodInternalError, HostsUpdatedInterrupt, carried_
 
 __all__ = ["GlobalBatch", "GlobalBatches", "HostUpdateResult", "ObjectState", "State", "run", "run_fn"]
 
-# The last commit in a file, where hvdrun --state-dir asks for it.
+# The last commit in a file, for hvdrun --state-dir.
 _file = _state_file.of_environment()
-_FLUSH_SECONDS = 60.0  # hvdrun's grace is mostly shorter
+_FLUSH_SECONDS = 60.0  # hvdrun's grace period is usually shorter
 
 
 def _flush() -> None:
@@ -43,17 +43,17 @@ def _flush() -> None:
         _file.flush(_FLUSH_SECONDS)
 
 
-# An error that comes back this often without a commit in between will come back for ever.
+# An error that returns this often without a commit in between is permanent.
 _ATTEMPTS = 3
 
 
 class HostUpdateResult:
-    """What on_hosts_updated() is told; a sum where both happened."""
+    """The argument of on_hosts_updated(); a sum if both happened."""
 
     no_update, removed, added, mixed = 0, 1, 2, 3
 
 
-# The word of the status page (src/wire/shared/status_page.h) by which the guard tells that an elastic job's hosts have changed.
+# The word of the status page (src/wire/shared/status_page.h) with which the guard reports changed hosts of an elastic job.
 _PAGE_BYTES, _PAGE_MARK, _HOST_CHANGES_AT = 4096, 0x31796C6C61745648, 4088
 
 
@@ -61,7 +61,7 @@ _WORKERS_SECONDS, _LOOK_SECONDS = 60.0, 0.01
 
 
 class _HostChanges:
-    """What the guard has told of changed hosts since seen() was called last."""
+    """The guard's reports of changed hosts since the last call of seen()."""
 
     def __init__(self) -> None:
         self._page: mmap.mmap | None = None
@@ -82,7 +82,7 @@ class _HostChanges:
         self._seen = self._word() >> 3
 
     def next(self) -> int:
-        """How they have changed, as HostUpdateResult; 0: not since the last call."""
+        """The kind of change, as HostUpdateResult; 0: no change since the last call."""
         word = self._word()
         if word >> 3 == self._seen:
             return 0
@@ -90,7 +90,7 @@ class _HostChanges:
         return word & 3
 
     def wait(self) -> None:
-        """Where new workers are being started: until they are ready, 60 s at most, and once for each change."""
+        """Waits until starting workers are ready, 60 s at most, and once for each change."""
         limit = time.monotonic() + _WORKERS_SECONDS
         while self._word() & 4 and self._word() >> 3 == self._seen != self._waited_for and not _native.departed():
             if time.monotonic() > limit:
@@ -102,10 +102,10 @@ _host_changes = _HostChanges()
 
 
 class _HostMessages(queue.Queue[tuple[float, int]]):
-    """What a state was told of hosts; whoever asks whether there is something hears of the guard's words, too.
+    """The state's messages about hosts.  A check for messages includes the guard's reports.
 
-    Ranks hear of new workers when these are ready, not when their hosts are found: training need not wait for their start.
-    A script that looks here itself waits for news, with a limit that is for Horovod's early ones: it gets the late ones.
+    Ranks learn of new workers when these are ready, not when their hosts are found, so training does not wait for their
+    start. A script that polls here waits with a limit for Horovod's early reports; it gets the late ones.
     """
 
     def __init__(self, state: State) -> None:
@@ -120,13 +120,13 @@ class _HostMessages(queue.Queue[tuple[float, int]]):
     def look(self) -> bool:
         """Whether it is empty now."""
         change = _host_changes.next()
-        if change:  # later than what any rank 0 before has told, by whatever clock
+        if change:  # newer than the report of any earlier rank 0, by any clock
             self.put((max(time.time(), self._state._last_updated_timestamp + 1), change))
         return super().empty()
 
 
 class State:
-    """What training goes on from.  Subclasses say how it is saved, restored and given to all ranks.
+    """The base of training states.  Subclasses define how it is saved, restored and sent to all ranks.
 
     bcast_object: broadcasts an object from rank 0.  get_rank: this rank.
     """
@@ -140,35 +140,39 @@ class State:
         self._commits = self._checks = 0
 
     def register_reset_callbacks(self, callbacks: Iterable[Callable[[], None]]) -> None:
-        """Functions to call when the ranks have formed a new world, before sync(): to set a learning rate by its size."""
+        """Functions to call when the ranks have formed a new world, before sync(), for example to adapt the learning rate to
+        its size.
+        """
         self._reset_callbacks.extend(callbacks)
 
     def on_reset(self) -> None:
-        """Called by run() in a new world."""
+        """run() calls it in a new world."""
         self._host_messages = _HostMessages(self)
         self.reset()
         for callback in self._reset_callbacks:
             callback()
 
     def on_hosts_updated(self, timestamp: float, update_res: int) -> None:
-        """Tells this rank that hosts came or went; rank 0's word counts.  From any thread."""
+        """Reports changed hosts to this rank; rank 0's report counts.  From any thread."""
         self._host_messages.put((timestamp, update_res))
 
     def commit(self) -> None:
-        """Keeps what is there now, then check_host_updates().  Collective.  It copies everything: not at every step."""
+        """Keeps a copy of the current values, then calls check_host_updates().  Collective.  It copies everything: not at
+        every step.
+        """
         self.save()
         self._commits += 1
         if _file:
             _file.put(self._commits, self.saved_copy())
         checks = self._checks
-        self.check_host_updates()  # behind it all ranks have kept theirs
-        if self._checks == checks:  # it is the script's own: the others will find out
+        self.check_host_updates()  # returns after all ranks have kept their copies
+        if self._checks == checks:  # the method is the script's own: the others will notice
             _preemption.leave_if_asked(_flush)
 
     def check_host_updates(self) -> None:
-        """HostsUpdatedInterrupt, on all ranks at the same call, when rank 0 has heard of other hosts.  Collective.
+        """Raises HostsUpdatedInterrupt, on all ranks at the same call, if rank 0 has learned of changed hosts.  Collective.
 
-        In an elastic job also when SIGTERM has asked a rank to leave, which it then does.
+        In an elastic job it also raises if SIGTERM has asked a rank to leave, which then leaves.
         """
         self._checks += 1
         before, latest, what = self._last_updated_timestamp, self._last_updated_timestamp, HostUpdateResult.no_update
@@ -192,32 +196,32 @@ class State:
         raise NotImplementedError
 
     def restore(self) -> None:
-        """Goes back to the copy."""
+        """Returns to the copy."""
         raise NotImplementedError
 
     def sync(self) -> None:
-        """Gives every rank what rank 0 has, and keeps a copy.  Collective."""
+        """Gives every rank the state of rank 0, and keeps a copy.  Collective."""
         raise NotImplementedError
 
     def reset(self) -> None:
-        """What a subclass does in a new world, before sync()."""
+        """Hook for subclasses in a new world, before sync()."""
 
     def saved_copy(self) -> Any:
-        """What save() has kept: an object that can be pickled, and that nobody changes any more.
+        """The copy that save() keeps: an object that can be pickled, and that does not change any more.
 
-        For --state-dir, and for a rank 0 that is new.
+        Needed for --state-dir, and for a new rank 0.
         """
         raise NotImplementedError(f"{type(self).__name__} has no saved_copy() and use_saved_copy(): --state-dir needs them")
 
     def use_saved_copy(self, copy: Any) -> None:
-        """Takes what saved_copy() of an equal state has given, in an earlier run; restore() goes back to it."""
+        """Sets the copy from saved_copy() of an equal state in an earlier run; restore() returns to it."""
         raise NotImplementedError
 
 
 class ObjectState(State):
     """Objects that can be pickled, as attributes: ObjectState(bcast_object, get_rank, epoch=0, batch=0).
 
-    What is kept is a deep copy, so that a list which grows after a commit comes back as it was.
+    The copy is deep, so a list that grows after a commit is restored completely.
     """
 
     def __init__(self, bcast_object: Callable[[Any], Any], get_rank: Callable[[], int], **kwargs: Any) -> None:
@@ -245,22 +249,22 @@ class ObjectState(State):
         return {"values": self._saved_state}
 
     def use_saved_copy(self, copy: Any) -> None:
-        """See State.  ValueError where it is of a state with other names."""
+        """See State.  ValueError if it is from a state with other names."""
         _need_names("values", self._saved_state, copy["values"])
         self._saved_state = copy["values"]
 
     def sync(self) -> None:
-        """See State: the attributes as rank 0 has them now."""
+        """See State: sends rank 0's current attributes."""
         if self._saved_state:
             self._saved_state = self._bcast_object({name: getattr(self, name) for name in self._saved_state})
             self._set()
 
 
 def check_results(copies: Any = None) -> None:
-    """Waits until the GPUs have finished; call it between making copies and keeping them.
+    """Waits until the GPUs have finished; call it after making copies and before keeping them.
 
-    An operation on GPUs is over when it is queued.  Where a rank dies after that, its result is cut off, and a copy holds
-    the sum of some ranks.  Errors: HorovodInternalError then.
+    An operation on GPUs ends when it is queued.  If a rank dies after that, its result is cut off, and a copy may hold the
+    sum of some ranks only.  Errors: HorovodInternalError then.
     """
     torch, jax = sys.modules.get("torch"), sys.modules.get("jax")
     if torch is not None and hasattr(torch, "cuda") and torch.cuda.is_initialized():
@@ -272,17 +276,17 @@ def check_results(copies: Any = None) -> None:
 
 
 def _need_names(what: str, ours: Iterable[str], theirs: Iterable[str]) -> None:
-    """ValueError where the state in a file is that of another program."""
+    """ValueError if the state in a file is that of another program."""
     if sorted(ours) != sorted(theirs):
         raise ValueError(f"the {what} in it are {sorted(theirs)}, and those of this program {sorted(ours)}")
 
 
 @contextmanager
 def _at_most(what: str) -> Iterator[None]:
-    """Ends this process, and a job of fixed ranks with it, when the block takes longer than the limit: a peer will not come."""
+    """Ends this process, and with it a job of fixed ranks, if the block exceeds the limit: a peer will not come."""
     limit = _environment.number("HOROVOD_ELASTIC_TIMEOUT")
     if _is_elastic():
-        limit += 30  # hvdrun's own limit is the first, and its words say more
+        limit += 30  # hvdrun's own limit comes first, and its message says more
     done = threading.Event()
 
     def watch() -> None:
@@ -304,22 +308,22 @@ def _at_most(what: str) -> Iterator[None]:
 
 
 def rejoin() -> None:
-    """Leaves the world and joins the next one.  Collective; ends the process where the others do not come."""
+    """Leaves the world and joins the next one.  Collective; ends the process if the others do not come."""
     for leave in _world.before_rejoin:
         leave()
-    _host_changes.seen()  # what is told from here on is of the next world, or of a later one
+    _host_changes.seen()  # later reports concern the next world, or a later one
     with _at_most("joining the other ranks again"):
         _world.shutdown()
         _world.init()
 
 
 def _is_elastic() -> bool:
-    """Whether ranks of this job come and go."""
+    """Whether this job's ranks may change."""
     return _environment.flag("HOROVOD_ELASTIC")
 
 
 def _can_go_on(error: HorovodInternalError) -> bool:
-    """Whether every rank still lives: they disagreed, or one has left the world and will come back."""
+    """Whether every rank still lives: they disagreed, or one has left the world and will return."""
     return error.code != "peer_lost" or _native.departed()
 
 
@@ -330,7 +334,7 @@ def _unrecoverable(error: HorovodInternalError, why: str) -> HorovodInternalErro
 
 
 def run_fn(func: Callable[..., Any], reset: Callable[[], None], keep_global_batch: bool = False) -> Callable[..., Any]:
-    """func(state, ...) that is called again after an error; reset() joins a new world.  See run."""
+    """Returns a function that calls func(state, ...) again after an error; reset() joins a new world.  See run."""
 
     @functools.wraps(func)
     def wrapper(state: State, *args: Any, **kwargs: Any) -> Any:
@@ -338,8 +342,8 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], None], keep_global_batc
         _shares.enable(keep_global_batch)
         failures, commits = 0, -1
         elastic = _is_elastic()
-        has_state = not _environment.flag("HVD_ELASTIC_LATE")  # of who began later, once it has got it
-        is_trained = False  # it is more than what the program began with
+        has_state = not _environment.flag("HVD_ELASTIC_LATE")  # a late rank has none at first
+        is_trained = False  # it is newer than the program's initial state
         _world.admit()
         if _world.takes_another_place():
             state.on_reset()
@@ -347,8 +351,9 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], None], keep_global_batc
             try:
                 if resetting:
                     reset()
-                    if failed and elastic:  # until then peers may have written their parts of what has failed into memory
-                        state.restore()  # that is another object's by now
+                    if failed and elastic:
+                        # until here peers may have written parts of the failed operation into memory of other objects
+                        state.restore()
                     failed = False
                     state.on_reset()
                     resetting = False
@@ -381,7 +386,7 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], None], keep_global_batc
                 state.restore()
                 synchronized, resetting, failed = False, True, True
                 if elastic and error.code != "mismatch":
-                    continue  # hvdrun knows when to give up
+                    continue  # hvdrun decides when to give up
                 if not elastic and not _can_go_on(error):
                     why = "the job has a fixed number of ranks (hvdrun --min-np): start it again from its last checkpoint"
                     raise _unrecoverable(error, why) from error
@@ -400,15 +405,15 @@ def run(func: Callable[..., Any], *, keep_global_batch: bool = ...) -> Callable[
 @overload
 def run(*, keep_global_batch: bool = ...) -> Callable[[Callable[..., Any]], Callable[..., Any]]: ...
 def run(func: Callable[..., Any] | None = None, *, keep_global_batch: bool = False) -> Any:
-    """Decorates a training function whose first argument is a State, and gives its result; with and without arguments.
+    """Decorates a training function whose first argument is a State, and returns its result; with and without arguments.
 
-    It is called after state.sync().  HorovodInternalError: the state is restored, the ranks join again, and it is called
-    again.  HostsUpdatedInterrupt: the same, but nothing is restored, so no work is lost.
-    In an elastic job a rank that is not in the next world exits with code 0 in here, and one that gets SIGTERM leaves at
-    its next commit() or check_host_updates(), where it has no handler of its own: the others are interrupted there too.
+    The function is called after state.sync().  After a HorovodInternalError the state is restored, the ranks join again, and
+    the function is called again.  After a HostsUpdatedInterrupt nothing is restored, so no work is lost.  In an elastic job,
+    a rank that is not in the next world exits with code 0 inside this call.  A rank that gets SIGTERM, and has no handler of
+    its own, leaves at its next commit() or check_host_updates(); the others are interrupted there too.
 
-    keep_global_batch: the batch of all ranks stays what it was in the first world.  Its shares, one for each rank of that,
-    are dealt to the ranks that there are, so that training takes the same course as if nobody had been lost.  See
+    keep_global_batch: the global batch keeps its size from the first world.  It has one share for each rank of that world.
+    The present ranks divide all shares, so that training takes the same course as without losses.  See
     hvd.torch.elastic.GlobalBatchLoader for PyTorch, GlobalBatches for JAX, TensorFlow, Keras and NumPy.
     Errors: HorovodInternalError when the same place fails three times without a commit in between; in a job of fixed
     ranks also when a rank is lost.
@@ -419,6 +424,6 @@ def run(func: Callable[..., Any] | None = None, *, keep_global_batch: bool = Fal
 
 
 def broadcast_from_rank_0(obj: Any) -> Any:
-    """The bcast_object of all frameworks' states; in a world of one the object itself."""
+    """The bcast_object of all frameworks' states; in a world of one it returns the object."""
     _world.need()
     return obj if _world.size() == 1 else _objects.broadcast_object(obj, 0, "hvd.elastic.state")

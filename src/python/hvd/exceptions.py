@@ -1,7 +1,7 @@
 """The exceptions of hvd.
 
-A wrong argument on this rank is a plain ValueError.  What only the ranks
-together can find out is a HorovodInternalError.
+A wrong argument on this rank is a plain ValueError.  An error that only the ranks together can detect is a
+HorovodInternalError.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ class HorovodInternalError(RuntimeError):
     code: str = "internal"
 
 
-# Text and code of errors that went into C++ code, which raises them again as a RuntimeError.  No exceptions: these would
-# keep alive what their tracebacks have.
+# Text and code of errors that were passed to C++ code, which raises them again as a RuntimeError.  Exceptions themselves are
+# not kept, because their tracebacks would keep objects alive.
 _carried: deque[tuple[str, str]] = deque(maxlen=16)
 
 
 def note_carried(error: BaseException) -> None:
-    """C++ code gets this error, and will raise a RuntimeError with its text."""
+    """Notes an error that C++ code receives, and will raise as a RuntimeError with its text."""
     if isinstance(error, HorovodInternalError):
         _carried.append((str(error), error.code))
 
@@ -74,7 +74,7 @@ class HostsUpdatedInterrupt(RuntimeError):
 
 
 class HorovodVersionMismatchError(ImportError):
-    """A framework has another version than was asked for.  Nothing here is tied to one: only a script's own check raises it."""
+    """A framework has another version than required.  hvd needs no fixed version; only a script's own check raises this."""
 
     def __init__(self, name: str, version: str, installed_version: str | None) -> None:
         super().__init__(get_version_mismatch_message(name, version, installed_version))

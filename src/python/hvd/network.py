@@ -1,11 +1,12 @@
-"""Measures the network between the hosts of a job, as its tensors use it, and says which is slow.
+"""Measures the network between the hosts of a job, as its tensors use it, and names slow hosts and links.
 
     hvdrun -np 3 -H node1:1,node2:1,node3:1 -m hvd.network [--json FILE] [--megabytes 16]
 
-One rank of each host takes part; every option that a job has counts here too (--network-interfaces, --transport, …). Pairs of
-hosts take turns: a sum of 4 bytes, microseconds there and back, and one of --megabytes, Gbit/s each way, both ways at once.
-Where several cards reach a host: what each of them sends while it is busy, as the kernel counts. Of more than 8 hosts each is
-measured with four others. Rank 0 prints a table; --json writes the figures to a file on its host.
+One rank of each host takes part.  All options of a job apply (--network-interfaces, --transport, …).  Pairs of hosts take
+turns with two sums: one of 4 bytes, in microseconds there and back, and one of --megabytes, in Gbit/s each way, both ways at
+once.  If several network interfaces reach a host, the table has the rate of each while it sends, from the kernel's counters.
+With more than 8 hosts, each is measured with four others.  Rank 0 prints a table; --json writes the figures to a file on its
+host.
 """
 
 from __future__ import annotations
@@ -36,20 +37,20 @@ SLOW_RATE, SLOW_LATENCY = 0.5, 3.0  # times the others' median
 
 @dataclass(frozen=True)
 class PairFigures:
-    """What one pair of hosts has: microseconds (least, median), Gbit/s each way (median).
+    """The figures of one pair of hosts: microseconds (least, median), Gbit/s each way (median).
 
-    cards: Gbit/s that each card sends, by "host card"; empty where one card reaches the other host.
+    interfaces: Gbit/s that each network interface sends, by "host interface"; empty if only one reaches the other host.
     """
 
     hosts: tuple[str, str]
     least_us: float
     median_us: float
     gbit: float
-    cards: dict[str, float] = field(default_factory=dict)
+    interfaces: dict[str, float] = field(default_factory=dict)
 
 
 def pairs_of(hosts: int) -> list[tuple[int, int]]:
-    """Which hosts are measured with which: all, or of many each with the next two and with two far away."""
+    """The pairs to measure: all, or with many hosts each with the next two and with two far away."""
     if hosts <= MOST_HOSTS_IN_FULL:
         return [(a, b) for a in range(hosts) for b in range(a + 1, hosts)]
     steps = (1, hosts // 2)
@@ -57,7 +58,7 @@ def pairs_of(hosts: int) -> list[tuple[int, int]]:
 
 
 def slow_ones(figures: Sequence[PairFigures]) -> list[str]:
-    """A sentence for each host whose pairs are slow, then for each slow pair.  What is named once counts no more."""
+    """A sentence for each host whose pairs are slow, then for each slow pair.  A named host or pair does not count again."""
     lines: list[str] = []
     left = list(figures)
 
@@ -86,25 +87,28 @@ def slow_ones(figures: Sequence[PairFigures]) -> list[str]:
         for pair in figures:
             if pair in left:
                 compare(" - ".join(pair.hosts), [pair], rates)
-    return lines + slow_cards(figures)
+    return lines + slow_interfaces(figures)
 
 
-def slow_cards(figures: Sequence[PairFigures]) -> list[str]:
-    """A sentence for each card that is slow beside the fastest of its host.
+def slow_interfaces(figures: Sequence[PairFigures]) -> list[str]:
+    """A sentence for each network interface that is much slower than the fastest of its host.
 
-    Of a pair's only the slowest: acknowledgements wait behind what it sends, so the card at the other end is slow too.
+    Names only the slowest of a pair: acknowledgements wait for its data, so the interface at the other end is slow too.
     """
-    slowest: dict[str, tuple[float, float]] = {}  # by card: its rate, and that of the fastest
+    slowest: dict[str, tuple[float, float]] = {}  # by interface: its rate, and the fastest one's
     for pair in figures:
-        card, rate = min(pair.cards.items(), key=lambda item: item[1], default=("", 0.0))
-        best = max((other for name, other in pair.cards.items() if name.split()[0] == card.split()[0]), default=0.0)
-        if rate < SLOW_RATE * best and rate <= slowest.get(card, (rate, best))[0]:
-            slowest[card] = rate, best
-    return [f"{card}: {rate:.2f} Gbit/s, another card of that host has {best:.2f}" for card, (rate, best) in slowest.items()]
+        interface, rate = min(pair.interfaces.items(), key=lambda item: item[1], default=("", 0.0))
+        best = max((other for name, other in pair.interfaces.items() if name.split()[0] == interface.split()[0]), default=0.0)
+        if rate < SLOW_RATE * best and rate <= slowest.get(interface, (rate, best))[0]:
+            slowest[interface] = rate, best
+    return [
+        f"{interface}: {rate:.2f} Gbit/s, another network interface of that host has {best:.2f}"
+        for interface, (rate, best) in slowest.items()
+    ]
 
 
 def timed(rounds: Callable[[int, float], bool], work: Callable[[], Any]) -> list[float]:
-    """Seconds of each turn of work, as long as rounds(turns, seconds so far) says."""
+    """Seconds of each turn of work, while rounds(turns, seconds so far) returns True."""
     times: list[float] = []
     start = time.perf_counter()
     while rounds(len(times), time.perf_counter() - start):
@@ -114,22 +118,27 @@ def timed(rounds: Callable[[int, float], bool], work: Callable[[], Any]) -> list
     return times
 
 
-def sent_by_card(peer: int) -> dict[str, tuple[int, int]]:
-    """What each card of this host has sent to that rank so far: bytes, and ns for which it was busy."""
-    return {card: (sent, busy) for rank, card, sent, busy, _ in _native.links() if rank == peer and card}
+def sent_by_interface(peer: int) -> dict[str, tuple[int, int]]:
+    """By network interface of this host: bytes sent to that rank so far, and busy ns."""
+    return {interface: (sent, busy) for rank, interface, sent, busy, _ in _native.links() if rank == peer and interface}
 
 
-def card_rates(before: dict[str, tuple[int, int]], after: dict[str, tuple[int, int]]) -> dict[str, float]:
-    """Gbit/s; 0 for one that has sent nothing."""
+def interface_rates(before: dict[str, tuple[int, int]], after: dict[str, tuple[int, int]]) -> dict[str, float]:
+    """Gbit/s by network interface; 0 for one that has sent nothing."""
     rates = {}
-    for card, (sent, busy) in after.items():
-        sent_before, busy_before = before.get(card, (0, 0))
-        rates[card] = 8.0 * (sent - sent_before) / (busy - busy_before) if sent > sent_before and busy > busy_before else 0.0
+    for interface, (sent, busy) in after.items():
+        sent_before, busy_before = before.get(interface, (0, 0))
+        rates[interface] = (
+            8.0 * (sent - sent_before) / (busy - busy_before) if sent > sent_before and busy > busy_before else 0.0
+        )
     return rates
 
 
 def measure(pair: hvd.ProcessSet, peer: int, first: bool, megabytes: int) -> tuple[float, float, float, dict[str, float]]:
-    """On both ranks of the pair, one of which is the first: microseconds, least and median, Gbit/s, and those of each card."""
+    """Runs on both ranks of the pair: microseconds, least and median, Gbit/s, and Gbit/s of each network interface.
+
+    first: on one of the two ranks.
+    """
     small, large = np.zeros(1, np.float32), np.zeros(megabytes << 18, np.float32)
 
     def sum_small() -> None:
@@ -142,40 +151,42 @@ def measure(pair: hvd.ProcessSet, peer: int, first: bool, megabytes: int) -> tup
         sum_small()
     short = timed(lambda turns, _: turns < SMALL_ROUNDS, sum_small)
     sum_large()
-    before = sent_by_card(peer)
+    before = sent_by_interface(peer)
 
     def more(turns: int, seconds: float) -> bool:
-        """The first rank decides for both."""
+        """Lets the first rank decide for both."""
         go_on = np.array([first and (turns < LEAST_LARGE_ROUNDS or seconds < LARGE_SECONDS)], np.float32)
         return bool(hvd.allreduce_(go_on, name="network.more", op=hvd.Sum, process_set=pair)[0])
 
     long = timed(more, sum_large)
-    both = hvd.allgather_object((socket.gethostname(), card_rates(before, sent_by_card(peer))), process_set=pair)
-    cards = {f"{host} {card}": rate for host, rates in both for card, rate in rates.items()}
-    return 1e6 * min(short), 1e6 * statistics.median(short), 8e-9 * large.nbytes / statistics.median(long), cards
+    both = hvd.allgather_object((socket.gethostname(), interface_rates(before, sent_by_interface(peer))), process_set=pair)
+    interfaces = {f"{host} {interface}": rate for host, rates in both for interface, rate in rates.items()}
+    return 1e6 * min(short), 1e6 * statistics.median(short), 8e-9 * large.nbytes / statistics.median(long), interfaces
 
 
 def table(figures: Sequence[PairFigures]) -> str:
-    """For people."""
-    width = max(*(len(" - ".join(f.hosts)) for f in figures), *(len(card) + 2 for f in figures for card in f.cards), 5)
+    """The figures as text for people."""
+    width = max(
+        *(len(" - ".join(f.hosts)) for f in figures), *(len(interface) + 2 for f in figures for interface in f.interfaces), 5
+    )
     lines = [f"{'hosts':{width}}  {'us, least':>10}  {'us, median':>10}  {'Gbit/s each way':>16}"]
     for f in figures:
         lines += [f"{' - '.join(f.hosts):{width}}  {f.least_us:10.0f}  {f.median_us:10.0f}  {f.gbit:16.2f}"]
-        lines += [f"  {card:{width - 2}}  {'':10}  {'':10}  {rate:16.2f}" for card, rate in f.cards.items()]
+        lines += [f"  {interface:{width - 2}}  {'':10}  {'':10}  {rate:16.2f}" for interface, rate in f.interfaces.items()]
     slow = slow_ones(figures)
     lines += [f"slow: {line}" for line in slow] or (["no host is slower than the others"] if len(figures) > 1 else [])
     return "\n".join(lines)
 
 
 def as_json(figures: Sequence[PairFigures]) -> str:
-    """For programs."""
+    """The figures as JSON for programs."""
     pairs = [
         {
             "hosts": f.hosts,
             "least_us": round(f.least_us, 1),
             "median_us": round(f.median_us, 1),
             "gbit_per_s": round(f.gbit, 3),
-            "gbit_per_s_by_card": {card: round(rate, 3) for card, rate in f.cards.items()},
+            "gbit_per_s_by_interface": {interface: round(rate, 3) for interface, rate in f.interfaces.items()},
         }
         for f in figures
     ]
@@ -183,7 +194,7 @@ def as_json(figures: Sequence[PairFigures]) -> str:
 
 
 def replace(path: pathlib.Path, text: str) -> None:
-    """What lies there is replaced, and no link is followed: the folder may be open to others."""
+    """Replaces the file without following links, since others may write to the folder."""
     fresh = path.with_name(f".hvd-{secrets.token_hex(8)}")
     write_private(fresh, text.encode())
     fresh.replace(path)

@@ -1,8 +1,7 @@
 """Process sets: groups of ranks that run operations of their own.
 
-Sets never wait for each other.  Operations in a set take it as process_set=;
-ranks and results count by the set's own order, which is that of the ranks, but
-root_rank is always a rank of the world.
+Sets never wait for each other.  Operations in a set take it as process_set=.  Ranks and results use the set's own order,
+which is that of the ranks, but root_rank is always a rank of the world.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ __all__ = ["ProcessSet", "add_process_set", "global_process_set", "program_sets"
 
 _size = 0
 _rank = -1
-_launch: list[int] | None = None  # the launch's ranks that form the world, when it was not all of them
-_living: list[ProcessSet] = []  # added, and not removed
-_programs: list[ProcessSet] = []  # what program_sets() has made
+_launch: list[int] | None = None  # the launch's ranks that form the world, unless all do
+_living: list[ProcessSet] = []  # sets that were added and not removed
+_programs: list[ProcessSet] = []  # the result of program_sets()
 
 
 class ProcessSet:
@@ -42,11 +41,11 @@ class ProcessSet:
         self.ranks = sorted(checked_ranks(ranks_or_comm, "process set"))
 
     def size(self) -> int | None:
-        """How many ranks the set has; None before it is added or before init()."""
+        """The number of ranks in the set; None before it is added or before init()."""
         return None if self.process_set_id is None or self.ranks is None else len(self.ranks)
 
     def may_change(self) -> bool:
-        """Whether it may have more or fewer ranks later: an elastic job's world.  A function that was traced outlives that."""
+        """Whether its size may change later: an elastic job's world.  A traced function outlives such a change."""
         return self.process_set_id == 0 and _environment.flag("HOROVOD_ELASTIC")
 
     def rank(self) -> int | None:
@@ -62,7 +61,7 @@ class ProcessSet:
         return None if self.ranks is None or _rank < 0 else _rank in self.ranks
 
     def place_of(self, rank: int) -> int:
-        """Where a rank of the world stands in the set.  ValueError when it is no member."""
+        """The place of the world's rank in the set.  ValueError when it is no member."""
         if self.ranks is None or self.process_set_id == 0:
             return rank  # libhvd checks it
         if rank not in self.ranks:
@@ -82,14 +81,14 @@ class _GlobalProcessSet(ProcessSet):
         self.ranks = None
 
     def __reduce__(self) -> str:
-        return "global_process_set"  # there is one, in every process
+        return "global_process_set"  # every process has one
 
 
 global_process_set: ProcessSet = _GlobalProcessSet()
 
 
 def checked_ranks(ranks: Iterable[Any], what: str) -> list[int]:
-    """A user's ranks as integers.  ValueError for what is no whole number; libhvd checks which ranks there are."""
+    """A user's ranks as integers.  ValueError for anything but whole numbers; libhvd checks that the ranks exist."""
     found = list(ranks)
     for rank in found:
         if not hasattr(rank, "__index__") or isinstance(rank, bool):
@@ -98,7 +97,7 @@ def checked_ranks(ranks: Iterable[Any], what: str) -> list[int]:
 
 
 def number_of(process_set: ProcessSet) -> int | None:
-    """Its process_set_id.  TypeError for what is no process set."""
+    """Its process_set_id.  TypeError for anything but a process set."""
     try:
         return process_set.process_set_id
     except AttributeError:
@@ -107,12 +106,12 @@ def number_of(process_set: ProcessSet) -> int | None:
 
 
 def root_of(process_set: ProcessSet, root_rank: int) -> int:
-    """Where a rank of the world stands in the set.  ValueError when it is no member, TypeError for what is no process set."""
+    """The place of the world's rank in the set.  ValueError when it is no member, TypeError for anything but a process set."""
     return process_set.place_of(root_rank) if number_of(process_set) else root_rank
 
 
 def ranks_of_communicator(comm: Any) -> list[int]:
-    """The ranks of the launch that an mpi4py communicator has; none for COMM_NULL."""
+    """The launch's ranks in an mpi4py communicator; empty for COMM_NULL."""
     from mpi4py import MPI  # type: ignore[import-not-found, unused-ignore]
 
     if comm == MPI.COMM_NULL:
@@ -138,7 +137,7 @@ def ranks_by_id() -> dict[int, list[int]]:
 
 
 def _in_world(process_set: ProcessSet) -> list[int]:
-    """The world's ranks of a set that an mpi4py communicator gives on this rank; none where that is COMM_NULL."""
+    """The world's ranks of a set that an mpi4py communicator defines on this rank; empty for COMM_NULL."""
     ranks = ranks_of_communicator(process_set.mpi_comm)
     if _launch is None:
         return sorted(ranks)
@@ -156,7 +155,7 @@ def _add(process_set: ProcessSet, ranks: list[int]) -> None:
 
 
 def _taken(process_set: ProcessSet, ranks: list[int]) -> bool:
-    """Whether there is a set of these ranks already; the object then stands for it too.  Asks no other rank."""
+    """Whether a set of these ranks exists already; the object then stands for it too.  Asks no other rank."""
     for living in [global_process_set, *_living]:
         if living.ranks == ranks and ranks:
             process_set.process_set_id, process_set.ranks = living.process_set_id, ranks
@@ -167,7 +166,7 @@ def _taken(process_set: ProcessSet, ranks: list[int]) -> bool:
 
 
 def _add_communicator(process_set: ProcessSet, at_init: bool) -> None:
-    """Each rank has its own communicator: all different ones become sets, and each rank keeps the one that it gave."""
+    """Each rank has its own communicator: all different ones become sets, and each rank keeps its own."""
     mine = _in_world(process_set)
     gathered = gather_bytes("process_set.communicators", (json.dumps(mine) + "\n").encode(), 0)
     lists = [json.loads(line) for line in gathered.decode().splitlines()]
@@ -199,15 +198,15 @@ def _added(process_set: ProcessSet, at_init: bool = False) -> ProcessSet:
 
 
 def add_at_init(process_sets: Iterable[ProcessSet], fresh: bool) -> None:
-    """The sets that init() was given; fresh: in a new world.  A set that exists already is taken as it is.
+    """Makes the process sets that init() was given; fresh: in a new world.  An existing set is used unchanged.
 
-    ValueError, on the ranks whose own list has one, for a set that comes twice; all the others are there then, so that
-    these ranks can call init() once more, with another list, without the rest.
+    ValueError, on the ranks whose own list repeats a set.  All other sets exist then, so these ranks can call init() once
+    more, with another list, without the others.
     """
     seen = {0: global_process_set}
     twice = []
     for process_set in process_sets:
-        alone = process_set.mpi_comm is not None and not fresh  # with a new world, another rank's may be a new set
+        alone = process_set.mpi_comm is not None and not fresh  # in a new world, another rank's set may be new
         if not (alone and _taken(process_set, _in_world(process_set))):
             _added(process_set, at_init=True)
         first = seen.setdefault(process_set.process_set_id or 0, process_set)
@@ -223,8 +222,8 @@ def add_at_init(process_sets: Iterable[ProcessSet], fresh: bool) -> None:
 def program_sets() -> list[ProcessSet]:
     """A process set for each program of the job (hvdrun -np 2 learner.py : -np 6 actor.py), in their order.
 
-    All ranks call it.  A job of one program has global_process_set alone.  ValueError before init(), and where the world is
-    not all ranks of the job.
+    All ranks call it.  A job of one program has only global_process_set.  ValueError before init(), and if the world does not
+    contain all ranks of the job.
     """
     if not _size:
         raise ValueError("program_sets() needs the world: call hvd.init() first")
@@ -234,7 +233,7 @@ def program_sets() -> list[ProcessSet]:
     if sum(sizes) != _size or _launch is not None:
         raise ValueError(f"the programs have {sum(sizes)} ranks, but this world has {_size}: give init() all of them")
     if any(process_set not in _living for process_set in _programs):
-        _programs.clear()  # one was removed: all ranks did so
+        _programs.clear()  # one was removed, on all ranks
     if not _programs:
         first = 0
         for size in sizes:
@@ -246,7 +245,7 @@ def program_sets() -> list[ProcessSet]:
 def remove_process_set(process_set: ProcessSet) -> bool:
     """Removes a set.  All ranks call it.  False when it was not added, or is the global one, which stays.
 
-    What is under way in the set ends with an error.  TypeError for what is no process set.
+    Pending operations of the set end with an error.  TypeError for anything but a process set.
     """
     number = number_of(process_set)
     if not number:

@@ -155,7 +155,7 @@ def test_hvd_network_names_a_slow_card(two_cards: Cluster) -> None:
         inside(two_cards.init_pid("beta"), *change, RATE)
     assert done.returncode == 0, done.stderr
     (pair,) = json.loads((two_cards.tmp("alpha") / "network.json").read_text())["pairs"]
-    rates = pair["gbit_per_s_by_card"]
+    rates = pair["gbit_per_s_by_interface"]
     assert list(rates) == ["alpha eth0", "alpha eth1", "beta eth0", "beta eth1"], rates
     assert 0 < rates["beta eth1"] < 0.15 < 0.2 < rates["beta eth0"], rates
     assert re.findall("slow: (.*?): 0.0", done.stdout) == ["beta eth1"], done.stdout
