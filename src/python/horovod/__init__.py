@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from hvd._run import run as run
 
 __all__ = ["run"]
-# Scripts compare it: this is the Horovod whose names are provided, not our version (hvd.__version__).
+# Scripts compare it: the version of the Horovod whose names are provided, not our own (hvd.__version__).
 __version__ = "0.28.1"
 
 
 def _warn_of_the_other() -> None:
-    """Both packages install into one folder; what is left there of Horovod itself belongs to no longer working code."""
+    """Warns of an installed Horovod: both packages use one folder, where its remaining files no longer work."""
     folder = os.path.dirname(__file__)
     if os.path.exists(os.path.join(folder, "metadata.json")) and _environment.text("HVD_RANK") in ("", "0"):
         import warnings

@@ -1,4 +1,4 @@
-"""Modules that Horovod has and hvdrun has not: importing one says so, and what to do instead."""
+"""Modules that Horovod has and hvdrun lacks: an import of one says so, and what to do instead."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SPARK_COMMON = "stores are in horovod.spark.common.store, estimators in horovod
 _COMPILED = "nothing is compiled for a framework: import the framework's package, as in `import horovod.torch as hvd`"
 _OPTIMIZER = "backward_passes_per_step is an argument of DistributedOptimizer"
 
-# Each stands for the modules in it, too; the longest that fits counts.
+# Each stands also for the modules in it; the longest match counts.
 INSTEAD = {
     "horovod._keras": "import horovod.keras, or horovod.tensorflow.keras",
     "horovod.mxnet.mpi_lib": _COMPILED,
@@ -63,7 +63,7 @@ INSTEAD = {
 
 
 def advice_for(name: str) -> str | None:
-    """What to do in place of importing that module.  None: Horovod has none of that name, as far as is known here."""
+    """What to do in place of importing that module.  None: Horovod has no known module of that name."""
     while name:
         if name in INSTEAD:
             return INSTEAD[name]
@@ -72,7 +72,7 @@ def advice_for(name: str) -> str | None:
 
 
 class _Finder:
-    """Asked last, for modules that nothing else has found; finds those that say what to do instead."""
+    """Finds modules that no other finder has found; their import raises an error with advice."""
 
     @staticmethod
     def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
@@ -89,5 +89,5 @@ class _Finder:
 
 
 def install() -> None:
-    """From now on the import system asks here, too."""
+    """Adds the finder to the import system."""
     sys.meta_path.append(_Finder)  # type: ignore[arg-type]

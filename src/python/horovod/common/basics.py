@@ -1,4 +1,4 @@
-"""horovod.common.basics: where this rank stands."""
+"""horovod.common.basics: this rank's place."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ __all__ = [
 
 
 class HorovodBasics:
-    """What frameworks' packages of Horovod are made of; its methods are this module's functions."""
+    """The base of Horovod's framework packages; its methods are this module's functions."""
 
     Average, Sum, Adasum, Min, Max, Product = range(6)
 
     def __init__(self, *_: str) -> None:
-        """Horovod's takes the path of its compiled library, which is not needed here."""
+        """Horovod's constructor takes the path of its compiled library, which is ignored here."""
 
     def _get_process_set_ids_and_ranks(self) -> dict[int, list[int]]:
         # Horovod's tests look at the numbers.

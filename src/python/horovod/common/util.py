@@ -51,31 +51,31 @@ EXTENSIONS = ["tensorflow", "torch", "mxnet"]
 
 
 def _cache(f: Callable[..., Any]) -> Callable[..., Any]:
-    """f, whose results are kept.  Scripts for Horovod decorate with it."""
+    """A cached f.  Scripts for Horovod decorate with it."""
     return cache(f)
 
 
 def get_ext_suffix() -> str:
-    """How compiled modules of this interpreter end."""
+    """The suffix of this interpreter's compiled modules."""
     return str(sysconfig.get_config_var("EXT_SUFFIX") or ".so")
 
 
 def extension_available(ext_base_name: str, verbose: bool = False) -> bool:
-    """Whether "torch" or its like can be used: there is nothing to compile for them here, they must be installed."""
+    """Whether "torch" or another framework can be used.  Nothing is compiled for them here; they must be installed."""
     return ext_base_name in EXTENSIONS and find_spec(ext_base_name) is not None
 
 
 def check_extension(ext_name: str, *_: str) -> None:
-    """ImportError when the framework of "horovod.torch" or its like cannot be used."""
+    """ImportError if the framework of "horovod.torch" or another package cannot be used."""
     name = ext_name.rpartition(".")[2]
     if not extension_available(name):
         raise ImportError(f"{ext_name} cannot be used: {name} is not installed")
 
 
 def check_installed_version(name: str, version: str, exception: Exception | None = None) -> None:
-    """Whether the framework has that version: a warning where not, HorovodVersionMismatchError when an exception is given.
+    """Whether the framework has that version.  If not: a warning, or HorovodVersionMismatchError if an exception is given.
 
-    Horovod looks whether it was compiled for the version that runs.  Nothing here is, so what is installed counts.
+    Horovod compares with the version for which it was compiled.  Nothing is compiled here, so the installed version counts.
     """
     try:
         installed: str | None = _version_of(name)
@@ -89,7 +89,7 @@ def check_installed_version(name: str, version: str, exception: Exception | None
 
 
 def get_average_backwards_compatibility_fun(reduce_ops: Any) -> Callable[[int | None, bool | None], int]:
-    """A function of (op, average) that gives the reduce op: average is the older way to say it."""
+    """A function of (op, average) that returns the reduce op; average is the older argument."""
     from hvd._arguments import reduce_op
 
     return reduce_op
@@ -123,7 +123,7 @@ def gpu_available(ext_base_name: str, verbose: bool = False) -> bool:
 
 @contextmanager
 def env(**kwargs: str | None) -> Iterator[None]:
-    """Environment variables for the time of a `with`; None leaves one as it is."""
+    """Sets environment variables within a `with`; None leaves a variable unchanged."""
     wanted = {key: value for key, value in kwargs.items() if value is not None}
     before = {key: _environment.whole.get(key) for key in wanted}
     _environment.whole.update(wanted)
@@ -138,12 +138,12 @@ def env(**kwargs: str | None) -> Iterator[None]:
 
 
 def is_iterable(x: Any) -> bool:
-    """Whether one can iterate over it."""
+    """Whether x is iterable."""
     return hasattr(x, "__iter__") or hasattr(x, "__getitem__")
 
 
 def num_rank_is_power_2(num_rank: int) -> bool:
-    """Whether it is 1, 2, 4, ..."""
+    """Whether the number is 1, 2, 4, ..."""
     return num_rank > 0 and not num_rank & (num_rank - 1)
 
 

@@ -1,4 +1,4 @@
-"""horovodrun: hvdrun under the name that launch lines for Horovod have."""
+"""horovodrun: hvdrun under the name in launch lines for Horovod."""
 
 from __future__ import annotations
 

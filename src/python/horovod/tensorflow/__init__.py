@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    value = getattr(_package, name)  # when it is used: SyncBatchNormalization loads Keras
+    value = getattr(_package, name)  # on first use: SyncBatchNormalization loads Keras
     if name in __all__:
         globals()[name] = value
     return value

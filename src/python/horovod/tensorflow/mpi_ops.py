@@ -31,7 +31,7 @@ def _allreduce(
     ignore_name_scope: bool = False,
     process_set: ProcessSet = global_process_set,
 ) -> Any:
-    """What research code calls: an allreduce that is a sum unless it is told otherwise."""
+    """An allreduce for research code; the default op is the sum."""
     return allreduce(
         tensor, op=op, prescale_factor=prescale_factor, postscale_factor=postscale_factor, name=name, process_set=process_set
     )

@@ -14,7 +14,7 @@ __all__ = [*_names, "compression", "functions", "mpi_ops", "optimizer", "sync_ba
 
 
 def __getattr__(name: str) -> Any:
-    value = getattr(_package, name)  # when it is used: some of it is loaded only then
+    value = getattr(_package, name)  # on first use, because some names load further modules
     if name in _names:
         globals()[name] = value
     return value

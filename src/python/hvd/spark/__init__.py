@@ -1,8 +1,7 @@
 """hvd.spark: jobs whose ranks run in Spark's tasks.
 
-run() starts one from the driver, in a barrier stage; @distributed and TorchDistributor are other ways to call it.
-run_elastic() starts one that outlives executors; write_manifest() writes the cluster down for `hvdrun --manifest`.
-Nothing here imports pyspark before it is needed.
+run() starts a job from the driver, in a barrier stage.  run_elastic() starts one that survives lost executors.
+write_manifest() writes the cluster's hosts for `hvdrun --manifest`.  pyspark is imported only when it is needed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""hvd.spark.run_elastic: a job that goes on when executors are lost, and grows when they come.  The driver's side."""
+"""hvd.spark.run_elastic: a job that survives lost executors and uses new ones.  The driver's side."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hvd.spark import _session
 from hvd.spark._slots import Slots
 from hvd.spark._task import Spec, _check_cloudpickle, _clean_environment
 
-# hvdrun's patience with a slot: a task that waits for another executor, its Python, the daemon.
+# hvdrun's limit for the start of a slot: a task that waits for another executor, its Python, the daemon.
 _SLOT_SECONDS = 120.0
 
 
@@ -43,14 +43,14 @@ def run_elastic(
 ) -> list[Any]:
     """Calls func(*args, **kwargs), which trains by hvd.elastic.run, on ranks in Spark tasks; returns all ranks' results.
 
-    It begins with all slots that there are, at least num_proc (every slot by default) and at most max_num_proc (by
-    default num_proc), and goes on with min_num_proc or more (by default num_proc), where the ranks that are lost with an
-    executor are started again as soon as Spark has another one.  elastic_timeout: seconds that too few ranks wait for more;
-    reset_limit: how often the ranks may change.  The others: as for run().  Results are those of the ranks that there are
-    at the end, in their order.
+    It begins with all available slots, at least num_proc (every slot by default) and at most max_num_proc (by default
+    num_proc).  It continues with min_num_proc ranks or more (by default num_proc).  Ranks that are lost with an executor are
+    started again as soon as Spark has another executor.  elastic_timeout: seconds that too few ranks wait for more;
+    reset_limit: limit for changes of the ranks.  The others: as for run().  Results are those of the ranks at the end, in
+    their order.
 
-    Each rank is a task of its own, so the ranks of one executor's host talk to each other by TCP.
-    Errors: as run()'s; RuntimeError also where too few ranks are left for too long.
+    Each rank is a task of its own, so ranks on one executor's host use TCP between them.
+    Errors: as run()'s; RuntimeError also if too few ranks are left for too long.
     """
     __tracebackhide__ = True  # IPython leaves this frame out
     if not callable(func):
@@ -67,7 +67,7 @@ def run_elastic(
     spec = Spec(
         job=f"hvd-{uuid.uuid4().hex[:12]}",
         name=getattr(func, "__name__", type(func).__name__),
-        payload=None,  # hvdrun's matter
+        payload=None,  # hvdrun reads the payload
         application=context.applicationId,
         cloudpickle=_own_cloudpickle(),
         gpus=context.getConf().get("spark.task.resource.gpu.amount") is not None,
@@ -105,7 +105,7 @@ def run_elastic(
 def _run_hvdrun(
     slots: Slots, payload: bytes, name: str, words: list[str], environment: dict[str, str], brought: Any
 ) -> tuple[int, str]:
-    """Its exit code, and the end of what it wrote to stderr."""
+    """hvdrun's exit code, and the end of its stderr."""
     file = slots.folder / f"{''.join(c if c.isalnum() else '_' for c in name).strip('_') or 'payload'}.pkl"
     write_private(file, payload)
     command = [hvdrun_program(), "--manifest", str(slots.path), "--allow-writable", "--no-bind", *words]
@@ -126,7 +126,7 @@ def _own_cloudpickle() -> str:
 
 
 def _of_an_executor(context: Any, spec: Spec) -> tuple[str, dict[str, str]]:
-    """Its Python, and the environment that ranks are to have.  RuntimeError where it does not go with the driver's."""
+    """An executor's Python, and the ranks' environment.  RuntimeError if they do not fit the driver's."""
 
     def about(_rows: Any) -> Iterator[tuple[str, str, dict[str, str]]]:
         _check_cloudpickle(spec)

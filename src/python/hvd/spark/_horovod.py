@@ -28,9 +28,9 @@ def run(
     executable: str | None = None,
     **options: Any,
 ) -> list[Any]:
-    """hvd.spark.run with Horovod's argument names.  stdout, stderr: text files for the ranks' output instead of ours.
+    """hvd.spark.run with Horovod's argument names.  stdout, stderr: text files that get the ranks' output.
 
-    start_timeout: HOROVOD_SPARK_START_TIMEOUT's seconds by default, where it is set.
+    start_timeout: by default HOROVOD_SPARK_START_TIMEOUT seconds, if it is set.
     use_mpi and use_gloo change nothing: ranks are started and coordinated in one way.
     options: hvd.spark.run's own, by its names.
     """
@@ -68,7 +68,7 @@ def run_elastic(
     min_np: int | None = None,
     max_np: int | None = None,
 ) -> list[Any]:
-    """hvd.spark.run_elastic with Horovod's argument names.  stdout, stderr: text files for the ranks' output instead of ours.
+    """hvd.spark.run_elastic with Horovod's argument names.  stdout, stderr: text files that get the ranks' output.
 
     min_np, max_np: older names of min_num_proc and max_num_proc.
     """
@@ -89,7 +89,7 @@ def run_elastic(
 
 @contextlib.contextmanager
 def _redirected(stdout: Any, stderr: Any) -> Iterator[None]:
-    """The ranks' output into these, where they are given."""
+    """Redirects the ranks' output to the given files."""
     with contextlib.ExitStack() as stack:
         if stdout is not None:
             stack.enter_context(contextlib.redirect_stdout(stdout))

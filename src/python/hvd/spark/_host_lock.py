@@ -1,8 +1,7 @@
-"""How tasks of one host wait for the first of them without a message: a connection that the kernel ends with its holder.
+"""Tasks of one host wait for the first task through a connection that the kernel closes with its holder.
 
-The socket's name is Linux's abstract kind, so no file is left however the tasks end.  Waiting in Spark's barrier instead
-would end the executor when the job is cancelled: in Spark 4 a task that is killed there takes the whole JVM with it
-(exit code 50).
+The socket has an abstract name, so no file is left, however the tasks end.  A wait in Spark's barrier would end the executor
+when the job is cancelled: in Spark 4 a task that is killed there takes the whole JVM with it (exit code 50).
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ def _name(job: str) -> bytes:
 
 
 class HostLock:
-    """Held by the first task of a host until its part of the job has ended."""
+    """The first task of a host holds it until its part of the job has ended."""
 
     def __init__(self, job: str) -> None:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -30,7 +29,7 @@ class HostLock:
         threading.Thread(target=self._answer, daemon=True).start()
 
     def _answer(self) -> None:
-        """Once the lock is released: ends every connection, also of those that come later, until close()."""
+        """After the release: ends every connection, also later ones, until close()."""
         self.released.wait()
         try:
             while True:
@@ -39,11 +38,11 @@ class HostLock:
             pass
 
     def release(self) -> None:
-        """Lets the others go on."""
+        """Lets the other tasks continue."""
         self.released.set()
 
     def close(self) -> None:
-        """Nobody will come any more."""
+        """No further task will connect."""
         self.release()
         try:
             self.socket.shutdown(socket.SHUT_RDWR)  # wakes the thread
@@ -55,7 +54,7 @@ class HostLock:
 def wait_for_release(job: str, may_be_released: bool) -> None:
     """Returns when the host's first task has released its lock, or is gone.
 
-    may_be_released: the lock was held at some moment before this call, so that where there is none now it was released.
+    may_be_released: the lock was held at some moment before this call, so a missing lock means that it was released.
     """
     deadline = time.monotonic() + _APPEAR_SECONDS
     while True:

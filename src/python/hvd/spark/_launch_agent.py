@@ -1,8 +1,8 @@
 """hvdrun's launch agent in a Spark job: python _launch_agent.py SOCKET HOST /bin/sh, with the shell's script on stdin.
 
-Hands the script to the task that runs hvdrun, which gives it to that host's task through the barrier; or to the driver,
-which runs it in a task of its own, and says when that has ended.  The socket lies in a folder that only this user can
-enter.  Standard library only: it starts once a host.
+Passes the script to the task that runs hvdrun, which sends it to that host's task through the barrier.  In an elastic job,
+passes it to the driver, which runs it in a task of its own and reports its end.  The socket is in a folder that only this
+user can enter.  Standard library only: it starts once a host.
 """
 
 import socket

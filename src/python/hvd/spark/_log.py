@@ -1,13 +1,13 @@
-"""Lines that a rank means for the driver, and what the driver shows of all the others."""
+"""Lines that a rank sends to the driver, and the driver's filter for all other lines."""
 
 from __future__ import annotations
 
 import re
 import sys
 
-# In front of a line on stdout; hvdrun passes it through as it is.
+# The prefix of such a line on stdout; hvdrun passes it through unchanged.
 _MARK = "\N{SYMBOL FOR RECORD SEPARATOR}hvd-driver\N{SYMBOL FOR UNIT SEPARATOR}"
-# hvdrun's "[3 host] " before a rank's line; its own lines and ours begin with a name and a colon.
+# hvdrun's "[3 host] " before a rank's line; hvdrun's and our own lines begin with a name and a colon.
 _TAGGED = re.compile(r"^(\[\d[^\]]*\] )(.*)$", re.DOTALL)
 
 
@@ -19,14 +19,14 @@ def log_to_driver(message: str) -> None:
 
 
 class Shown:
-    """What of hvdrun's output the driver shows: all of it, or only log_to_driver's lines and what hvdrun itself says."""
+    """The driver's filter for hvdrun's output: all of it, or only the lines of log_to_driver and of hvdrun itself."""
 
     def __init__(self, everything: bool) -> None:
         self.everything = everything
         self.partial = ""
 
     def __call__(self, text: str, end: bool = False) -> str:
-        """The part of the next piece of text that is to be shown; holds back an unfinished line."""
+        """The part of the next piece of text to show; holds back an unfinished line."""
         lines = (self.partial + text).split("\n")
         self.partial = "" if end else lines.pop()
         shown = [line for line in map(self._line, lines) if line is not None]

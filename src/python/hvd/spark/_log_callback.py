@@ -1,4 +1,4 @@
-"""A Keras callback that tells the driver how training goes, as Databricks' sparkdl has it."""
+"""A Keras callback that reports the training's progress to the driver, as Databricks' sparkdl does."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def _tell(text: str, logs: dict[str, Any] | None) -> None:
 
 
 class LogCallback(_Callback):  # type: ignore[misc]
-    """A line at the driver at the begin and end of each epoch, and with per_batch_log after each batch.
+    """Prints a line at the driver at the begin and end of each epoch, and with per_batch_log after each batch.
 
-    For the rank that is to tell, mostly rank 0: `callbacks + [LogCallback()] if hvd.rank() == 0 else callbacks`.
+    For the reporting rank, usually rank 0: `callbacks + [LogCallback()] if hvd.rank() == 0 else callbacks`.
     """
 
     def __init__(self, per_batch_log: bool = False) -> None:
@@ -31,15 +31,15 @@ class LogCallback(_Callback):  # type: ignore[misc]
         self.current_epoch = 0
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """A line."""
+        """Prints a line."""
         self.current_epoch = epoch
         _tell(f"begin of epoch {epoch}", logs)
 
     def on_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        """A line, when asked for."""
+        """Prints a line, with per_batch_log."""
         if self.per_batch_log:
             _tell(f"epoch {self.current_epoch}, batch {batch}", logs)
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """A line."""
+        """Prints a line."""
         _tell(f"end of epoch {epoch}", logs)

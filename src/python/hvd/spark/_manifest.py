@@ -1,4 +1,4 @@
-"""The cluster as hvdrun-manifest(5) has it."""
+"""The cluster in the format of hvdrun-manifest(5)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def by_host(addresses: Iterable[str]) -> dict[str, list[int]]:
 
 
 def natural(addresses: Iterable[str]) -> list[str]:
-    """GPUs in the order of their numbers, those that are none (UUIDs) last."""
+    """GPUs in the order of their numbers; names that are no numbers (UUIDs) last."""
     return sorted(addresses, key=lambda address: (int(address), "") if address.isdigit() else (1 << 30, address))
 
 
@@ -52,9 +52,9 @@ def manifest(
 
 
 def write_manifest(path: str | os.PathLike[str], spark: Any = None) -> dict[str, Any]:
-    """Writes the executors that are up as a manifest for `hvdrun --manifest PATH`, and returns it.
+    """Writes the running executors as a manifest for `hvdrun --manifest PATH`, and returns it.
 
-    slots: as many as tasks run at once on the host.  hvdrun then reaches the hosts by ssh, since no Spark task waits
+    slots: the number of tasks that run at once on the host.  hvdrun then reaches the hosts by ssh, since no Spark task waits
     there.  Errors: RuntimeError without a session or without executors; OSError for the file.
     """
     from hvd.spark._session import refuse_unfit, slots, spark_context
@@ -74,9 +74,9 @@ def write_manifest(path: str | os.PathLike[str], spark: Any = None) -> dict[str,
 
 
 def write_own(path: str, text: str) -> None:
-    """Puts a file, readable by all, in the place of what is there.  Another user's link is not written through; our own is.
+    """Writes a file that all users can read, and replaces an existing one.  Follows the user's own link, not another user's.
 
-    Errors: OSError; PermissionError where another user's file has that name in a folder that is open to all.
+    Errors: OSError; PermissionError if another user's file has that name in a folder that is open to all.
     """
     if os.path.islink(path) and os.lstat(path).st_uid == os.geteuid():
         path = os.path.realpath(path)

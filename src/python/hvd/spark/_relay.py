@@ -16,7 +16,7 @@ from hvd import _environment
 from hvd._run import hvdrun_program
 
 _PIECE = 65536
-# How long the driver may take for what is on its way at the end: output alone; the rest of large results.
+# Time for the driver to receive remaining data at the end: output alone; the rest of large results.
 _CLOSE_SECONDS, _CLOSE_RESULTS_SECONDS = 12.0, 300.0
 
 
@@ -66,7 +66,7 @@ class Sender:
             self.process = None
 
     def close(self) -> bool:
-        """True when the driver has all of it."""
+        """Returns True if the driver has received everything."""
         with self.lock:
             if self.process is None or self.process.stdin is None:
                 return False
@@ -79,7 +79,7 @@ class Sender:
 
 
 class Kept:
-    """At the driver: the results that come over the channel, in a file that has no name and goes with us."""
+    """At the driver: the results from the channel, in a file without a name, which disappears with this process."""
 
     def __init__(self, folder: str | None) -> None:
         self.folder = folder or tempfile.gettempdir()
@@ -90,7 +90,7 @@ class Kept:
         self.stream = os.fdopen(end, "rb", buffering=0)
 
     def pump(self) -> bool:
-        """False at the end.  What a full disk does not take is read all the same: the output comes the same way."""
+        """Returns False at the end.  On a full disk it still reads all data, because the output comes by the same pipe."""
         data = os.read(self.stream.fileno(), 1 << 20)
         rest = memoryview(data)
         while rest and self.error is None:
@@ -104,7 +104,7 @@ class Kept:
         return bool(data)
 
     def refuse_less_than(self, size: int) -> None:
-        """RuntimeError where not all has come."""
+        """RuntimeError if less than `size` bytes have arrived."""
         if self.error is not None:
             raise RuntimeError(
                 f"the results are {size / 1e6:.0f} MB, and the driver cannot keep them in {self.folder}: {self.error.strerror} "
@@ -114,12 +114,12 @@ class Kept:
             raise RuntimeError(f"of {size} bytes of results only {self.bytes} reached the driver: the connection broke off")
 
     def given_away(self) -> None:
-        """The relay's program has the writing end: its end is the pipe's."""
+        """The relay's program has the writing end: the pipe ends when the program does."""
         os.close(self.write_end)
         self.write_end = -1
 
     def close(self) -> None:
-        """Removes it."""
+        """Removes the file."""
         if self.write_end >= 0:
             self.given_away()
         self.file.close()
@@ -130,7 +130,9 @@ class Receiver:
     """At the driver: shows and keeps what arrives while a condition holds."""
 
     def __init__(self, bind: str, host: str, port: str, echoes: Any, kept: Kept) -> None:
-        """bind: the address to listen at; host: the name by which executors reach it; echoes(stdout, stderr): pumps."""
+        """bind: the address to listen at; host: the name by which executors reach it; echoes(stdout, stderr): makes the
+        pumps.
+        """
         where = f"[{bind}]" if ":" in bind else bind
         self.process = subprocess.Popen(
             [hvdrun_program(), "--relay-listen", str(os.getpid()), str(kept.write_end), f"tcp://{where}:{port}"],
@@ -138,8 +140,8 @@ class Receiver:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             pass_fds=(kept.write_end,),
-            bufsize=0,  # what comes behind the first line is not read ahead
-            start_new_session=True,  # Ctrl-C is the driver's matter
+            bufsize=0,  # does not read beyond the first line
+            start_new_session=True,  # the driver handles Ctrl-C
         )
         kept.given_away()
         assert self.process.stdout is not None and self.process.stderr is not None
@@ -152,11 +154,11 @@ class Receiver:
         port = about["addresses"][0].rsplit(":", 1)[1]
         shown = f"[{host}]" if ":" in host else host
         self.where = {"address": f"tcp://{shown}:{port}", **{key: about[key] for key in ("server_key", "client_keys")}}
-        self.heard = False  # whether anything has come
+        self.heard = False  # whether any data has arrived
         self.pumps = [*echoes(self.process.stdout, self.process.stderr), kept]
 
     def pump(self, going: Any, tick: Any, rest_seconds: Any) -> None:
-        """Takes what comes while going() is true, calls tick() now and then; then waits rest_seconds() for the rest."""
+        """Takes arriving data while going() is true, and calls tick() now and then; then waits rest_seconds() for the rest."""
         deadline = None
         with selectors.DefaultSelector() as selector:
             for pump in self.pumps:

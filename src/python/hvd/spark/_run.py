@@ -22,11 +22,11 @@ from hvd.spark._task import Outcome, Spec, run_task
 
 __all__ = ["JobCancelled", "run"]
 
-# After the Spark job: how long its last output may take; how long a cancelled job may take to be gone.
+# After the Spark job: time for its last output; time for a cancelled job to end.
 _REST_SECONDS = 10.0
 _FAILED_REST_SECONDS = 1.0
 _CANCEL_SECONDS = 20.0
-# A stage that does not start within this waits for slots that other jobs hold.
+# A stage that does not start within this time waits for slots of other jobs.
 _BUSY_SECONDS = 5.0
 
 
@@ -49,15 +49,15 @@ def run(
 ) -> list[Any]:
     """Calls func(*args, **kwargs) on num_proc ranks, one for each task of a barrier stage; returns all ranks' results.
 
-    num_proc: None or 0 takes every slot.  start_timeout: seconds to wait for executors, and for the ranks to start;
-    without it HOROVOD_SPARK_START_TIMEOUT.  only: the one rank whose result is wanted, in a list of its own.
-    env: variables for the ranks; the driver's HOROVOD_*, HVD_* and NCCL_* travel anyway.  executable: the ranks'
-    Python, the executors' own by default.  driver_log_verbosity: "all" shows the ranks' output here while they run,
-    "log_callback_only" only what they pass to log_to_driver().
+    num_proc: None or 0 takes every slot.  start_timeout: seconds to wait for executors, and for the ranks to start; default:
+    HOROVOD_SPARK_START_TIMEOUT.  only: the one rank whose result is returned, in a list.  env: variables for the ranks; the
+    driver's HOROVOD_*, HVD_* and NCCL_* travel anyway.  executable: the ranks' Python, the executors' own by default.
+    driver_log_verbosity: "all" shows the ranks' output here while they run, "log_callback_only" only the lines from
+    log_to_driver().
 
-    Errors: RuntimeError with the traceback of the rank that failed first, or with what became of the Spark job
-    (JobCancelled when somebody cancelled it); ValueError for too few slots, and for settings that do not go with a
-    barrier stage; TypeError for something that cannot be pickled.  KeyboardInterrupt ends the job first.
+    Errors: RuntimeError with the traceback of the rank that failed first, or with the reason for which the Spark job ended
+    (JobCancelled if somebody cancelled it); ValueError for too few slots, and for settings that do not fit a barrier stage;
+    TypeError for an object that cannot be pickled.  KeyboardInterrupt ends the job first.
     """
     __tracebackhide__ = True  # IPython leaves this frame out
     if not callable(func):
@@ -93,7 +93,7 @@ def run(
 
 
 def _brought(outcome: Outcome, kept: Kept, address: str) -> BinaryIO:
-    """hvdrun's records, whichever way they came.  RuntimeError where a job that ended well did not get them here."""
+    """hvdrun's records, from the channel or the row.  RuntimeError if a successful job did not deliver them."""
     if outcome.code == 0 and outcome.lost:
         raise RuntimeError(
             f"the results are {outcome.lost / 1e6:.0f} MB, too large to go through Spark, and executors cannot reach the "
@@ -112,7 +112,7 @@ def _say(text: str) -> None:
 
 
 class _Job:
-    """One Spark job, run in a thread of its own while this one shows its output."""
+    """One Spark job in a thread of its own; the calling thread shows its output."""
 
     def __init__(self, context: Any, np: int, name: str, everything: bool) -> None:
         self.context, self.np, self.name, self.everything = context, np, name, everything
@@ -126,7 +126,9 @@ class _Job:
     def run(
         self, payload: bytes, environment: dict[str, str], options: list[str], executable: str | None, kept: Kept
     ) -> Outcome:
-        """The outcome that task 0 brought, large results in `kept`; raises what became of the Spark job otherwise."""
+        """The outcome that task 0 returned, with large results in `kept`.  Otherwise raises the reason for which the Spark
+        job ended.
+        """
         import cloudpickle
         from pyspark import InheritableThread
 
@@ -168,10 +170,10 @@ class _Job:
         return [StreamEcho(stream, name, Shown(self.everything)) for stream, name in ((stdout, "stdout"), (stderr, "stderr"))]
 
     def _work(self, spec: Spec) -> None:
-        """In the job's own thread."""
+        """Runs in the job's own thread."""
         context = self.context
         try:
-            if hasattr(context, "addJobTag"):  # Spark 3.5; leaves the caller's job group, by which notebooks cancel
+            if hasattr(context, "addJobTag"):  # Spark 3.5; keeps the caller's job group, by which notebooks cancel
                 context.addJobTag(self.tag)
             else:
                 context.setJobGroup(self.tag, f"hvd.spark: {self.name}", interruptOnCancel=True)
@@ -183,7 +185,7 @@ class _Job:
             self.error = error
 
     def _tick(self, receiver: Receiver) -> None:
-        """Says once when no task has started because other jobs have the slots."""
+        """Reports once if no task has started because other jobs have the slots."""
         if self.waiting_said or receiver.heard or time.monotonic() < self.look_again:
             return
         self.look_again = time.monotonic() + _BUSY_SECONDS
@@ -192,13 +194,14 @@ class _Job:
         infos = {stage: tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()}
         running = {stage: info.numActiveTasks for stage, info in infos.items() if info is not None and info.numActiveTasks}
         others = sum(tasks for stage, tasks in running.items() if stage not in mine)
-        # What the tracker says of our own tasks may be ten seconds old, a heartbeat's time: what they send is sooner.
+        # The tracker's data on our own tasks may be ten seconds old, a heartbeat's time.  Messages of the tasks arrive
+        # sooner.
         if others and not mine & running.keys():
             self.waiting_said = True
             _say(f"waiting for {self.np} free slots; {others} task{'s' * (others != 1)} of other jobs run")
 
     def _jobs(self) -> list[int]:
-        """Spark's numbers of our jobs."""
+        """Spark's numbers of this job's Spark jobs."""
         tracker = self.context._jsc.sc().statusTracker()
         by_tag = hasattr(self.context, "addJobTag")
         return list(tracker.getJobIdsForTag(self.tag) if by_tag else tracker.getJobIdsForGroup(self.tag))
@@ -214,7 +217,7 @@ class _Job:
 
 
 def _forget(broadcast: Any) -> None:
-    """Frees the payload everywhere."""
+    """Frees the payload on all machines."""
     try:
         broadcast.destroy()
     except Exception:  # the context may be gone

@@ -1,4 +1,4 @@
-"""HorovodRunner, as Databricks' sparkdl has it."""
+"""HorovodRunner with the interface of Databricks' sparkdl."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any, Callable
 
 
 class HorovodRunner:
-    """Runs a function on np ranks: HorovodRunner(np=2).run(main, lr=0.1) returns what rank 0's main returned.
+    """Runs a function on np ranks: HorovodRunner(np=2).run(main, lr=0.1) returns the result of main on rank 0.
 
-    np > 0: np tasks of one barrier stage; np = 0: every slot; np < 0: -np ranks on the driver, to try things out.
-    driver_log_verbosity: "all" (here the default) shows what the ranks print while they run; "log_callback_only"
-    shows what they pass to sparkdl.horovod.log_to_driver().
+    np > 0: np tasks of one barrier stage; np = 0: every slot; np < 0: -np ranks on the driver, for trials.
+    driver_log_verbosity: "all" (here the default) shows the ranks' output while they run; "log_callback_only" shows only the
+    lines from sparkdl.horovod.log_to_driver().
     """
 
     def __init__(self, np: int, driver_log_verbosity: str = "all") -> None:

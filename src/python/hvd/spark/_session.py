@@ -1,4 +1,4 @@
-"""What the driver knows of its cluster before a job starts, and what it refuses."""
+"""The driver's knowledge of its cluster before a job starts, and the settings that it refuses."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 
 from hvd import _environment
 
-# How long executors that have not come yet are waited for; and for "all slots" in a young session, how long no new one
-# must have come.
+# How long to wait for executors that have not come yet.  For "all slots" in a young session, the time without a new executor
+# after which their number counts as final.
 SLOTS_SECONDS = 60.0
 _YOUNG_SECONDS, _QUIET_SECONDS = 30.0, 3.0
 _ONES_OWN = re.compile(
@@ -20,7 +20,7 @@ _TRAVELS = re.compile(r"^(HOROVOD|HVD|NCCL|UCX)_")
 
 
 def spark_context(given: Any = None) -> Any:
-    """The SparkContext that runs now.
+    """The running SparkContext.
 
     Errors: RuntimeError outside a driver, without a session, and with Spark Connect, which has no barrier stages.
     """
@@ -42,7 +42,7 @@ def spark_context(given: Any = None) -> Any:
 
 
 def _is_connect(given: Any) -> bool:
-    """Whether the session given, or else the one of this process, is one of Spark Connect."""
+    """Whether the given session, or else the one of this process, is one of Spark Connect."""
     if given is not None:
         return type(given).__module__.startswith("pyspark.sql.connect")
     try:
@@ -68,7 +68,7 @@ def refuse_unfit(context: Any) -> None:
 
 
 def slots(context: Any) -> int:
-    """How many tasks can run at once, busy slots included."""
+    """The number of tasks that can run at once, busy slots included."""
     scala = context._jsc.sc()
     return int(scala.maxNumConcurrentTasks(scala.resourceProfileManager().defaultResourceProfile()))
 
@@ -76,7 +76,7 @@ def slots(context: Any) -> int:
 def describe(context: Any, count: int) -> str:
     """ "there are 4 slots on 2 executors (…)"."""
     conf = context.getConf()
-    others = context._jsc.sc().getExecutorMemoryStatus().size() - 1  # the driver is in it
+    others = context._jsc.sc().getExecutorMemoryStatus().size() - 1  # without the driver
     executors = 1 if context.master.startswith("local") and not context.master.startswith("local-") else others
     each = [f"spark.task.cpus={conf.get('spark.task.cpus', '1')}"]
     if gpus := conf.get("spark.task.resource.gpu.amount"):
@@ -86,16 +86,16 @@ def describe(context: Any, count: int) -> str:
 
 
 def start_timeout(given: float | None) -> float | None:
-    """Seconds: the argument, else HOROVOD_SPARK_START_TIMEOUT, else None.  Errors: ValueError for what is no time."""
+    """Seconds: the argument, else HOROVOD_SPARK_START_TIMEOUT, else None.  Errors: ValueError for an invalid time."""
     if given is None and _environment.given("HOROVOD_SPARK_START_TIMEOUT"):
         return _environment.number("HOROVOD_SPARK_START_TIMEOUT")
     return given
 
 
 def wait_for_slots(context: Any, np: int, limit: float | None, say: Any) -> int:
-    """The number of ranks, np or all slots for 0, when there are that many slots.
+    """Waits until there are enough slots.  Returns the number of ranks: np, or all slots for 0.
 
-    Says at once when there are too few; then waits for executors that may still come.
+    Reports at once if there are too few; then waits for executors that may still come.
     Errors: ValueError with both numbers after `limit` seconds.
     """
     wanted, found = max(np, 1), slots(context) if np else _settled(context)
@@ -117,7 +117,7 @@ def wait_for_slots(context: Any, np: int, limit: float | None, say: Any) -> int:
 
 
 def _settled(context: Any) -> int:
-    """The slots there are; in a young session once no more come."""
+    """The number of slots; in a young session, once no more come."""
     found, since = slots(context), time.monotonic()
     while time.time() - context.startTime / 1000 < _YOUNG_SECONDS and time.monotonic() - since < _QUIET_SECONDS and found:
         time.sleep(0.1)
@@ -127,12 +127,12 @@ def _settled(context: Any) -> int:
 
 
 def travelling_environment() -> dict[str, str]:
-    """The driver's variables that steer a job, and mean the same on every machine."""
+    """The driver's variables that configure a job and mean the same on every machine."""
     return {name: value for name, value in _environment.whole.items() if _TRAVELS.match(name) and not _ONES_OWN.match(name)}
 
 
 def listening_addresses(context: Any) -> tuple[str, str]:
-    """Where the driver listens for output (an IP address), and the name by which executors reach it."""
+    """The driver's IP address for listening, and the name by which executors reach it."""
     conf = context.getConf()
     host = conf.get("spark.driver.host", "localhost")
     bind = conf.get("spark.driver.bindAddress", host)

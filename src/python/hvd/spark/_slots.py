@@ -1,8 +1,8 @@
-"""The slots of an elastic job in Spark: each is a Spark job of one task, which runs the daemon of what hvdrun takes for a host.
+"""Slots of an elastic job in Spark.  Each is a Spark job of one task, which runs the daemon of one of hvdrun's hosts.
 
-hvdrun runs at the driver.  Its launch agent for a slot (_launch_agent.py) comes here over a unix socket with the script of
-the daemon; that travels to an executor in the closure of the task.  When the executor is lost its task fails, and the slot with
-it; hvdrun asks for a slot anew, which waits until Spark has room for it: until another executor has come.
+hvdrun runs at the driver.  Its launch agent for a slot (_launch_agent.py) connects to this module over a unix socket with the
+daemon's script.  The script travels to an executor in the task's closure.  When the executor is lost, its task and the slot
+fail.  hvdrun then asks for the slot again, and the request waits until Spark has room for it, on another executor.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from hvd.spark._manifest import manifest
 from hvd.spark._task import Spec, _check_cloudpickle, _exactly, _run_daemon
 
 _NAME = "spark-"
-# A slot that has failed so often gets another name: hvdrun does not start anybody there again.
+# After this number of failures a slot gets another name: hvdrun starts no rank there again.
 _MOST_FAILURES = 2
 _LOOK_SECONDS = 0.5
 _JOIN_SECONDS = 20.0
 
 
 def run_slot(spec: Spec, script: str, _rows: Any) -> Iterator[str]:
-    """The task of one slot; what went wrong, or nothing."""
+    """The task of one slot; yields the failure, or nothing."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
     assert context is not None
-    if context.attemptNumber() > 0:  # Spark has lost the first one; hvdrun asks for a slot anew by itself
+    if context.attemptNumber() > 0:  # Spark repeats a lost task, but hvdrun asks for the slot again by itself
         yield "its executor was lost"
         return
     _check_cloudpickle(spec)
@@ -47,14 +47,14 @@ def run_slot(spec: Spec, script: str, _rows: Any) -> Iterator[str]:
 
 
 class Slots:
-    """At the driver: the manifest that hvdrun reads again and again, and the Spark jobs behind it."""
+    """At the driver: the manifest that hvdrun reads repeatedly, and the Spark jobs of its hosts."""
 
     def __init__(self, context: Any, folder: Path, most: int, spec: Spec, start_timeout: float) -> None:
-        """most: how many slots to offer, as far as Spark has them; start_timeout: hvdrun's patience with one of them."""
+        """most: the number of slots to offer, if Spark has them; start_timeout: hvdrun's limit for the start of one."""
         self.context, self.folder, self.most, self.spec, self.start_timeout = context, folder, most, spec, start_timeout
         self.path = folder / "manifest.json"
         self._lock = threading.Lock()
-        self._live: dict[str, int] = {}  # slots with a Spark job, or one that waits for room: how many
+        self._live: dict[str, int] = {}  # slots with a Spark job, or waiting for room: how many
         self._failures: dict[str, int] = {}
         self._listed: list[str] = []
         self._next = self._generation = 0
@@ -75,9 +75,9 @@ class Slots:
     # ---- what hvdrun may use
 
     def look(self) -> None:
-        """Writes the manifest anew when Spark's slots have changed; looks now and then.
+        """Writes the manifest again when Spark's slots have changed; checks them from time to time.
 
-        JobCancelled: somebody has cancelled a slot's job, and means all of them.
+        JobCancelled: somebody has cancelled a slot's job, which means all of them.
         """
         if self._cancelled is not None:
             raise self._cancelled
@@ -90,7 +90,7 @@ class Slots:
             return
         with self._lock:
             kept = [name for name in self._listed if self._failures.get(name, 0) < _MOST_FAILURES or self._live.get(name)]
-            # Those without a task go first: Spark may lose an executor and keep others.
+            # Removes those without a task first: Spark may lose one executor and keep others.
             idle = [name for name in kept if not self._live.get(name)]
             while len(kept) > room and idle:
                 kept.remove(idle.pop())
@@ -121,7 +121,7 @@ class Slots:
             thread.start()
 
     def _serve(self, client: socket.socket, generation: int) -> None:
-        """One start of a slot's daemon.  The agent stays until it has ended."""
+        """Serves one start of a slot's daemon.  The agent stays until the daemon has ended."""
         with client, contextlib.suppress(OSError, RuntimeError):
             client.settimeout(10.0)
             names, scripts = struct.unpack("<II", _exactly(client, 8))
@@ -141,7 +141,7 @@ class Slots:
             client.sendall(b"k" if ended_well else b"f")
 
     def _has_room(self) -> bool:
-        """Waits until Spark has a free slot for one more task of ours, as long as hvdrun would wait for the daemon."""
+        """Waits until Spark has a free slot for one more task of this job, within hvdrun's limit for the daemon."""
         limit = time.monotonic() + self.start_timeout
         while not self._closed and time.monotonic() < limit:
             try:
@@ -157,7 +157,7 @@ class Slots:
     def _run(self, tag: str, name: str, script: str) -> bool:
         context = self.context
         try:
-            # Jobs of this thread alone: Spark keeps these for each thread.
+            # Only jobs of this thread: Spark keeps such properties for each thread.
             if hasattr(context, "addJobTag"):  # Spark 3.5
                 context.addJobTag(self.spec.job)
             else:
@@ -175,12 +175,12 @@ class Slots:
         return not why
 
     def close(self) -> None:
-        """Ends what is left of the Spark jobs.  hvdrun has ended."""
+        """Ends the remaining Spark jobs.  hvdrun has ended."""
         self._closed = True
         with contextlib.suppress(OSError):
             self._link.shutdown(socket.SHUT_RDWR)
         self._link.close()
-        limit = time.monotonic() + 2.0  # daemons end by themselves when hvdrun does
+        limit = time.monotonic() + 2.0  # daemons end by themselves after hvdrun
         for thread in self._threads:
             thread.join(max(limit - time.monotonic(), 0.01))
         with contextlib.suppress(Exception):  # the context may be gone

@@ -1,9 +1,9 @@
-"""What each task of the barrier stage does.
+"""The work of each task of the barrier stage.
 
-Task 0 runs hvdrun with the manifest of the cluster.  hvdrun's launch agent for each other host (_launch_agent.py) gives it the
-script of that host's daemon; one allGather hands them to the first task of each host, which runs its own.  The other tasks of
-the host wait for that one (_host_lock.py), so that their slots stay taken while ranks run.  An allGather costs a second, so
-there is one, and none on a single host; with GPUs one more, before, since hvdrun plans with them.
+Task 0 runs hvdrun with the manifest of the cluster.  hvdrun's launch agent for each other host (_launch_agent.py) passes it
+the script of that host's daemon.  One allGather sends the scripts to the first task of each host, which runs its own. The
+other tasks of the host wait for it (_host_lock.py), so that their slots stay taken while ranks run.  An allGather costs a
+second, so there is one, and none on a single host.  With GPUs there is one more before it, since hvdrun plans with them.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ from hvd.spark._manifest import by_host, manifest, natural
 from hvd.spark._relay import Sender
 
 _SECRETS = re.compile(r"^(_SPARK_AUTH_SECRET|PYTHON_WORKER_FACTORY_.*|.*SPARK.*(SECRET|PASSWORD).*)$")
-# How long hvdrun may take to call its agent for all hosts: it gives up on its start after this by itself.
+# hvdrun's time to call its agent for all hosts; its start fails by itself after this time.
 _SCRIPTS_SECONDS = 60.0
 _TAIL_BYTES = 8192
-# Results up to this size go through Spark as one row, which costs its JVMs a few times as much; larger ones over the
-# channel.  Where there is none, so much is tried.
+# Results up to this size go through Spark as one row, which costs its JVMs a few times as much.  Larger ones use the channel;
+# without a channel, a row may have the second size.
 _ROW_BYTES, _ROW_WITHOUT_CHANNEL_BYTES = 16 << 20, 64 << 20
 _FILES_SECONDS, _REST_SECONDS = 60.0, 300.0
 
 
 @dataclass
 class Spec:
-    """What the driver tells every task."""
+    """The driver's data for every task."""
 
-    job: str  # a name that no other job has
+    job: str  # a name that is unique among jobs
     name: str  # of the function, for messages
     payload: Any  # a broadcast of the pickled call
     application: str
@@ -62,19 +62,19 @@ class Spec:
 
 @dataclass
 class Outcome:
-    """What task 0 gives back."""
+    """The result of task 0."""
 
     code: int
-    results: bytes  # hvdrun's records (hvd._results); empty where they went over the channel
-    sent: int  # bytes of them that went there
-    lost: int  # bytes of them that are too many for a row, where there is no channel
-    errors: str  # the end of what hvdrun wrote to stderr
+    results: bytes  # hvdrun's records (hvd._results); empty if the channel carried them
+    sent: int  # their bytes that the channel carried
+    lost: int  # their bytes beyond the limit of a row, without a channel
+    errors: str  # the end of hvdrun's stderr
     hosts: dict[str, int]
     live: bool  # whether the driver got all output
 
 
 def run_task(spec: Spec, _rows: Any) -> Iterator[Outcome]:
-    """One task, from beginning to end.  Yields in task 0 only."""
+    """Runs one task.  Yields in task 0 only."""
     from pyspark import BarrierTaskContext
 
     context = BarrierTaskContext.get()
@@ -88,7 +88,7 @@ def run_task(spec: Spec, _rows: Any) -> Iterator[Outcome]:
             context.allGather(json.dumps({"facts": _facts()}))
         wait_for_release(spec.job, may_be_released=not alone)
         if alone:
-            context.barrier()  # a second, in which the first task keeps its turn for those that come late
+            context.barrier()  # takes a second, in which the first task holds the lock for late ones
         return
     lock = HostLock(spec.job)
     try:
@@ -115,7 +115,7 @@ def _gather_gpus(context: Any, hosts: dict[str, list[int]]) -> dict[str, list[st
 
 
 def _facts() -> dict[str, str]:
-    """What must be the same in all tasks."""
+    """Facts that must be equal in all tasks."""
     return {"Python": platform.python_version(), "cloudpickle": _cloudpickle(), "interpreter": sys.executable}
 
 
@@ -128,7 +128,7 @@ def _cloudpickle() -> str:
 
 
 def _check_cloudpickle(spec: Spec) -> None:
-    """Major and minor version must be the driver's: a pickle of another one may not load, or load wrongly."""
+    """Requires the driver's major and minor version: a pickle of another version may not load, or load wrongly."""
     here = _cloudpickle()
     if here == "missing" or here.split(".")[:2] != spec.cloudpickle.split(".")[:2]:
         found = "has none" if here == "missing" else f"has {here}"
@@ -139,7 +139,7 @@ def _check_cloudpickle(spec: Spec) -> None:
 
 
 def _scripts(messages: list[str], hosts: dict[str, list[int]]) -> dict[str, str]:
-    """Host → script, out of task 0's message.  RuntimeError where the tasks' Pythons differ."""
+    """Host → script, from task 0's message.  RuntimeError if the tasks' Pythons differ."""
     said = [json.loads(text) for text in messages]
     for key in ("Python", "cloudpickle", "interpreter"):
         values = {host: said[tasks[0]]["facts"][key] for host, tasks in hosts.items()}
@@ -154,11 +154,9 @@ def _scripts(messages: list[str], hosts: dict[str, list[int]]) -> dict[str, str]
 
 
 def _run_daemon(script: str, gpus: list[str] | None) -> str:
-    """Runs the daemon of this host until the job has ended.  Returns how it failed, if it did."""
+    """Runs the daemon of this host until the job has ended.  Returns the failure, if any."""
     environment = _clean_environment()
-    environment["HVD_HOST_SET_PYTHONPATH"] = ranks_environment()[
-        "PYTHONPATH"
-    ]  # Spark's folders are called otherwise on each host
+    environment["HVD_HOST_SET_PYTHONPATH"] = ranks_environment()["PYTHONPATH"]  # Spark's folders have other names on each host
     environment["HVD_HOST_CWD"] = os.getcwd()
     if gpus:
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
@@ -183,7 +181,7 @@ def _run_daemon(script: str, gpus: list[str] | None) -> str:
 
 
 def _clean_environment() -> dict[str, str]:
-    """This task's, without what is Spark's alone."""
+    """This task's environment without Spark's own variables."""
     return {name: value for name, value in _environment.whole.items() if not _SECRETS.match(name)}
 
 
@@ -220,9 +218,9 @@ def _lead(spec: Spec, context: Any, hosts: dict[str, list[int]], gpus: dict[str,
 
 
 def _sweep_folders() -> None:
-    """Removes what tasks left that were killed in their first second: this user's folders, with a socket or empty.
+    """Removes folders of tasks that were killed in their first second: this user's folders, with a socket or empty.
 
-    Each is held by a descriptor: another user may put a link to a third folder in its place.
+    Each is held by a descriptor, because another user may replace it by a link to a third folder.
     """
     for path in Path(tempfile.gettempdir()).glob("hvd-spark-job-*-*"):
         pid = path.name.split("-")[3]
@@ -241,7 +239,7 @@ def _sweep_folders() -> None:
 
 
 class _Results:
-    """What hvdrun brings of the ranks, record by record: kept while it is little, else passed to the driver as it comes."""
+    """The ranks' results from hvdrun, record by record: kept while they are small, else sent to the driver as they come."""
 
     def __init__(self, relay: Sender) -> None:
         self.relay = relay
@@ -252,7 +250,7 @@ class _Results:
         self.thread = threading.Thread(target=self._pump, daemon=True)
 
     def start(self) -> None:
-        """Once hvdrun has the other end."""
+        """Starts once hvdrun has the other end."""
         os.close(self.write_end)
         self.thread.start()
 
@@ -266,7 +264,7 @@ class _Results:
     def _take(self, data: bytes) -> None:
         if self.sent:
             self.sent += len(data)
-            self.relay.send(3, data)  # where it fails, less arrives than was sent
+            self.relay.send(3, data)  # after a failure, fewer bytes arrive than were sent
             return
         if self.lost:
             self.lost += len(data)
@@ -280,7 +278,7 @@ class _Results:
 
 
 class _Hvdrun:
-    """hvdrun as this task's child.  Nothing of it stays on disk."""
+    """hvdrun as this task's child.  It leaves nothing on disk."""
 
     def __init__(self, spec: Spec, folder: Path, slots: dict[str, int], gpus: dict[str, list[str]], relay: Sender) -> None:
         self.relay, self.slots = relay, slots
@@ -302,9 +300,9 @@ class _Hvdrun:
         if gpus.get(own):
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpus[own])
         command = [hvdrun_program(), "--manifest", str(folder / "manifest.json"), "-np", str(sum(slots.values()))]
-        # All paths are of this task's making, in folders that Spark gave it: on YARN they lie in another user's.
+        # This task makes all paths, in folders that Spark gave it: on YARN they lie in another user's.
         command += ["--allow-writable"]
-        # Spark shares hosts between applications: binding to cores would put two jobs on the same ones.
+        # Spark shares hosts between applications: binding would put two jobs on the same cores.
         command += ["--python", spec.executable or sys.executable, "--no-bind", *spec.options]
         command += ["--results", str(self.results.write_end), "--parent", str(os.getpid()), str(payload)]
         self.process = subprocess.Popen(
@@ -331,7 +329,7 @@ class _Hvdrun:
             self.relay.send(number, data)
 
     def take_scripts(self, count: int) -> dict[str, str]:
-        """Host → the script that starts its daemon, from `count` agents; fewer when hvdrun ends first."""
+        """Host → the script that starts its daemon, from `count` agents; fewer if hvdrun ends first."""
         found: dict[str, str] = {}
         deadline = time.monotonic() + _SCRIPTS_SECONDS
         self.link.settimeout(0.1)
@@ -350,7 +348,7 @@ class _Hvdrun:
         return found
 
     def wait(self) -> Outcome:
-        """hvdrun's end, with what it brought."""
+        """Waits for hvdrun's end; returns its outcome."""
         code = self.process.wait()
         for pump in self.pumps:
             pump.join(5.0)  # a stray process may hold the pipe
@@ -361,7 +359,7 @@ class _Hvdrun:
         )
 
     def end(self) -> None:
-        """Ends the job as Ctrl-C would, and kills hvdrun when that takes too long."""
+        """Ends the job as Ctrl-C would, and kills hvdrun if that takes too long."""
         self.process.send_signal(signal.SIGTERM)
         try:
             self.process.wait(15.0)

@@ -1,4 +1,4 @@
-"""Backend: where an estimator's ranks run."""
+"""Backend: the place where an estimator's ranks run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["Backend", "LocalBackend", "SparkBackend", "default_num_proc"]
 
 
 def default_num_proc() -> int:
-    """The slots that the session has now."""
+    """The number of slots in the session now."""
     from hvd.spark._session import slots, spark_context
 
     return slots(spark_context())
@@ -29,7 +29,7 @@ class Backend:
         raise NotImplementedError
 
     def num_processes(self) -> int:
-        """How many ranks there will be."""
+        """The number of ranks."""
         raise NotImplementedError
 
 
@@ -55,7 +55,7 @@ class SparkBackend(Backend):
 
 
 class LocalBackend(Backend):
-    """Ranks on the driver, to try things out."""
+    """Ranks on the driver, for trials."""
 
     def __init__(self, num_proc: int = 1) -> None:
         self.num_proc = num_proc

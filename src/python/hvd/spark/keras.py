@@ -1,4 +1,4 @@
-"""hvd.spark.keras: a Keras model as a stage of a Spark ML pipeline: of Keras 3 on whichever backend, or of tf_keras."""
+"""hvd.spark.keras: a Keras model as a stage of a Spark ML pipeline, of Keras 3 on any backend, or of tf_keras."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ __all__ = ["KerasEstimator", "KerasModel"]
 
 
 class KerasEstimator(HorovodEstimatorBase):
-    """Trains a keras.Model, or a tf.keras.Model where that is Keras 2.
+    """Trains a keras.Model, or a tf.keras.Model if that is Keras 2.
 
-    optimizer: a keras.optimizers.Optimizer or its name, by default that of a compiled model; its learning rate is that of
+    optimizer: a keras.optimizers.Optimizer or its name, by default that of a compiled model.  Its learning rate is that of
     one rank, and is multiplied by their number.  loss and metrics as for compile().  Each feature column is one input.
-    custom_objects: {name: class} of layers of your own.  The other parameters: hvd.spark.ml.defaults.
+    custom_objects: {name: class} of your own layers.  The other parameters: hvd.spark.ml.defaults.
     """
 
     NOT_MINE = ("loss_constructors", "train_minibatch_fn")
@@ -37,7 +37,7 @@ class KerasEstimator(HorovodEstimatorBase):
                 kind = "inputs" if what == "feature" else "outputs"
                 raise ValueError(f"{len(names)} {what} columns for a model with {len(specs)} {kind}: give one for each")
         optimizer = keras.optimizers.get(given)
-        built = getattr(optimizer, "built", True)  # Keras 2's have the variables that they have
+        built = getattr(optimizer, "built", True)  # Keras 2's optimizers have no such flag
         variables = [array(v) for v in variables_of(optimizer)] if built else None
         return {
             "model": pack(model),
@@ -74,7 +74,7 @@ class KerasEstimator(HorovodEstimatorBase):
 
 
 class KerasModel(HorovodModelBase):
-    """What KerasEstimator.fit returns."""
+    """The result of KerasEstimator.fit."""
 
     def _packed(self) -> bytes:
         from hvd.spark.ml.keras_training import pack
@@ -83,7 +83,7 @@ class KerasModel(HorovodModelBase):
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> KerasModel:
-        """From what state() gave."""
+        """The model of an earlier state()."""
         from hvd.spark.ml.keras_training import unpack
 
         keys = ("features", "labels", "outputs", "history", "run_id", "extra")

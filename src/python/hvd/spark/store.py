@@ -1,7 +1,7 @@
-"""Store: where an estimator keeps its tables, checkpoints and logs, by path or URL.
+"""Store: the place for an estimator's tables, checkpoints and logs, by path or URL.
 
-Local paths need nothing; any other URL is a file system of fsspec (s3, gs, abfs, hdfs, memory, …), whose package must be
-there on driver and executors.  A DBFS path is a local path under /dbfs.
+Local paths need no package.  Any other URL is a file system of fsspec (s3, gs, abfs, hdfs, memory, …); its package must be
+installed on driver and executors.  A DBFS path is a local path under /dbfs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _DBFS = r"^(dbfs:/+|(file:(//)?)?/dbfs/)"
 
 
 class Store:
-    """Paths of one prefix, and whole files below it.  Pickled with what needs it; opens nothing before it is used.
+    """Paths of one prefix, and whole files below it.  It can be pickled, and opens nothing before it is used.
 
     save_runs=False keeps no checkpoints.  storage_options, and further keywords: fsspec's.
     """
@@ -67,34 +67,34 @@ class Store:
     # ---- paths ----
 
     def get_train_data_path(self, idx: object = None) -> str:
-        """Of the training table."""
+        """The path of the training table."""
         return self._data(self._train, "train", idx)
 
     def get_val_data_path(self, idx: object = None) -> str:
-        """Of the validation table."""
+        """The path of the validation table."""
         return self._data(self._val, "val", idx)
 
     def get_test_data_path(self, idx: object = None) -> str:
-        """Of a table to test with; the estimators write none."""
+        """The path of a table for tests; the estimators write none."""
         return self._data(self._test, "test", idx)
 
     def _data(self, given: str | None, kind: str, idx: object) -> str:
         return (given or f"{self.prefix_path}/intermediate_{kind}_data") + ("" if idx is None else f".{idx}")
 
     def get_runs_path(self) -> str:
-        """Of all runs."""
+        """The path of all runs."""
         return self._runs or f"{self.prefix_path}/runs"
 
     def get_run_path(self, run_id: str) -> str:
-        """Of one run."""
+        """The path of one run."""
         return f"{self.get_runs_path()}/{run_id}"
 
     def get_checkpoint_path(self, run_id: str) -> str:
-        """Of the run's newest checkpoint, a file."""
+        """The path of the run's newest checkpoint, a file."""
         return f"{self.get_run_path(run_id)}/{self.get_checkpoint_filename()}"
 
     def get_checkpoint_filename(self) -> str:
-        """Its last part."""
+        """The last part of the checkpoint's path."""
         return self.checkpoint_filename
 
     def saving_runs(self) -> bool:
@@ -102,11 +102,11 @@ class Store:
         return self.save_runs
 
     def get_logs_path(self, run_id: str) -> str:
-        """Of the run's logs, a folder."""
+        """The path of the run's logs, a folder."""
         return f"{self.get_run_path(run_id)}/{self.get_logs_subdir()}"
 
     def get_logs_subdir(self) -> str:
-        """Its last part."""
+        """The last part of the logs' path."""
         return "logs"
 
     # ---- files ----
@@ -116,7 +116,7 @@ class Store:
         raise NotImplementedError
 
     def inner(self, path: str) -> str:
-        """The path as filesystem() takes it."""
+        """The path in filesystem()'s form."""
         return path
 
     @property
@@ -152,7 +152,7 @@ class Store:
             return bytes(file.read())
 
     def write(self, path: str, data: bytes) -> None:
-        """The whole file, its folders made: readers see the old one or the new one."""
+        """Writes the whole file, and makes its folders.  Readers see the old file or the new one."""
         filesystem, target = self.filesystem(), self.inner(path)
         filesystem.create_dir(target.rsplit("/", 1)[0], recursive=True)
         fresh = f"{target}.{uuid.uuid4().hex[:8]}"
@@ -161,7 +161,7 @@ class Store:
         filesystem.move(fresh, target)
 
     def write_text(self, path: str, text: str) -> None:
-        """write(), of a text."""
+        """write() for a text."""
         self.write(path, text.encode())
 
     def get_parquet_dataset(self, path: str) -> Any:
@@ -178,7 +178,7 @@ class Store:
             return False
 
     def list(self, path: str) -> list[str]:
-        """The files below a folder, sorted, without those that Spark and others hide (. and _ in front); of a file, itself."""
+        """The files below a folder, sorted, without hidden ones (. and _ in front); for a file, the file itself."""
         from pyarrow import fs
 
         filesystem, inner = self.filesystem(), self.inner(path)
@@ -188,7 +188,7 @@ class Store:
         return sorted(i.path for i in found if i.type == fs.FileType.File and not i.base_name.startswith(("_", ".")))
 
     def delete(self, path: str) -> None:
-        """A folder and all in it; nothing where there is none."""
+        """Removes a folder with its content; does nothing if it does not exist."""
         from pyarrow import fs
 
         if self.filesystem().get_file_info(self.inner(path)).type == fs.FileType.Directory:
@@ -223,7 +223,7 @@ class FilesystemStore(Store):
         from pyarrow import fs
 
         made = fsspec.filesystem(self.prefix_path.split("://", 1)[0], **self.options)
-        made.invalidate_cache()  # fsspec keeps one for all, with what it listed before other processes wrote
+        made.invalidate_cache()  # fsspec caches one for all, with listings from before other processes wrote
         return fs.PyFileSystem(fs.FSSpecHandler(made))
 
     def inner(self, path: str) -> str:
@@ -231,7 +231,7 @@ class FilesystemStore(Store):
 
 
 class LocalStore(FilesystemStore):
-    """A path that driver and executors all have: one machine, or a shared file system."""
+    """A path that driver and executors share: one machine, or a shared file system."""
 
     def __init__(self, prefix_path: str, *args: Any, **options: Any) -> None:
         super().__init__(str(Path(re.sub(_FILE, "/", prefix_path)).absolute()), *args, **options)
@@ -270,7 +270,7 @@ class DBFSLocalStore(LocalStore):
 
     @staticmethod
     def normalize_path(path: str) -> str:
-        """The path below /dbfs.  ValueError for another one."""
+        """The path below /dbfs.  ValueError for any other path."""
         if not DBFSLocalStore.matches_dbfs(path):
             raise ValueError(f"{path} is not a path of DBFS: write dbfs:/… or /dbfs/…")
         return re.sub(_DBFS, "/dbfs/", path)
@@ -280,9 +280,9 @@ class DBFSLocalStore(LocalStore):
 
 
 class HDFSStore(FilesystemStore):
-    """hdfs://host:port/path, hdfs:///path or /path, through pyarrow's client: libhdfs and Java must be there, on all hosts.
+    """hdfs://host:port/path, hdfs:///path or /path, through pyarrow's client, which needs libhdfs and Java on all hosts.
 
-    Without a host, Hadoop's own configuration says which.  Errors, when it is used: OSError that says what is missing.
+    Without a host, Hadoop's own configuration gives it.  Errors, on use: OSError that names the missing part.
     """
 
     def __init__(

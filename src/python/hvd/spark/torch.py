@@ -15,9 +15,9 @@ __all__ = ["TorchEstimator", "TorchModel"]
 class TorchEstimator(HorovodEstimatorBase):
     """Trains a torch.nn.Module.
 
-    model and optimizer belong together (optimizer = SGD(model.parameters(), …)); the learning rate is that of one rank, and
-    is multiplied by their number.  loss: a callable (output, label), or a list, one for each label column.  metrics: groups,
-    each such a callable or a list of them, one for each label column.  Each feature column is one argument of the model.
+    model and optimizer belong together (optimizer = SGD(model.parameters(), …)).  The learning rate is that of one rank, and
+    is multiplied by their number.  loss: a callable (output, label), or a list with one for each label column.  metrics:
+    groups, each such a callable or a list with one for each label column.  Each feature column is one argument of the model.
     The other parameters: hvd.spark.ml.defaults.
     """
 
@@ -74,7 +74,7 @@ class TorchEstimator(HorovodEstimatorBase):
 
 
 def _for_each(given: Any, labels: list[str], what: str) -> list[Any]:
-    """One for each label column; one alone is for all."""
+    """A list with one entry for each label column; a single entry serves all."""
     found = list(given) if isinstance(given, (list, tuple)) else [given]
     found = found * len(labels) if len(found) == 1 else found
     if len(found) != len(labels):
@@ -95,7 +95,7 @@ def _metric_groups(given: Any, labels: list[str]) -> list[dict[str, tuple[Any, i
 
 
 class TorchModel(HorovodModelBase):
-    """What TorchEstimator.fit returns.  Its history is a list: {"epoch", "train": {"loss", "all_metrics"}, "validation"}."""
+    """The result of TorchEstimator.fit.  Its history is a list: {"epoch", "train": {"loss", "all_metrics"}, "validation"}."""
 
     def __init__(self, model: Any, features: list[str], labels: list[str], outputs: list[str] | None, history: Any,
                  run_id: str, extra: dict[str, Any], optimizer: Any) -> None:  # fmt: skip
@@ -103,7 +103,7 @@ class TorchModel(HorovodModelBase):
         self._optimizer = optimizer
 
     def getOptimizer(self) -> Any:
-        """The optimizer of the trained model as training left it, its learning rate that of one rank."""
+        """The optimizer of the trained model in its final state, with the learning rate of one rank."""
         return self._optimizer
 
     def _packed(self) -> bytes:
@@ -112,14 +112,14 @@ class TorchModel(HorovodModelBase):
         return bytes(cloudpickle.dumps(self._model))
 
     def state(self) -> dict[str, Any]:
-        """For saving: model and optimizer together, whose parameters are the same."""
+        """For saving: model and optimizer together, because they share parameters."""
         import cloudpickle
 
         return {**super().state(), "packed": bytes(cloudpickle.dumps((self._model, self._optimizer)))}
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> TorchModel:
-        """From what state() gave."""
+        """The model of an earlier state()."""
         import pickle
 
         model, optimizer = pickle.loads(state["packed"])

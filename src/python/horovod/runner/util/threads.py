@@ -19,12 +19,12 @@ def _checked(args: Any) -> tuple[Any, ...]:
 def in_thread(
     target: Callable[..., Any], args: tuple[Any, ...] = (), name: str | None = None, daemon: bool = True, silent: bool = False
 ) -> threading.Thread:
-    """Starts target(*args) in a thread and returns the thread.  silent: its exceptions are dropped."""
+    """Starts target(*args) in a thread and returns the thread.  silent: drops its exceptions."""
 
     def quiet(*given: Any) -> None:
         try:
             target(*given)
-        except Exception:  # as asked for
+        except Exception:  # silent drops exceptions
             pass
 
     thread = threading.Thread(target=quiet if silent else target, args=_checked(args), name=name, daemon=daemon)
@@ -41,7 +41,7 @@ def on_event(
     daemon: bool = True,
     silent: bool = False,
 ) -> threading.Thread:
-    """Calls func(*args) in a thread once event is set; never, when stop is set before."""
+    """Calls func(*args) in a thread once event is set; never if stop is set before."""
     if event is None:
         raise ValueError("an event is needed, not None")
     if stop is None and not daemon:

@@ -10,7 +10,7 @@ __all__ = ["DataModule"]
 
 
 def _absent_modules(module: str) -> Callable[[str], Any]:
-    """A __getattr__ for Horovod's modules of data modules: hvdrun has none of those, and says so."""
+    """A __getattr__ for Horovod's modules of data modules, which raises an error: hvdrun has none of them."""
 
     def absent(name: str) -> Any:
         if name in ("PetastormDataModule", "NVTabularDataModule"):

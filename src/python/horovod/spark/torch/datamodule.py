@@ -1,4 +1,4 @@
-"""Horovod's name: horovod.spark.torch.datamodule.  Its modules are not there, and say so."""
+"""Horovod's name: horovod.spark.torch.datamodule.  Its modules are missing here; an error says so."""
 
 from horovod.spark.common.datamodule import _absent_modules
 

@@ -23,7 +23,7 @@ class Column:
 
 
 def describe(df: Any, names: list[str], role: str) -> list[Column]:
-    """Looks the columns up.  Errors: ValueError that lists the table's columns, or says why a type does not serve."""
+    """Looks up the columns.  Errors: ValueError that lists the table's columns, or says why a type is not supported."""
     types = dict(df.dtypes)
     found = []
     for name in names:
@@ -39,12 +39,12 @@ def describe(df: Any, names: list[str], role: str) -> list[Column]:
 
 
 def quoted(name: str) -> str:
-    """A column's name as Spark SQL reads it, whatever is in it."""
+    """A column's name quoted for Spark SQL, with any characters."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def cell(df: Any, column: Column) -> Any:
-    """The column as it is written: vectors as arrays, decimals as doubles."""
+    """The column in the form in which it is written: vectors as arrays, decimals as doubles."""
     from pyspark.ml.functions import vector_to_array
     from pyspark.sql import functions as f
 
@@ -57,7 +57,7 @@ def cell(df: Any, column: Column) -> Any:
 
 
 class Looks:
-    """What a table's cells are like, gathered while it is written: nulls, and the least and greatest length of arrays."""
+    """Properties of a table's cells, gathered while it is written: nulls, and the least and greatest length of arrays."""
 
     def __init__(self, names: list[str], found: dict[str, list[int | None]] | None = None) -> None:
         self.found = found or {name: [0, 0, None, None] for name in names}
@@ -76,17 +76,17 @@ class Looks:
                 seen[3] = max(x for x in (seen[3], ends["max"]) if x is not None) if ends["max"] is not None else seen[3]
 
     def text(self) -> str:
-        """For of()."""
+        """The properties as text, for of()."""
         return json.dumps(self.found)
 
     @classmethod
     def of(cls, text: str) -> Looks:
-        """From text()."""
+        """The properties from text()."""
         return cls([], json.loads(text))
 
     @staticmethod
     def check(parts: list[Looks], names: list[str]) -> None:
-        """ValueError for what no model can take."""
+        """ValueError for cells that no model can use."""
         for name in names:
             seen = [part.found[name] for part in parts]
             if nulls := sum(int(one[0] or 0) for one in seen):
@@ -158,5 +158,5 @@ def _matrix(chunk: Any, name: str) -> Any:
 
 
 def as_tensor_type(values: Any) -> Any:
-    """float32 for real numbers, int64 for whole ones and truth values: what models take."""
+    """float32 for real numbers, int64 for whole ones and truth values: types that models accept."""
     return values.astype(numpy.int64 if values.dtype.kind in "iub" else numpy.float32, copy=False)

@@ -1,4 +1,4 @@
-"""DataModule: the base of what reads an estimator's tables in the user's own way."""
+"""DataModule: the base of classes that read an estimator's tables in the user's own way."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ __all__ = ["DataModule"]
 
 
 class DataModule(ABC):
-    """Made on each rank, entered before the first epoch and left after the last.  The arguments are kept under their names.
+    """Made on each rank, entered before the first epoch and left after the last.  Attributes have the arguments' names.
 
-    A TorchEstimator's train_data() and val_data() return an iterable of batches: dictionaries of tensors by column, or
-    pairs of such a dictionary and the labels.  A KerasEstimator's return what fit() takes.
+    A TorchEstimator's train_data() and val_data() return an iterable of batches: dictionaries of tensors by column, or pairs
+    of such a dictionary and the labels.  A KerasEstimator's return an argument for fit().
     """
 
     short_name: str | None = None

@@ -1,4 +1,4 @@
-"""A DataFrame's columns, split for training and validation, on their way into the store."""
+"""A DataFrame's columns, split for training and validation, before they are written into the store."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Dataset", "enough", "prepare_data"]
 
 @dataclass
 class Dataset:
-    """What to train on.  validation: a part of the rows, a column that is true for validation rows, or nothing."""
+    """The training data.  validation: a part of the rows, a column that is true for validation rows, or nothing."""
 
     df: Any
     features: list[str]
@@ -26,7 +26,7 @@ class Dataset:
     seed: int | None = None
 
     def write(self, store: Store, train: str, val: str, ranks: int, rows_per_group: int | None, strict: bool) -> None:
-        """Errors: ValueError for columns and rows that do not serve; nothing is written for wrong columns."""
+        """Errors: ValueError for unsuitable columns and rows; nothing is written for wrong columns."""
         names = c.describe(self.df, self.features, "feature") + c.describe(self.df, self.labels, "label")
         if self.weight:
             names += c.describe(self.df, [self.weight], "sample weight")
@@ -78,10 +78,10 @@ def prepare_data(
     partitions_per_process: int = 10,
     verbose: int = 0,
 ) -> Iterator[Any]:
-    """Writes a table into the store, for fit_on_parquet() now and later: it stays there.
+    """Writes a table into the store permanently, for fit_on_parquet() now and later.
 
-    Gives the dataset_idx of fit_on_parquet: None, so that it may be left out, or a number where one prepare_data is within
-    another of the same store.  feature_columns: None for all that are not labels.
+    Returns the dataset_idx for fit_on_parquet: None, which may be omitted, or a number if one prepare_data is nested in
+    another of the same store.  feature_columns: None for all columns except the labels.
     compress_sparse and partitions_per_process are accepted as in Horovod and change nothing.
     """
     del compress_sparse, partitions_per_process
@@ -97,7 +97,7 @@ def prepare_data(
     train, val = store.get_train_data_path(index), store.get_val_data_path(index)
     _in_use.add(train)
     try:
-        remove_table(store, val)  # of another time: fit_on_parquet would take it for this one's
+        remove_table(store, val)  # an old one, which fit_on_parquet would use with the new table
         Dataset(df, features, label_columns, sample_weight_col, validation).write(store, train, val, num_processes, None, True)
         if verbose:
             print(f"wrote {train}" + (f" and {val}" if validation else ""), flush=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-# name: (default, what it is)
+# name: (default, description)
 PARAMS: dict[str, tuple[Any, str]] = {
     "num_proc": (None, "ranks; None takes every slot"),
     "backend": (None, "where the ranks run; by default a SparkBackend with num_proc"),
@@ -51,8 +51,8 @@ PARAMS: dict[str, tuple[Any, str]] = {
 COUNTS = (
     "val_batch_size", "train_steps_per_epoch", "validation_steps_per_epoch", "rows_per_group",
 )  # fmt: skip
-# Horovod has them to make its reading quick; here each rank reads its rows with pyarrow, in its own process, and takes the
-# columns that transformation_fn returns.  A data_module is told of the first three.  With Horovod's defaults.
+# Horovod has them to speed up its reading.  Here each rank reads its rows with pyarrow, in its own process, and uses the
+# columns that transformation_fn returns.  A data_module gets the first three.  Defaults as in Horovod.
 ACCEPTED: dict[str, Any] = {
     "train_reader_num_workers": 2, "val_reader_num_workers": 2, "reader_pool_type": "thread",
     "inmemory_cache_all": False, "partitions_per_process": 10, "compress_sparse_cols": False,

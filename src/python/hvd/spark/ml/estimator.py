@@ -1,4 +1,4 @@
-"""What the estimators of all frameworks share: a table becomes Parquet, ranks train, a model comes back."""
+"""The common part of all frameworks' estimators: they write a table as Parquet, ranks train, and a model returns."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _OF_THE_DRIVER = ("model", "optimizer", "loss", "loss_constructors", "metrics", 
 
 
 class HorovodEstimatorBase(Estimator, EstimatorParams, Persistent):  # type: ignore[misc]
-    """fit(df) trains and returns a model; fit_on_parquet() trains on tables that lie in the store already."""
+    """fit(df) trains and returns a model; fit_on_parquet() trains on tables that are in the store already."""
 
     NOT_MINE: tuple[str, ...] = ()  # parameters of the other framework's estimator
 
@@ -50,18 +50,18 @@ class HorovodEstimatorBase(Estimator, EstimatorParams, Persistent):  # type: ign
     # ---- all frameworks ----
 
     def state(self) -> dict[str, Any]:
-        """For saving."""
+        """The state for saving."""
         return {name: self.value(name) for name in (*PARAMS, *ACCEPTED) if self.isSet(self.getParam(name))}
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Any:
-        """From what state() gave."""
+        """The stage of an earlier state()."""
         return cls(**state)
 
     def _fit(self, dataset: Any) -> Any:
         self._check()
         if isinstance(self._backend(), SparkBackend):
-            spark_context(dataset.sparkSession)  # refuses what cannot run ranks before a table is written
+            spark_context(dataset.sparkSession)  # refuses sessions that cannot run ranks, before a table is written
         features, labels = list(self.value("feature_cols")), list(self.value("label_cols"))
         training = self._training(features, labels)
         ranks = self._backend().num_processes()
@@ -79,10 +79,10 @@ class HorovodEstimatorBase(Estimator, EstimatorParams, Persistent):  # type: ign
             training.store.delete(training.val_path)
 
     def fit_on_parquet(self, params: dict[Any, Any] | None = None, dataset_idx: Any = None) -> Any:
-        """Trains on the store's train_path (and val_path where it exists), as prepare_data or any other program wrote them.
+        """Trains on the store's train_path (and val_path if it exists), as prepare_data or any other program wrote them.
 
-        dataset_idx: what prepare_data gave.
-        Tables that Petastorm wrote are read with its arrays decoded; other codecs than NumPy's are not."""
+        dataset_idx: the result of prepare_data.
+        In tables that Petastorm wrote, arrays of NumPy's codecs are decoded; other codecs are not."""
         if params:
             return self.copy(params).fit_on_parquet(dataset_idx=dataset_idx)
         self._check()
@@ -137,8 +137,8 @@ class HorovodEstimatorBase(Estimator, EstimatorParams, Persistent):  # type: ign
 
 
 class HorovodModelBase(Model, Persistent):  # type: ignore[misc]
-    """A trained model.  transform(df) adds a column for each label: a double, or a vector where the output has several
-    values; history has every epoch's."""
+    """A trained model.  transform(df) adds a column for each label: a double, or a vector if the output has several
+    values.  history has every epoch's figures."""
 
     def __init__(self, model: Any, features: list[str], labels: list[str], outputs: list[str] | None,
                  history: Any, run_id: str, extra: dict[str, Any]) -> None:  # fmt: skip
@@ -156,11 +156,11 @@ class HorovodModelBase(Model, Persistent):  # type: ignore[misc]
         return self.history
 
     def getRunId(self) -> str:
-        """The run's name, under which its checkpoint lies in the store."""
+        """The run's name, which also names its checkpoint in the store."""
         return self.run_id
 
     def getFeatureColumns(self) -> list[str]:
-        """The columns that go into the model."""
+        """The columns of the model's inputs."""
         return self.features
 
     def getLabelColumns(self) -> list[str]:
@@ -172,12 +172,12 @@ class HorovodModelBase(Model, Persistent):  # type: ignore[misc]
         return self.outputs
 
     def setOutputCols(self, names: list[str]) -> Any:
-        """Other names for the predictions' columns."""
+        """Sets other names for the predictions' columns."""
         self.outputs = list(names)
         return self
 
     def _packed(self) -> bytes:
-        """The model as bytes that _predictor() takes."""
+        """The model as bytes for _predictor()."""
         raise NotImplementedError
 
     @staticmethod
@@ -186,7 +186,7 @@ class HorovodModelBase(Model, Persistent):  # type: ignore[misc]
         raise NotImplementedError
 
     def state(self) -> dict[str, Any]:
-        """For saving."""
+        """The state for saving."""
         return {
             "packed": self._packed(), "features": self.features, "labels": self.labels, "outputs": self.outputs,
             "history": self.history, "run_id": self.run_id, "extra": self.extra,
@@ -216,7 +216,7 @@ class HorovodModelBase(Model, Persistent):  # type: ignore[misc]
 
         kinds = ("double" if one else "array<double>" for one in scalar)
         kind = "struct<" + ",".join(f"{c.quoted(name)}:{kind}" for name, kind in zip(outputs, kinds)) + ">"
-        # By hand: as a string, Spark would look for pandas among this module's names.
+        # By hand: for a string, Spark would look for pandas among this module's names.
         predict.__annotations__ = {"tables": Iterator[pandas.DataFrame], "return": Iterator[pandas.DataFrame]}
         udf = f.pandas_udf(predict, kind)
         out = dataset.withColumn("__hvd", udf(f.struct(*[c.cell(dataset, column) for column in columns])))

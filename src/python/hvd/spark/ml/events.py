@@ -1,4 +1,4 @@
-"""TensorBoard's event files, of numbers only: written without TensorBoard, wherever a store is.
+"""TensorBoard's event files with numbers only, written without TensorBoard, in any store.
 
 A file is a row of records: length (8 bytes), its CRC, the data, its CRC.  The data is a protocol buffer `Event`
 (tensorflow/core/util/event.proto); the CRC is Castagnoli's, masked as tensorflow/core/lib/hash/crc32c.h does.
@@ -66,7 +66,7 @@ class EventFile:
         self.data = _event(_text(3, b"brain.Event:2"))  # file_version = 3
 
     def add(self, step: int, values: dict[str, float]) -> None:
-        """Numbers by tag."""
+        """Adds numbers by tag."""
         summary = b"".join(_scalar(tag, value) for tag, value in values.items())
         self.data += _event(b"\x10" + _varint(step) + _text(5, summary))  # step = 2, summary = 5
         self.store.write(self.path, self.data)

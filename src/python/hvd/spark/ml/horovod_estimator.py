@@ -1,4 +1,4 @@
-"""HorovodEstimator: the estimator of whichever framework the model is of."""
+"""HorovodEstimator: the estimator of the model's framework."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import Any
 
 
 def HorovodEstimator(**given: Any) -> Any:
-    """A TorchEstimator for a torch.nn.Module, a KerasEstimator for a keras.Model; the parameters are theirs.
+    """A TorchEstimator for a torch.nn.Module, a KerasEstimator for a keras.Model; each has its own parameters.
 
     Errors: ValueError for another kind of model.
     """
     model = given.get("model")
     roots = [kind.__module__.split(".")[0] for kind in type(model).__mro__]
-    if "keras" in roots:  # a Keras model on its torch backend is a torch module, too
+    if "keras" in roots:  # a Keras model with the torch backend is also a torch module
         from hvd.spark.keras import KerasEstimator
 
         return KerasEstimator(**given)

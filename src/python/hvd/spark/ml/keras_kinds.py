@@ -1,4 +1,4 @@
-"""What the Keras estimator asks of either Keras: the package keras, and tf_keras, which is Keras 2 on a current TensorFlow."""
+"""Differences between the two Keras packages: keras, and tf_keras, which is Keras 2 on a current TensorFlow."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ __all__ = ["array", "build", "environment_for", "package_of", "schedule_of", "va
 
 
 def package_of(model: Any) -> Any:
-    """The package that a model is of.  ValueError for what is no Keras model."""
+    """The package of a model.  ValueError for anything but Keras models."""
     for name in ("keras", "tf_keras"):
-        package = sys.modules.get(name)  # a model of it has loaded it
+        package = sys.modules.get(name)  # the model's own import has loaded it
         if package is not None and isinstance(model, package.Model):
             return package
     if "keras" not in sys.modules:
@@ -25,12 +25,12 @@ def package_of(model: Any) -> Any:
 
 
 def environment_for(package: Any) -> dict[str, str]:
-    """Variables with which other processes have the same Keras."""
+    """Variables that select the same Keras in other processes."""
     return {"KERAS_BACKEND": package.backend.backend(), LEGACY: "1" if package.__name__ == "tf_keras" else "0"}
 
 
 def array(value: Any) -> numpy.ndarray[Any, Any]:
-    """A variable, a tensor or a number."""
+    """A variable, a tensor or a number as an array."""
     convert = getattr(sys.modules.get("keras"), "ops", None)
     if hasattr(value, "numpy") and not hasattr(value, "requires_grad"):
         return numpy.asarray(value.numpy())
@@ -44,7 +44,7 @@ def build(optimizer: Any, variables: Any) -> None:
 
 
 def variables_of(optimizer: Any) -> list[Any]:
-    """Those that it has by now, its learning rate among them where that is a variable: Keras 2 keeps it beside the others."""
+    """Its current variables, including its learning rate if that is a variable: Keras 2 stores it separately."""
     found = optimizer.variables
     found = list(found() if callable(found) else found)
     rate = optimizer.learning_rate
@@ -52,7 +52,7 @@ def variables_of(optimizer: Any) -> list[Any]:
 
 
 def schedule_of(optimizer: Any, package: Any) -> Any:
-    """Its learning rate, where that is a schedule; else None."""
+    """Its learning rate if that is a schedule; else None."""
     rate = getattr(optimizer, "_learning_rate", None)
     rate = optimizer.learning_rate if rate is None else rate
     return rate if isinstance(rate, package.optimizers.schedules.LearningRateSchedule) else None

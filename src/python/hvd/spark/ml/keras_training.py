@@ -31,7 +31,7 @@ def pack(model: Any) -> bytes:
 
 
 def unpack(packed: bytes, custom_objects: Any = None, package: str = "keras") -> Any:
-    """The model again, not compiled.  package: "keras" or "tf_keras"."""
+    """The model from its bytes, not compiled.  package: "keras" or "tf_keras"."""
     keras: Any = importlib.import_module(package)
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "model.keras")
@@ -41,12 +41,12 @@ def unpack(packed: bytes, custom_objects: Any = None, package: str = "keras") ->
 
 
 def shaped(inputs: list[Any], shapes: Any, model: Any) -> list[Any]:
-    """Inputs in the shapes asked for, else in those of the model's inputs; a column of numbers without any is [rows, 1]."""
+    """Inputs in the requested shapes, else in those of the model's inputs; a column of numbers without either is [rows, 1]."""
     return _columns(inputs, shapes, getattr(model, "inputs", None), 1)
 
 
 def _columns(values: list[Any], shapes: Any, specs: Any, least: int) -> list[Any]:
-    """Values in the shapes asked for, else in those of Keras' tensors where the numbers of values agree."""
+    """Values in the requested shapes, else in those of Keras' tensors if the numbers of values agree."""
     if shapes:
         return [value.reshape(of_rows(shape)) for value, shape in zip(values, shapes)]
     wanted = [tuple(spec.shape[1:]) for spec in specs or ()]
@@ -54,7 +54,9 @@ def _columns(values: list[Any], shapes: Any, specs: Any, least: int) -> list[Any
 
 
 def _as(value: Any, shape: tuple[int | None, ...], least: int) -> Any:
-    """A vector column as an image, say, where the numbers of values agree; Keras says where they do not."""
+    """Reshapes a vector column, for example as an image, if the numbers of values agree; otherwise Keras reports the
+    mismatch.
+    """
     if shape and None not in shape and value[:1].size == math.prod(shape):  # type: ignore[arg-type]
         return value.reshape(-1, *shape)
     return value.reshape(-1, 1) if value.ndim == least else value
@@ -107,7 +109,7 @@ def _fit(run: _Run, model: Any, first: int) -> None:
         run.shard = rows.shard
         validation = [run.validator(lambda: run.batches(rows.validate()), rows.val_steps)] if rows.val_steps else []
         epochs = itertools.chain.from_iterable(rows.train(epoch) for epoch in itertools.count(first))
-        # shuffle: which shard.py does
+        # shuffle: shard.py shuffles
         model.fit(run.batches(epochs), shuffle=False, callbacks=[*validation, *callbacks], **options)
 
 
@@ -127,7 +129,7 @@ def compiled(model: Any, training: Training, keras: Any, hvd: Any = None) -> Any
 
 
 def restore(optimizer: Any, model: Any, values: Any) -> None:
-    """Gives the optimizer the variables that another of its kind had."""
+    """Sets the optimizer's variables to those of another optimizer of its class."""
     if values is not None:
         build(optimizer, model.trainable_variables)
         for variable, value in zip(variables_of(optimizer), values):
@@ -153,7 +155,7 @@ def scale_rate(optimizer: Any, factor: float, keras: Any) -> None:
 
 
 def device_of(keras: Any, hvd: Any, use_gpu: bool) -> Any:
-    """A context in which Keras computes on this rank's GPU, where there are any, else on the CPU."""
+    """A context in which Keras computes on this rank's GPU if there are any, else on the CPU."""
     name = keras.backend.backend()
     if name == "tensorflow":
         tensorflow: Any = importlib.import_module("tensorflow")
@@ -178,17 +180,17 @@ def device_of(keras: Any, hvd: Any, use_gpu: bool) -> Any:
 
 
 class _Run:
-    """Batches as fit() takes them, the history of all runs of this name together, and the checkpoint."""
+    """Batches for fit(), the history of all runs of this name together, and the checkpoint."""
 
     def __init__(self, training: Training, model: Any, keras: Any, hvd: Any) -> None:
         self.t, self.model, self.keras, self.hvd = training, model, keras, hvd
         self.path = training.store.get_checkpoint_path(training.run_id)
         self.history: dict[str, list[float]] = {}
-        self.folder: Any = None  # where rank 0 keeps the best model so far
+        self.folder: Any = None  # folder of the best model so far, on rank 0
         self.shard: Shard | None = None
         self.logs = training.store.get_logs_path(training.run_id)
-        self.events: list[EventFile] = []  # training's and validation's, on rank 0
-        self.board: Any = None  # where the user's TensorBoard writes
+        self.events: list[EventFile] = []  # of training and validation, on rank 0
+        self.board: Any = None  # folder of the user's TensorBoard callback
 
     def best_keeper(self) -> list[Any]:
         """The checkpoint_callback, on rank 0, with a file to write to."""
@@ -201,7 +203,7 @@ class _Run:
         return [callback]
 
     def load_best(self, model: Any) -> None:
-        """Gives the model the weights that the checkpoint_callback kept."""
+        """Loads the weights that the checkpoint_callback kept into the model."""
         if self.folder is not None:
             with self.folder:
                 path = self.t.settings["checkpoint_callback"].filepath
@@ -209,13 +211,15 @@ class _Run:
                     model.load_weights(path)
 
     def callbacks(self) -> list[Any]:
-        """The user's own.  TensorBoard's writes on rank 0 only, to a folder that goes to the store after each epoch."""
+        """The user's callbacks.  TensorBoard's writes on rank 0 only, to a folder that goes to the store after each epoch."""
         board = getattr(self.keras.callbacks, "TensorBoard", ())
         kept = self.t.store.saving_runs()
         found: list[Any] = []
         boards: list[Any] = []
         for callback in self.t.settings["callbacks"] or ():
-            if isinstance(callback, self.hvd.callbacks.LearningRateScheduleCallback):  # whose rate is all ranks' together
+            if isinstance(
+                callback, self.hvd.callbacks.LearningRateScheduleCallback
+            ):  # its learning rate is that of all ranks together
                 callback.initial_lr = float(array(self.model.optimizer.learning_rate))
             (boards if isinstance(callback, board) else found).append(callback)
         if self.hvd.rank() != 0:
@@ -229,7 +233,7 @@ class _Run:
         return found + boards
 
     def copy_board(self) -> None:
-        """What the user's TensorBoard wrote so far, to the store."""
+        """Copies the files of the user's TensorBoard so far to the store."""
         for folder, _, names in os.walk(self.board.name) if self.board else ():
             inner = os.path.relpath(folder, self.board.name)
             for name in names:
@@ -241,7 +245,7 @@ class _Run:
         return _one_or_all(shaped([batch[name] for name in self.t.features], self.t.settings["input_shapes"], self.model))
 
     def batches(self, given: Iterator[dict[str, Any]]) -> Iterator[tuple[Any, ...]]:
-        """As fit() takes them: (inputs, labels), or with weights."""
+        """Batches for fit(): (inputs, labels), or with weights."""
         for batch in given:
             labels = [batch[name] for name in self.t.labels]
             labels = _columns(labels, self.t.settings["label_shapes"], getattr(self.model, "outputs", None), 0)
@@ -250,21 +254,21 @@ class _Run:
             yield (self.inputs(batch), _one_or_all(labels), *given_weights)
 
     def widths(self) -> list[int]:
-        """How many values each output has; 0 where a data_module alone knows."""
+        """The number of values of each output; 0 if only a data_module knows it."""
         if self.shard is None:
             return [0 if None in spec.shape[1:] else math.prod(spec.shape[1:]) for spec in self.model.outputs]
         outputs = self.model.predict(self.inputs(self.shard.first), verbose=0)
         return [int(numpy.size(value)) for value in (outputs if isinstance(outputs, (list, tuple)) else [outputs])]
 
     def checkpoint(self) -> Any:
-        """What the run's last epoch left, on all ranks; None without."""
+        """The checkpoint of the run's last epoch, on all ranks; None without one."""
         found = None
         if self.hvd.rank() == 0 and self.t.store.exists(self.path):
             found = pickle.loads(self.t.store.read(self.path))
         return self.hvd.broadcast_object(found, root_rank=0, name="hvd.spark.checkpoint")
 
     def resume(self, model: Any, state: Any) -> int:
-        """Sets model and optimizer to the checkpoint's; the epoch to begin with."""
+        """Loads model and optimizer from the checkpoint; returns the first epoch to train."""
         if state is None:
             return 0
         model.set_weights(state["weights"])
@@ -273,7 +277,7 @@ class _Run:
         return int(state["epoch"]) + 1
 
     def optimizer_state(self, model: Any) -> list[Any]:
-        """Its variables, the learning rate as it is for one rank."""
+        """The optimizer's variables, with the learning rate of one rank."""
         optimizer = model.optimizer
         rate = optimizer.learning_rate
         values = []
@@ -300,8 +304,9 @@ class _Run:
             print(f"epoch {epoch + 1}/{self.t.settings['epochs']}  {listed}", flush=True)
 
     def validator(self, batches: Callable[[], Iterator[tuple[Any, ...]]], steps: int) -> Any:
-        """A callback that adds val_… to an epoch's logs.  Keras' own validation begins a generator anew for each epoch
-        with the batches that it saw first, and goes on where it stopped: rows would count twice or never."""
+        """A callback that adds val_… to an epoch's logs.  Keras' own validation starts a generator with its first batches in
+        each
+        epoch, and continues where it stopped: rows would count twice or never."""
 
         class Validate(self.keras.callbacks.Callback):  # type: ignore[misc,name-defined]
             def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:

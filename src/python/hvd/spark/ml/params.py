@@ -1,4 +1,4 @@
-"""The estimators' parameters as Spark ML has them: set and get methods come from the table in defaults.py."""
+"""The estimators' parameters in Spark ML's form: set and get methods come from the table in defaults.py."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LIGHTNING = (
     "terminate_on_nan", "profiler", "debug_data_loader", "num_workers", "loader_num_epochs", "trainer_args",
     "train_async_data_loader_queue_size", "val_async_data_loader_queue_size",
 )  # fmt: skip
-# Horovod's names of methods that do not follow from the parameter's.
+# Horovod's method names that cannot be derived from the parameter's name.
 _METHODS = {
     "shuffle_buffer_size": "ShufflingBufferSize", "train_reader_num_workers": "TrainReaderNumWorker",
     "val_reader_num_workers": "ValReaderNumWorker", "inmemory_cache_all": "InMemoryCacheAll",
@@ -31,7 +31,7 @@ class EstimatorParams(Params):  # type: ignore[misc]
         self.setParams(**given)
 
     def setParams(self, **given: Any) -> Any:
-        """Several parameters; None leaves one as it is.  Errors: TypeError for an unknown one."""
+        """Sets several parameters; None leaves one unchanged.  Errors: TypeError for an unknown one."""
         if foreign := [name for name in given if name in _LIGHTNING]:
             raise TypeError(
                 f"{', '.join(foreign)}: of Horovod's LightningEstimator, which is not there in hvdrun; leave it out "
@@ -43,7 +43,7 @@ class EstimatorParams(Params):  # type: ignore[misc]
         return self._set(**{name: value for name, value in given.items() if value is not None})
 
     def value(self, name: str) -> Any:
-        """What is set, else the default."""
+        """The set value, else the default."""
         return self.getOrDefault(self.getParam(name))
 
 

@@ -1,7 +1,7 @@
-"""Saving and loading of estimators and models as Spark ML's own stages do: a metadata file, and one Parquet row.
+"""Saving and loading of estimators and models like Spark ML's own stages: a metadata file, and one Parquet row.
 
-The row is a cloudpickle of the stage's state, so loading one runs code of whoever saved it: load what you trust, as with
-any pickled model.
+The row is a cloudpickle of the stage's state.  Loading it runs code from its author, so load only files that you trust, as
+with any pickled model.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pyspark.ml.util import DefaultParamsReader, DefaultParamsWriter, MLReadable
 
 
 def _place(session: Any) -> Any:
-    """What metadata is written and read through: before Spark 4 its context, since then the session."""
+    """The object that reads and writes metadata: before Spark 4 the context, since then the session."""
     return session.sparkContext if int(session.version.split(".")[0]) < 4 else session
 
 
@@ -32,7 +32,7 @@ class _Writer(MLWriter):  # type: ignore[misc]
 
 
 class _Bare:
-    """What saveMetadata looks at: the state has the parameters, whose values JSON cannot hold."""
+    """A stage without parameters for saveMetadata: the state has them, because JSON cannot hold their values."""
 
     def __init__(self, stage: Any) -> None:
         self.uid = stage.uid

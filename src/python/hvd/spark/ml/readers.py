@@ -1,4 +1,4 @@
-"""Where a rank's batches come from: its shard of the table, or the estimator's data_module."""
+"""The source of a rank's batches: its shard of the table, or the estimator's data_module."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hvd.spark.ml.training import Training, steps_of
 
 
 class ShardReader:
-    """Batches of this rank's shard.  steps, val_steps (0 without validation): of an epoch, the same on all ranks."""
+    """Batches of this rank's shard.  steps, val_steps (0 without validation): steps of an epoch, the same on all ranks."""
 
     def __init__(self, training: Training, hvd: Any) -> None:
         settings = training.settings
@@ -35,14 +35,14 @@ class ShardReader:
         return islice(self.shard.cycle(self.size, order), self.steps)
 
     def validate(self) -> Iterator[Any]:
-        """A validation's batches, as the rows lie."""
+        """A validation's batches, in the order of the rows."""
         shard: Shard | None = self.val
         assert shard is not None
         return islice(shard.cycle(self.val_size), self.val_steps)
 
 
 class DataModuleReader:
-    """Batches of a data_module, which is made with Horovod's arguments and read on and on; begun anew where it ends."""
+    """Batches of a data_module.  It is made with Horovod's arguments, read continuously, and restarted at its end."""
 
     def __init__(self, training: Training, hvd: Any) -> None:
         settings = training.settings
@@ -93,14 +93,14 @@ class DataModuleReader:
         return islice(self._train, self.steps)
 
     def validate(self) -> Iterator[Any]:
-        """Likewise of the validation table."""
+        """The same for the validation table."""
         if self._val is None:
             self._val = _endless(self.module.val_data(), "val_data")
         return islice(self._val, self.val_steps)
 
 
 def open_reader(training: Training, hvd: Any) -> ShardReader | DataModuleReader:
-    """What the estimator was asked for."""
+    """The reader that the estimator's parameters select."""
     return (DataModuleReader if training.settings["data_module"] else ShardReader)(training, hvd)
 
 

@@ -1,9 +1,9 @@
 """A rank's rows of a training table, as batches, in bounded memory.
 
 The table's rows are numbered through its files and row groups; a rank has those from rank * rows on.  Row groups are read
-piece by piece, in an order of the epoch's, into a pool from which batches are drawn at random: rows that lie far apart in
-the table may meet in a batch as far as the pool reaches, as in Petastorm's shuffling queue.  A shard that fits into the
-pool is read once and kept, and its order is then wholly random.
+piece by piece, in an order that depends on the epoch, into a pool.  Batches are drawn from the pool at random.  As in
+Petastorm's shuffling queue, rows from distant places of the table can meet in a batch as far as the pool reaches.  A shard
+that fits into the pool is read once and kept, and its order is then completely random.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy
 from hvd.spark.ml.columns import as_tensor_type, to_numpy
 from hvd.spark.ml.tables import files_of
 
-# What the pool holds by default, and what is read at a time.
+# The pool's default size, and the size of a piece.
 POOL_BYTES = 256 << 20
 PIECE_BYTES = 16 << 20
 PIECE_ROWS = 8192
@@ -39,10 +39,10 @@ class _Group:
 class Shard:
     """This rank's rows.  Batches are dictionaries of arrays by column, [rows] or [rows, length].
 
-    Every rank gets the same number of rows, the last ones a few of the next rank's besides, since ranks must take the
-    same number of steps.  pool_rows: rows to hold at most, as many as fit into POOL_BYTES by default; a few pieces more
-    are in memory while they are mixed.  transformation: a function from a pandas table to one, called for each piece
-    whenever it is read.
+    Every rank gets the same number of rows, since ranks must take the same number of steps.  The last ranks therefore also
+    get a few rows of the next rank.  pool_rows: most rows to hold, by default as many as fit into POOL_BYTES; a few more
+    pieces are in memory while they are mixed.  transformation: a function from a pandas table to another, called each time a
+    piece is read.
     Errors: ValueError for fewer rows than ranks, a missing column, and, while reading, nulls and arrays of different
     lengths.
     """
@@ -96,11 +96,11 @@ class Shard:
         return ValueError(f"transformation_fn left a rank none of its {self.rows} rows of {self.path}")
 
     def count(self) -> int:
-        """Rows after the transformation, which only reading tells."""
+        """The number of rows after the transformation, which only reading determines."""
         return sum(_rows(piece) for piece in self._read(self.groups))
 
     def batches(self, batch_size: int, order: Any = None) -> Iterator[Batch]:
-        """Every row once.  order: a numpy Generator that draws the order; without it, rows come as they lie."""
+        """Every row once.  order: a numpy Generator that draws the order; without it, rows keep the table's order."""
         if self.transformation is None and self.rows <= self.pool_rows:
             if self._kept is None:
                 self._kept = _joined(list(self._read(self.groups)))
@@ -123,7 +123,7 @@ class Shard:
             yield from _cut(_joined(pool), batch_size, order)
 
     def cycle(self, batch_size: int, order: Any = None) -> Iterator[Batch]:
-        """batches() again and again: for epochs with more steps than rows.  Errors: ValueError where none are left."""
+        """batches() again and again: for epochs with more steps than rows.  Errors: ValueError if there are no rows."""
         while True:
             empty = True
             for batch in self.batches(batch_size, order):
@@ -149,7 +149,7 @@ class Shard:
                         break
 
     def _arrays(self, table: Any) -> Batch:
-        """The piece as arrays, all of them of the shapes that came first."""
+        """The piece as arrays, all of them of the first piece's shapes."""
         if self.transformation is not None:
             from pyarrow import Table
 
@@ -170,7 +170,7 @@ def _rows(batch: Batch) -> int:
 
 
 def _within(groups: list[_Group], begin: int, rows: int) -> list[_Group]:
-    """The parts of the groups, one behind the other, that hold rows [begin, begin + rows)."""
+    """The parts of the consecutive groups that hold rows [begin, begin + rows)."""
     found, at = [], 0
     for group in groups:
         first, last = max(begin - at, 0), min(begin + rows - at, group.rows)
@@ -181,7 +181,7 @@ def _within(groups: list[_Group], begin: int, rows: int) -> list[_Group]:
 
 
 def _joined(pieces: list[Batch]) -> Batch:
-    """One behind the other; empties the pieces column by column, so that little is there twice."""
+    """Concatenates the pieces; empties them column by column, so that little is in memory twice."""
     pieces = [piece for piece in pieces if _rows(piece)] or pieces[:1]
     if len(pieces) == 1:
         return pieces[0]

@@ -1,7 +1,7 @@
-"""The training table on its way to the ranks: Parquet files written by executors through the store.
+"""The training table for the ranks: Parquet files that executors write through the store.
 
-Each partition is one file, written under a name of its own; the driver lists those whose task succeeded in a file
-`_hvd_files.json`, so that a second attempt of a task does no harm.  shard.py reads them.
+Each partition is one file under a unique name.  The driver lists the files of successful tasks in `_hvd_files.json`, so that
+a second attempt of a task does no harm.  shard.py reads them.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ _LIST = "_hvd_files.json"
 
 
 def write_table(df: Any, columns: list[Column], store: Any, path: str, rows_per_group: int, strict: bool = True) -> int:
-    """Writes the columns below `path`, in place of a table there; returns the rows.  Empty partitions write nothing.
+    """Writes the columns below `path` and replaces a table there; returns the rows.  Empty partitions write nothing.
 
     The files are listed in the order of the partitions, so that the same table gives ranks the same rows again.
-    strict: ValueError, after all was looked at, for nulls and for arrays of different lengths.
+    strict: ValueError, after the whole table was checked, for nulls and for arrays of different lengths.
     """
     remove_table(store, path)
     names = [column.name for column in columns]
-    # mapInArrow would look for a field of a column where a name has a point in it.
+    # mapInArrow would take a name with a dot for a field of a column.
     table = df.select(*[cell(df, column).alias(f"c{number}") for number, column in enumerate(columns)])
 
     def write(plain: Iterator[Any]) -> Iterator[Any]:
@@ -49,7 +49,7 @@ def write_table(df: Any, columns: list[Column], store: Any, path: str, rows_per_
 
 
 def remove_table(store: Any, path: str) -> None:
-    """Errors: ValueError for a folder that holds something else too."""
+    """Errors: ValueError for a folder that also contains other files."""
     if others := [name for name in store.list(path) if not name.endswith(".parquet")]:
         raise ValueError(f"{path} is to be replaced by a table, but holds {others[0]}: choose another path for it")
     store.delete(path)
@@ -86,14 +86,14 @@ def _write_file(batches: Iterator[Any], store: Any, path: str, rows_per_group: i
 
 
 def files_of(store: Any, path: str) -> list[str]:
-    """Those that write_table listed, else every Parquet file below the path (another program's table)."""
+    """The files that write_table listed, else every Parquet file below the path (another program's table)."""
     if store.exists(f"{path}/{_LIST}"):
         return list(json.loads(store.read(f"{path}/{_LIST}")))
     return [name for name in store.list(path) if not name.endswith((".json", ".crc"))]
 
 
 def count_rows(store: Any, path: str) -> int:
-    """Of a table, from the files' ends only."""
+    """The number of rows of a table, read from the files' footers only."""
     from pyarrow import parquet
 
     filesystem = store.filesystem()

@@ -1,4 +1,4 @@
-"""A torch estimator's ranks: each streams its rows, trains with hvd.torch, and rank 0 keeps checkpoints in the store."""
+"""A torch estimator's ranks: each streams its rows and trains with hvd.torch; rank 0 keeps checkpoints in the store."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class _Trainer:
         self.metrics = work["metrics"]
         self.history: list[dict[str, Any]] = []
         self.first_epoch = self._resume(optimizer)
-        optimizer.load_state_dict(optimizer.state_dict())  # moves what it has to where the parameters are
+        optimizer.load_state_dict(optimizer.state_dict())  # moves its state to the parameters' device
         _scale_rates(optimizer.param_groups, hvd.size())
         self.optimizer = hvd.DistributedOptimizer(
             optimizer,
@@ -54,7 +54,7 @@ class _Trainer:
         self.events = EventFile(training.store, training.store.get_logs_path(training.run_id)) if kept else None
 
     def _resume(self, optimizer: Any) -> int:
-        """The first epoch to train; loads the run's checkpoint where there is one."""
+        """The first epoch to train; loads the run's checkpoint if there is one."""
         path = self.t.store.get_checkpoint_path(self.t.run_id)
         found = self.t.store.read(path) if self.hvd.rank() == 0 and self.t.store.exists(path) else None
         found = self.hvd.broadcast_object(found, root_rank=0, name="hvd.spark.checkpoint")
@@ -85,7 +85,7 @@ class _Trainer:
         return {"state": self._state(len(self.history) - 1), "history": self.history, "widths": widths}
 
     def _tell(self, epoch: int, found: dict[str, Any]) -> None:
-        """To checkpoint, event file, screen and callbacks."""
+        """Reports to checkpoint, event file, screen and callbacks."""
         stages: dict[str, Any] = {stage: found[stage] for stage in ("train", "validation") if stage in found}
         logs = {
             ("val_" if stage == "validation" else "") + name: value
@@ -104,7 +104,7 @@ class _Trainer:
             callback(epoch, self.model, logs)
 
     def _state(self, epoch: int) -> bytes:
-        """The checkpoint: learning rates in it are those of one rank."""
+        """The checkpoint; its learning rates are those of one rank."""
         file, optimizer = io.BytesIO(), self.optimizer.state_dict()
         _scale_rates(optimizer["param_groups"], 1 / self.hvd.size())
         state = {"model": self.model.state_dict(), "optimizer": optimizer, "history": self.history}
@@ -130,7 +130,7 @@ class _Trainer:
         return inputs, labels, rows
 
     def _shaped_labels(self, outputs: Any, labels: list[Any]) -> tuple[list[Any], list[Any]]:
-        """Outputs as a list, labels as the losses take them: a train_minibatch_fn's transform_outputs."""
+        """Outputs as a list, labels in the losses' form: the transform_outputs of a train_minibatch_fn."""
         outputs = _listed(outputs)
         if len(outputs) < len(labels):
             raise ValueError(f"the model has {len(outputs)} outputs for {len(labels)} label columns: it must have one for each")
@@ -171,7 +171,7 @@ class _Trainer:
                 self.settings["backward_passes_per_step"], step,
             )  # fmt: skip
             sums.add(loss, *self._shaped_labels(outputs, labels), len(inputs[0]))
-        if self.optimizer._hvd.busy:  # gradients of the last batches, which make no whole step
+        if self.optimizer._hvd.busy:  # gradients of the last batches, which are no complete step
             self.optimizer.step()
         return sums.means("train")
 
@@ -195,7 +195,7 @@ class _Sums:
         self.rows = 0
 
     def add(self, loss: Any, outputs: list[Any], labels: list[Any], rows: int) -> None:
-        """A batch's."""
+        """Adds a batch."""
         with self.torch.no_grad():
             found = [fn(outputs[at], labels[at]) for group in self.groups for fn, at in group.values()]
         numbers = [float(value.detach() if isinstance(value, self.torch.Tensor) else value) for value in (loss, *found)]
@@ -203,7 +203,7 @@ class _Sums:
         self.rows += rows
 
     def means(self, stage: str) -> dict[str, Any]:
-        """Over all ranks.  Collective."""
+        """The means over all ranks.  Collective."""
         total = self.torch.tensor([*self.sums, float(self.rows)], dtype=self.torch.float64)
         total = self.hvd.allreduce(total, op=self.hvd.Sum, name=f"hvd.spark.epoch.{stage}")
         values = iter((total[:-1] / total[-1]).tolist())
@@ -211,7 +211,7 @@ class _Sums:
 
 
 def device_of(torch: Any, hvd: Any, use_gpu: bool) -> Any:
-    """This rank's GPU, where there are any, else the CPU.  Errors: RuntimeError where only some ranks have one."""
+    """This rank's GPU if there are any, else the CPU.  Errors: RuntimeError if only some ranks have one."""
     count = torch.cuda.device_count() if use_gpu and torch.cuda.is_available() else 0
     have = hvd.allgather_object(count > 0, name="hvd.spark.gpus")
     if len(set(have)) > 1:
@@ -231,7 +231,7 @@ def _scale_rates(groups: list[dict[str, Any]], factor: float) -> None:
 
 
 def _constructed(make: Any, model: Any) -> Any:
-    """A loss of a constructor: Horovod's get all they might want by name, torch's classes take nothing."""
+    """A loss from a constructor: Horovod's get all possible arguments by name, torch's classes take none."""
     import inspect
 
     try:
@@ -243,7 +243,7 @@ def _constructed(make: Any, model: Any) -> Any:
 
 
 def _tags(stages: dict[str, Any]) -> dict[str, float]:
-    """TensorBoard's, by Horovod's names."""
+    """The figures by TensorBoard's tags, with Horovod's names."""
     found = {}
     for stage, one in stages.items():
         short = "val" if stage == "validation" else stage
@@ -258,8 +258,8 @@ def _listed(outputs: Any) -> list[Any]:
 
 
 def shaped(inputs: list[Any], shapes: Any) -> list[Any]:
-    """Inputs in the shapes asked for; a column of numbers without one is [rows, 1].  Whole numbers stay whole only with
-    a shape of their own (an embedding's input), since most layers take real ones."""
+    """Inputs in the requested shapes; a column of numbers without one is [rows, 1].  Whole numbers stay whole only with
+    a requested shape (an embedding's input), since most layers take real numbers."""
     if shapes:
         return [value.reshape(of_rows(shape)) for value, shape in zip(inputs, shapes)]
     reals = [value.float() for value in inputs]
@@ -267,8 +267,9 @@ def shaped(inputs: list[Any], shapes: Any) -> list[Any]:
 
 
 def label_for(torch: Any, output: Any, label: Any, loss: Any, shape: Any = None) -> Any:
-    """The label as the loss takes it: of the output's type and, unless asked otherwise, shape, where the numbers of values
-    agree; a class's number for torch's losses of classes; else as it is."""
+    """The label in the loss' form.  It gets the output's type and, unless another one is requested, its shape, if the numbers
+    of
+    values agree; for torch's losses of classes, a class number; else it is unchanged."""
     if shape is not None:
         label = label.reshape(of_rows(shape))
     if label.numel() == output.numel():
@@ -279,7 +280,7 @@ def label_for(torch: Any, output: Any, label: Any, loss: Any, shape: Any = None)
 
 
 def takes_reduction(loss: Any) -> bool:
-    """Whether a loss can give each row's: what weights of rows need."""
+    """Whether a loss can return the loss of each row, which row weights require."""
     import inspect
 
     if hasattr(loss, "reduction"):
@@ -292,8 +293,9 @@ def takes_reduction(loss: Any) -> bool:
 
 
 def weighted(loss: Any, output: Any, label: Any, rows: Any) -> Any:
-    """The mean of the rows' losses, each times its weight.  Not divided by the weights' sum, which differs from batch to
-    batch: a row would count more in a batch of small weights."""
+    """The mean of the rows' losses, each times its weight.  It is not divided by the sum of the weights, which differs
+    between
+    batches: a row would count more in a batch of small weights."""
     if rows is None:
         return loss(output, label)
     if hasattr(loss, "reduction"):

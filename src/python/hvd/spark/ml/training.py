@@ -1,4 +1,4 @@
-"""What an estimator tells its ranks.  No pyspark here: ranks need not have it."""
+"""An estimator's data for its ranks.  It needs no pyspark, which ranks may lack."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hvd.spark.store import Store
 
 @dataclass
 class Training:
-    """What every rank needs: pickled once."""
+    """The data for every rank, pickled once."""
 
     store: Store
     run_id: str
@@ -19,17 +19,17 @@ class Training:
     labels: list[str]
     weight: str | None
     validates: bool
-    settings: dict[str, Any]  # the parameters that are plain values
-    work: Any  # the framework's own: model, optimizer, loss, metrics
+    settings: dict[str, Any]  # the parameters with plain values
+    work: Any  # the framework's own data: model, optimizer, loss, metrics
     train_path: str = ""
     val_path: str = ""
 
     def columns(self) -> list[str]:
-        """All that a rank reads, each once."""
+        """All columns that a rank reads, each once."""
         return list(dict.fromkeys([*self.features, *self.labels, *([self.weight] if self.weight else [])]))
 
     def shards(self, hvd: Any) -> tuple[Shard, Shard | None]:
-        """This rank's rows for training, and for validation where there is one."""
+        """This rank's rows for training, and for validation if there is one."""
 
         def shard(path: str) -> Shard:
             return Shard(
@@ -45,11 +45,11 @@ class Training:
         return shard(self.train_path), shard(self.val_path) if self.validates else None
 
     def shuffles(self) -> bool:
-        """Whether ranks draw their rows' order."""
+        """Whether ranks shuffle their rows."""
         return bool(self.settings["shuffle"]) and self.settings["shuffle_buffer_size"] != 0
 
     def order(self, rank: int, epoch: int) -> Any:
-        """The draw of a rank's order in an epoch: the same again for a run that goes on from its checkpoint."""
+        """The random generator of a rank's order in an epoch: the same again after a restart from the checkpoint."""
         import numpy
 
         seed = self.settings["random_seed"]
@@ -57,7 +57,7 @@ class Training:
 
 
 def begin(settings: dict[str, Any]) -> None:
-    """On a rank, before anything else."""
+    """Prepares a rank, before anything else."""
     if method := settings["mp_start_method"]:
         import multiprocessing
 
@@ -65,14 +65,14 @@ def begin(settings: dict[str, Any]) -> None:
 
 
 def of_rows(shape: Any) -> tuple[int, ...]:
-    """A shape as reshape() takes it for many rows: one without -1 is a row's."""
+    """A shape for reshape() of many rows: a shape without -1 describes one row."""
     return tuple(shape) if -1 in shape else (-1, *shape)
 
 
 def steps_of(shard: Shard, batch_size: int, asked: int | None, hvd: Any) -> int:
-    """Steps of an epoch, the same on all ranks: `asked`, else as many as the rank with most rows needs.
+    """Steps of an epoch, the same on all ranks: `asked`, else the steps of the rank with most rows.
 
-    Without a transformation all ranks have the same number of rows; one may leave ranks different numbers.
+    Without a transformation all ranks have the same number of rows; a transformation may change that.
     """
     if asked is not None:
         return asked

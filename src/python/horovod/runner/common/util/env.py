@@ -1,4 +1,4 @@
-"""Where this process stands in a launch, without hvd.init()."""
+"""This process's place in a launch, without hvd.init()."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PAIRS = (
 
 
 def get_env_rank_and_size() -> tuple[int, int]:
-    """(rank, size) as the launcher's environment says; (0, 1) without one.  RuntimeError where it says only one of them."""
+    """(rank, size) from the launcher's environment; (0, 1) without one.  RuntimeError if only one of them is set."""
     for names in _PAIRS:
         values = [_environment.whole.get(name) for name in names]
         if values[0] is not None and values[1] is not None:

@@ -23,5 +23,5 @@ def compute_digest(key: bytes, message: bytes) -> bytes:
 
 
 def check_digest(key: bytes, message: bytes, digest: bytes) -> bool:
-    """Whether it is the message's, in constant time."""
+    """Whether the digest is the message's; takes constant time."""
     return hmac.compare_digest(compute_digest(key, message), digest)

@@ -8,7 +8,7 @@ __all__ = ["Timeout", "TimeoutException"]
 
 
 class TimeoutException(Exception):
-    """The limit is over."""
+    """The time limit has passed."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -16,22 +16,22 @@ class TimeoutException(Exception):
 
 
 class Timeout:
-    """timeout: seconds from now.  message: what to say then, with {activity} in it."""
+    """timeout: seconds from now.  message: text of the exception, with {activity} in it."""
 
     def __init__(self, timeout: float, message: str) -> None:
         self._timeout, self._message = timeout, message
         self._ends = time.monotonic() + timeout
 
     def remaining(self) -> float:
-        """Seconds, not less than 0."""
+        """The remaining seconds, not less than 0."""
         return max(0.0, self._ends - time.monotonic())
 
     def timed_out(self) -> bool:
-        """Whether it is over."""
+        """Whether the time limit has passed."""
         return time.monotonic() > self._ends
 
     def check_time_out_for(self, activity: str) -> None:
-        """TimeoutException when it is over."""
+        """Raises TimeoutException if the time limit has passed."""
         if self.timed_out():
             said = self._message.format(activity=activity).rstrip()
             raise TimeoutException(f"{said.rstrip('.')}. Timeout after {self._timeout} seconds.")
