@@ -16,7 +16,7 @@ class BaseDataLoader:
     """A loader is a subclass with __len__ and _iterate(); _process_batch() may be overridden too."""
 
     def __len__(self) -> int:
-        """How many batches an epoch has."""
+        """The number of batches of an epoch."""
         raise NotImplementedError
 
     def _iterate(self) -> Iterator[Any]:
@@ -24,7 +24,7 @@ class BaseDataLoader:
         raise NotImplementedError
 
     def _process_batch(self, batch: Any) -> Any:
-        """What is made of a batch before it is given out; in the thread that trains."""
+        """Converts a batch before the caller gets it; runs in the training thread."""
         return batch
 
     def __iter__(self) -> Iterator[Any]:
@@ -32,7 +32,7 @@ class BaseDataLoader:
 
 
 class _Ahead:
-    """One epoch, read by a thread into a queue that holds a fixed number of batches."""
+    """One epoch, which a thread reads into a queue with a fixed number of batches."""
 
     _END = object()
 
@@ -58,7 +58,7 @@ class _Ahead:
                 if not self._put((batch, None)):
                     return
             self._put((self._END, None))
-        except Exception as error:  # whatever the loader raises belongs to the thread that trains
+        except Exception as error:  # the training thread gets the loader's exception
             self._put((self._END, error))
         finally:
             close = getattr(self._batches, "close", None)
@@ -84,8 +84,8 @@ class _Ahead:
 class AsyncDataLoaderMixin:
     """Reads batches ahead: class AsyncLoader(AsyncDataLoaderMixin, MyLoader), where MyLoader is a BaseDataLoader.
 
-    async_loader_queue_size: how many batches are kept ready; 0 reads in the thread that trains.
-    Each iteration is an epoch of its own, and leaving it ends its thread.  An error in _iterate() is raised in the loop.
+    async_loader_queue_size: number of batches to keep ready; 0 reads in the training thread.
+    Each iteration is a separate epoch, and leaving it ends its thread.  An error in _iterate() is raised in the loop.
     debug_data_loader is accepted as in Horovod.
     """
 

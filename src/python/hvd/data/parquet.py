@@ -16,12 +16,12 @@ __all__ = ["ParquetBatches", "petastorm_reader"]
 class ParquetBatches(BaseDataLoader):
     """This rank's share of a Parquet file, or of a folder of them, as batches: dictionaries of NumPy arrays by column.
 
-    All ranks get the same number of rows (the last rows % size are left out) and so of batches: none waits for another at
-    the end of an epoch.  Only row groups of which this rank has rows are read, one at a time.
+    All ranks get the same number of rows (the last rows % size are left out) and thus of batches, so no rank waits for
+    another at the end of an epoch.  A rank reads only row groups that contain its rows, one at a time.
 
-    path: a file or a folder, whose .parquet files are taken in the order of their names.  batch_size: rows.
-    columns: by default all.  shuffle: row groups and the rows in them, another order in each epoch.
-    drop_last: leave out the last batch where it is smaller.
+    path: a file or a folder, whose .parquet files are used in the order of their names.  batch_size: rows.
+    columns: by default all.  shuffle: row groups and the rows in them, in another order in each epoch.
+    drop_last: leave out a smaller last batch.
     rank, size: by default this rank's; they need init() then.
     Errors: FileNotFoundError for a path without files; ImportError without pyarrow; ValueError for other arguments.
     """
@@ -52,7 +52,7 @@ class ParquetBatches(BaseDataLoader):
         self._parts, self.rows = self._share(rank, size)
 
     def _share(self, rank: int, size: int) -> tuple[list[tuple[Path, int, int, int]], int]:
-        """(file, row group, first row, rows) of each row group that this rank has rows of, and how many rows in all."""
+        """(file, row group, first row, rows) of each row group that contains this rank's rows, and the total number of rows."""
         groups = []
         for file in self.files:
             with self._open(file) as opened:
@@ -72,7 +72,7 @@ class ParquetBatches(BaseDataLoader):
         return parts, rows
 
     def set_epoch(self, epoch: int) -> None:
-        """Chooses another order, where rows are shuffled."""
+        """Selects another order, if rows are shuffled."""
         self.epoch = epoch
 
     def __len__(self) -> int:
@@ -115,7 +115,7 @@ def _files(path: Path) -> list[Path]:
 
 
 def _array(column: Any) -> Any:
-    """[rows, ...]: columns of lists become matrices where all lists are of one length."""
+    """[rows, ...]: columns of lists become matrices if all lists have one length."""
     import numpy as np
 
     array = column.to_numpy()
@@ -125,9 +125,9 @@ def _array(column: Any) -> Any:
 def petastorm_reader(url: str, by_row: bool = False, **options: Any) -> Any:
     """petastorm.make_batch_reader(url, ...) for this rank's share: cur_shard and shard_count are set.
 
-    by_row: petastorm.make_reader instead, for data sets that Petastorm wrote: a row at a time, its arrays decoded.
-    Petastorm divides by row groups: the data set needs at least as many as there are ranks, and ranks may get different
-    numbers of rows (see hvd.torch.join, or stop at the least).
+    by_row: petastorm.make_reader instead, for data sets that Petastorm wrote: a row at a time, with decoded arrays.
+    Petastorm divides by row groups.  The data set needs at least one for each rank, and ranks may get different numbers of
+    rows (see hvd.torch.join, or stop at the least number).
     Errors: ImportError without petastorm.
     """
     from petastorm import make_batch_reader, make_reader

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from hvd.torch.loader import DataLoader as DataLoader
     from hvd.torch.sharded import ShardedOptimizer as ShardedOptimizer
 
-# Loaded when they are used: importing this package costs a rank of a large job less.
+# Loaded on first use, so that importing this package costs less.
 _LATER = {
     "DDPSettings": "ddp",
     "DataLoader": "loader",

@@ -1,4 +1,4 @@
-"""What hvd needs to know about torch tensors.  No compiled code: data_ptr, shape and dtype are enough.
+"""The adapter for torch tensors.  No compiled code: data_ptr, shape and dtype suffice.
 
 Works with torch 2.0.1 and later.
 """
@@ -14,11 +14,11 @@ from hvd import _native
 from hvd._native import DTYPES
 from hvd._requests import Device, View
 
-# What torch.utils.dlpack.from_dlpack calls for a capsule.
+# The function that torch.utils.dlpack.from_dlpack calls for a capsule.
 _from_dlpack = getattr(torch._C, "_from_dlpack", torch.utils.dlpack.from_dlpack)
-# torch.uint16 came with torch 2.3.
+# torch 2.3 introduced torch.uint16.
 _CODES = {getattr(torch, name): code for name, code in DTYPES.items() if hasattr(torch, name)}
-# What can be moved, but not reduced: other 8-bit floats than the standard ones travel as bytes, complex numbers as pairs.
+# Types that can be moved, but not reduced: other 8-bit floats travel as bytes, complex numbers as pairs.
 _MOVED = {dtype: DTYPES["uint8"] for name, dtype in vars(torch).items() if name.startswith("float8_")}
 _MOVED |= {getattr(torch, "u" + name): DTYPES[name] for name in ("int32", "int64") if hasattr(torch, "u" + name)}
 
@@ -30,26 +30,26 @@ def _current_stream(gpu: int) -> int:
 class TorchAdapter:
     """Adapter[torch.Tensor].
 
-    CUDA tensors: the runtime waits for what the current stream has been given when a tensor is handed over, and has
-    that stream wait for the result; the host waits for neither.  Where libhvd finds no driver they are copied here.
+    CUDA tensors: when a tensor is submitted, the runtime waits for the current stream's work, and makes that stream wait for
+    the result.  The host waits for neither.  If libhvd finds no driver, tensors are copied here.
     """
 
     framework = "torch"
-    # The address of a GPU's current stream.  torch's own function makes an object first, and takes 20 times as long.
+    # The address of a GPU's current stream.  torch's public function makes an object first, and takes 20 times as long.
     stream_of: Callable[[int], int] = staticmethod(getattr(torch._C, "_cuda_getCurrentRawStream", _current_stream))
 
     def __init__(self, reduces: bool = True) -> None:
-        """reduces: whether operations compute; without it, complex numbers and other 8-bit floats can be exchanged too."""
+        """reduces: whether operations compute; otherwise complex numbers and other 8-bit floats can also be exchanged."""
         self._codes = _CODES if reduces else {**_MOVED, **_CODES}
         self._pairs = not reduces
-        self._cuda: bool | None = None  # not looked for before there is a tensor on a GPU
+        self._cuda: bool | None = None  # unknown until there is a tensor on a GPU
 
     def view(self, tensor: torch.Tensor) -> View | None:
         try:
             if tensor.is_cpu and tensor.is_contiguous():
                 address = tensor.data_ptr()
                 if tensor.is_neg() or (not address and tensor.numel()):
-                    return None  # torch's lazy negatives and zeros: their memory, if any, holds something else
+                    return None  # torch's lazy negatives and zeros: their memory, if any, has other content
                 return address, self._codes[tensor.dtype], tensor.shape, -1
             if tensor.is_cuda and tensor.is_contiguous() and not tensor.is_neg() and self._has_cuda():
                 gpu = tensor.get_device()
@@ -68,12 +68,12 @@ class TorchAdapter:
         if self._cuda is None:
             self._cuda = bool(_native.built("cuda"))
             if self._cuda:
-                _native.use_memory("torch")  # what its allocator offers; else the driver's
+                _native.use_memory("torch")  # uses torch's allocator if it is available, else the driver's
         return self._cuda
 
     def may_wait(self, devices: Iterable[Device]) -> None:
-        """Before anything of these devices is given up: a stream that is being captured into a graph cannot wait for a
-        result.  A result stays, to be asked for again behind the capture."""
+        """Must be called before results on these devices are taken: a stream that is being captured into a graph cannot wait
+        for a result.  The result stays, and can be taken after the capture."""
         for device in devices:
             # The default stream, 0, cannot be captured.
             if device.__class__ is tuple and self.stream_of(device[0]) and torch.cuda.is_current_stream_capturing():
@@ -83,9 +83,9 @@ class TorchAdapter:
                 )
 
     def settle(self, devices: Iterable[Device]) -> None:
-        """Operations whose tensors came from these devices have ended: their streams have been made to wait.  Where the
-        current one is another, it waits too."""
-        external: Any = torch.cuda.ExternalStream  # has no types
+        """Operations on tensors of these devices have ended: their streams have been made to wait.  Makes the current stream
+        wait too, if it is another one."""
+        external: Any = torch.cuda.ExternalStream  # it has no type annotations
         for device in devices:
             if device.__class__ is tuple and self.stream_of(device[0]) != device[1]:
                 gpu, stream = device

@@ -1,7 +1,7 @@
-"""Adasum of what a step changes: the optimizer's own step on this rank's gradients, then a reduction of the change.
+"""Adasum of a step's changes: the optimizer steps on this rank's own gradients, then the changes are reduced.
 
-Adasum is made for updates, not for gradients: an optimizer with a state (momentum, Adam) would mix what Adasum has
-weighted into its state.  So every rank steps alone, and the weights become start + Adasum(weights - start).
+Adasum is made for updates, not for gradients.  An optimizer with a state (momentum, Adam) would mix Adasum's weights into its
+state.  So every rank steps alone, and the parameters become start + Adasum(parameters - start).
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ class AdasumUpdateReducer(Reducer):
 
     @property
     def has_gradients(self) -> bool:
-        """Whether this rank has any."""
+        """Whether this rank has any gradients."""
         return any(entry.parameter.grad is not None for entry in self._ordered)
 
     def synchronize(self) -> None:
-        """Nothing is under way before the step."""
+        """Does nothing: no operation is pending before the step."""
         self._forget()
 
     def step(self, own: Callable[[], Any]) -> Any:
-        """Calls the optimizer's own step, then reduces what it has changed.  Collective; returns what own() returns.
+        """Calls the optimizer's own step, then reduces its changes.  Collective; returns the result of own().
 
-        What no rank has a gradient for does not travel.
+        Parameters without a gradient on any rank do not travel.
         """
         settings = self.settings
         self._hook_unfrozen()
@@ -60,7 +60,7 @@ class AdasumUpdateReducer(Reducer):
             for entry, handle, context in under_way:
                 changes[entry] = settings.compression.decompress(collectives.synchronize(handle), context)
         except BaseException:
-            changes = {entry: torch.zeros_like(start) for entry, start in starts.items()}  # as if there had been no step
+            changes = {entry: torch.zeros_like(start) for entry, start in starts.items()}  # no change
             raise
         finally:
             with torch.no_grad():

@@ -1,8 +1,8 @@
-"""recv from any source: which rank has a message, asked by letters between ranks.
+"""recv from any source: finds a rank that has a message, by messages between ranks through torch's store.
 
-A receive meets its send by the sender's name, so it waits until it knows one.  The receiver asks all ranks and says how many
-messages of that tag it has taken from each; the first rank that has sent more answers, at once or when it sends.  The
-receives of a group ask one after the other: a message is given to the receive that was there first.
+A receive is matched with its send by the sender's name, so it waits until it knows one.  The receiver asks all ranks, and
+says how many messages of that tag it has taken from each.  The first rank that has sent more answers, at once or when it
+sends.  The receives of a group ask one after the other: the first receive in line gets the message.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from hvd.torch._group_sets import GroupSets
 if TYPE_CHECKING:
     from hvd.torch._point_to_point import Message
 
-_ASK, _ANSWER = "any", "have"  # kinds of letters
+_ASK, _ANSWER = "any", "have"  # kinds of messages
 _Key = tuple[str, int, int]  # group's label, world rank of the receiver, tag
 
 
 class SentMessages:
-    """What this rank has sent to whom, and who waits for what it will send.  One for each world; any thread."""
+    """The numbers of messages that this rank has sent, and the receivers that wait for more.  One per world; any thread."""
 
     def __init__(self, sets: GroupSets, rank: int) -> None:
         """rank: of the world."""
@@ -29,13 +29,13 @@ class SentMessages:
         self._rank = rank
         self._lock = threading.Lock()
         self._sent: dict[_Key, int] = {}
-        self._asked: dict[_Key, tuple[str, int]] = {}  # → the question, and how many messages its receiver has taken
+        self._asked: dict[_Key, tuple[str, int]] = {}  # → the question, and the number of messages that its receiver has taken
         self._receivers: dict[str, AnySource] = {}  # by group
         self._over: Exception | None = None
         self.readers: dict[str, Callable[..., None]] = {_ASK: self._asked_for, _ANSWER: self._answered}
 
     def add(self, group: str, receiver: int, tag: int, count: int) -> None:
-        """This rank has sent so many messages by now."""
+        """Notes that this rank has sent `count` messages by now."""
         key = (group, receiver, tag)
         with self._lock:
             self._sent[key] = count
@@ -46,10 +46,10 @@ class SentMessages:
             self._answer(group, receiver, question, count)
 
     def ask(self, receiver: AnySource, group: str, tag: int, number: int, taken: dict[int, int]) -> str:
-        """Asks the ranks in taken, how many messages of each were received; the question's name is returned.
+        """Asks the ranks in taken; its values are the numbers of messages received from each.  Returns the question's name.
 
-        receiver.answered(question, rank, how many it has sent) is called by another thread, receiver.end(error) where no
-        answer can come any more.  Errors: that error.
+        Another thread calls receiver.answered(question, rank, number of sent messages), or receiver.end(error) if no answer
+        can come any more.  Errors: that error.
         """
         self._receivers[group] = receiver
         if self._over is not None:
@@ -59,7 +59,7 @@ class SentMessages:
         return question
 
     def end(self, error: Exception) -> None:
-        """Called when no letter will come any more."""
+        """Called when no further message can come."""
         self._over = error
         for receiver in list(self._receivers.values()):
             receiver.end(error)
@@ -87,8 +87,9 @@ class SentMessages:
 class AnySource:
     """The receives from any source of one group, in order.
 
-    taken(tag): how many messages of each other rank were received.  place(message, source, tag, most): the message comes from
-    that rank; False where most messages were received from it already; called by another thread.  Ranks: of the world.
+    taken(tag): number of messages received from each other rank.  place(message, source, tag, most): the message comes from
+    that rank; returns False if `most` messages were received from it already.  Another thread calls place.  Ranks: of the
+    world.
     """
 
     def __init__(
@@ -114,17 +115,17 @@ class AnySource:
                 self._ask()
 
     def answered(self, question: str, source: int, count: int) -> None:
-        """source has sent so many messages."""
-        # Placing may have to wait for earlier messages, whose process set this very thread makes.
+        """source has sent `count` messages."""
+        # Placing may have to wait for earlier messages, whose process set this same thread makes.
         threading.Thread(target=self._settle, args=(question, source, count), name="hvd recv", daemon=True).start()
 
     def end(self, error: Exception) -> None:
-        """No answer will come any more."""
+        """No answer can come any more."""
         if self._line:
             threading.Thread(target=self._refuse, args=(error,), name="hvd recv", daemon=True).start()
 
     def _ask(self) -> None:
-        """With the lock held, for the first in line."""
+        """Asks for the first receive in line, with the lock held."""
         self._asked += 1
         tag = self._line[0][1]
         try:
@@ -135,14 +136,14 @@ class AnySource:
     def _settle(self, question: str, source: int, count: int) -> None:
         with self._lock:
             if question != self._question or not self._line:
-                return  # of an earlier one
+                return  # the answer to an earlier question
             message, tag = self._line[0]
             try:
                 placed = self._place(message, source, tag, count)
             except Exception as error:
                 message.refuse(error)
                 placed = True
-            if placed:  # else a receive that named it was given the message meanwhile
+            if placed:  # otherwise a receive with this source got the message meanwhile
                 self._line.popleft()
             if self._line:
                 self._ask()

@@ -1,22 +1,22 @@
 """Names for calls that torch matches by their order.
 
-The runtime matches operations by name.  A call's name follows from the calls before it, and never from the call
-itself: so ranks that disagree on a call meet under one name, and each hears what the other one wanted.  A loop's calls
-get the same names in every round: the runtime knows them already, and a timeline has one row for each.
+The runtime matches operations by name.  A call's name follows from the calls before it, never from the call itself. Ranks
+that disagree on a call thus meet under one name, and each learns the other's call.  The calls of a loop get the same names in
+every round: the runtime knows them already, and a timeline has one row for each.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-_REMEMBERED = 4  # so many calls tell where in a loop the next one stands
-_UNDER_WAY = 8  # calls of one place that can be under way at the same time
-_UNDER_WAY_ALIKE = 32  # the same, where the last calls were all alike
+_REMEMBERED = 4  # number of calls that determine the next one's place in a loop
+_UNDER_WAY = 8  # calls of one place that can be pending at the same time
+_UNDER_WAY_ALIKE = 32  # the same, if the last calls were all alike
 _MOST_PLACES = 512
 
 
 class CallName:
-    """A name, and the operation that bore it last."""
+    """A name, and its last operation."""
 
     __slots__ = ("handle", "text")
 
@@ -26,14 +26,14 @@ class CallName:
 
 
 class _Place:
-    """Where a program stands: behind the same last calls."""
+    """A program's place: after the same last calls."""
 
     __slots__ = ("before", "following", "names", "uses", "width")
 
     def __init__(self, before: tuple[Any, ...]) -> None:
         self.before = before
-        self.following: dict[Any, _Place] = {}  # by what is called here
-        self.names: list[CallName] = []  # taken in turn
+        self.following: dict[Any, _Place] = {}  # by the call at this place
+        self.names: list[CallName] = []  # used in turn
         self.width = _UNDER_WAY_ALIKE if len(before) == _REMEMBERED and len(set(before)) == 1 else _UNDER_WAY
         self.uses = 0
 
@@ -42,13 +42,13 @@ class CallNames:
     """The names of one group's calls.  One thread at a time; the same on all ranks that make the same calls."""
 
     def __init__(self, label: str) -> None:
-        """label: what the names begin with."""
+        """label: the prefix of the names."""
         self._label = self._front = label.encode()
         self._restarts = -1
         self.restart()
 
     def restart(self) -> None:
-        """After ranks have disagreed on a call: what was called before does not count any more."""
+        """Forgets earlier calls, after ranks have disagreed on one."""
         self._restarts += 1
         if self._restarts:
             self._front = b"%s.%d" % (self._label, self._restarts)
@@ -57,7 +57,7 @@ class CallNames:
         self._places = {(): self._place}
 
     def next(self, call: tuple[Any, ...]) -> CallName:
-        """The name of the next call.  call: what ranks must agree on."""
+        """The name of the next call.  call: everything on which ranks must agree."""
         place = self._place
         index = place.uses % place.width
         place.uses += 1

@@ -1,4 +1,4 @@
-"""A DataLoader whose batches are those of all ranks of the first world, whoever is left of them."""
+"""A DataLoader with global batches, sized by the first world, for any number of present ranks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["GlobalBatch", "GlobalBatchLoader"]
 
 
 class _MicroBatches(torch.utils.data.Sampler[list[int]]):
-    """What the DataLoader is to load in this iteration."""
+    """The samples that the DataLoader loads in this iteration."""
 
     def __init__(self) -> None:
         self.samples: list[list[int]] = []
@@ -29,9 +29,9 @@ class _MicroBatches(torch.utils.data.Sampler[list[int]]):
 
 
 class GlobalBatch:
-    """One batch of all ranks.  Iterating gives this rank's micro-batches, once: mostly one, more where ranks are missing.
+    """One global batch.  One iteration gives this rank's micro-batches: usually one, more if ranks are missing.
 
-    samples: how many samples it has, on all ranks.  len(): how many micro-batches this rank has; it may be 0.
+    samples: the number of samples on all ranks.  len(): the number of this rank's micro-batches; it may be 0.
     """
 
     def __init__(self, loader: GlobalBatchLoader, loaded: Iterator[Any], indices: list[int]) -> None:
@@ -58,7 +58,7 @@ class GlobalBatch:
         self._loader.sampler.processed_num += self.samples
 
     def mean(self, values: Sequence[Any]) -> float:
-        """The mean over the whole batch of a number (a loss, say) that each of this rank's micro-batches has.  Collective.
+        """The mean over the whole batch of a number, such as a loss, of each of this rank's micro-batches.  Collective.
 
         The same on all ranks, and, bit by bit, in a world of any size.  values: in the order of the micro-batches; numbers,
         or tensors of one element.
@@ -76,7 +76,7 @@ class GlobalBatch:
 
 
 class GlobalBatchLoader:
-    """torch's DataLoader, whose batches are those of all ranks: an iteration gives what is left of the sampler's epoch.
+    """torch's DataLoader with global batches; an iteration gives the rest of the sampler's epoch.
 
         loader = hvd.elastic.GlobalBatchLoader(data, batch_size=16, sampler=sampler)
         for batch in loader:
@@ -86,16 +86,16 @@ class GlobalBatchLoader:
             optimizer.step()
             state.commit()
 
-    A batch has batch_size samples for each rank: under hvd.elastic.run(keep_global_batch=True) for each rank of the first
-    world, whose shares are dealt to those that there are now; otherwise for each of them.  An epoch's last batch has what is
-    left, as evenly as it goes, unless drop_last.  Each sample comes once.  hvd.DistributedOptimizer's step() makes the mean
-    over all samples of it, in an order that does not depend on the ranks.
+    A batch has batch_size samples for each rank.  Under hvd.elastic.run(keep_global_batch=True) these are the ranks of the
+    first world, whose shares are divided among the present ranks.  An epoch's last batch has the remaining samples, divided
+    as evenly as possible, unless drop_last.  Each sample occurs once.  step() of hvd.DistributedOptimizer takes the mean over
+    all its samples, in an order that does not depend on the ranks.
 
-    sampler: an ElasticSampler; it hears of what is done from here, not by record_batch().
-    seed: each micro-batch begins with torch's random numbers seeded by it, the epoch, the batch and the share, so that
-    dropout, say, does not depend on who computes it; None: they are left alone.
-    Further arguments: DataLoader's.  What worker processes draw at random depends on who they are.
-    Errors: ValueError for a sampler of another kind; RuntimeError where micro-batches were left out.
+    sampler: an ElasticSampler; the loader updates it, not record_batch().
+    seed: torch's random numbers of each micro-batch are seeded by it, the epoch, the batch and the share.  Dropout thus does
+    not depend on the rank that computes it.  None: they are left alone.
+    Further arguments: DataLoader's.  Random draws of worker processes depend on the process.
+    Errors: ValueError for a sampler of another kind; RuntimeError if micro-batches were skipped.
     """
 
     def __init__(
@@ -110,22 +110,22 @@ class GlobalBatchLoader:
         self._loader: Any = torch.utils.data.DataLoader(dataset, batch_sampler=self._micro_batches, **options)
 
     def __len__(self) -> int:
-        """How many batches are left of the epoch."""
+        """The number of remaining batches of the epoch."""
         return len(self._batches(len(self.sampler.dataset) - self.sampler.processed_num))
 
     def _batches(self, samples: int) -> range:
-        """Where each begins."""
+        """The first sample of each batch."""
         size = self.batch_size * _shares.count()
         return range(0, max(samples - (size - 1 if self.drop_last else 0), 0), size)
 
     def seed_for(self, share: int) -> None:
-        """For what is drawn at random in the next micro-batch."""
+        """Seeds the random draws of the next micro-batch."""
         if self.seed is not None:
             words = f"{self.seed} {self.sampler.epoch} {self.sampler.processed_num} {share}"
             torch.manual_seed(int.from_bytes(hashlib.blake2b(words.encode(), digest_size=8).digest(), "little") >> 1)
 
     def __iter__(self) -> Iterator[GlobalBatch]:
-        self.sampler.reset()  # what was done since is left out
+        self.sampler.reset()  # later samples are left out
         left, shares, mine = self.sampler.remaining_indices, _shares.count(), _shares.mine()
         size = self.batch_size * shares
         batches = [left[at : at + size] for at in self._batches(len(left))]

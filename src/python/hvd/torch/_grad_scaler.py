@@ -1,10 +1,10 @@
-"""What a GradScaler finds in a distributed optimizer, so that all ranks scale, skip and step alike.
+"""The optimizer's side of a GradScaler, so that all ranks scale, skip and step alike.
 
-A scaler looks for infinities in the gradients, and steps only where there are none.  Ranks must find the same, or one of
-them steps, and waits, alone.  So gradients are reduced before the scaler looks at them; that happens where it first asks
-the optimizer for something: its param_groups in unscale_(), or in step() whether it scales by itself.  Adasum reduces no
-gradients: there the ranks share what they find, so that each scaler finds it, and the scaler leaves the decision to us, by
-the protocol it has for fused optimizers.
+A scaler looks for infinities in the gradients, and steps only if there are none.  Ranks must find the same; otherwise one of
+them steps, and waits, alone.  So gradients are reduced before the scaler looks at them.  This happens at the scaler's first
+access to the optimizer: its param_groups in unscale_(), or in step() the question whether it scales by itself.  Adasum
+reduces no gradients.  There the ranks share overflows, so that each scaler finds them, and the scaler leaves the decision to
+us, by its protocol for fused optimizers.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _UNSCALES = "_unscale_grads_"  # GradScaler's function that reads param_groups
 
 
 class GradScalerSupport:
-    """In front of the user's optimizer class, as _Distributed is."""
+    """A base before the user's optimizer class, like _Distributed."""
 
     _hvd: Reducer
-    _scaler_synchronized: bool  # the gradients were reduced for a scaler, and step() has not come yet
+    _scaler_synchronized: bool  # the gradients were reduced for a scaler, and step() has not been called yet
 
     def _synchronize_for_scaler(self) -> None:
         hvd: Reducer | None = self.__dict__.get("_hvd")
@@ -40,7 +40,7 @@ class GradScalerSupport:
 
     @staticmethod
     def _share_overflow(hvd: Reducer) -> None:
-        """Where some rank's gradients have an infinity, every rank's have one: what the scaler finds, and does, is the same."""
+        """If some rank's gradients have an infinity, every rank's get one, so all scalers find and do the same."""
         parameters: list[Any] = [entry.parameter for entry in hvd.entries.values()]
         values = [g._values() if g.is_sparse else g for g in (p.grad for p in parameters) if g is not None]
         mine = torch.tensor([float(any(not bool(torch.isfinite(value).all()) for value in values))])
@@ -50,7 +50,7 @@ class GradScalerSupport:
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
-        """The optimizer's own."""
+        """The optimizer's own param_groups."""
         if sys._getframe(1).f_code.co_name == _UNSCALES:
             self._synchronize_for_scaler()
         return self.__dict__["param_groups"]  # type: ignore[no-any-return]
@@ -73,7 +73,7 @@ class GradScalerSupport:
         self.__dict__["_step_supports_amp_scaling"] = value
 
     def _skips_for_overflow(self) -> bool:
-        """Adasum, called by a scaler: whether gradients overflowed; unscales this rank's where none did."""
+        """For Adasum, called by a scaler: whether gradients overflowed; unscales this rank's if none did."""
         found = getattr(self, "found_inf", None)
         if found is None:
             return False

@@ -1,7 +1,8 @@
-"""Which parameters have a gradient on some rank: what the ranks of a reducer tell each other once a step.
+"""Finds the parameters with a gradient on some rank; the ranks of a reducer exchange this once a step.
 
-One number for each parameter, summed over the ranks; its three fields count who has a dense gradient, a sparse one, and one
-more that was added while the first was under way.  A rank that has joined (hvd.join) counts as one without any.
+There is one number for each parameter, summed over the ranks.  Its three fields count the ranks with a dense gradient, with a
+sparse one, and with a further one that was added while the first was pending.  A rank that has joined (hvd.join) counts as
+one without any.
 """
 
 from __future__ import annotations
@@ -38,13 +39,13 @@ def has_more(presence: int) -> bool:
 
 
 class GradientPresence:
-    """The exchange; one at a time.  After a KeyboardInterrupt the next call goes on waiting for the same one."""
+    """The exchange; one at a time.  After a KeyboardInterrupt the next call continues to wait for the same one."""
 
     def __init__(self) -> None:
         self._handle: Any = None
 
     def exchange(self, mine: list[int], name: str, process_set: ProcessSet) -> list[int]:
-        """The sums of everybody's numbers.  Collective; the same parameters in the same order on all ranks."""
+        """The sums of all ranks' numbers.  Collective; the same parameters in the same order on all ranks."""
         if self._handle is None:
             numbers = torch.tensor(mine, dtype=torch.int64)
             self._handle = collectives.allreduce_async_(numbers, None, name, Sum, process_set=process_set)
@@ -52,7 +53,7 @@ class GradientPresence:
         try:
             presence = collectives.synchronize(handle)
         except KeyboardInterrupt:
-            raise  # still under way
+            raise  # still pending
         except BaseException:
             self._handle = None
             raise
@@ -63,7 +64,7 @@ class GradientPresence:
 def end_mixtures(entries: list[ParameterEntry], process_set: ProcessSet) -> HorovodInternalError:
     """The error for gradients that are sparse on some ranks and dense on others, which travel in different operations.
 
-    Collective: every rank joins those of the other kind with what cannot belong there, so that all of them end.
+    Collective: every rank joins the operations of the other kind with dummy data, so that all of them end.
     """
     odd = torch.zeros(1, dtype=torch.uint8)
     waits: list[Callable[[], Any]] = []

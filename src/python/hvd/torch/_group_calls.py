@@ -1,4 +1,4 @@
-"""How a process group's calls get into the runtime, and their results out of it."""
+"""Submits a process group's calls to the runtime, and returns their results."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def one(tensors: Any, what: str) -> torch.Tensor:
 
 
 def seconds_of(opts: Any) -> float | None:
-    """The call's own time-out; None: the group's."""
+    """The call's own time-out; None: the group's time-out applies."""
     timeout = getattr(opts, "timeout", None)
     return timeout.total_seconds() if timeout and timeout.days >= 0 else None
 
@@ -46,7 +46,7 @@ def real(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def fill(into: Sequence[torch.Tensor], flat: torch.Tensor, what: str = "operation") -> None:
-    """Copies the parts of flat, one after the other, into tensors of these sizes.  RuntimeError where they do not fit."""
+    """Copies consecutive parts of flat into tensors of these sizes.  RuntimeError if they do not fit."""
     room = sum(tensor.numel() for tensor in into)
     if flat.numel() != room:
         raise RuntimeError(f"{what}: {flat.numel()} elements came, and there is room for {room}")
@@ -62,13 +62,13 @@ Out = Union[int, tuple[int, int]]
 
 
 def memory_of(output: torch.Tensor, input: torch.Tensor, given: View, own: int = -1) -> Out:
-    """Where the runtime may put the result: address and bytes of output.  0: it may not, and the result is copied.
+    """Memory for the runtime's result: address and bytes of output.  0: output is unusable, and the result is copied.
 
-    given: of input.  own: where output may lie on it, in bytes from its beginning; elsewhere they must not overlap.
+    given: view of input.  own: the offset, in bytes, at which output may overlap input; elsewhere they must not overlap.
     """
     if output.dtype != input.dtype or output.device != input.device:
         return 0
-    there = moving._view(output)  # as it lies; on the device that the runtime takes it from
+    there = moving._view(output)  # unchanged; on the device of the runtime's result
     if there is None or gpu_of(there) != gpu_of(given):
         return 0
     begin, bytes = there[0], output.numel() * output.element_size()
@@ -78,14 +78,14 @@ def memory_of(output: torch.Tensor, input: torch.Tensor, given: View, own: int =
 
 
 class GroupCalls:
-    """One group on this rank.  One thread at a time, in the same order on all ranks of the group; and callbacks of futures."""
+    """One group on this rank.  One thread at a time, in the same order on all ranks of the group; also callbacks of futures."""
 
     state: GroupState
     _set: int  # number of the process set
     _ranks: tuple[int, ...]  # of the world
-    _place: int  # this rank's, among them
-    _order: list[int]  # each one's place in the process set, whose ranks are sorted
-    _by_set: list[int]  # which of them has each place of the process set
+    _place: int  # this rank's place among them
+    _order: list[int]  # the place of each in the process set, whose ranks are sorted
+    _by_set: list[int]  # the inverse: the group's place for each place of the process set
     _in_order: bool  # both are 0, 1, 2, …
     _size: int
     _sets: GroupSets
@@ -105,7 +105,7 @@ class GroupCalls:
         return name
 
     def _submit(self, operation: Operation, view: View, agreed: Any, out: Out = 0, splits: Any = None) -> int:
-        """agreed: what all ranks must have alike, of what operation does not say."""
+        """agreed: further values that must be equal on all ranks, besides operation."""
         name = self._next_name(operation, agreed)
         handle = _native.submit((operation, name.text, view, out, splits))  # type: ignore[arg-type]
         name.handle = handle
@@ -113,10 +113,10 @@ class GroupCalls:
         return handle
 
     def _submit_group(self, operations: list[Operation], views: list[View], outs: Sequence[Out]) -> list[int]:
-        """Several tensors that run together."""
+        """Submits several tensors that run together."""
         agreed = tuple((view[1], view[2]) for view in views)
         name = self._next_name(operations[0], agreed)
-        # The first bears the name itself: so it meets a single operation, where ranks disagree.
+        # The first has the name itself, so that it meets a single operation if ranks disagree.
         texts = [name.text, *(b"%s.%d" % (name.text, index) for index in range(1, len(views)))]
         requests = [Request(operation, text, view, out) for operation, text, view, out in zip(operations, texts, views, outs)]
         handles = _native.submit_many(requests, True)
@@ -132,8 +132,8 @@ class GroupCalls:
         return moving._adapter.adopt(capsule, rows, like)
 
     def _in_place(self, operation: Operation, tensors: Tensors, dense: list[Dense], opts: Any) -> GroupWork:
-        """Operations whose results are where their inputs were."""
-        if len(dense) == 1 and dense[0][0] is tensors[0] and dense[0][1][3] == HOST:  # the most frequent
+        """Submits operations whose results replace their inputs."""
+        if len(dense) == 1 and dense[0][0] is tensors[0] and dense[0][1][3] == HOST:  # the most frequent case
             view = dense[0][1]
             handle = self._submit(operation, view, view[1:3], view[0])
             return GroupWork(self.state, (handle,), tensors, None, None, seconds_of(opts))
@@ -142,7 +142,7 @@ class GroupCalls:
     def _in_place_group(
         self, operations: list[Operation], tensors: Tensors, outputs: Any, opts: Any, dense: list[Dense] | None = None
     ) -> GroupWork:
-        """Several, that run together.  dense: of tensors, where they are known."""
+        """Submits several that run together.  dense: dense forms of tensors, if known."""
         if dense is None:
             dense = [moving.dense(tensor) for tensor in tensors]
         if len(dense) == 1:
@@ -174,10 +174,10 @@ class GroupCalls:
         memory: Out = 0,
         sorted_rows: int = 0,
     ) -> GroupWork:
-        """An operation whose size the ranks make together.  put: what is done with its result, flat.
+        """Submits an operation whose size the ranks determine together.  put: consumes its flat result.
 
-        memory: of an alltoall of view's rows; where these are as many as fit, the result is there already.
-        sorted_rows: of an alltoall whose result comes in the order of the process set: elements of a row.
+        memory: for the result of an alltoall of view's rows; a result of fitting size is written there directly.
+        sorted_rows: elements of a row, for an alltoall whose result comes in the order of the process set.
         """
 
         def complete() -> None:

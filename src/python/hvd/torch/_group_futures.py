@@ -1,9 +1,9 @@
 """Futures of a process group's operations.
 
-A callback may begin further operations, as DDP's hook for PowerSGD does.  It runs in whatever thread completes its future,
-or adds it to one that is complete, beside other callbacks: on each rank at another moment.  So its calls have no place in
-the order of the group's calls.  They have an order of their own, under the name of the callback: the operation that its
-chain of futures began with, and its number there.
+A callback may begin further operations, as DDP's hook for PowerSGD does.  It runs in the thread that completes its future, or
+in the thread that adds it to a complete one, beside other callbacks.  The moment differs between ranks, so its calls have no
+place in the order of the group's calls.  They have an order of their own, under the name of the callback. That name consists
+of the operation at the start of its chain of futures, and the callback's number there.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ _thread = threading.local()
 
 
 def caller() -> bytes:
-    """The name of the callback that this thread is in; empty: of none."""
+    """The name of the current thread's callback; empty outside of callbacks."""
     return getattr(_thread, "caller", b"")
 
 
 class Promise:
     """A future that this package completes.
 
-    future: torch's.  Its error is a C++ error: a future that Python completes with an exception has that as its value, and
-    C++ code, such as DistributedDataParallel's, takes the value for tensors.  Waiting for it raises a RuntimeError, as for all
-    backends.
+    future: torch's.  Its error is a C++ error.  A future that Python completes with an exception would have the exception as
+    its value, and C++ code, such as DistributedDataParallel's, would take the value for tensors.  Waiting for it raises a
+    RuntimeError, as for all backends.
     """
 
     def __init__(self, devices: Sequence[torch.device] = (), origin: bytes = b"") -> None:
-        """devices: of the tensors, where these are on GPUs.  origin: the operation's name, where callbacks have names."""
+        """devices: of the tensors if they are on GPUs.  origin: the operation's name, if callbacks have names."""
         self._given: Any = torch.futures.Future(devices=list(devices))
         self._errors: list[BaseException] = []
         self.future: Any = _then(self._given, partial(_raise_or_return, self._errors))
@@ -69,7 +69,7 @@ def _raise_or_return(errors: list[BaseException], given: Any) -> Any:
 
 
 class CallbackNames:
-    """Of a chain of futures that begins with one operation.  origin: its name."""
+    """The callback names in a chain of futures that begins with one operation.  origin: the operation's name."""
 
     def __init__(self, origin: bytes) -> None:
         self._origin = origin
@@ -77,7 +77,7 @@ class CallbackNames:
         self.error: BaseException | None = None  # the operation's
 
     def naming(self, callback: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """The callback, which has the next name while it runs."""
+        """Wraps the callback, so that it has the next name while it runs."""
         name = b"%s.%d" % (self._origin, next(self._numbers))
 
         def call(done: Any) -> Any:
@@ -85,7 +85,7 @@ class CallbackNames:
             try:
                 return callback(done)
             except RuntimeError as raised:
-                # Each future of the chain would put its own words in front.
+                # Each future of the chain would add its own prefix to the message.
                 if self.error is not None and str(self.error) in str(raised):
                     raise self.error.with_traceback(None) from None
                 raise
@@ -95,8 +95,8 @@ class CallbackNames:
         return call
 
 
-# torch's own futures know nothing of names.  Only they can have errors, and no class can be derived from those that then()
-# returns: so then() and add_done_callback() of all futures look here first, from the first operation on that has a future.
+# torch's own futures know no names.  Only they can have errors, and the futures that then() returns cannot be of a derived
+# class.  So then() and add_done_callback() of all futures look here first, once an operation has a future.
 _names: WeakKeyDictionary[Any, CallbackNames] = WeakKeyDictionary()
 _then: Any = torch._C.Future.then
 _add_done_callback: Any = torch._C.Future.add_done_callback
@@ -110,7 +110,7 @@ def _name_callbacks(future: Any, names: CallbackNames) -> None:
 
 
 def _named_then(self: Any, callback: Callable[[Any], Any]) -> Any:
-    """then(), whose callback and following futures have names where this future has."""
+    """then(), which names its callback and following futures if this future has a name."""
     names = _names.get(self)
     if names is None:
         return _then(self, callback)
@@ -120,39 +120,39 @@ def _named_then(self: Any, callback: Callable[[Any], Any]) -> Any:
 
 
 def _named_add_done_callback(self: Any, callback: Callable[[Any], None]) -> None:
-    """add_done_callback(), whose callback has a name where this future's have."""
+    """add_done_callback(), which names its callback if this future has a name."""
     names = _names.get(self)
     _add_done_callback(self, names.naming(callback) if names else callback)
 
 
 class Awaited(Protocol):
-    """What has a future."""
+    """An operation with a future."""
 
     def await_end(self) -> Exception | None:
-        """Until it has ended, with this error."""
+        """Waits for the operation's end; returns its error."""
 
     def fill_future(self, error: BaseException | None) -> None:
-        """Completes the future, and runs what waits for that."""
+        """Completes the future, and runs its callbacks."""
 
 
 class FutureFiller:
-    """Completes futures, each line's in the order in which they were asked for.
+    """Completes futures, in the order of their requests within each line.
 
-    A line is what one caller has begun: the program, or one callback.  No line waits for another.  On this rank the program
-    may have begun its next operation, while on another one it is still in a callback, inside of then(): then that operation
-    ends only after those of the callback, whose futures this rank must complete first.
+    A line holds the operations of one caller: the program, or one callback.  No line waits for another.  On this rank the
+    program may have begun its next operation, while on another rank it is still in a callback, inside of then().  That
+    operation ends only after those of the callback, whose futures this rank must complete first.
 
-    Some thread is always free, as a future's callback may wait for another future.
+    There is always a free thread, because a future's callback may wait for another future.
     """
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._lines: dict[Hashable, deque[Awaited]] = {}
-        self._unattended: deque[Hashable] = deque()  # lines that no thread waits for
+        self._unattended: deque[Hashable] = deque()  # lines without a thread
         self._threads: list[threading.Thread] = []
         self._free = 0  # threads without a line
         self._leaving = False
-        self.ending = False  # the process
+        self.ending = False  # the process is ending
 
     def add(self, work: Awaited, line: Hashable) -> None:
         with self._changed:
@@ -163,7 +163,7 @@ class FutureFiller:
             self._offer(line)
 
     def _offer(self, line: Hashable) -> None:
-        """To a free thread, or a new one.  Under the lock."""
+        """Gives the line to a free thread, or to a new one.  Under the lock."""
         self._unattended.append(line)
         if self._free >= len(self._unattended) or self._leaving:
             self._changed.notify()
@@ -176,8 +176,8 @@ class FutureFiller:
         thread.start()
 
     def _end(self) -> None:
-        # A thread that is inside torch when the interpreter ends would end the process with an error.  One that still
-        # waits for an operation is inside the runtime: it may stay.
+        # A thread inside torch at the interpreter's end would end the process with an error.  A thread that still waits for
+        # an operation is inside the runtime and may stay.
         limit = time.monotonic() + _END_SECONDS
         with self._changed:
             self._leaving = True

@@ -1,7 +1,8 @@
 """The operations of torch's process groups, over the runtime's.
 
-Names and arguments are c10d's.  Where the runtime has no such operation: gather and scatter are alltoalls in which one
-rank gives or takes rows; what the runtime cannot add up (bitwise reductions) is gathered, and reduced by each rank.
+Names and arguments are c10d's.  Operations that the runtime lacks are composed: gather and scatter are alltoalls in which one
+rank sends or receives rows.  For reductions that the runtime lacks (bitwise ones), each rank gathers all tensors and reduces
+them.
 """
 
 from __future__ import annotations
@@ -51,19 +52,19 @@ def _reduction(opts: Any) -> Any:
 
 
 def _multiply(tensors: Tensors, opts: Any) -> None:
-    """Each is multiplied in place, by what PREMUL_SUM was given: a number, or a tensor of one element."""
+    """Multiplies each in place by PREMUL_SUM's factor: a number, or a tensor of one element."""
     factor = getattr(opts, "reduceOp", opts).__getstate__()[1]
     with torch.no_grad():
         for tensor in tensors:
             tensor.mul_(factor)
 
 
-# An allgather among no more ranks is as many broadcasts in place: its result needs no memory of its own, and no copy.
+# Up to this number of ranks, an allgather is one broadcast per rank, in place: it needs no memory of its own, and no copy.
 _MOST_BROADCASTS = 16
 
 
 class GroupOperations(GroupCalls):
-    """What a group's rank calls."""
+    """The operations of one group on one rank."""
 
     # ---- allreduce, reduce, broadcast
 
@@ -93,7 +94,7 @@ class GroupOperations(GroupCalls):
         return self._in_place(Operation(ALLREDUCE, self._set, reduce), plain, [collectives.dense(t) for t in plain], opts)
 
     def _folded(self, tensor: torch.Tensor, into: torch.Tensor, op: Any, opts: Any) -> GroupWork:
-        """A reduction that the runtime has not: all ranks' tensors are gathered, and each rank reduces them."""
+        """A reduction that the runtime lacks: all ranks' tensors are gathered, and each rank reduces them."""
         fold = _FOLDS.get(op)
         if fold is None:
             raise NotImplementedError(
@@ -140,7 +141,7 @@ class GroupOperations(GroupCalls):
         tensor = one(tensors, "reduce")
         if opts.rootRank == self._place:
             return self.allreduce([tensor], opts)
-        return self.allreduce([tensor.detach().clone()], opts)  # only the root's may change
+        return self.allreduce([tensor.detach().clone()], opts)  # only the root's tensor may change
 
     def broadcast(self, tensors: Any, opts: Any = None) -> GroupWork:
         tensor = real(one(tensors, "broadcast"))
@@ -175,7 +176,7 @@ class GroupOperations(GroupCalls):
         return self._in_place_group(operations, tensors, outputs, opts)
 
     def _gathered_anew(self, into: list[Tensors], inputs: Tensors, opts: Any, outputs: Any) -> GroupWork:
-        """By allgathers, whose results are copied."""
+        """Gathers by allgathers, whose results are copied."""
         dense = [moving.dense(tensor) for tensor in inputs]
         views = [flattened(view) for _, view in dense]
         handles = self._submit_group([Operation(ALLGATHER, self._set)] * len(views), views, [0] * len(views))
@@ -225,7 +226,7 @@ class GroupOperations(GroupCalls):
         return self._scattered(outputs, inputs, opts) if inputs else GroupWork(self.state, (), outputs)
 
     def _scattered(self, outputs: Tensors, inputs: Tensors, opts: Any) -> GroupWork:
-        """inputs: each has the parts of all ranks, one after the other."""
+        """inputs: each contains the parts of all ranks, in order."""
         reduce = _REDUCES.get(_reduction(opts))
         if reduce not in (Sum, Average):
             if len(inputs) > 1:
@@ -261,7 +262,7 @@ class GroupOperations(GroupCalls):
         return GroupWork(self.state, handles, outputs, dense, complete, seconds_of(opts))
 
     def _sliced(self, output: torch.Tensor, whole: torch.Tensor, at: int, opts: Any) -> GroupWork:
-        """Everything is reduced; this rank keeps its part."""
+        """Reduces everything; this rank keeps its part."""
         work = self.allreduce([whole], opts)
         work.also(lambda: fill([output], whole.view(-1)[at : at + output.numel()]))
         work._outputs = [output]
@@ -281,7 +282,9 @@ class GroupOperations(GroupCalls):
     def _exchanged(
         self, mine: Dense, rows: Sequence[int], row: int, opts: Any, outputs: Any, put: Any, into: torch.Tensor | None = None
     ) -> GroupWork:
-        """rows: how many go to each rank; row: elements of one.  into: has room for what comes, if it is as expected."""
+        """rows: number for each rank; row: elements of one.  into: has room for the received rows, if their number is as
+        expected.
+        """
         if not self._in_order:
             parts = torch.split(mine[0].reshape(-1), [count * row for count in rows])
             mine, into = moving.dense(torch.cat([parts[rank] for rank in self._by_set])), None
@@ -354,7 +357,7 @@ class GroupOperations(GroupCalls):
         return GroupWork(self.state, [handle], [], seconds=seconds_of(opts))
 
     def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
-        """A barrier after which rank 0 can name who has not come.  RuntimeError, in gloo's words."""
+        """A barrier after which rank 0 can name missing ranks.  RuntimeError, with gloo's text."""
         limit = timeout if isinstance(timeout, timedelta) else timedelta(seconds=seconds_of(timeout) or self.state.seconds)
         milliseconds = f"{limit.total_seconds() * 1000:.0f} ms"
         self._barriers += 1
@@ -377,7 +380,7 @@ class GroupOperations(GroupCalls):
             raise RuntimeError(text if limit else f"Rank 0 timed out in monitoredBarrier after {milliseconds}; {text}")
 
     def _pass_barrier(self, front: str, limit: timedelta) -> None:
-        """Of a rank but 0."""
+        """The part of a rank other than 0."""
         self._store.set(f"{front}{self._place}", "")
         cause = None
         try:

@@ -1,4 +1,4 @@
-"""torch.profiler sees a group's operations: hvd:all_reduce and its like, from the call to the end of the wait."""
+"""Shows a group's operations in torch.profiler: hvd:all_reduce and others, from the call to the end of the wait."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, Callable
 
 from torch.autograd import profiler
 
-# c10d's methods → what torch's own backends call them
+# c10d's methods → the names that torch's own backends record
 TITLES = {
     "allreduce": "all_reduce",
     "allreduce_coalesced": "all_reduce",
@@ -30,8 +30,8 @@ TITLES = {
 
 
 def profiled(method: Callable[..., Any], title: str) -> Callable[..., Any]:
-    """The method, with a record where a profiler is at work."""
-    if not hasattr(profiler, "_is_profiler_enabled"):  # torch 2.0 does not tell
+    """The method, which makes a record while a profiler is active."""
+    if not hasattr(profiler, "_is_profiler_enabled"):  # torch 2.0 has no such query
         return method
 
     def call(self: Any, *args: Any, **options: Any) -> Any:

@@ -1,8 +1,8 @@
-"""The process sets that torch's groups run in, and the letters that ranks send each other about them.
+"""The process sets of torch's groups, and the messages that ranks exchange about them through torch's store.
 
-torch makes a group where its members are, and tells the other ranks nothing; the runtime makes a process set with all
-ranks of the world.  So each rank has a thread that makes the sets that others ask for, through torch's store: every
-rank has a numbered letter box there, and all boxes get the same letters.
+torch makes a group among its members, without the other ranks.  The runtime makes a process set with all ranks of the world.
+So each rank has a thread that makes the sets which other ranks request through torch's store.  Every rank has a queue of
+numbered keys there, and each message goes into all queues.
 """
 
 from __future__ import annotations
@@ -19,17 +19,19 @@ from hvd import process_sets
 from hvd.process_sets import ProcessSet, global_process_set
 
 _LONG = timedelta(days=30)
-_LOOK_SECONDS = 0.05  # where torch's store cannot be waited for
+_LOOK_SECONDS = 0.05  # polling interval if torch's store has no wait
 _END = "end"
-_END_SECONDS = 2.0  # rank 0 waits no longer for the others' threads
-_LIMIT_SECONDS = 60.0  # torch may need long to find that its store has gone
+_END_SECONDS = 2.0  # rank 0's limit for the other threads
+_LIMIT_SECONDS = 60.0  # torch may need long to detect that its store has gone
 
 
 class GroupSets:
     """The sets of one world.  Any thread."""
 
     def __init__(self, store: Any, rank: int, size: int, world: int = 1) -> None:
-        """store: torch's, of all ranks.  world: how many there were on this rank, this one among them; rank 0's counts."""
+        """store: torch's, of all ranks.  world: the number of worlds on this rank so far, including this one; rank 0's
+        counts.
+        """
         self._store = store
         self._rank = rank
         self._size = size
@@ -38,21 +40,21 @@ class GroupSets:
         self._waiting: dict[tuple[int, ...], list[Callable[[], None]]] = {}
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
-        self._read = 0  # letters
-        # An operation of an earlier world that timed out is under way still, and nothing may be called like it.
+        self._read = 0  # number of messages read
+        # An operation of an earlier world that timed out is still pending, and no other may have its name.
         if rank == 0:
             store.set("world", str(world))
         self.world = int(store.get("world")) if size > 1 else world
         self._readers: dict[str, Callable[..., None]] = {}
         self._at_end: Callable[[Exception], None] | None = None
-        self._over: Exception | None = None  # no letter will be read again
+        self._over: Exception | None = None  # no further message will be read
         self.left = False  # the runtime has left the world of these sets
 
     def start(self, readers: dict[str, Callable[..., None]], at_end: Callable[[Exception], None]) -> None:
-        """Letters are read from now on.
+        """Starts to read messages.
 
-        readers: kind → who is called with its words; at_end: is called when no more letters will come.  Both by this
-        object's thread.
+        readers: kind → function that gets the arguments; at_end: called when no more messages can come.  This object's thread
+        calls both.
         """
         self._readers, self._at_end = readers, at_end
         if self._size > 1:
@@ -61,7 +63,7 @@ class GroupSets:
             atexit.register(self.close)
 
     def ask(self, ranks: Sequence[int], then: Callable[[], None] | None = None) -> None:
-        """Has the set of these ranks made.  All members ask.  then: called when found() has an answer, by any thread."""
+        """Requests the set of these ranks.  All members request it.  then: any thread calls it when found() has an answer."""
         key = tuple(ranks)
         with self._changed:
             known = key in self._made or self._over is not None
@@ -75,14 +77,14 @@ class GroupSets:
             then()
 
     def found(self, ranks: Sequence[int]) -> ProcessSet | None:
-        """The set, once it is made.  Errors: what its making ended with."""
+        """The set, once it exists.  Errors: the error of its making."""
         made = self._made.get(tuple(ranks), self._over)
         if isinstance(made, Exception):
             raise made
         return made
 
     def wait_for(self, ranks: Sequence[int], seconds: float) -> ProcessSet:
-        """ask(), and the answer.  TimeoutError."""
+        """ask(), and waits for the answer.  TimeoutError."""
         self.ask(ranks)
         key = tuple(ranks)
         with self._changed:
@@ -96,18 +98,18 @@ class GroupSets:
         return made
 
     def tell(self, kind: str, *words: Any) -> None:
-        """Every rank's reader of this kind is called with these words, which JSON can have.  This rank's too."""
+        """Calls every rank's reader of this kind with these arguments, which JSON can represent.  This rank's too."""
         self._post(json.dumps([kind, *words]))
 
     def first(self, name: str) -> bool:
-        """Whether this rank is the first of all to ask for this name."""
+        """Whether this rank is the first of all to claim this name."""
         return bool(self._store.add(f"first/{name}", 1) == 1)
 
     def close(self) -> None:
-        """Ends the thread.  Nothing can be asked for afterwards.
+        """Ends the thread.  No set can be requested afterwards.
 
-        Rank 0, whose process is the store for most scripts, ends all ranks' threads: a thread that waits for a store
-        which has gone makes torch write a page of warnings, and takes seconds for it.
+        Rank 0, whose process usually is the store, ends all ranks' threads.  A thread that waits for a lost store makes torch
+        write a page of warnings, and takes seconds for it.
         """
         if self._thread is None:
             return
@@ -121,13 +123,13 @@ class GroupSets:
                     time.sleep(0.002)
         except Exception:  # the store has gone, and the thread with it
             pass
-        # Until it has ended: at the interpreter's end it would end the process with an error.
+        # Waits for the thread's end: at the interpreter's end it would end the process with an error.
         self._thread.join(_END_SECONDS if self.left else _LIMIT_SECONDS)
         self._thread = None
         atexit.unregister(self.close)
 
     def refuse_if_left(self, label: str) -> None:
-        """RuntimeError for a call of a group that the world did not outlive."""
+        """RuntimeError for a call of a group whose world has ended."""
         if self.left:
             raise RuntimeError(
                 f"{label}: this process group's world has ended; make it anew by init_process_group, in the function that "
@@ -140,7 +142,7 @@ class GroupSets:
 
     def _serve(self) -> None:
         try:
-            # A connection of its own, so that others need not wait behind this one.
+            # A separate connection, so that others do not wait for this thread.
             mine = self._store.clone() if hasattr(self._store, "clone") else None
             while (letter := self._next_letter(mine)) != _END:
                 words = json.loads(letter)
@@ -171,7 +173,7 @@ class GroupSets:
             call()
 
     def _next_letter(self, mine: Any) -> str:
-        """Waits for it.  mine: this thread's connection to the store; None: the store has none."""
+        """Waits for the next message.  mine: this thread's connection to the store; None: the store has none."""
         key = f"{self._rank}/{self._read + 1}"
         if mine is not None:
             mine.wait([key], _LONG)

@@ -1,4 +1,4 @@
-"""Operations of a process group under way: torch's Work over the runtime's handles."""
+"""Pending operations of a process group: torch's Work over the runtime's handles."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from hvd.torch._group_futures import Promise, caller, filler
 from hvd.torch.ops import collectives
 
 _Work: Any = torch._C._distributed_c10d.Work
-_LOOK_SECONDS = 0.5  # so often a wait looks whether its group was aborted
+_LOOK_SECONDS = 0.5  # how often a wait checks whether its group was aborted
 _MOST_CALLBACKS = 512
-_MANY = 256  # works that nobody waits for are looked through beyond this number
+_MANY = 256  # beyond this number, works without a waiter are checked for their end
 
-# By the first handle: they own their tensors until the runtime is through with them.
+# By the first handle.  They own their tensors while the runtime uses them.
 under_way: dict[int, GroupWork] = {}
-names_of_new: dict[int, bytes] = {}  # the call's, until its work is made
+names_of_new: dict[int, bytes] = {}  # names of calls whose work does not exist yet
 _world.tables_of_handles += under_way, names_of_new
 
 
 class GroupState:
-    """What the works of a group must know of it.  seconds: how long a wait may take."""
+    """The group's state that its works share.  seconds: limit of a wait."""
 
     def __init__(self, label: str, seconds: float) -> None:
         self.label = label
@@ -40,7 +40,7 @@ class GroupState:
         self._names_of_callbacks: dict[bytes, CallNames] = {}
 
     def names(self) -> CallNames:
-        """Of the calls that this thread makes: those of the callback that it is in, or the program's."""
+        """The names of this thread's calls: those of its callback, or the program's."""
         name = caller()
         if not name:
             return self._names
@@ -52,7 +52,7 @@ class GroupState:
         return found
 
     def restart_names(self) -> None:
-        """After ranks have disagreed on a call."""
+        """Forgets earlier calls, after ranks have disagreed on one."""
         self._names.restart()
         self._names_of_callbacks.clear()
 
@@ -60,20 +60,20 @@ class GroupState:
 class GroupWork(_Work):  # type: ignore[misc]
     """One call.  Any thread may wait for it; its result is put in place once.
 
-    complete: makes the result when all handles have ended well, and forgets the handles; None where there is nothing
-    to make.  owner: what the runtime reads and writes meanwhile.  outputs: what result() and the future give.
+    complete: makes the result when all handles have ended without error, and forgets the handles; None if there is nothing to
+    make.  owner: memory that the runtime uses meanwhile.  outputs: the value of result() and of the future.
     """
 
     _owner: Any = None
     _complete: Callable[[], None] | None = None
-    _seconds: float | None = None  # the group's
+    _seconds: float | None = None  # the group's limit
     _error: BaseException | None = None
     _ended = False
     _ordered: tuple[tuple[int, int], ...] = ()  # GPUs, and the stream there that waits for the results
-    _promise: Promise | None = None  # of its future
+    _promise: Promise | None = None  # the promise of its future
     _record: Any = None
-    _name = b""  # a message has none: it is no call of all ranks
-    _caller = b""  # the callback that has made it
+    _name = b""  # empty for a message, which is no call of all ranks
+    _caller = b""  # name of the callback that has made it
 
     def __init__(
         self,
@@ -107,24 +107,24 @@ class GroupWork(_Work):  # type: ignore[misc]
     # ---- torch's Work
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """Until the operation has ended.  On GPUs: the current stream waits for the results, the host does not.
+        """Waits for the operation's end.  On GPUs the current stream waits for the results, and the host does not.
 
-        Errors: the operation's; DistBackendError when it takes too long.
+        Errors: the operation's; DistBackendError after the time limit.
         """
         if not self._ended:
             seconds = timeout.total_seconds() if timeout else 0.0
             self._end(seconds if seconds > 0 else self._seconds or self._group.seconds)
         if self._error is not None:
-            raise copy.copy(self._error)  # what is kept has no traceback, which would keep the caller's variables alive
+            raise copy.copy(self._error)  # the stored error has no traceback, which would keep the caller's variables alive
         if self._ordered:
-            collectives._settle(self._ordered)  # for a caller on another stream than the first one's
+            collectives._settle(self._ordered)  # for a caller on another stream than the first caller's
         return True
 
     def synchronize(self) -> None:
         self.wait()
 
     def is_completed(self) -> bool:
-        if not self._ended and self._lock.acquire(blocking=False):  # else another thread waits for it
+        if not self._ended and self._lock.acquire(blocking=False):  # otherwise another thread waits for it
             try:
                 if not self._ended and self._has_arrived():
                     self._finish()
@@ -163,7 +163,7 @@ class GroupWork(_Work):  # type: ignore[misc]
     # ----
 
     def await_end(self) -> Exception | None:
-        """As wait(), of which the runtime was told; the error belongs to who waits for the future."""
+        """Like wait(), of which the runtime was told; the error goes to the future's waiters."""
         error = None
         try:
             self.wait()
@@ -173,7 +173,7 @@ class GroupWork(_Work):  # type: ignore[misc]
         return error
 
     def fill_future(self, error: BaseException | None) -> None:
-        """Completes the future, and runs what waits for that."""
+        """Completes the future, and runs its callbacks."""
         if filler.ending or self._promise is None:
             return
         if error is not None:
@@ -182,7 +182,7 @@ class GroupWork(_Work):  # type: ignore[misc]
             self._promise.set_result(self._outputs)
 
     def also(self, call: Callable[[], object]) -> None:
-        """call is a part of making the result.  Before anybody waits."""
+        """Adds call to the making of the result.  Must precede any wait."""
         before = self._complete
 
         def complete() -> None:
@@ -196,7 +196,7 @@ class GroupWork(_Work):  # type: ignore[misc]
         self._complete = complete
 
     def end_record(self, record: Any) -> None:
-        """The profiler's record ends with the operation."""
+        """Ends the profiler's record with the operation."""
         with self._lock:
             if not self._ended:
                 self._record = record
@@ -217,7 +217,7 @@ class GroupWork(_Work):  # type: ignore[misc]
             self._lock.release()
 
     def _finish(self, seconds: float = 0.0, limit: float = 0.0) -> None:
-        """seconds: how long the wait may take, for its error.  limit: when it ends, by time.monotonic()."""
+        """seconds: time limit, for the error message.  limit: its end, by time.monotonic()."""
         failed = None
         for handle in self._handles:
             try:
@@ -227,7 +227,7 @@ class GroupWork(_Work):  # type: ignore[misc]
                     if time.monotonic() >= limit:
                         raise self._late(seconds)
             except (KeyboardInterrupt, dist.DistBackendError):
-                raise  # still under way: its tensors must stay
+                raise  # still pending: its tensors must stay
             except Exception as error:
                 failed = failed or error
         if failed is not None:
@@ -266,7 +266,7 @@ class GroupWork(_Work):  # type: ignore[misc]
 
 
 def _gpus_of(outputs: Any) -> list[torch.device]:
-    """Of tensors, in lists or not."""
+    """The GPUs of tensors, in lists or not."""
     if isinstance(outputs, torch.Tensor):
         return [outputs.device] if outputs.is_cuda else []
     if outputs is None:
@@ -275,6 +275,6 @@ def _gpus_of(outputs: Any) -> list[torch.device]:
 
 
 def _forget_ended() -> None:
-    """Works that nobody has waited for."""
+    """Removes ended works without a waiter."""
     for work in list(under_way.values()):
         work.is_completed()

@@ -1,7 +1,7 @@
 """send and recv: a broadcast in a process set of two ranks.
 
-A pair's set is made when the two first talk, while their calls wait in line; in a world of two it is the world.
-A receive from any source learns first which rank has sent (_any_source.py).
+A pair's set is made at the first message of the two ranks, while their calls wait in line; in a world of two it is the world.
+A receive from any source first learns which rank has sent (_any_source.py).
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from hvd.torch._group_sets import GroupSets
 from hvd.torch._group_work import GroupState, GroupWork, under_way
 from hvd.torch.ops import moving
 
-_NAMES = 64  # messages of one tag that can be under way at the same time
+_NAMES = 64  # messages of one tag that can be pending at the same time
 
 
 class Message(GroupWork):
-    """A send or a receive.  handles come when the pair's process set is there, and its turn has come."""
+    """A send or a receive.  Its handles exist once the pair's process set does, and its turn has come."""
 
-    # Given by the pair's line:
+    # Set by the pair's line:
     root: int  # of the pair's two ranks
     name: bytes
 
     def __init__(self, group: GroupState, tensor: torch.Tensor, source: int) -> None:
-        """source: the sender's rank in the group; -1: not known yet."""
+        """source: the sender's rank in the group; -1: unknown yet."""
         work, (address, code, shape, device) = moving.dense(tensor)
         super().__init__(group, (), [tensor], owner=([tensor], work))
         self.source = source
@@ -44,7 +44,7 @@ class Message(GroupWork):
             self._complete = self._put_back
 
     def begin(self, process_set: int) -> None:
-        """Hands it to the runtime."""
+        """Submits it to the runtime."""
         try:
             operation = Operation(BROADCAST, process_set, Sum, self.root)
             self._handles = (_native.submit(Request(operation, self.name, self._view, self._view[0])),)
@@ -54,13 +54,13 @@ class Message(GroupWork):
         self._begun.set()
 
     def refuse(self, error: Exception) -> None:
-        """It ends with this error."""
+        """Ends it with this error."""
         self._error = error
         self._close()
         self._begun.set()
 
     def source_rank(self) -> int:
-        """The sender's rank in the group.  Of a receive from any source: once it has been waited for."""
+        """The sender's rank in the group.  For a receive from any source: valid after the wait."""
         return self.source
 
     _source_rank = source_rank
@@ -80,11 +80,11 @@ class Message(GroupWork):
             super()._finish(seconds, limit)
 
     def _disagreed(self) -> None:
-        pass  # the others of the group have nothing to do with it
+        pass  # other ranks of the group take no part in it
 
 
 class PairLine:
-    """The messages between this rank and one other, in order."""
+    """The messages between this rank and another, in order."""
 
     def __init__(self, group: GroupState, sets: GroupSets, ranks: tuple[int, int]) -> None:
         """ranks: of the world, the lower one first."""
@@ -99,11 +99,11 @@ class PairLine:
         self._last: dict[bytes, Message] = {}
 
     def count(self, source: int, tag: int) -> int:
-        """How many messages of this tag world rank source has given to the other one."""
+        """The number of messages of this tag that world rank source has sent to the other rank."""
         return self._counts.get((source, tag), 0)
 
     def add(self, message: Message, source: int, tag: int, most: int | None = None) -> bool:
-        """The next message from world rank source to the other one.  False: there are most of them already.  Any thread."""
+        """Adds the next message from world rank source to the other.  False: there are `most` messages already.  Any thread."""
         self._sets.refuse_if_left(self._group.label)
         with self._lock:
             use = self.count(source, tag)
@@ -128,7 +128,7 @@ class PairLine:
         return True
 
     def _open(self) -> None:
-        """The pair's process set is there, or it cannot be made."""
+        """The pair's process set exists, or cannot be made."""
         with self._lock:
             try:
                 found = self._sets.found(self._ranks)
@@ -145,7 +145,9 @@ class PairLine:
 
 
 class PointToPoint:
-    """The messages of one group on this rank.  ranks: of the world, in the group's order; place: this rank's, among them."""
+    """The messages of one group on this rank.  ranks: of the world, in the group's order; place: this rank's place among
+    them.
+    """
 
     def __init__(self, group: GroupState, sets: GroupSets, sent: SentMessages, ranks: Sequence[int], place: int) -> None:
         self._group = group
@@ -154,11 +156,11 @@ class PointToPoint:
         self._sent = sent
         self._sets = sets
         self._pairs: dict[int, PairLine] = {}  # by the other's rank in the world
-        self._lock = threading.Lock()  # of _pairs: a receive from any source takes its place in a thread of its own
+        self._lock = threading.Lock()  # guards _pairs: a receive from any source takes its place in a thread of its own
         self._any = AnySource(sent, group.label, self._taken, self._place_message)
 
     def send(self, tensor: torch.Tensor, target: int, tag: int) -> Message:
-        """target: of the group, as all ranks here."""
+        """target: a rank of the group, like all ranks here."""
         other, mine = self._other(target, "send"), self._ranks[self._place]
         message, pair = Message(self._group, tensor, self._place), self._pair(other)
         pair.add(message, mine, tag)
@@ -179,7 +181,7 @@ class PointToPoint:
         return message
 
     def _other(self, rank: int, what: str) -> int:
-        """Its rank in the world."""
+        """The other rank's number in the world."""
         if rank == self._place or not 0 <= rank < len(self._ranks):
             raise ValueError(f"{what}: rank {rank} is not another rank of a group of {len(self._ranks)}")
         return self._ranks[rank]
@@ -193,7 +195,7 @@ class PointToPoint:
             return pair
 
     def _taken(self, tag: int) -> dict[int, int]:
-        """How many messages each other rank of the group has given to this one."""
+        """The number of messages that each other rank of the group has sent to this one."""
         taken = dict.fromkeys(self._ranks, 0)
         del taken[self._ranks[self._place]]
         with self._lock:

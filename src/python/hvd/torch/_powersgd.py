@@ -1,8 +1,8 @@
 """Gradients of matrices as products of two thin ones: PowerSGD (arXiv:1905.13727), with error feedback.
 
 A gradient seen as a matrix M, [rows, columns], is sent as P = M Q, [rows, rank], and Q = M' P, [columns, rank], with the
-columns of P made orthonormal in between.  All ranks have the mean P and the mean Q and take P Q' for the mean of M; what
-that lacks of a rank's own M is added to its next gradient.  Q is kept from step to step, and so follows the gradient.
+columns of P made orthonormal in between.  All ranks have the mean P and the mean Q and use P Q' as the mean of M.  The
+difference to a rank's own M is added to its next gradient.  Q is kept from step to step, and so follows the gradient.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ from hvd.torch.ops import collectives
 
 
 def _orthonormal(matrix: torch.Tensor) -> torch.Tensor:
-    """Columns of length 1 and at right angles; the same bits on all ranks, which have the same matrix."""
+    """Columns of length 1 at right angles.  All ranks have the same matrix and get the same bits."""
     wide = matrix.float() if matrix.dtype in (torch.float16, torch.bfloat16) else matrix
     columns: torch.Tensor = torch.linalg.qr(wide).Q
     return columns.to(matrix.dtype)
 
 
 class _Thin:
-    """What is kept for one parameter."""
+    """The state of one parameter."""
 
     def __init__(self, parameter: torch.Tensor, name: str, rank: int) -> None:
         rows, columns = parameter.shape[0], parameter[0].numel()
         rank = min(rank, rows, columns)
-        generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))  # alike on all ranks
+        generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))  # equal on all ranks
         q = torch.randn(columns, rank, generator=generator).to(parameter)
         self.q = _orthonormal(q)
         self.error = torch.zeros(rows, columns, dtype=parameter.dtype, device=parameter.device)
-        self.wanted = self.error  # this step's gradient with the error of the last
+        self.wanted = self.error  # this step's gradient plus the error of the last
         self.p = q
         self.handle: Any = None
 
 
 class LowRankReducer(Reducer):
-    """A Reducer that sends matrices as PowerSGD does, and everything else as its base."""
+    """A Reducer that sends matrices as PowerSGD does, and everything else like its base."""
 
     in_memory = False
 
@@ -53,7 +53,7 @@ class LowRankReducer(Reducer):
             raise ValueError("PowerSGD works without gradient_predivide_factor")
         super().__init__(settings)
         self._powersgd: PowerSGD = settings.compression
-        self.compression = NoneCompressor  # of everything that is no matrix
+        self.compression = NoneCompressor  # for everything that is no matrix
         self._thin: dict[int, _Thin] = {}
 
     def _of(self, entry: ParameterEntry) -> _Thin | None:
@@ -72,7 +72,7 @@ class LowRankReducer(Reducer):
         thin.wanted = thin.error + gradient.reshape(thin.error.shape)
         thin.p = (thin.wanted @ thin.q).contiguous()
         thin.handle = self._reduce(thin.p, entry.name + ".P")
-        entry.gradient = entry.work = gradient  # under way
+        entry.gradient = entry.work = gradient  # pending
 
     def group(self, groups: Any) -> None:
         """ValueError: matrices travel one by one."""
@@ -86,7 +86,7 @@ class LowRankReducer(Reducer):
             super()._complete(entries)
             self._finish(entries)
         except KeyboardInterrupt:
-            raise  # still under way
+            raise  # still pending
         except BaseException:
             for thin in self._thin.values():
                 thin.handle = None  # ended with the same error

@@ -1,12 +1,12 @@
-"""Gradients in registered memory: the ranks of a node reduce them in place, with no copy through the rings.
+"""Gradients in registered memory: the ranks of a node reduce them in place, without a copy through the rings.
 
-backward() makes a new tensor for a gradient that was None before, which is what zero_grad() leaves by default.  It is moved
-to the parameter's registered memory as soon as it is complete, while it is still in the caches, and its own memory is used
-again for the next gradient: a step then touches less fresh memory than without us.  What already lies there stays.
+backward() makes a new tensor for a gradient that was None before, the default after zero_grad().  A complete gradient is
+moved to the parameter's registered memory at once, while it is in the caches.  Its own memory then serves the next gradient,
+so a step touches less fresh memory than without hvd.  Gradients that are there already stay.
 
-Nobody may notice.  The memory is used only while nobody but the parameter refers to it, so that a gradient that the script
-keeps, or looks at through a view, is never overwritten; such a gradient, and one that the script replaces, travels from
-where it is.
+The script must not notice.  The memory is used only while it has no other reference than the parameter's.  A gradient that
+the script keeps, or sees through a view, is thus never overwritten.  Such a gradient, and one that the script replaces,
+travels from its own memory.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ import torch
 from hvd import _native
 from hvd.torch._adapter import _from_dlpack
 
-_LEAST_BYTES = 8 << 10  # smaller ones are copied when they are submitted, wherever they lie
+_LEAST_BYTES = 8 << 10  # smaller ones are copied when they are submitted, from any place
 # Owners of a tensor's memory: Python objects, other tensors, views.  Since torch 2.1; without it nothing is moved.
 _owners = getattr(torch._C, "_storage_Use_Count", None)
 
 
 def _references_of_a_gradient() -> int:
-    """What sys.getrefcount() says when nobody but its parameter has a gradient: it differs between interpreters."""
+    """sys.getrefcount() of a gradient to which only its parameter refers; the value differs between interpreters."""
     parameter = torch.nn.Parameter(torch.zeros(1))
     parameter.grad = torch.zeros(1)
     return sys.getrefcount(parameter.grad)
@@ -39,12 +39,12 @@ def _references(tensor: torch.Tensor) -> int:
     return int(_owners(tensor.untyped_storage()._cdata)) if _owners else 0
 
 
-_plain = torch.zeros(1)  # nobody else has its memory
+_plain = torch.zeros(1)  # no other tensor shares its memory
 
 
 @cache
 def usable() -> bool:
-    """Whether gradients can be moved at all: in some versions (2.5) torch itself still has them when hooks are called."""
+    """Whether gradients can be moved at all: in some versions (2.5) torch itself still refers to them during hooks."""
     if _owners is None:
         return False
     seen = []
@@ -69,7 +69,7 @@ class RegisteredGradient:
         self._alone = _references(self._memory)
 
     def move_in(self, parameter: torch.Tensor) -> None:
-        """Moves the parameter's gradient here, if that changes nothing for anybody."""
+        """Moves the parameter's gradient here, if no other code can notice."""
         if parameter.grad is None or sys.getrefcount(parameter.grad) > _UNSHARED:
             return
         memory, gradient = self._memory, parameter.grad
@@ -83,17 +83,17 @@ class RegisteredGradient:
             or gradient.dtype != memory.dtype
             or gradient.shape != memory.shape
             or gradient.data_ptr() == memory.data_ptr()  # it is here already
-            or _references(memory) != self._alone  # an older gradient is still looked at
-            or _references(gradient) != _references(_plain)  # or this one is, through a view
+            or _references(memory) != self._alone  # an older gradient is still referenced
+            or _references(gradient) != _references(_plain)  # or this one is, by a view
         ):
             return
-        here = memory.detach()  # a tensor of its own: `memory` itself is never anybody's gradient
+        here = memory.detach()  # a separate tensor: `memory` itself is never a gradient
         here.copy_(gradient)
         parameter.grad = here
 
 
 def registered_gradient_for(parameter: torch.Tensor) -> RegisteredGradient | None:
-    """Registered memory for the parameter's gradient; None where it would not be used."""
+    """Registered memory for the parameter's gradient; None if it would not be used."""
     size = parameter.numel() * parameter.element_size()
     if size <= _LEAST_BYTES or not parameter.is_cpu or not parameter.is_contiguous() or not usable():
         return None

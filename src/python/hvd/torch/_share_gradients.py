@@ -1,11 +1,11 @@
-"""Gradients of a batch that stays the same however many ranks there are: hvd.elastic.run(keep_global_batch=True).
+"""Gradients of a global batch that do not depend on the number of ranks: hvd.elastic.run(keep_global_batch=True).
 
 Each micro-batch is the share of one rank of the first world, and its gradients are kept apart until the step.  Then rank d
-gets the d-th part of everybody's, adds them up in the order of the shares, and gives the sum to all.  So the same numbers
-are added in the same order in a world of any size, and the sums are equal bit by bit.  While nobody is lost that moves as
-many bytes as an allreduce.
+gets the d-th part of every rank's gradients, adds them up in the order of the shares, and sends the sum to all.  The same
+numbers are added in the same order in a world of any size, so the sums are bitwise equal.  Without losses, this moves as many
+bytes as an allreduce.
 
-Multiplication and addition are calls of their own: fused ones round differently where a loop has a scalar end.
+Multiplication and addition are separate calls: fused ones round differently at the scalar end of a loop.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from hvd._native import Average
 from hvd.torch.compression import Compression
 from hvd.torch.ops import moving
 
-_BUCKET_BYTES = 16 << 20  # what one exchange carries of each share
+_BUCKET_BYTES = 16 << 20  # bytes of each share in one exchange
 _HALVES = (torch.float16, torch.bfloat16)
 
 
 class ShareWeights:
-    """A batch of all ranks, as its gradients need it.
+    """The numbers of samples in a global batch.
 
-    samples: of each share, in their order; mine: this rank's shares that have any.
+    samples: of each share, in order; mine: this rank's shares with at least one sample.
     """
 
     def __init__(self, samples: list[int], mine: list[int]) -> None:
@@ -35,30 +35,30 @@ class ShareWeights:
         self.mine = mine
 
 
-# The batch that is being trained on, from when the loader gives it until the next, and the share whose micro-batch is.
+# The current batch, from the loader's delivery until the next, and the share of its current micro-batch.
 active: ShareWeights | None = None
 share: int | None = None
 
 
 def begin(batch: ShareWeights | None, number: int | None = None) -> None:
-    """What backward() and step() are for from here on."""
+    """Sets the batch and share for the following backward() and step()."""
     global active, share
     active, share = batch, number
 
 
 def end(batch: ShareWeights) -> None:
-    """Nothing, unless another batch has begun since."""
+    """Ends the batch, unless another one has begun since."""
     if active is batch:
         begin(None)
 
 
 class ShareGradients:
-    """What backward() has left for one batch, of the parameters of one reducer."""
+    """The gradients from backward() for one batch, of one reducer's parameters."""
 
     def __init__(self, batch: ShareWeights) -> None:
         self.batch = batch
         self.found: dict[Any, dict[int, torch.Tensor]] = {}  # by the parameter's entry, by share
-        self.before: dict[Any, torch.Tensor | None] = {}  # what its gradient was: the sum is added to it
+        self.before: dict[Any, torch.Tensor | None] = {}  # the previous gradient, to which the sum is added
 
     def begins(self, entry: Any) -> None:
         """backward() is about to add to the gradient."""
@@ -67,7 +67,7 @@ class ShareGradients:
             entry.parameter.grad = None
 
     def ready(self, entry: Any) -> None:
-        """It has."""
+        """backward() has added to the gradient."""
         gradient, entry.parameter.grad = entry.parameter.grad, None
         assert share is not None
         if gradient is None:
@@ -78,12 +78,12 @@ class ShareGradients:
         shares[share] = gradient if share not in shares else shares[share].add_(gradient)
 
     def of(self, entry: Any, number: int) -> torch.Tensor:
-        """Flat; zeros where that share has none."""
+        """A flat gradient; zeros if that share has none."""
         gradient = self.found.get(entry, {}).get(number)
         return torch.zeros_like(entry.parameter).view(-1) if gradient is None else gradient.reshape(-1)
 
     def give(self, entry: Any, total: torch.Tensor) -> None:
-        """The sum, flat, as the parameter's gradient."""
+        """Sets the flat sum as the parameter's gradient."""
         parameter, before = entry.parameter, self.before.get(entry, entry.parameter.grad)
         if before is not None:
             before.add_(total.view(parameter.shape))
@@ -95,7 +95,7 @@ class ShareGradients:
 
 
 def refuse(settings: Any, is_plain: bool) -> None:
-    """ValueError for an optimizer that reduces in another way than by a mean over all ranks."""
+    """ValueError for an optimizer with another reduction than the mean over all ranks."""
     plain = is_plain and settings.op == Average and settings.compression is Compression.none and settings.predivide == 1
     if not plain or settings.process_set.process_set_id != 0:
         raise ValueError(
@@ -105,7 +105,7 @@ def refuse(settings: Any, is_plain: bool) -> None:
 
 
 def add_up(gradients: ShareGradients, entries: list[Any], name: str) -> None:
-    """Gives the entries' parameters their sums.  Collective: the same entries on all ranks, which are busy with one batch."""
+    """Sets the sums of the entries' parameters.  Collective: the same entries on all ranks, for one batch."""
     with torch.no_grad():
         sums = [_Sum(gradients, some, f"{name}.shares.{number}") for number, some in enumerate(_buckets(entries))]
         gradients.found.clear()
@@ -119,7 +119,7 @@ def add_up(gradients: ShareGradients, entries: list[Any], name: str) -> None:
 
 
 def _buckets(entries: list[Any]) -> list[list[Any]]:
-    """Neighbours of one type and device."""
+    """Neighbouring entries of one type and device."""
     found: list[list[Any]] = []
     size, last = 0, None
     for entry in entries:
@@ -134,7 +134,7 @@ def _buckets(entries: list[Any]) -> list[list[Any]]:
 
 
 class _Sum:
-    """Of some parameters.  [shares, elements] in ranks' parts: rank d adds up columns d * width to (d + 1) * width."""
+    """The sum for some parameters.  [shares, elements] in ranks' parts: rank d adds up columns d * width to (d + 1) * width."""
 
     def __init__(self, gradients: ShareGradients, entries: list[Any], name: str) -> None:
         self.gradients, self.entries, self.name = gradients, entries, name
@@ -153,7 +153,7 @@ class _Sum:
         self.handle = moving.alltoall_async(parts, torch.full((size,), len(mine), dtype=torch.int32), f"{name}.parts")
 
     def add(self) -> None:
-        """In the order of the shares, and passes the sum on."""
+        """Adds up in the order of the shares, and sends the sum on."""
         if _world.size() > 1:
             self.rows, _ = moving.synchronize(self.handle)
         weights = self.gradients.batch.weights
@@ -169,7 +169,7 @@ class _Sum:
             self.handle = moving.allgather_async(self.total, f"{self.name}.sums")
 
     def give(self) -> None:
-        """To the parameters."""
+        """Sets the parameters' gradients."""
         total = moving.synchronize(self.handle) if _world.size() > 1 else self.total
         at = 0
         for entry in self.entries:

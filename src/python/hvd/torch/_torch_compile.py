@@ -1,7 +1,7 @@
-"""torch.compile leaves our operations to Python: it breaks the graph before a call of one, and goes on behind it.
+"""Excludes our operations from torch.compile: it breaks the graph before a call of one, and continues after it.
 
-What moves the data is not torch's, so there is nothing to trace; without this Dynamo tries, one function of ours after
-the other, and warns of each.
+torch does not move the data, so there is nothing to trace.  Without this, Dynamo would try one function of ours after the
+other, and warn of each.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ _REASON = "hvd's operations run outside of compiled graphs"
 
 
 def exclude_from_compile(functions: Iterable[Any]) -> None:
-    """Marks them as torch.compiler.disable() does, whose import takes a second that most scripts never need.
+    """Marks them as torch.compiler.disable() does, whose import takes a second that most scripts do not need.
 
-    From torch 2.7 on, what they call is left alone with them.  Does nothing in a torch that has no such mark.
+    From torch 2.7 on, functions that they call are excluded too.  Does nothing in a torch without such a mark.
     """
     frames: Any = getattr(getattr(torch._C, "_dynamo", None), "eval_frame", None)
     mark: Any = getattr(frames, "set_code_exec_strategy", None)
@@ -29,7 +29,7 @@ def exclude_from_compile(functions: Iterable[Any]) -> None:
     for function in functions:
         plain = getattr(function, "__func__", function)  # of a bound method
         if not hasattr(plain, "__code__"):
-            continue  # in C: the graph breaks there without being told
+            continue  # in C: the graph breaks there anyway
         mark(plain.__code__, skip)
         plain._torchdynamo_disable = True
         plain._torchdynamo_disable_msg = _REASON

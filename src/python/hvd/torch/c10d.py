@@ -1,4 +1,4 @@
-"""Tells torch.distributed of its backend "hvd".  Light: the backend is loaded when a group is made."""
+"""Registers the backend "hvd" with torch.distributed.  It is small: the backend is loaded when a group is made."""
 
 from __future__ import annotations
 

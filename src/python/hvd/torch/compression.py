@@ -1,4 +1,4 @@
-"""Compression of what is sent: a smaller float type on the way, or two thin matrices."""
+"""Compression for sending: a smaller float type, or two thin matrices."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class BF16Compressor(_CastCompressor):
 
 
 class PowerSGD(Compressor):
-    """What Compression.powersgd(rank) gives: for DistributedOptimizer(compression=...) only.
+    """The result of Compression.powersgd(rank), for DistributedOptimizer(compression=...) only.
 
-    rank: columns of the thin matrices; more is closer to the gradient, and more to send.
-    least_saving: parameters that would not be sent in this many times fewer elements travel as they are, and so do vectors.
+    rank: columns of the thin matrices; more columns are more exact and send more.
+    least_saving: parameters that would not be sent in this many times fewer elements travel unchanged, and so do vectors.
     """
 
     def __init__(self, rank: int = 2, least_saving: float = 2.0) -> None:
@@ -47,7 +47,7 @@ class PowerSGD(Compressor):
         self.least_saving = least_saving
 
     def compress(self, tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:  # type: ignore[override]
-        """ValueError: it takes two exchanges, and keeps what was lost for the next step."""
+        """ValueError: it needs two exchanges, and keeps its error for the next step."""
         raise ValueError("PowerSGD keeps state from step to step: give it to DistributedOptimizer(compression=...)")
 
     def decompress(self, tensor: torch.Tensor, ctx: Any) -> torch.Tensor:  # type: ignore[override]

@@ -3,10 +3,10 @@
     model = DistributedDataParallel(model)
     model.register_comm_hook(None, hvd.ddp_comm_hook)
 
-The process group, gloo's for one, is then used for what DDP does besides (the first broadcast of the parameters, buffers).
+DDP then uses the process group, for example gloo's, only for the rest (the first broadcast of the parameters, buffers).
 """
 
-# No `from __future__ import annotations`: torch looks at this hook's, and wants the types themselves.
+# No `from __future__ import annotations`: torch inspects this hook's annotations, and requires the types themselves.
 import queue
 import threading
 from typing import Any
@@ -24,9 +24,9 @@ __all__ = ["DDPSettings", "ddp_comm_hook"]
 
 
 class DDPSettings:
-    """State for register_comm_hook where the defaults are not what is wanted.
+    """State for register_comm_hook with other settings than the defaults.
 
-    compression: Compression.none, .fp16 or .bf16.  name: tells models apart that are trained at the same time.
+    compression: Compression.none, .fp16 or .bf16.  name: distinguishes models that are trained at the same time.
     """
 
     def __init__(self, compression: Any = Compression.none, process_set: ProcessSet = global_process_set, name: str = "ddp"):
@@ -55,7 +55,7 @@ class _Waiter:
             handle, finish, promise = self._work.get()
             try:
                 result = finish(collectives.synchronize(handle))
-            except Exception as error:  # belongs to who waits for the future
+            except Exception as error:  # the waiter for the future gets it
                 promise.set_error(error)
             else:
                 promise.set_result(result)
@@ -68,7 +68,7 @@ def ddp_comm_hook(state: Any, bucket: dist.GradBucket) -> torch.futures.Future[t
     """For DistributedDataParallel.register_comm_hook: averages a bucket of gradients over the ranks.
 
     state: None, a process set, or DDPSettings.  Returns a torch.futures.Future of the bucket's tensor.
-    Errors: what the reduction raises (HorovodInternalError) is raised by backward(), as torch has it: a RuntimeError.
+    Errors: backward() raises the reduction's error (HorovodInternalError) in torch's form, as a RuntimeError.
     """
     settings = state if isinstance(state, DDPSettings) else DDPSettings(process_set=state or global_process_set)
     buffer = bucket.buffer()

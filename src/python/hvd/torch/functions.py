@@ -1,4 +1,4 @@
-"""Whole models, optimizers and Python objects between ranks."""
+"""Sends whole models, optimizers and Python objects between ranks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def broadcast_parameters(params: Any, root_rank: int) -> None:
     """Overwrites every rank's parameters with root_rank's.
 
     params: model.state_dict(), model.named_parameters(), model.parameters(), or a list of either kind.
-    Errors: ValueError for something else; HorovodInternalError where the ranks' shapes or dtypes differ.
+    Errors: ValueError for anything else; HorovodInternalError if the ranks' shapes or dtypes differ.
     """
     if isinstance(params, Mapping):
         pairs: list[Any] = sorted(params.items())
@@ -35,7 +35,7 @@ def broadcast_parameters(params: Any, root_rank: int) -> None:
 
 
 class _Place(NamedTuple):
-    """Stands for a tensor in a state that travels without its tensors."""
+    """A placeholder for a tensor in a state that travels without its tensors."""
 
     number: int
     shape: tuple[int, ...]
@@ -55,7 +55,7 @@ def _without_tensors(value: Any, found: list[torch.Tensor]) -> Any:
 
 
 def _with_tensors(value: Any, old: Any, device: torch.device, places: dict[int, torch.Tensor]) -> Any:
-    """The inverse, on another rank: keeps the old tensor where it fits, so that whoever holds it sees the new values."""
+    """The inverse, on another rank: keeps the old tensor if it fits, so that its other users see the new values."""
     if isinstance(value, _Place):
         if isinstance(old, torch.Tensor) and tuple(old.shape) == value.shape and old.dtype == value.dtype:
             tensor = old
@@ -73,7 +73,7 @@ def _with_tensors(value: Any, old: Any, device: torch.device, places: dict[int, 
 
 
 def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, model: torch.nn.Module | None = None) -> None:
-    """Overwrites every rank's optimizer state and options with root_rank's; ranks whose state is still empty get it too.
+    """Overwrites every rank's optimizer state and options with root_rank's, also on ranks whose state is still empty.
 
     model is accepted as in Horovod and not needed.
     Errors: ValueError when the parameter groups differ between the ranks.
@@ -84,8 +84,8 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, 
     params = [p for group in optimizer.param_groups for p in group["params"]]
     for parameter in params:
         if not optimizer.state and parameter.requires_grad and parameter.grad is None:
-            zeros: Any = torch.zeros_like(parameter)  # as Horovod leaves it, which makes the state by a first step
-            zeros._hvd_untouched = zeros._version  # but a step must not take it for a gradient
+            zeros: Any = torch.zeros_like(parameter)  # Horovod leaves such a gradient, since it makes the state by a first step
+            zeros._hvd_untouched = zeros._version  # but a step must not use it as a gradient
             parameter.grad = zeros
             optimizer._hvd_left_zeros = True  # type: ignore[attr-defined]
     counts = [len(group["params"]) for group in optimizer.param_groups]
@@ -107,7 +107,7 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, 
 
 
 def _adopt_state(optimizer: Any, params: list[Any], state: Any, options: Any) -> list[torch.Tensor]:
-    """Gives the optimizer root's state; returns its tensors, still to be filled, in root's order."""
+    """Gives the optimizer root's state; returns its tensors, which must still be filled, in root's order."""
     places: dict[int, torch.Tensor] = {}
     device = params[0].device if params else torch.device("cpu")
     mine = {}

@@ -14,7 +14,7 @@ __all__ = ["DataLoader"]
 
 
 class _Share(IterableDataset[Any]):
-    """Every size-th sample of a stream, dealt to the ranks and, within a rank, to the loader's workers."""
+    """Every size-th sample of a stream, divided among the ranks and, within a rank, among the loader's workers."""
 
     def __init__(self, stream: Any, rank: int, size: int) -> None:
         self._stream, self._rank, self._size = stream, rank, size
@@ -29,13 +29,13 @@ class _Share(IterableDataset[Any]):
 
 
 class DataLoader(torch.utils.data.DataLoader[Any]):
-    """torch.utils.data.DataLoader whose batches are this rank's: batch_size is that of one rank.
+    """torch.utils.data.DataLoader with this rank's batches: batch_size is that of one rank.
 
-    A data set with indices is divided anew in each iteration when shuffle is true: the same permutation on all ranks, seed
-    + epoch.  All ranks get the same number of batches: at most size - 1 samples come twice, or are left out (drop_last).
-    A stream (IterableDataset) is read whole by every rank, which keeps its share; the ranks' numbers of batches may differ
-    by one (see hvd.join).
-    Errors: ValueError for a sampler or batch_sampler of your own, which would have to know of the ranks.
+    With shuffle, a data set with indices is divided again in each iteration, by the same permutation on all ranks (seed +
+    epoch).  All ranks get the same number of batches: at most size - 1 samples occur twice, or are left out (drop_last). A
+    stream (IterableDataset) is read whole by every rank, which keeps its share; the ranks' numbers of batches may differ by
+    one (see hvd.join).
+    Errors: ValueError for a sampler or batch_sampler of your own, which would need to know the ranks.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         super().__init__(dataset, batch_size, sampler=sampler, drop_last=drop_last, **kwargs)
 
     def set_epoch(self, epoch: int) -> None:
-        """The number of the next iteration, after a checkpoint, say.  Without it they count from 0."""
+        """Sets the number of the next iteration, for example after a checkpoint.  Without it they count from 0."""
         self._epoch = epoch - 1
 
     def __iter__(self) -> Any:

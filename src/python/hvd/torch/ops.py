@@ -1,9 +1,8 @@
 # mypy: disable-error-code="no-any-return, arg-type"
-"""The operations on torch tensors: the common ones of hvd/_collectives.py, and here their gradients.
+"""The operations on torch tensors: the common ones of hvd/_collectives.py, and their gradients.
 
-The blocking operations that return a new tensor can be differentiated.  A loss
-is thought of as the sum over ranks of each rank's own loss; as in Horovod, the
-gradients of allgather and broadcast are averaged over the ranks instead.
+The blocking operations that return a new tensor are differentiable.  A loss is the sum over ranks of each rank's own loss.
+As in Horovod, the gradients of allgather and broadcast are averaged over the ranks instead.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ __all__ = [
 
 _reducing = TorchAdapter()
 collectives: Collectives[torch.Tensor] = Collectives(_reducing)
-# For operations that only move: more types.
+# For operations that only move data: more types.
 _moving = TorchAdapter(reduces=False)
 moving: Collectives[torch.Tensor] = Collectives(_moving, collectives)
 
@@ -82,20 +81,20 @@ def _gradient_name(name: str | None) -> str | None:
 
 
 def _differentiable(tensor: torch.Tensor) -> bool:
-    return bool(getattr(tensor, "requires_grad", False)) and torch.is_grad_enabled()  # what is no tensor is refused later
+    return bool(getattr(tensor, "requires_grad", False)) and torch.is_grad_enabled()  # non-tensors are refused later
 
 
 def _extremum_gradient(
     tensor: torch.Tensor, reduced: torch.Tensor, total: torch.Tensor, name: str | None, process_set: ProcessSet
 ) -> torch.Tensor:
-    """Min, Max: the gradient goes to the ranks that hold the extremum, in equal parts."""
+    """Min, Max: the gradient goes to the ranks with the extremum, in equal parts."""
     holds = (tensor == reduced).to(total.dtype)
     holders = collectives.allreduce(holds, None, name and name + ".holders", Sum, process_set=process_set)
     return total * holds / holders
 
 
 def _product_gradient(tensor: torch.Tensor, total: torch.Tensor, name: str | None, process_set: ProcessSet) -> torch.Tensor:
-    """Product: the gradient times the product of the other ranks' elements, right for zeros too."""
+    """Product: the gradient times the product of the other ranks' elements, also right for zeros."""
     zero = tensor == 0
     zeros = collectives.allreduce(zero.to(torch.int32), None, name and name + ".zeros", Sum, process_set=process_set)
     ones = torch.where(zero, torch.ones_like(tensor), tensor)
@@ -222,7 +221,7 @@ class _Alltoall(torch.autograd.Function):
 
 
 def _scatter_gradients(ctx: Any, grads: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Every rank's rows of the gradient; for Sum times the number of ranks, as Horovod has it."""
+    """Every rank's rows of the gradient; for Sum times the number of ranks, as in Horovod."""
     op, process_set, before, after = ctx.call
     factor = before * after * ((process_set.size() or 1) if op == Sum else 1)
     scaled = [(grad * factor if factor != 1 else grad).contiguous() for grad in grads]
@@ -286,7 +285,7 @@ def grouped_allreduce(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> list[torch.Tensor]:
-    """allreduce of several tensors that become ready, and run, together.  Differentiable."""
+    """allreduce of several tensors that become ready and run together.  Differentiable."""
     reduce = reduce_op(op, average)
     small, contexts = zip(*(compression.compress(tensor) for tensor in tensors)) if tensors else ((), ())
     call = (reduce, prescale_factor, postscale_factor, process_set)
@@ -298,7 +297,7 @@ def grouped_allreduce(
 
 
 def allgather(tensor: torch.Tensor, name: str | None = None, process_set: ProcessSet = global_process_set) -> torch.Tensor:
-    """All ranks' tensors, one after the other: [sum of dim 0, ...].  Only dim 0 may differ.  Differentiable."""
+    """Concatenates all ranks' tensors: [sum of dim 0, ...].  Only dim 0 may differ.  Differentiable."""
     if _differentiable(tensor):
         return _Allgather.apply(tensor, name, process_set)
     return moving.allgather(tensor, name, process_set)
@@ -307,7 +306,7 @@ def allgather(tensor: torch.Tensor, name: str | None = None, process_set: Proces
 def grouped_allgather(
     tensors: Sequence[torch.Tensor], name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> list[torch.Tensor]:
-    """allgather of several tensors that become ready, and run, together.  Differentiable."""
+    """allgather of several tensors that become ready and run together.  Differentiable."""
     if any(map(_differentiable, tensors)):
         return list(_GroupedAllgather.apply(name, process_set, *tensors))
     return moving.grouped_allgather(tensors, name, process_set)
@@ -325,9 +324,9 @@ def broadcast(
 def alltoall(
     tensor: torch.Tensor, splits: Any = None, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> Any:
-    """Sends splits[r] rows to rank r, in order (equal parts without splits), and returns what all sent here.
+    """Sends splits[r] rows to rank r, in order (equal parts without splits), and returns the rows that all ranks sent here.
 
-    Returns the tensor, [sum of received rows, ...]; when splits were given a pair of it and the received splits, [size].
+    Returns the tensor, [sum of received rows, ...]; with splits, a pair of it and the received splits, [size].
     splits: 1-D integers on the host.  Differentiable.
     """
     if not _differentiable(tensor):
@@ -365,7 +364,7 @@ def grouped_reducescatter(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> list[torch.Tensor]:
-    """reducescatter of several tensors that become ready, and run, together.  Differentiable."""
+    """reducescatter of several tensors that become ready and run together.  Differentiable."""
     small, contexts = zip(*(compression.compress(tensor) for tensor in tensors)) if tensors else ((), ())
     call = (op, process_set, prescale_factor, postscale_factor)
     if any(map(_differentiable, small)):
@@ -380,7 +379,7 @@ def sparse_allreduce_async(
 ) -> Callable[[], torch.Tensor]:
     """Sums (or averages) sparse COO tensors by gathering their indices and values: [nnz of all ranks].
 
-    Returns a callable that waits and gives the sparse result; synchronize() takes it too.
+    Returns a callable that waits and returns the sparse result; synchronize() accepts it too.
     """
     if op not in (Average, Sum):
         raise ValueError("sparse tensors can be reduced by Sum and Average only")

@@ -27,11 +27,11 @@ __all__ = ["DistributedOptimizer"]
 if TYPE_CHECKING:
     _Base = torch.optim.Optimizer
 else:
-    _Base = object  # the user's class follows it in every class that is made of it
+    _Base = object  # the user's class follows it in every derived class
 
 
 class _Distributed(GradScalerSupport, _Base):
-    """What is put in front of the user's optimizer class.  Its own state is in _hvd, which state_dict() does not see."""
+    """The base before the user's optimizer class.  Its own state is in _hvd, which state_dict() does not include."""
 
     _hvd: Reducer
     _hvd_names: dict[int, str]
@@ -47,7 +47,7 @@ class _Distributed(GradScalerSupport, _Base):
         self._synchronized = False
         self._scaler_synchronized = False
         self._should_synchronize = True
-        is_fixed = not _environment.flag("HOROVOD_ELASTIC")  # else other ranks may come
+        is_fixed = not _environment.flag("HOROVOD_ELASTIC")  # in an elastic job other ranks may join
         alone = not _world.is_initialized() or (_world.size() == 1 and is_fixed)
         if alone or not settings.process_set.included():
             return
@@ -64,7 +64,7 @@ class _Distributed(GradScalerSupport, _Base):
 
     @property
     def backward_passes_per_step(self) -> int:
-        """How many backward() calls belong to one step()."""
+        """The number of backward() calls for one step()."""
         return self._hvd.settings.passes
 
     def set_backward_passes_per_step(self, passes: int) -> None:
@@ -83,7 +83,7 @@ class _Distributed(GradScalerSupport, _Base):
 
     @property
     def gradient_predivide_factor(self) -> float:
-        """What gradients are divided by before the sum."""
+        """The divisor of gradients before the sum."""
         return self._hvd.settings.predivide
 
     @property
@@ -97,13 +97,13 @@ class _Distributed(GradScalerSupport, _Base):
         return {parameter: name for name, parameter in self._hvd_parameters()}
 
     def synchronize(self) -> None:
-        """Waits until all gradients are reduced.  Use it with skip_synchronize() to look at or clip them before step()."""
+        """Waits until all gradients are reduced.  Use it with skip_synchronize() to inspect or clip them before step()."""
         self._hvd.synchronize()
-        self._synchronized = self.op != Adasum  # which reduces nothing before the step
+        self._synchronized = self.op != Adasum  # Adasum reduces nothing before the step
 
     @contextmanager
     def skip_synchronize(self) -> Iterator[None]:
-        """step() in this context does not reduce gradients: for after synchronize()."""
+        """Within this context step() does not reduce gradients; use it after synchronize()."""
         self._should_synchronize = False
         try:
             yield
@@ -115,7 +115,7 @@ class _Distributed(GradScalerSupport, _Base):
     def step(self, closure: Callable[[], Any] | None = None, *args: Any, **kwargs: Any) -> Any:
         """Reduces the gradients over all ranks, then does the optimizer's step.
 
-        With a closure, what each of its calls leaves in the gradients is reduced before the optimizer sees it.
+        With a closure, the gradients from each of its calls are reduced before the optimizer sees them.
         """
         if self.__dict__.pop("_hvd_left_zeros", False) and not self._hvd.entries:
             drop_untouched(p for group in self.param_groups for p in group["params"])
@@ -145,7 +145,7 @@ class _Distributed(GradScalerSupport, _Base):
     step.hooked = True  # type: ignore[attr-defined]  # torch wraps step() for its hooks: the user's class has that already
 
     def _reducing(self, closure: Callable[[], Any]) -> Callable[[], Any]:
-        # L-BFGS decides by the loss whether to go on, and all ranks must decide the same.
+        # L-BFGS decides by the loss whether to continue, and all ranks must decide the same.
         shared_loss = isinstance(self, torch.optim.LBFGS) and bool(self._hvd.entries)
 
         def reduced() -> Any:
@@ -179,7 +179,7 @@ class _Distributed(GradScalerSupport, _Base):
             self._hvd.watch(self._hvd_parameters())
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        # The class is made at run time, so it travels as the class that it was made of.
+        # The class is made at run time, so pickle stores its base class.
         names = [name for name, _ in self._hvd_parameters()]
         groups = self._hvd_groups if isinstance(self._hvd_groups, int) else None
         return _restored, (type(self)._hvd_base, self._hvd.settings, names, groups, self.__getstate__())
@@ -207,7 +207,7 @@ def _distributed_class(base: type) -> type:
 
 
 def _check_kinds(optimizer: Any, compression: Any) -> None:
-    _world.rank()  # says that init() is missing
+    _world.rank()  # raises if init() is missing
     if isinstance(optimizer, _Distributed):
         raise ValueError("this optimizer is distributed already: wrap the plain one, once")
     if not isinstance(optimizer, torch.optim.Optimizer):
@@ -267,7 +267,7 @@ def _checked_groups(optimizer: Any, num_groups: int, groups: Any) -> Any:
 def _lists_of_parameters(optimizer: Any, groups: Any) -> Sequence[Sequence[torch.Tensor]]:
     if not isinstance(groups, int):
         return list(groups)
-    # The same parameters must meet on all ranks, whatever order a rank has them in: rank 0's counts.
+    # The order of parameters may differ between ranks; rank 0's order counts.
     named = {name: p for name, p in optimizer._hvd_parameters() if p.requires_grad}
     set_of_ranks = optimizer.process_set
     order = broadcast_object(list(named), (set_of_ranks.ranks or [0])[0], process_set=set_of_ranks)
@@ -291,20 +291,20 @@ def DistributedOptimizer(
 ) -> Any:
     """An optimizer of the same class that averages the gradients over all ranks before its step.
 
-    It takes over the given optimizer's parameter groups and state.  Gradients travel while backward() still runs.
+    It takes over the given optimizer's parameter groups and state.  Gradients travel while backward() runs.
 
     named_parameters: model.named_parameters(); names tell ranks which gradients belong together.
     compression: Compression.none, .fp16, .bf16, or .powersgd(rank=2), which sends matrices as products of thin ones.
-    backward_passes_per_step: how many backward() calls are added up before a step.
-    op: Average, Sum, or another reduce op.  Adasum reduces not the gradients but what a step on this rank's own changes.
+    backward_passes_per_step: number of backward() calls that are added up before a step.
+    op: Average, Sum, or another reduce op.  Adasum reduces the changes of a step on this rank's own gradients.
     gradient_predivide_factor: divides by it before the sum and by size / it afterwards; Average only.
     groups: a number of groups, or lists of parameters, whose gradients run together (num_groups: its older name).
     sparse_as_dense: reduce sparse gradients as dense ones.
-    Errors: ValueError for names that are missing or double, an optimizer that is distributed already, and other wrong
-    arguments; and before init().
+    Errors: ValueError for missing or duplicate names, an optimizer that is already distributed, and other wrong arguments;
+    and before init().
     """
     _check_kinds(optimizer, compression)
-    reduce_op(op, None)  # ValueError for what is none
+    reduce_op(op, None)  # ValueError for an invalid op
     number_of(process_set)
     if not isinstance(gradient_predivide_factor, (int, float)) or not 0 < gradient_predivide_factor < float("inf"):
         raise ValueError(f"gradient_predivide_factor is {gradient_predivide_factor!r}: it must be a number above 0")
@@ -317,10 +317,10 @@ def DistributedOptimizer(
     chosen = _checked_groups(optimizer, num_groups, groups)
     settings = Settings(compression, passes, op, float(gradient_predivide_factor), sparse_as_dense, process_set)
     made: Any = object.__new__(_distributed_class(type(optimizer)))
-    # All that the optimizer has, state included; a scheduler's wrapper of the old step() must not come along.
+    # Copies the optimizer's attributes, state included, but not a scheduler's wrapper of the old step().
     made.__dict__.update({key: value for key, value in optimizer.__dict__.items() if key != "step"})
     made._hvd_start(settings, names, chosen)
     if "step" in optimizer.__dict__:
-        # A scheduler of the old object would warn that step() is never called there.
+        # Otherwise a scheduler of the old object would warn that step() is never called there.
         vars(optimizer).update(_opt_called=True, _step_count=1)
     return made

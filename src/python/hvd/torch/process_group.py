@@ -1,4 +1,4 @@
-"""torch.distributed over this package's runtime.
+"""torch.distributed over the runtime of hvd.
 
     torch.distributed.init_process_group("hvd")                   # all tensors
     torch.distributed.init_process_group("cpu:hvd,cuda:nccl")     # those on the host (torch 2.15)
@@ -41,7 +41,7 @@ def _text_of(ranks: tuple[int, ...]) -> str:
 
 
 class _Common(GroupOperations):
-    """What both kinds of group are."""
+    """The common base of both kinds of group."""
 
     def begin(self, options: Any, sets: GroupSets, sent: SentMessages, ranks: tuple[int, ...], process_set: ProcessSet) -> None:
         """ranks: of the world, in the group's order."""
@@ -63,7 +63,7 @@ class _Common(GroupOperations):
         self._messages = PointToPoint(self.state, sets, sent, ranks, self._place)
 
     def shutdown(self) -> None:
-        """Called by destroy_process_group, while the store is there."""
+        """Called by destroy_process_group, while the store exists."""
         if self._is_world:
             self._sets.close()
 
@@ -77,15 +77,15 @@ class _Common(GroupOperations):
 for _method, _title in TITLES.items():
     setattr(_Common, _method, profiled(getattr(GroupOperations, _method), f"hvd:{_title}"))
 
-# torch itself calls them in the midst of what is compiled: DistributedDataParallel does, for one.
+# torch itself calls them within compiled code, for example in DistributedDataParallel.
 for _class in (*_Common.__mro__[:-1], GroupWork):
     exclude_from_compile(vars(_class).values())
 
 
 class HvdBackend(_Common, _c10d.Backend):  # type: ignore[misc]
-    """The part of a group that has tensors of one kind of device: torch's own ProcessGroup hands them over."""
+    """The part of a group for tensors of one kind of device: torch's own ProcessGroup calls it."""
 
-    # torch's own properties of these names look here, and would look at themselves.
+    # torch's own properties of these names look here, and would find themselves.
     supports_coalescing = False
     supports_reconfigure = False
     supports_shrinking = False
@@ -103,7 +103,7 @@ class HvdBackend(_Common, _c10d.Backend):  # type: ignore[misc]
 
 
 class HvdProcessGroup(_Common, _c10d.ProcessGroup):  # type: ignore[misc]
-    """A whole group.  Calls from Python come here directly, and not by way of torch's dispatcher: 20 us less."""
+    """A whole group.  Calls from Python reach it directly, without torch's dispatcher: 20 us less."""
 
     def __init__(self, options: Any) -> None:
         try:
@@ -113,19 +113,19 @@ class HvdProcessGroup(_Common, _c10d.ProcessGroup):  # type: ignore[misc]
 
 
 _sets: GroupSets | None = None
-_sent: SentMessages | None = None  # whenever _sets is
-_worlds = 0  # how often this rank has made the default group
-_former: list[GroupSets] = []  # of a world that has ended: rank 0's has the store that the others may still look at
+_sent: SentMessages | None = None  # set whenever _sets is
+_worlds = 0  # number of default groups that this rank has made
+_former: list[GroupSets] = []  # of an ended world: rank 0's has the store that the others may still use
 
 
 def _world_left() -> None:
-    """No group outlives the runtime's world."""
+    """Ends the groups of the runtime's old world."""
     if _sets is not None:
         _sets.left = True
 
 
 def _before_rejoin() -> None:
-    """hvd.elastic.run is about to join the next world, in which the script makes its groups again."""
+    """Called before hvd.elastic.run joins the next world, in which the script makes its groups again."""
     global _sets, _sent
     if _sets is None:
         return
@@ -143,9 +143,9 @@ _world.before_rejoin.append(_before_rejoin)
 
 
 def rendezvous(timeout: timedelta) -> tuple[Any, int, int]:
-    """A store that the ranks of the runtime's world have found together, this rank and their number.  Collective.
+    """A store of all ranks of the runtime's world, this rank and the number of ranks.  Collective.
 
-    Rank 0 serves it, on a port of its own for each world.  The host is named as hvdrun names it.
+    Rank 0 serves it, on a new port for each world.  The host has hvdrun's name for it.
     """
     if not _world.is_initialized():
         _world.init()
@@ -164,7 +164,7 @@ def rendezvous(timeout: timedelta) -> tuple[Any, int, int]:
 
 
 def _check_world(options: Any) -> None:
-    """The default group's ranks are the runtime's."""
+    """The default group's ranks must be the runtime's."""
     if not _world.is_initialized():
         _world.init()
     _world.need()
@@ -181,7 +181,7 @@ def _check_world(options: Any) -> None:
 def create(options: Any, _: Any = None) -> Any:
     """Makes a group.  Called by torch, by all members; options: its _DistributedBackendOptions.
 
-    Errors: RuntimeError where the ranks are not hvdrun's; TimeoutError where a rank of the world has ended already.
+    Errors: RuntimeError if the ranks are not hvdrun's; TimeoutError if a rank of the world has ended already.
     """
     global _sets, _sent, _worlds
     ranks = tuple(options.global_ranks_in_group)
@@ -216,7 +216,7 @@ def create(options: Any, _: Any = None) -> Any:
 
 
 def _backend(options: Any) -> HvdBackend | None:
-    """None where torch's Backend cannot be made in Python: before 2.15."""
+    """None if torch's Backend cannot be made in Python: before 2.15."""
     try:
         return HvdBackend(options)
     except TypeError:

@@ -1,8 +1,8 @@
-"""An optimizer whose state is divided among the ranks: each keeps, and steps, its part of all parameters.
+"""An optimizer whose state is divided among the ranks: each stores, and steps, its part of all parameters.
 
-Parameters lie in flat buckets, and rank r owns the r-th part of each.  Gradients are reduce-scattered while backward()
-runs, every rank does the optimizer's step on its own parts, and the parts are gathered.  That sends what an allreduce sends
-(a ring's allreduce is a reducescatter and an allgather), and keeps one size-th of the state: stage 1 of ZeRO
+Parameters lie in flat buckets, and rank r owns the r-th part of each.  Gradients are reduce-scattered during backward(),
+every rank does the optimizer's step on its own parts, and the parts are gathered.  That sends as much as an allreduce (a
+ring's allreduce is a reducescatter and an allgather), and stores one size-th of the state: stage 1 of ZeRO
 (arXiv:1910.02054).
 """
 
@@ -22,14 +22,14 @@ from hvd.torch.ops import collectives, moving
 
 __all__ = ["ShardedOptimizer"]
 
-# Large enough to use the links, small enough that the first ones travel while backward() still runs.
+# Large enough to use the links, small enough that the first ones travel during backward().
 _BUCKET_BYTES = 32 << 20
-# What each element's step depends on: for these more than its own gradient and state.
+# Optimizers whose step for an element depends on more than its own gradient and state.
 _WHOLE_TENSORS = ("Adafactor", "LBFGS", "Muon", "SparseAdam")
 
 
 class _Bucket:
-    """Parameters of one dtype and device that lie one after the other in one flat tensor, [size * part]."""
+    """Parameters of one dtype and device, stored consecutively in one flat tensor, [size * part]."""
 
     def __init__(self, name: str, parameters: list[torch.Tensor], ranks: int, rank: int) -> None:
         self.name = name
@@ -47,7 +47,7 @@ class _Bucket:
                 at += p.numel()
         self.place()
         self.mine = slice(rank * part, (rank + 1) * part)
-        # Shares the bucket's memory: what the optimizer does to it is done to the parameters.
+        # Shares the bucket's memory, so the optimizer's changes reach the parameters.
         self.shard = torch.nn.Parameter(self.flat[self.mine])
         self.gradient: torch.Tensor | None = None
         self.handle: Any = None
@@ -60,7 +60,7 @@ class _Bucket:
             p.data = self.flat[start:end].view(p.shape)
 
     def move_in(self) -> None:
-        """Parameters that were given other memory since (load_state_dict does not, model.to may) come back."""
+        """Moves parameters back that were given other memory (load_state_dict does not do this, model.to may)."""
         with torch.no_grad():
             for p, (start, end) in zip(self.parameters, self.places):
                 here = self.flat[start:end]
@@ -75,18 +75,18 @@ class _Bucket:
 
 
 class ShardedOptimizer(torch.optim.Optimizer):
-    """The given optimizer with its state divided among the ranks; it is used in its place, and in DistributedOptimizer's.
+    """The given optimizer with its state divided among the ranks; it replaces that optimizer and DistributedOptimizer.
 
         optimizer = hvd.ShardedOptimizer(torch.optim.AdamW(model.parameters(), lr=1e-3))
 
     For optimizers that treat each element by itself (SGD, Adam and most others).  Steps equal DistributedOptimizer's up to
-    rounding.  Parameters become views of larger tensors; p.grad stays this rank's own gradient.  A parameter without a
-    gradient counts as one with zeros.  state_dict() is collective and is that of the undivided optimizer: it can be loaded
-    there, and on any number of ranks.
+    rounding.  Parameters become views of larger tensors; p.grad stays this rank's own gradient.  A missing gradient counts as
+    zeros.  state_dict() is collective and is that of the undivided optimizer: it can be loaded there, and on any number of
+    ranks.
 
-    optimizer: its state, if it has one, is the same on all ranks.
+    optimizer: its state, if any, is the same on all ranks.
     backward_passes_per_step, op (Average or Sum), compression: as in DistributedOptimizer.
-    Errors: ValueError for an optimizer that looks at whole tensors, and for sparse gradients.
+    Errors: ValueError for an optimizer that uses whole tensors, and for sparse gradients.
     """
 
     def __init__(
@@ -117,7 +117,8 @@ class ShardedOptimizer(torch.optim.Optimizer):
         self._hooks: list[Any] = []
         for index, group in enumerate(self.param_groups):
             self._buckets.append(self._bucketed(index, group["params"], bucket_bytes))
-        # The user's class on one parameter a bucket: this rank's parts, of a state that there is (Adagrad begins with one) too.
+        # The user's class on one parameter per bucket: this rank's parts, also of an existing state (Adagrad begins with
+        # one).
         begun = optimizer.state_dict() if optimizer.state else None
         self._inner = optimizer
         self._inner.state.clear()
@@ -188,7 +189,7 @@ class ShardedOptimizer(torch.optim.Optimizer):
         for bucket in self._all():
             if bucket.handle is None:
                 for p, place in zip(bucket.parameters, bucket.places):
-                    if self._left[p]:  # no gradient, or fewer passes than were said
+                    if self._left[p]:  # no gradient, or fewer passes than declared
                         self._copy_in(bucket, p, place)
                 self._send(bucket)
         try:
@@ -205,7 +206,7 @@ class ShardedOptimizer(torch.optim.Optimizer):
     _synchronized = False
 
     def clip_grad_norm_(self, max_norm: float) -> torch.Tensor:
-        """Scales the reduced gradients so that the 2-norm of all of them is at most max_norm; returns what it was.
+        """Scales the reduced gradients so that the 2-norm of all of them is at most max_norm; returns the previous norm.
 
         Collective.  In place of torch.nn.utils.clip_grad_norm_, between backward() and step().
         """
@@ -222,11 +223,11 @@ class ShardedOptimizer(torch.optim.Optimizer):
 
     # ---- the step
 
-    _overflow: bool | None = None  # found for a GradScaler, and step() has not come yet
+    _overflow: bool | None = None  # found for a GradScaler; step() has not been called yet
 
     @property
     def _step_supports_amp_scaling(self) -> bool:
-        """Asked by a GradScaler before it looks for infinities: it must find them on all ranks, or on none."""
+        """A GradScaler asks before it looks for infinities: it must find them on all ranks, or on none."""
         if self._overflow is None and self._busy():
             self.synchronize()
             shards = [bucket.shard.grad for bucket in self._all() if bucket.shard.grad is not None]
@@ -262,7 +263,7 @@ class ShardedOptimizer(torch.optim.Optimizer):
         return loss
 
     def _unscaled(self) -> bool:
-        """Undoes a GradScaler's scale, where one calls; False when this step must not be done."""
+        """Undoes a GradScaler's scale, if one calls; False if this step must be skipped."""
         overflow, self._overflow = self._overflow, None
         if overflow is None:
             return True
@@ -343,7 +344,7 @@ class ShardedOptimizer(torch.optim.Optimizer):
 
     @staticmethod
     def _own_part(bucket: _Bucket, key: str, values: list[Any]) -> Any:
-        """This rank's part of one kind of state; values: of each of the bucket's parameters, None where it has none."""
+        """This rank's part of one kind of state; values: of each of the bucket's parameters, None without one."""
         pairs = [(value, p) for value, p in zip(values, bucket.parameters) if value is not None]
         sample, p = max(pairs, key=lambda pair: pair[1].dim())
         if not isinstance(sample, torch.Tensor):
@@ -357,12 +358,12 @@ class ShardedOptimizer(torch.optim.Optimizer):
         return flat[bucket.mine].clone()
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """As usual while it is made; afterwards a ValueError: parts are divided once."""
+        """Works during construction; afterwards it raises ValueError, because parts are divided once."""
         if hasattr(self, "_inner"):
             raise ValueError("a ShardedOptimizer cannot take more parameters: make it anew with all of them")
         super().add_param_group(param_group)
 
     def state_bytes(self) -> int:
-        """What this rank's part of the state takes."""
+        """The size of this rank's part of the state."""
         tensors = [v for state in self._inner.state.values() for v in state.values() if isinstance(v, torch.Tensor)]
         return sum(t.numel() * t.element_size() for t in tensors)

@@ -1,8 +1,8 @@
 """Batch normalisation over the batches of all ranks, on any device.
 
-Forward gathers each rank's count, mean and sum of squared deviations per channel in one operation, and joins them as in
-Chan, Golub, LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances" (1979), which does not
-cancel as the difference of two large sums does.  Backward sums two numbers per channel.
+Forward gathers each rank's count, mean and sum of squared deviations per channel in one operation, and combines them as in
+Chan, Golub, LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances" (1979).  Unlike the
+difference of two large sums, this does not suffer from cancellation.  Backward sums two numbers per channel.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ __all__ = ["SyncBatchNorm"]
 
 
 def _wide(tensor: torch.Tensor) -> torch.Tensor:
-    """In the type that statistics are computed in: float32, float64 for float64."""
+    """The tensor in the type of the statistics: float32, float64 for float64."""
     return tensor if tensor.dtype is torch.float64 else tensor.float()
 
 
 def _over_channels(tensor: torch.Tensor) -> list[int]:
-    """All dimensions but that of the channels."""
+    """All dimensions except the channels'."""
     return [d for d in range(tensor.dim()) if d != 1]
 
 
@@ -94,11 +94,11 @@ class _Normalize(torch.autograd.Function):
 
 
 class SyncBatchNorm(_BatchNorm):
-    """torch.nn.BatchNorm1d, 2d and 3d whose mean and variance are those of all ranks' batches together.
+    """torch.nn.BatchNorm1d, 2d and 3d with the mean and variance of all ranks' batches together.
 
-    All ranks must run it equally often.  Ranks may have different numbers of rows, none as well.  In inference, and where
-    there are no further ranks, it is the plain layer.  The gradients of weight and bias are this rank's own, which
-    DistributedOptimizer averages like all others.
+    All ranks must run it equally often.  Ranks may have different numbers of rows, even none.  In inference, and without
+    further ranks, it is the plain layer.  The gradients of weight and bias are this rank's own, which DistributedOptimizer
+    averages like all others.
 
     The arguments are those of torch.nn.BatchNorm2d.
     """
