@@ -6,7 +6,7 @@ hvd.init()
 params = hvd.broadcast_parameters(params, root_rank=0)
 optimizer = hvd.DistributedGradient(optax.adam(1e-3))        # averages the gradients of all ranks, then Adam
 
-One device a process: hvdrun starts the processes, and what is here works between them.
+One device per process: hvdrun starts the processes, and this package works between them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""JAX arrays outside jit: the runtime reads them where they are on a CPU, and JAX adopts the results."""
+"""JAX arrays outside jit: on a CPU the runtime reads them in place, and JAX adopts the results."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ moving_in_place: Collectives[Any] = Collectives(NumpyAdapter(reduces=False), red
 
 
 def to_numpy(value: Any) -> np.ndarray[Any, Any]:
-    """The values of a JAX array, a NumPy array or a Python number; read-only where that saves a copy."""
+    """The values of a JAX array, a NumPy array or a Python number; read-only if that saves a copy."""
     if isinstance(value, (jax.Array, np.ndarray, np.generic)):
         if getattr(value, "is_fully_addressable", True) is False:
             raise ValueError("an array that is spread over several processes cannot be exchanged: give this process's part")
@@ -29,12 +29,12 @@ def to_numpy(value: Any) -> np.ndarray[Any, Any]:
 
 
 def rows(value: Any) -> np.ndarray[Any, Any]:
-    """to_numpy for what is gathered: a scalar is one row."""
+    """to_numpy for gathering: a scalar is one row."""
     return np.atleast_1d(to_numpy(value))
 
 
 def to_jax(array: np.ndarray[Any, Any], like: Any) -> jax.Array:
-    """A result as a JAX array, on the device of what it was made from."""
+    """A result as a JAX array, on the device of its input."""
     if isinstance(like, jax.Array) and len(devices := like.devices()) == 1:
         out: jax.Array = jax.device_put(array, next(iter(devices)))
         return out

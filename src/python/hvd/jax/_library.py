@@ -1,7 +1,7 @@
-"""Our handler in XLA's FFI: read what this jaxlib's interface looks like, load the library, register the handler.
+"""Our handler in XLA's FFI: reads the layout of this jaxlib's interface, loads the library, registers the handler.
 
-The library is compiled against no jaxlib.  XLA's C interface keeps its structs; what its versions have moved are the
-functions in one table, so their places are read from the header that jaxlib ships.
+The library is compiled without jaxlib.  XLA's C interface keeps its structs.  Only the functions in one table have moved
+between versions, so their offsets are read from jaxlib's header.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from hvd import _native
 from hvd.exceptions import HorovodInternalError
 
 TARGET = "hvd_operation"
-# How XLA writes our states at the start of its errors' texts (bridge::canonical_code), and the word for each.
+# XLA's texts for our states at the start of its errors (bridge::canonical_code), and the word for each.
 _WORDS = {"FAILED_PRECONDITION": "mismatch", "ABORTED": "peer_lost", "DEADLINE_EXCEEDED": "timeout"}
 _path = Path(_native.__file__).parent / "libhvd_jax.so"
 _POINTER = 8
-_FIRST = (0, 5, 0)  # XLA before that ends the process when it sees a token among a handler's arguments
+_FIRST = (0, 5, 0)  # earlier versions of XLA end the process when a token is among a handler's arguments
 
 
 class _Layout(ctypes.Structure):
@@ -40,7 +40,7 @@ class _Layout(ctypes.Structure):
 
 
 def layout_of(header: str) -> _Layout:
-    """Where the functions are, by the text of xla/ffi/api/c_api.h.  ImportError for a header that is not understood."""
+    """The offsets of the functions in the text of xla/ffi/api/c_api.h.  ImportError for a header that is not understood."""
     versions = dict(re.findall(r"^#define XLA_FFI_API_(MAJOR|MINOR) (\d+)", header, re.MULTILINE))
     table = header.partition("struct XLA_FFI_Api {")[2].partition("};")[0]
     if versions.get("MAJOR") != "0" or "XLA_FFI_Error_Create" not in table:
@@ -76,19 +76,19 @@ def _capsule(handler: Any) -> Any:
 
 
 def _exiting(library: ctypes.CDLL) -> None:
-    """Programs under way end first: XLA waits for them, and they for their operations."""
+    """Waits for running programs: XLA waits for them, and they wait for their operations."""
     import jax
 
     try:
         jax.effects_barrier()
-    except Exception:  # it failed, which its user may not have wanted to know
+    except Exception:  # it failed, which need not concern its user
         pass
     library.hvd_jax_exiting()
 
 
 @cache
 def load() -> None:
-    """Makes our operations known to XLA; once.  ImportError says what is missing."""
+    """Registers our operations with XLA, once.  ImportError gives the missing part."""
     header = Path(str(jaxlib.__file__)).parent / "include/xla/ffi/api/c_api.h"
     try:
         if _version(VERSION) < _FIRST:
@@ -101,7 +101,7 @@ def load() -> None:
     problem = library.hvd_jax_configure(ctypes.byref(layout)).decode()
     if problem:
         raise ImportError(f"hvd.jax: {problem}")
-    import jax.ffi  # not there before
+    import jax.ffi  # older versions lack it
 
     atexit.register(_exiting, library)
     jax.ffi.register_ffi_target(TARGET, _capsule(library.hvd_jax_handler), platform="cpu")
@@ -119,14 +119,14 @@ def told_by_jax(error: BaseException) -> HorovodInternalError | None:
 
 
 def forget_failures() -> None:
-    """Lets the next compiled program run after one that failed while it was under way.
+    """Lets the next compiled program run after one that failed during its execution.
 
-    JAX hands the token of an ordered effect from each program to the next, and that of a failed one is an error for ever;
-    it forgets them where it forgets all else (clear_backends).
+    JAX passes the token of an ordered effect from each program to the next, and the token of a failed program is a permanent
+    error.  JAX forgets tokens only together with everything else (clear_backends).
     """
     try:
         from jax._src.dispatch import runtime_tokens
 
         runtime_tokens.clear()
-    except (ImportError, AttributeError):  # another JAX: the next program says so
+    except (ImportError, AttributeError):  # another JAX: the next program reports it
         pass

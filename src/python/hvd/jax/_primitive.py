@@ -1,17 +1,17 @@
 # mypy: disable-error-code="no-untyped-call, attr-defined, misc, untyped-decorator"
-"""All operations as one JAX primitive: how it is traced, differentiated, batched and compiled.
+"""All operations as one JAX primitive: tracing, differentiation, batching and compilation.
 
-Order.  In a compiled program an operation begins when the one before it has ended, by JAX's ordered effects: XLA may
-run what is independent in any order, on threads of its own, and ranks that then waited for each other's operations in
-different orders would wait for ever.  So the order is the program's, through branches, loops and functions that are
-called twice, and from one program to the next.  What belongs together goes into one call, whose arrays travel together.
-Handlers wait for nobody: they give XLA a future (where jaxlib has those), so computation goes on meanwhile.
+Order.  In a compiled program an operation begins when the previous one has ended, by JAX's ordered effects.  XLA may run
+independent code in any order, on its own threads.  Ranks that waited for each other's operations in different orders would
+wait for ever.  So the order is the program's, through branches, loops and functions that are called twice, and from one
+program to the next.  Arrays of one call travel together.  Handlers never wait: they give XLA a future (if jaxlib has
+futures), so computation continues meanwhile.
 
-Names.  Ranks meet by name: the program's, and a count of the operations as they are compiled.  One that compiles a
-function once more, for other shapes, uses the same names again.
+Names.  Ranks match operations by name: the program's name, and a count of the operations during compilation.  If one rank
+compiles a function again, for other shapes, it uses the same names.
 
-What is private here of JAX (effects, tokens, custom_call) is what its versions from 0.5 to 0.10 share.  From 0.4.30 on
-all works outside jit.
+The private parts of JAX used here (effects, tokens, custom_call) are common to versions 0.5 to 0.10.  From 0.4.30 on
+everything works outside jit.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _MARK = "hvd"
 
 
 class Operation(NamedTuple):
-    """What is the same in all executions of an operation."""
+    """The values that all executions of an operation share."""
 
     kind: int
     name: str | None
@@ -65,10 +65,12 @@ class Operation(NamedTuple):
     group: bool = False
     prescale: float = 1.0
     postscale: float = 1.0
-    rows: tuple[int, ...] | None = None  # allgather: each array's in all ranks together, parts being as reducescatter cuts them
+    rows: tuple[int, ...] | None = (
+        None  # allgather: each array's rows on all ranks together, if parts are those of reducescatter
+    )
 
     def gradient(self, **changes: Any) -> Operation:
-        """The operation that its gradient is, which has a name of its own."""
+        """The operation of its gradient, which has its own name."""
         return self._replace(name=self.name and self.name + ".gradient", **changes)
 
 
@@ -85,13 +87,13 @@ _p.multiple_results = True
 
 
 def bind(operation: Operation, arrays: Sequence[Any]) -> list[Any]:
-    """The operation on arrays, some of which are traced."""
+    """Applies the operation to arrays, some of which are traced."""
     _check(operation)
     return list(_p.bind(*arrays, operation=operation))
 
 
 def traced(arrays: Sequence[Any]) -> bool:
-    """Whether JAX is tracing any of them, or, where there are none, whether it is tracing at all."""
+    """Whether JAX is tracing any of them, or, without arrays, whether it is tracing at all."""
     if arrays:
         return any(isinstance(array, jax.core.Tracer) for array in arrays)
     return isinstance(jnp.zeros(()) + 0, jax.core.Tracer)
@@ -112,7 +114,7 @@ _traced_in = (_world.rank(), _world.size()) if _world.is_initialized() else None
 
 
 def _forget_programs(world: _world.World) -> None:
-    """Shapes in a compiled program are those of its world: in a world of another size it is compiled anew."""
+    """Forgets compiled programs, whose shapes depend on their world: in a world of another size they are compiled again."""
     global _traced_in
     if _traced_in not in (None, (world.rank, world.size)):
         jax.clear_caches()
@@ -123,7 +125,7 @@ _world.at_new_world.append(_forget_programs)
 
 
 def part_of(rows: int, process_set: ProcessSet) -> int:
-    """The rows that reducescatter gives this rank, of that many."""
+    """The number of rows that reducescatter gives this rank, of `rows` in total."""
     size, place = process_set.size() or 1, process_set.rank() or 0
     return rows // size + (place < rows % size)
 
@@ -150,7 +152,7 @@ def _abstract(*avals: Any, operation: Operation) -> Any:
 
 @_p.def_impl
 def _run(*arrays: Any, operation: Operation) -> list[Any]:
-    """Outside jit: gradients and batches of what is not compiled."""
+    """Runs the operation outside jit: gradients and batches of uncompiled code."""
     o = operation
     values = [_arrays.to_numpy(array) for array in arrays]
     few, many, end = _arrays.reducing, _arrays.moving, _arrays.reducing.synchronize
@@ -201,7 +203,7 @@ def _real(primal: Any) -> bool:
 
 
 def _unchanged(out: Any) -> Any:
-    """A zero as the tangent of out; three names in as many generations of JAX."""
+    """A zero tangent for out, under its three names in JAX's versions."""
     if hasattr(ad_util, "p2tz"):
         return ad_util.p2tz(out)
     if hasattr(ad.Zero, "from_primal_value"):
@@ -210,7 +212,7 @@ def _unchanged(out: Any) -> Any:
 
 
 def _transposed(cotangents: Sequence[Any], *arrays: Any, operation: Operation) -> list[Any]:
-    """A loss is the sum of all ranks' losses; so what a rank's array gets is the sum of what all ranks make of it."""
+    """A loss is the sum of all ranks' losses, so the cotangent of a rank's array is the sum over all ranks."""
     o = operation
     live = [i for i, cotangent in enumerate(cotangents) if type(cotangent) is not ad.Zero]
     results: list[Any] = [ad.Zero(array.aval) for array in arrays]

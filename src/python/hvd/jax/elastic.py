@@ -1,4 +1,4 @@
-"""Elastic states for JAX: any tree of arrays is a value of an ObjectState.  What can be recovered: see hvd.elastic."""
+"""Elastic states for JAX: any tree of arrays is a value of an ObjectState.  For the kinds of recovery see hvd.elastic."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["GlobalBatch", "GlobalBatches", "ObjectState", "run"]
 
 
 def run(func: Callable[..., Any] | None = None, *, keep_global_batch: bool = False) -> Any:
-    """hvd.elastic.run, which also knows our errors as compiled functions raise them."""
+    """hvd.elastic.run, which also recognises our errors in the form in which compiled functions raise them."""
     if func is None:
         return functools.partial(run, keep_global_batch=keep_global_batch)
 
@@ -27,6 +27,6 @@ def run(func: Callable[..., Any] | None = None, *, keep_global_batch: bool = Fal
                 raise
             raise ours from error
         finally:
-            forget_failures()  # the rank that was the first to fail may have a step under way, too
+            forget_failures()  # the rank that failed first may also have a running step
 
     return _elastic.run(translated, keep_global_batch=keep_global_batch)

@@ -1,4 +1,4 @@
-"""Whole models, optimizer states and Python objects between ranks.  Trees are JAX's: nested dicts, lists, tuples, ..."""
+"""Sends whole models, optimizer states and Python objects between ranks, as JAX's trees: nested dicts, lists, tuples, ..."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def _is_key(leaf: Any) -> bool:
 
 
 def broadcast_parameters(params: Any, root_rank: int = 0, process_set: ProcessSet = global_process_set) -> Any:
-    """root_rank's tree of parameters, as a new tree; JAX's arrays cannot be overwritten.
+    """root_rank's tree of parameters, as a new tree, because JAX's arrays cannot be overwritten.
 
-    params: any tree, the same on all ranks.  Its arrays travel as such (keys of jax.random too); what is none (numbers,
-    strings) is pickled.  Outside jit.  Errors: ValueError where the trees differ between ranks; HorovodInternalError
-    where shapes or dtypes do.
+    params: any tree, the same on all ranks.  Its arrays travel as arrays (keys of jax.random too); other values (numbers,
+    strings) are pickled.  Outside jit.  Errors: ValueError if the trees differ between ranks; HorovodInternalError if shapes
+    or dtypes differ.
     """
     _world.need()
     leaves, structure = jax.tree_util.tree_flatten(params)

@@ -1,7 +1,7 @@
-"""Gradients of all ranks together: for optax, and for training loops of one's own.
+"""Gradients reduced over all ranks: for optax, and for hand-written training loops.
 
-All gradients go in as few calls as hold 32 MiB each, last layer first: one call each would cost an operation in the
-program for every array, and one call for all would begin only when the last gradient is there.
+Gradients are submitted in calls of 32 MiB each, last layer first.  One call per gradient would cost an operation in the
+program for every array.  One call for all would begin only when the last gradient is there.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ BATCH_BYTES = 32 << 20
 
 
 class GradientTransformation(NamedTuple):
-    """What optax makes optimizers of: init(params) gives a state; update(gradients, state, params) gives both anew."""
+    """The building block of optax's optimizers: init(params) returns a state; update(gradients, state, params) returns new
+    ones.
+    """
 
     init: Callable[..., Any]
     update: Callable[..., Any]
@@ -44,7 +46,7 @@ def _sparse(leaf: Any) -> bool:
 
 
 def _batches(sizes: Sequence[int]) -> list[list[int]]:
-    """Indices of arrays of those many bytes, last first, in batches of BATCH_BYTES (or one that is larger)."""
+    """Indices of arrays of these sizes in bytes, last first, in batches of BATCH_BYTES (or one larger array)."""
     batches: list[list[int]] = []
     room = 0
     for i in reversed(range(len(sizes))):
@@ -68,7 +70,7 @@ def allreduce_gradients(
     """A tree of gradients, reduced over all ranks: a tree of the same structure, inside jit or outside.
 
     gradient_predivide_factor: with Average, divides the gradients by it before they are added, and the sum by the rest.
-    sparse_as_dense: gradients of jax.experimental.sparse are made dense; without it they are a ValueError.
+    sparse_as_dense: gradients of jax.experimental.sparse are made dense; otherwise they are a ValueError.
     """
     _shares.refuse_reduction("a reduction of gradients")
     gradient_predivide_factor = checked_predivide(gradient_predivide_factor, op)
@@ -101,11 +103,11 @@ def DistributedGradient(
     sparse_as_dense: bool = False,
     name: str | None = None,
 ) -> GradientTransformation:
-    """An optax gradient transformation that reduces the gradients over all ranks, then hands them to optimizer.
+    """An optax gradient transformation that reduces the gradients over all ranks, then passes them to optimizer.
 
-    optimizer: an optax transformation, or None to put this one into optax.chain(hvd.DistributedGradient(), ...).
-    backward_passes_per_step: with n, every nth call updates the parameters, from the sum of the last n gradients; the
-    calls in between return updates of zero.  name: needed only where two transformations run at the same time.
+    optimizer: an optax transformation, or None for use in optax.chain(hvd.DistributedGradient(), ...).
+    backward_passes_per_step: with n, every nth call updates the parameters, from the sum of the last n gradients; the other
+    calls return updates of zero.  name: needed only if two transformations run at the same time.
     update's gradients: any tree; inside jit or outside.  Errors: ValueError for a wrong argument.
     """
     if backward_passes_per_step < 1:
@@ -133,7 +135,7 @@ DistributedOptimizer = DistributedGradient
 
 
 class AccumulatedState(NamedTuple):
-    """calls: [] int32, since the last step.  total: the gradients' sum since then."""
+    """calls: [] int32, since the last step.  total: the sum of the gradients since then."""
 
     calls: Any
     total: Any
@@ -170,7 +172,7 @@ def value_and_grad(
     average_value: bool = True,
     **more: Any,
 ) -> Callable[..., Any]:
-    """jax.value_and_grad whose gradients are reduced over all ranks, and whose value is averaged unless told not to.
+    """jax.value_and_grad with gradients that are reduced over all ranks, and a value that is averaged by default.
 
     fun: this rank's loss.  aux stays this rank's.  Further arguments are jax.value_and_grad's.
     """
@@ -198,7 +200,7 @@ def grad(
     process_set: ProcessSet = global_process_set,
     **more: Any,
 ) -> Callable[..., Any]:
-    """jax.grad whose gradients are reduced over all ranks.  See value_and_grad."""
+    """jax.grad with gradients that are reduced over all ranks.  See value_and_grad."""
     both = value_and_grad(fun, argnums, has_aux, compression, op, gradient_predivide_factor, process_set, False, **more)
 
     def only(*args: Any, **kwargs: Any) -> Any:

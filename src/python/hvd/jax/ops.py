@@ -1,13 +1,12 @@
 """The operations on JAX arrays: outside jit, inside it, differentiated and batched.
 
-Shapes are those of the arrays; dtypes u8 i8 u16 i16 i32 i64 f16 bf16 f32 f64 bool float8_e4m3fn float8_e5m2 for all
-operations, and u32 u64 c64 c128 for those that only move.  Outside jit a result is there when the call returns (the
-_async ones give handles).  Inside jit the operation is part of the program: it runs when the program does, in the
-program's order on every rank.
+Shapes are those of the arrays.  All operations support the dtypes u8 i8 u16 i16 i32 i64 f16 bf16 f32 f64 bool float8_e4m3fn
+float8_e5m2; operations that only move data also u32 u64 c64 c128.  Outside jit a call returns its result (the _async ones
+return handles).  Inside jit the operation is part of the program: it runs with the program, in the same order on every rank.
 
-Errors: ValueError for a wrong argument and HorovodInternalError when ranks disagree or a peer is lost.  Inside jit the
-latter is JAX's own JaxRuntimeError, raised where a result is used, with FAILED_PRECONDITION (ranks disagree) or
-ABORTED (a peer is lost) in front of the text.
+Errors: ValueError for a wrong argument and HorovodInternalError when ranks disagree or a peer is lost.  Inside jit the latter
+is JAX's own JaxRuntimeError, raised at the use of a result.  Its text begins with FAILED_PRECONDITION (ranks disagree) or
+ABORTED (a peer is lost).
 
 Gradients are those of the sum of all ranks' losses, forward and reverse: allreduce's is an allreduce, allgather's a
 reducescatter, reducescatter's an allgather, broadcast's a reduction to the root.
@@ -62,7 +61,7 @@ __all__ = [
 poll = _arrays.reducing.poll
 join = _arrays.reducing.join
 
-# What a handle's result is made from: the arrays that it was called with, and how.
+# For each handle: the arrays of the call, and the function that makes its result.
 _finishers: dict[int, Callable[[Any], Any]] = {}
 
 
@@ -160,7 +159,7 @@ def grouped_allreduce(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> list[Any]:
-    """allreduce of several arrays that become ready, and run, together."""
+    """allreduce of several arrays that become ready and run together."""
     _grouped(tensors)
     _arrays_only(tensors)
     call = Operation(ALLREDUCE, name, process_set, reduce_op(op, average), 0, True, prescale_factor, postscale_factor)
@@ -186,7 +185,7 @@ def grouped_allreduce_async(
 def _arrays_only(tensors: Sequence[Any]) -> None:
     for tensor in tensors:
         if not isinstance(tensor, jax.core.Tracer):
-            _arrays.to_numpy(tensor)  # TypeError for what is none
+            _arrays.to_numpy(tensor)  # TypeError for anything but arrays
 
 
 # ---- broadcast
@@ -215,7 +214,7 @@ def _asarray(tensor: Any) -> Any:
 
 
 def allgather(tensor: Any, name: str | None = None, process_set: ProcessSet = global_process_set) -> Any:
-    """All ranks' arrays, one after the other: [sum of dim 0, ...].  A scalar: [size].
+    """Concatenates all ranks' arrays: [sum of dim 0, ...].  A scalar: [size].
 
     Outside jit the first dimension may differ between ranks.  Inside it may not: a program's shapes are fixed.
     """
@@ -231,7 +230,7 @@ def allgather_async(tensor: Any, name: str | None = None, process_set: ProcessSe
 def grouped_allgather(
     tensors: Sequence[Any], name: str | None = None, process_set: ProcessSet = global_process_set, *, _group: bool = True
 ) -> list[Any]:
-    """allgather of several arrays that become ready, and run, together."""
+    """allgather of several arrays that become ready and run together."""
     _grouped(tensors)
     _arrays_only(tensors)
     if _primitive.traced(tensors):
@@ -257,8 +256,8 @@ def grouped_allgather_async(
 def alltoall(tensor: Any, splits: Any = None, name: str | None = None, process_set: ProcessSet = global_process_set) -> Any:
     """Sends rows to all ranks: splits[r] of them to rank r, in order, or equal parts when there are no splits.
 
-    Returns what all ranks sent here, in the order of the ranks; with splits a pair of that and how many rows came from
-    each rank (NumPy, int32).  Inside jit only equal parts are possible: a program's shapes are fixed.
+    Returns the rows that all ranks sent here, in the order of the ranks.  With splits, returns a pair: these rows, and the
+    number of rows from each rank (NumPy, int32).  Inside jit only equal parts are possible: a program's shapes are fixed.
     """
     _arrays_only([tensor])
     if not _primitive.traced([tensor]):

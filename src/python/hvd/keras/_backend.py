@@ -1,4 +1,4 @@
-"""What depends on the backend that Keras runs on: TensorFlow, torch or JAX; Keras 2 is TensorFlow's."""
+"""The parts that depend on Keras' backend: TensorFlow, torch or JAX; Keras 2 has only TensorFlow."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _Callback: Any = keras.callbacks.Callback
 
 
 class Callback(_Callback):  # type: ignore[misc]
-    """A callback of this process's Keras."""
+    """A callback of the Keras in this process."""
 
     if hasattr(keras, "ops"):
 
         def _implements_train_batch_hooks(self) -> bool:
-            """Keras 2 asks its callbacks first of all; Keras 3 has no such question."""
+            """Keras 2 calls this first; Keras 3 has no such method."""
             raise TypeError(
                 f"hvd's {type(self).__name__} is one of Keras 3, but this model is one of Keras 2: set {LEGACY}=1 before"
                 " TensorFlow and hvd are imported"
@@ -43,7 +43,7 @@ class Callback(_Callback):  # type: ignore[misc]
 
 
 def in_graph() -> bool:
-    """Keras 2 in a TF1-style graph: values are in the session.  Not while a tf.function is traced."""
+    """Whether Keras 2 builds a TF1-style graph: values are in the session.  False while a tf.function is traced."""
     if hasattr(keras, "ops"):
         return False
     import tensorflow as tf
@@ -52,7 +52,7 @@ def in_graph() -> bool:
 
 
 def initialise_later(variables: Sequence[Any]) -> None:
-    """In a graph: Keras 2 initialises the variables that it knows before it runs anything."""
+    """In a graph: lets Keras 2 initialise the variables, which it does for all that it knows before it runs anything."""
     try:
         backend = importlib.import_module(f"{keras.__name__}.src.backend")
     except ImportError:  # before TensorFlow 2.13
@@ -62,7 +62,7 @@ def initialise_later(variables: Sequence[Any]) -> None:
 
 
 def to_numpy(value: Any) -> np.ndarray[Any, Any]:
-    """A value, tensor or variable of the backend's as an array of its own."""
+    """A copy of the backend's value, tensor or variable as an array."""
     if hasattr(value, "graph") and in_graph():
         return np.array(keras.backend.get_value(value))
     convert = getattr(getattr(keras, "ops", None), "convert_to_numpy", None)
@@ -88,9 +88,9 @@ def assign(variables: Sequence[Any], values: Sequence[np.ndarray[Any, Any]]) -> 
 
 
 def broadcast_variables(variables: Sequence[Any], root_rank: int, process_set: ProcessSet = global_process_set) -> None:
-    """Overwrites variables with root_rank's; now, so not in a traced function.  The same list on all ranks."""
+    """Overwrites variables with root_rank's at once, so not in a traced function.  The same list on all ranks."""
     arrays = to_numpy_all(variables)
-    # As bytes: NumPy has no bfloat16 of its own.
+    # As bytes, because NumPy has no bfloat16.
     flat = [np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in arrays]
     names = [f"keras.variables.{i}" for i in range(len(flat))]
     collectives = _numpy._collectives
@@ -99,7 +99,7 @@ def broadcast_variables(variables: Sequence[Any], root_rank: int, process_set: P
 
 
 class Reduction:
-    """How a list of gradients is reduced; checked when made."""
+    """The settings for reducing a list of gradients, checked at construction."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class Reduction:
         self.predivide = predivide
         self.process_set = process_set
         self.scale_local = scale_local
-        self.local: set[int] = set()  # id() of variables whose gradients stay this rank's
+        self.local: set[int] = set()  # id() of variables whose gradients stay on this rank
         self._reduce: Callable[[list[Any]], list[Any]] = {"torch": self._torch, "jax": self._jax}.get(NAME, self._tensorflow)
         if NAME == "tensorflow":
             from hvd.tensorflow._gradient_reduction import Settings, checked_groups
@@ -128,7 +128,7 @@ class Reduction:
             )
 
     def __call__(self, grads: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
-        """The gradients of all ranks together; None stays None."""
+        """The gradients reduced over all ranks; None stays None."""
         _shares.refuse_reduction("DistributedOptimizer")
         results = list(grads)
         size = self.process_set.size()
@@ -167,7 +167,7 @@ class Reduction:
         pairs = [self.compression.compress(grad) for grad in grads]
         operation = Operation(ALLREDUCE, number_of(self.process_set), self.op, 0, 1.0 / self.predivide, self.predivide)
         names = [f"keras.gradients.{i}" for i in range(len(pairs))]
-        # In one call, but each as soon as all ranks have it.
+        # One call for all; each runs as soon as all ranks have it.
         handle = collectives._submit_many(operation, [small for small, _ in pairs], names, in_place=True) if pairs else 0
         outs = collectives.synchronize(handle) or []
         return [self.compression.decompress(out, ctx) for out, (_, ctx) in zip(outs, pairs)]

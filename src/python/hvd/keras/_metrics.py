@@ -1,4 +1,4 @@
-"""Metrics of all ranks together, for MetricAverageCallback."""
+"""Metrics averaged over all ranks, for MetricAverageCallback."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from hvd.exceptions import HorovodInternalError
 
 __all__ = ["averaged", "what_ranks_lack"]
 
-_MOST_RANKS = 4  # so many are named in a message
+_MOST_RANKS = 4  # most ranks that a message names
 
 
 def averaged(values: dict[str, float]) -> dict[str, float]:
     """Numbers by name, averaged over all ranks.
 
-    Errors: HorovodInternalError on every rank, where the ranks have different names.  It says which rank lacks which.
+    Errors: HorovodInternalError on every rank if the ranks have different names.  It says which rank lacks which name.
     """
     names = sorted(values)
     _refuse_different(names)
@@ -32,7 +32,7 @@ def averaged(values: dict[str, float]) -> dict[str, float]:
 
 
 def what_ranks_lack(names: Sequence[Sequence[str]]) -> str:
-    """The difference in words.  names: [ranks], those of each rank."""
+    """The difference as text.  names: [ranks], the names on each rank."""
     lacking: dict[tuple[int, ...], list[str]] = {}
     for name in sorted(set().union(*names)):
         ranks = tuple(rank for rank, known in enumerate(names) if name not in known)

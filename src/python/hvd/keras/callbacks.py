@@ -1,4 +1,4 @@
-"""Callbacks for Keras' fit(): the same weights to start with, metrics of all ranks, learning rates."""
+"""Callbacks for Keras' fit(): equal initial weights, metrics of all ranks, learning rates."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ __all__ = [
 
 
 class BroadcastGlobalVariablesCallback(_backend.Callback):
-    """Overwrites the model's and the optimizer's variables with root_rank's, before the first batch where they exist by
-    then, as they do in Keras 3, else after it.
+    """Overwrites the model's and the optimizer's variables with root_rank's.  It does so before the first batch if they exist
+    by then, as they do in Keras 3, else after it.
 
-    local_variables: variables to leave alone.  device is accepted as in Horovod.
+    local_variables: variables to keep unchanged.  device is accepted as in Horovod.
     """
 
     def __init__(self, root_rank: int, device: str = "", local_variables: Any = None) -> None:
@@ -35,7 +35,7 @@ class BroadcastGlobalVariablesCallback(_backend.Callback):
         self._local = {id(variable) for variable in local_variables or ()}
 
     def register_local_var(self, var: Any) -> None:
-        """A variable to leave alone."""
+        """Keeps a variable unchanged."""
         self._local.add(id(var))
 
     def _variables(self) -> list[Any]:
@@ -56,11 +56,11 @@ class BroadcastGlobalVariablesCallback(_backend.Callback):
             self.broadcast_done = True
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Here when everything has been built, or can be."""
+        """Broadcasts here if all variables exist, or can be built."""
         optimizer = self.model.optimizer
         if not self.model.built:
             return
-        if not _backend.in_graph():  # there fit() has made the training function before
+        if not _backend.in_graph():  # in a graph fit() has already made the training function
             build = getattr(optimizer, "build", None) or getattr(optimizer, "_create_all_weights", None)
             if build is None:
                 return
@@ -69,14 +69,14 @@ class BroadcastGlobalVariablesCallback(_backend.Callback):
         self._broadcast()
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Here otherwise."""
+        """Broadcasts here otherwise."""
         self._broadcast()
 
 
 class MetricAverageCallback(_backend.Callback):
     """Averages an epoch's metrics over all ranks.  Put it before callbacks that read them.  device: as in Horovod.
 
-    Errors: HorovodInternalError on every rank where one of them lacks a metric of the others.  It names rank and metric.
+    Errors: HorovodInternalError on every rank if one of them lacks a metric of the others.  It names rank and metric.
     """
 
     def __init__(self, device: str = "") -> None:
@@ -84,7 +84,7 @@ class MetricAverageCallback(_backend.Callback):
         self.device = device
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Changes logs."""
+        """Replaces the values in logs."""
         logs = {} if logs is None else logs
         logs.update(averaged({name: value for name, value in logs.items() if _is_number(value)}))
 
@@ -98,11 +98,11 @@ def _is_number(value: Any) -> bool:
 
 
 class LearningRateScheduleCallback(_backend.Callback):
-    """Sets the learning rate to initial_lr * multiplier, from start_epoch up to end_epoch (exclusive; None: for ever).
+    """Sets the learning rate to initial_lr * multiplier, from start_epoch up to end_epoch (exclusive; None: no end).
 
-    multiplier: a number, or a function of the epoch; with staircase=False of its fraction too (then steps_per_epoch is
-    needed where fit() does not know it).
-    momentum_correction: scales momentum while the rate changes (arXiv:1706.02677), where the optimizer reads it in each step.
+    multiplier: a number, or a function of the epoch; with staircase=False also of its fraction (steps_per_epoch is then
+    required if fit() does not know it).
+    momentum_correction: scales momentum while the rate changes (arXiv:1706.02677), if the optimizer reads it in each step.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class LearningRateScheduleCallback(_backend.Callback):
         else:
             constant = float(multiplier)
             self.multiplier = lambda epoch: constant
-            self.staircase = True  # nothing changes within an epoch
+            self.staircase = True  # no change within an epoch
 
     def _rate(self) -> float:
         return float(_backend.to_numpy(self.model.optimizer.learning_rate))
@@ -147,7 +147,7 @@ class LearningRateScheduleCallback(_backend.Callback):
             optimizer.momentum = momentum * new / old
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Finds out steps_per_epoch."""
+        """Determines steps_per_epoch."""
         if not self.staircase and not self.steps_per_epoch:
             known = self.params or {}
             self.steps_per_epoch = known.get("steps")
@@ -157,7 +157,7 @@ class LearningRateScheduleCallback(_backend.Callback):
                 raise ValueError("steps_per_epoch is needed: fit() does not know how many steps an epoch has")
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """Counts."""
+        """Notes the epoch."""
         self.current_epoch = epoch
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
@@ -170,7 +170,7 @@ class LearningRateScheduleCallback(_backend.Callback):
             self._adjust(self.current_epoch)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Momentum as it was."""
+        """Restores the momentum."""
         if self._restore is not None:
             self.model.optimizer.momentum, self._restore = self._restore, None
 
@@ -183,7 +183,7 @@ class LearningRateScheduleCallback(_backend.Callback):
 class LearningRateWarmupCallback(LearningRateScheduleCallback):
     """Raises the learning rate from initial_lr / size to initial_lr over the first epochs (arXiv:1706.02677).
 
-    initial_lr: the rate for all ranks together.  verbose: one line of rank 0 when it is done.
+    initial_lr: the rate for all ranks together.  verbose: rank 0 prints one line at the end.
     """
 
     def __init__(
@@ -196,7 +196,7 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
     ) -> None:
         def multiplier(epoch: float) -> float:
             size = _world.size()
-            # One step further, so that the last step of the warm-up has the whole rate.
+            # One step further, so that the last step of the warm-up has the full rate.
             done = (epoch + 1.0 / float(self.steps_per_epoch or 1)) / warmup_epochs
             return (1.0 + done * (size - 1)) / size
 
@@ -212,14 +212,14 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
         self.verbose = verbose
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Reports the rate, and the end."""
+        """Reports the rate, and the end of the warm-up."""
         super().on_epoch_end(epoch, logs)
         if self.verbose > 0 and epoch == (self.end_epoch or 0) - 1 and _world.rank() == 0:
             print(f"\nEpoch {epoch + 1}: warm-up is over, the learning rate is {self._rate():g}", flush=True)
 
 
 class BestModelCheckpoint(keras.callbacks.ModelCheckpoint):  # type: ignore[misc]
-    """Keeps the best model so far.  Whoever runs the training sets filepath before fit()."""
+    """Keeps the best model so far.  The caller of fit() sets filepath first."""
 
     def __init__(
         self,
@@ -242,7 +242,7 @@ class BestModelCheckpoint(keras.callbacks.ModelCheckpoint):  # type: ignore[misc
         self.filepath = filepath and os.fspath(filepath)
 
     def _set_monitor_op(self) -> None:
-        """Keras 3 refuses mode="auto" for a metric of one's own; Keras 2 took the least value as the best."""
+        """Keras 3 refuses mode="auto" for custom metrics; Keras 2 took the least value as the best."""
         try:
             super()._set_monitor_op()
         except ValueError:

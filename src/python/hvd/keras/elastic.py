@@ -1,6 +1,6 @@
 """Elastic states of Keras, on any of its backends, and the callbacks that keep them up to date during fit().
 
-What can be recovered: see hvd.elastic.
+For the kinds of recovery see hvd.elastic.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = [
 
 
 def _settle(model: Any) -> None:
-    """On JAX the variables are behind during fit(): brings them up to date."""
+    """On JAX, fit() updates the variables late: brings them up to date."""
     if hasattr(model, "jax_state_sync"):
         model.jax_state_sync()
 
@@ -33,8 +33,8 @@ def _settle(model: Any) -> None:
 class KerasState(ObjectState):
     """A built model, its optimizer, and values as attributes: KerasState(model, epoch=0, batch=0).
 
-    optimizer: where the model is not compiled with it.
-    Errors: ValueError for a model without variables yet: call model.build(input_shape) first.
+    optimizer: needed if the model is not compiled with it.
+    Errors: ValueError for a model that has no variables yet: call model.build(input_shape) first.
     """
 
     def __init__(self, model: Any, optimizer: Any = None, **kwargs: Any) -> None:
@@ -62,7 +62,7 @@ class KerasState(ObjectState):
         self._values = self._copied()
 
     def save(self) -> None:
-        """See State.  Where there is no memory for all of it, the copy is the one before."""
+        """See State.  If there is not enough memory for all of it, the previous copy stays."""
         values = self._copied()
         super().save()
         self._values = values
@@ -86,7 +86,7 @@ class KerasState(ObjectState):
         _backend.broadcast_variables(self._variables(), 0)
         super().sync()
         values = self._copied()
-        check_results()  # a failure up to here leaves the copy as it was
+        check_results()  # a failure up to here leaves the copy unchanged
         self._values = values
 
 
@@ -100,11 +100,11 @@ class CommitStateCallback(_backend.Callback):
         self.batches_remaining = batches_per_commit
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Counts from here, alike on all ranks."""
+        """Counts from here, on all ranks alike."""
         self.batches_remaining = self.batches_per_commit
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Commits when it is time."""
+        """Commits if it is time."""
         self.batches_remaining -= 1
         if self.batches_remaining == 0:
             self.state.commit()
@@ -116,9 +116,9 @@ class CommitStateCallback(_backend.Callback):
 
 
 class UpdateBatchStateCallback(_backend.Callback):
-    """Keeps state.batch at the batch that fit() is at; 0 at the end of an epoch.
+    """Keeps state.batch at fit()'s current batch; 0 at the end of an epoch.
 
-    An epoch that was broken off has only the steps that are left of it, where fit() knows how many an epoch has: give it
+    An interrupted epoch has only its remaining steps, if fit() knows the number of steps of an epoch: give it
     steps_per_epoch, or data with a length.  As in Horovod these are the data's first batches, not its last.
     """
 
@@ -126,15 +126,15 @@ class UpdateBatchStateCallback(_backend.Callback):
         super().__init__()
         self.state = state
         self.steps_per_epoch: int | None = None
-        self._begin, self._left = 0, 0  # of an epoch that goes on in its midst: where, and how many steps
-        self._enough = object()  # as model.stop_training it ends this epoch only
+        self._begin, self._left = 0, 0  # of a resumed epoch: its first step, and the number of remaining steps
+        self._enough = object()  # as value of model.stop_training it ends only this epoch
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Forgets how long an epoch was."""
+        """Forgets the length of an epoch."""
         self.steps_per_epoch = None
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """Tells the progress bar how many steps are left, where an epoch goes on in its midst."""
+        """Tells the progress bar the number of remaining steps of a resumed epoch."""
         self._begin, self._left = self.state.batch, 0
         steps = (self.params or {}).get("steps")
         if steps:
@@ -143,7 +143,7 @@ class UpdateBatchStateCallback(_backend.Callback):
             self.params["steps"] = self._left
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Notes the batch; ends an epoch that was begun earlier."""
+        """Notes the batch; ends a resumed epoch."""
         self.state.batch = self._begin + batch
         if self._begin and self._left and batch + 1 >= self._left and not self.model.stop_training:
             self.model.stop_training = self._enough
@@ -156,7 +156,7 @@ class UpdateBatchStateCallback(_backend.Callback):
 
 
 class UpdateEpochStateCallback(_backend.Callback):
-    """Keeps state.epoch at the number of epochs done, over several calls of fit()."""
+    """Keeps state.epoch at the number of finished epochs, over several calls of fit()."""
 
     def __init__(self, state: Any) -> None:
         super().__init__()
@@ -164,16 +164,16 @@ class UpdateEpochStateCallback(_backend.Callback):
         self.initial_epoch = state.epoch
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """fit() counts from 0 again, after the epochs that are done."""
+        """fit() counts from 0 again, so the finished epochs are added."""
         self.initial_epoch = self.state.epoch
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """One more is done."""
+        """Counts the finished epoch."""
         self.state.epoch = self.initial_epoch + epoch + 1
 
 
 def run(func: Callable[..., Any] | None = None, *, keep_global_batch: bool = False) -> Any:
-    """hvd.elastic.run, which also knows our errors as the backends' compiled steps report them."""
+    """hvd.elastic.run, which also recognises our errors in the form in which the backends' compiled steps report them."""
     if func is None:
         return functools.partial(run, keep_global_batch=keep_global_batch)
     if _backend.NAME == "tensorflow":

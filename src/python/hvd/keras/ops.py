@@ -1,4 +1,4 @@
-"""Operations on whatever the backend's tensors are, outside of traced functions."""
+"""Operations on the backend's tensors, outside of traced functions."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def _array(value: Any) -> np.ndarray[Any, Any]:
 
 
 def _back(array: np.ndarray[Any, Any], like: Any) -> Any:
-    """In the caller's kind: arrays and numbers as arrays, the backend's tensors and variables as its tensors.  Where those
-    are a TF1-style graph's, as arrays: they have been computed."""
+    """The result in the caller's type: arrays and numbers become arrays, the backend's tensors and variables its tensors.
+    Tensors of a TF1-style graph become arrays, since they have been computed."""
     if isinstance(like, (int, float, list, tuple, np.ndarray, np.generic)) or _backend.in_graph():
         return array
     if _backend.NAME == "tensorflow":
@@ -45,14 +45,14 @@ def allreduce(
     op: int | None = None,
     compression: Any = Compression.none,
 ) -> Any:
-    """The reduction of a number, array, tensor or variable over all ranks; Average when nothing else is said."""
+    """The reduction of a number, array, tensor or variable over all ranks; Average by default."""
     array = _array(value)
     reduced = _numpy.allreduce(array, None, name, reduce_op(op, average), prescale_factor, postscale_factor)
     return _back(reduced, value)
 
 
 def allgather(value: Any, name: str | None = None) -> Any:
-    """All ranks' values, one after the other along the first dimension."""
+    """Concatenates all ranks' values along the first dimension."""
     return _back(_numpy.allgather(_array(value), name), value)
 
 
@@ -67,7 +67,7 @@ def reducescatter(value: Any, name: str | None = None, op: int = Average) -> Any
 
 
 def broadcast_global_variables(root_rank: int) -> Any:
-    """Overwrites all global variables of a TF1-style graph, now; else use the callback, or broadcast_variables."""
+    """Overwrites all global variables of a TF1-style graph at once; elsewhere use the callback, or broadcast_variables."""
     from hvd.tensorflow import broadcast_global_variables as operation
 
     made = operation(root_rank)

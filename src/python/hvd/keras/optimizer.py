@@ -20,11 +20,11 @@ _LossScaling: Any = getattr(keras.optimizers, "LossScaleOptimizer", None)
 if TYPE_CHECKING:
     _Base = Any
 else:
-    _Base = object  # the user's class follows it in every class that is made of it
+    _Base = object  # the user's class follows it in every derived class
 
 
 class _Passes:
-    """Gradients of several backward passes, added up outside of any graph (torch; TensorFlow has its own)."""
+    """Sums of the gradients of several backward passes outside of graphs (torch; TensorFlow has its own)."""
 
     def __init__(self, passes: int, average: bool) -> None:
         self.passes, self.average = passes, average
@@ -42,7 +42,7 @@ class _Passes:
 
 
 def _passes(passes: int, average: bool) -> Any:
-    """What adds up gradients: None where nothing is to be added."""
+    """The object that sums gradients; None for a single pass."""
     if passes == 1:
         return None
     if _backend.NAME != "tensorflow":
@@ -55,27 +55,27 @@ def _passes(passes: int, average: bool) -> Any:
 class _Distributed(_Base):  # type: ignore[misc]
     _hvd_reduction: Reduction
     _hvd_passes: Any  # None, a _Passes, or TensorFlow's Aggregation
-    _hvd_reduces = True  # False: a LossScaleOptimizer around it does, with the same _hvd_reduction
+    _hvd_reduces = True  # False: a surrounding LossScaleOptimizer reduces, with the same _hvd_reduction
     _hvd_settings: Callable[[], dict[str, Any]]  # makes both of them, for another optimizer of this class
 
     @classmethod
     def from_config(cls, config: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
-        """The user's class's, distributed in the same way."""
+        """The distributed form of the user's class's from_config()."""
         made = super().from_config(config, *args, **kwargs)
         made.__dict__.update(cls._hvd_settings())
         return made
 
     @property
     def _agg_helper(self) -> Any:
-        """Horovod's name for what adds up gradients; its tests look at the counter in there."""
+        """Horovod's name for the summing object; its tests look at the counter in it."""
         return self._hvd_passes
 
     def register_local_var(self, var: Any) -> None:
-        """A variable whose gradient stays this rank's."""
+        """Keeps the gradient of a variable on this rank."""
         self._hvd_reduction.local.add(id(var))
 
     def _hvd_reduced(self, grads: Sequence[Any], variables: Sequence[Any]) -> list[Any] | None:
-        """The gradients of all ranks; None, or with TensorFlow the sums so far, where more passes have to come first."""
+        """The reduced gradients.  None, or with TensorFlow the sums so far, if more passes must come first."""
         passes = self._hvd_passes
         if not self._hvd_reduces:
             return list(grads)
@@ -90,7 +90,7 @@ class _Distributed(_Base):  # type: ignore[misc]
         return reduced
 
     def _hvd_step(self, reduced: list[Any] | None, apply: Callable[[list[Any]], Any]) -> Any:
-        """apply, with what _hvd_reduced() gave; but after a pass that only adds up just counts."""
+        """Calls apply with the result of _hvd_reduced(); only counts after a pass that just adds up."""
         if self._hvd_passes is None:
             assert reduced is not None
             return apply(reduced)
@@ -101,7 +101,7 @@ class _Distributed(_Base):  # type: ignore[misc]
         return done if _backend.in_graph() else None
 
     def _hvd_count(self) -> Any:
-        """A pass without a step is an iteration too: schedules of the learning rate go by batches."""
+        """Counts a pass without a step as an iteration too: schedules of the learning rate count batches."""
         counting: Any = getattr(self, "inner_optimizer", self)
         return counting._iterations.assign_add(1)
 
@@ -114,11 +114,11 @@ class _CallableList(list):  # type: ignore[type-arg]
 class _Keras3(_Distributed):
     @property
     def variables(self) -> Any:
-        """The user's optimizer's list; variables() gives it too, as in older versions of Keras."""
+        """The user's optimizer's list; variables() also works, as in older versions of Keras."""
         return _CallableList(super().variables)
 
     def apply(self, grads: Any, trainable_variables: Any = None, **kwargs: Any) -> Any:
-        """The user's optimizer's apply(), with the gradients of all ranks."""
+        """The user's optimizer's apply(), with reduced gradients."""
         variables = list(self._trainable_variables if trainable_variables is None else trainable_variables)
         if not self.built:
             self.build(variables)
@@ -127,10 +127,10 @@ class _Keras3(_Distributed):
 
 
 class _ScalesLoss(_Keras3):
-    """A LossScaleOptimizer, which steps where all gradients are finite: it looks at those of all ranks."""
+    """A LossScaleOptimizer, which steps only if all gradients are finite: it checks those of all ranks."""
 
     def stateless_apply(self, optimizer_variables: Any, grads: Any, trainable_variables: Any) -> Any:
-        """Keras' own, which compiled steps of JAX call in place of apply()."""
+        """Keras' own method; compiled steps of JAX call it in place of apply()."""
         reduced = self._hvd_reduced(list(grads), self._trainable_variables)
         return super().stateless_apply(optimizer_variables, reduced, trainable_variables)
 
@@ -140,7 +140,7 @@ class _ScalesLoss(_Keras3):
 
 
 def _with_overflows(grads: Sequence[Any], variables: Sequence[Any], local: set[int]) -> list[Any]:
-    """An overflow in a gradient that stays this rank's reaches all ranks, as a NaN in one that is reduced."""
+    """Passes an overflow in a gradient of this rank only to all ranks, as a NaN in a reduced gradient."""
     results = list(grads)
     is_dense = [grad is not None and not _is_sparse(grad) for grad in grads]
     shared = [i for i, v in enumerate(variables) if is_dense[i] and id(v) not in local]
@@ -159,13 +159,13 @@ def _is_sparse(grad: Any) -> bool:
 
 
 class _Keras2(_Distributed):
-    """minimize() computes gradients, then applies them.  Whoever gets them in between, to clip them, gets those of all
-    ranks; whoever has them from elsewhere may apply them as they are."""
+    """minimize() computes gradients, then applies them.  A caller that gets them in between, to clip them, gets reduced ones.
+    A caller may apply gradients from other sources too."""
 
-    # True: a call before apply_gradients() reduced its gradients.
+    # True: an earlier call has reduced the gradients of apply_gradients().
     _hvd_computed = False  # compute_gradients() or get_gradients()
     _hvd_aggregated = False  # aggregate_gradients(), after them or by itself
-    _hvd_applying = False  # the user's optimizer's apply_gradients() runs, which may aggregate what was reduced
+    _hvd_applying = False  # inside the user's optimizer's apply_gradients(), which may aggregate reduced gradients
 
     def _hvd_compute(self, pairs: Any) -> Any:
         grads, variables = zip(*pairs)
@@ -176,7 +176,7 @@ class _Keras2(_Distributed):
         return list(zip(reduced or grads, variables))
 
     def compute_gradients(self, loss: Any, var_list: Any, tape: Any = None) -> Any:
-        """Pairs of gradient and variable; the gradients are those of all ranks."""
+        """Pairs of reduced gradient and variable."""
         return self._compute_gradients(loss, var_list, None, tape)
 
     def _compute_gradients(self, loss: Any, var_list: Any, grad_loss: Any = None, tape: Any = None) -> Any:
@@ -190,11 +190,11 @@ class _Keras2(_Distributed):
         return self._hvd_compute(above.compute_gradients(loss, var_list, tape=tape))
 
     def get_gradients(self, loss: Any, params: Any) -> Any:
-        """In a graph: the gradients of all ranks."""
+        """In a graph: the reduced gradients."""
         return [grad for grad, _ in self._hvd_compute(zip(super().get_gradients(loss, params), params))]
 
     def aggregate_gradients(self, grads_and_vars: Any) -> Any:
-        """The gradients of all ranks: Keras 2's loss scaling calls it before it looks for overflows."""
+        """The reduced gradients: Keras 2's loss scaling calls this before it looks for overflows."""
         return self._hvd_aggregate(super().aggregate_gradients(grads_and_vars))
 
     def _aggregate_gradients(self, grads_and_vars: Any) -> Any:
@@ -208,12 +208,12 @@ class _Keras2(_Distributed):
             return pairs
         if not self._hvd_computed:
             pairs = self._hvd_compute(pairs)
-        del self.__dict__["_hvd_computed"]  # a step that is skipped leaves nothing to the next one
+        del self.__dict__["_hvd_computed"]  # a skipped step leaves no flag for the next one
         self.__dict__["_hvd_aggregated"] = True
         return pairs
 
     def apply_gradients(self, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
-        """The user's optimizer's apply_gradients(), with the gradients of all ranks."""
+        """The user's optimizer's apply_gradients(), with reduced gradients."""
         grads, variables = zip(*grads_and_vars)
 
         def above(pairs: Any) -> Any:
@@ -231,7 +231,7 @@ class _Keras2(_Distributed):
 
 
 def _distributed_class(base: type, settings: Callable[[], dict[str, Any]]) -> type:
-    """The user's class with one of ours in front.  Its name and module stay, so that saved models load without hvd."""
+    """A subclass of the user's class with ours first.  Name and module stay, so that saved models load without hvd."""
     mixin: type = _Keras3 if hasattr(base, "apply") else _Keras2
     if mixin is _Keras3 and _LossScaling is not None and issubclass(base, _LossScaling):
         mixin = _ScalesLoss
@@ -240,9 +240,9 @@ def _distributed_class(base: type, settings: Callable[[], dict[str, Any]]) -> ty
 
 
 def _reduce_outside(outer: Any, inner: Any) -> None:
-    """Makes a LossScaleOptimizer the distributed one in place of the optimizer in it, which only steps from now on.
+    """Makes the LossScaleOptimizer distributed instead of the optimizer in it, which from now on only steps.
 
-    Else each rank would decide by its own gradients whether it steps, and those that do would wait for the others.
+    Otherwise each rank would decide by its own gradients whether to step, and stepping ranks would wait for the others.
     """
     if not isinstance(outer, _Distributed):
         object.__setattr__(outer, "__class__", _distributed_class(type(outer), type(inner)._hvd_settings))
@@ -251,7 +251,7 @@ def _reduce_outside(outer: Any, inner: Any) -> None:
 
 
 def _watch_loss_scaling() -> None:
-    """compile() makes a LossScaleOptimizer, too, where the model's policy is mixed_float16."""
+    """compile() also makes a LossScaleOptimizer if the model's policy is mixed_float16."""
     made = _LossScaling.__init__
 
     @functools.wraps(made)
@@ -288,8 +288,8 @@ def DistributedOptimizer(
     It shares the given optimizer's state.  On Keras 3 (TensorFlow, torch and JAX backends) and Keras 2.
 
     compression: hvd.keras.Compression.none or .fp16.
-    backward_passes_per_step: how many gradients are added up before a step (not in JAX's compiled steps);
-    average_aggregated_gradients: and divided by that.
+    backward_passes_per_step: number of gradients that are added up before a step (not in JAX's compiled steps);
+    average_aggregated_gradients: the sum is divided by that number.
     gradient_predivide_factor: divides by it before the sum and by size / it afterwards; Average only.
     groups, num_groups: gradients that run together (TensorFlow; elsewhere libhvd fuses by itself).
     name, device_dense and device_sparse are accepted as in Horovod.
@@ -313,7 +313,7 @@ def DistributedOptimizer(
 
     made: Any = object.__new__(_distributed_class(type(optimizer), settings))
     object.__setattr__(made, "__dict__", optimizer.__dict__)
-    made.__dict__.update(settings())  # not by setattr: Keras tracks what it is given
+    made.__dict__.update(settings())  # not by setattr, whose values Keras tracks
     return made
 
 
@@ -331,7 +331,7 @@ def PartialDistributedOptimizer(
     local_layers: Any = None,
     scale_local_gradients: bool = True,
 ) -> Any:
-    """DistributedOptimizer that leaves the gradients of local_layers (a layer or a list, built already) to this rank."""
+    """A DistributedOptimizer that keeps the gradients of local_layers (a built layer or a list of them) on this rank."""
     local = local_variables(local_layers)
     made = DistributedOptimizer(
         optimizer,
@@ -358,13 +358,13 @@ def load_model(
     compression: Any = Compression.none,
     legacy_opts: bool = False,
 ) -> Any:
-    """keras.models.load_model, whose model has its optimizer, with the state that was saved, made distributed.
+    """keras.models.load_model; the model's optimizer, with its saved state, is made distributed.
 
     custom_optimizers, custom_objects: classes that Keras does not know.  legacy_opts is accepted as in Horovod.
     """
     objects = {cls.__name__: cls for cls in custom_optimizers or ()}
     model = keras.models.load_model(filepath, custom_objects={**objects, **(custom_objects or {})})
     optimizer = getattr(model, "optimizer", None)
-    if optimizer is not None and not isinstance(optimizer, _Distributed):  # custom_objects may have made it so
+    if optimizer is not None and not isinstance(optimizer, _Distributed):  # custom_objects may have made it distributed
         model.optimizer = DistributedOptimizer(optimizer, compression=compression)
     return model

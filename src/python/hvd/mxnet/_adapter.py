@@ -1,8 +1,8 @@
 # mypy: disable-error-code="no-any-return"
-"""What hvd needs to know about MXNet's arrays.  No compiled code: its C API says where their memory is.
+"""The adapter for MXNet's arrays.  No compiled code: its C API returns the address of their memory.
 
-MXNet's engine computes in the background: before the runtime reads an array, what writes it must have ended, and before
-it writes one, what reads it too.  Works with MXNet 1.9.
+MXNet's engine computes in the background.  Before the runtime reads an array, its writers must have ended; before it writes
+one, its readers too.  Works with MXNet 1.9.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whole models and Python objects between ranks."""
+"""Sends whole models and Python objects between ranks."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def broadcast_parameters(params: Any, root_rank: int = 0, prefix: str | None = N
     """Overwrites every rank's parameters with root_rank's.
 
     params: a dict of arrays (Module.get_params()), or gluon's ParameterDict or dict of Parameters (net.collect_params()).
-    A Parameter whose shape is not known yet is broadcast when its first forward pass initialises it.
-    prefix: put before the names, where two models have parameters of one name.
-    Errors: ValueError for something else; HorovodInternalError where the ranks' shapes or dtypes differ.
+    A Parameter of unknown shape is broadcast when its first forward pass initialises it.
+    prefix: put before the names, if two models have parameters of one name.
+    Errors: ValueError for anything else; HorovodInternalError if the ranks' shapes or dtypes differ.
     """
     _world.need()
     if not hasattr(params, "items"):
@@ -51,6 +51,6 @@ def _broadcast_when_initialised(parameter: Any, root_rank: int, name: str) -> No
         initialise(*args, **kwargs)
         for i, array in enumerate(self.list_data()):
             collectives.broadcast_(array, root_rank, f"{name}.{i}")
-        del self._init_impl  # the class's own again
+        del self._init_impl  # restores the class's method
 
     parameter._init_impl = types.MethodType(wrapped, parameter)

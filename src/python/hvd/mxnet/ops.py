@@ -1,7 +1,7 @@
 """The operations on MXNet arrays, with Horovod's arguments.
 
-priority: accepted as in Horovod.  There it orders what waits in MXNet's engine; here nothing waits there, a call
-returns when its operation has ended, and what can be exchanged together is (see the grouped ones and DistributedTrainer).
+priority: accepted as in Horovod.  There it orders the queue of MXNet's engine.  Here a call blocks until its operation has
+ended, so there is no queue.  Grouped operations and DistributedTrainer exchange several arrays together.
 Errors: ValueError for a wrong argument; HorovodInternalError when ranks disagree or a peer is lost.
 """
 
@@ -52,7 +52,7 @@ def allreduce(
     process_set: ProcessSet = global_process_set,
     op: int | None = None,
 ) -> Any:
-    """The reduction of an array (any shape, the same on all ranks) over all ranks, as a new one; Average unless told else."""
+    """The reduction of an array (any shape, the same on all ranks) over all ranks, as a new one; Average by default."""
     return collectives.allreduce(tensor, average, name, op, prescale_factor, postscale_factor, process_set)
 
 
@@ -80,7 +80,7 @@ def grouped_allreduce(
     process_set: ProcessSet = global_process_set,
     op: int | None = None,
 ) -> list[Any]:
-    """allreduce of several arrays that become ready, and run, together."""
+    """allreduce of several arrays that become ready and run together."""
     if not tensors:
         return []
     return collectives.grouped_allreduce(tensors, average, name, op, prescale_factor, postscale_factor, process_set)
@@ -103,14 +103,14 @@ def grouped_allreduce_(
 
 
 def allgather(tensor: Any, name: str | None = None, priority: int = 0, process_set: ProcessSet = global_process_set) -> Any:
-    """All ranks' arrays, one after the other: [sum of dim 0, ...].  Only the first dimension may differ."""
+    """Concatenates all ranks' arrays: [sum of dim 0, ...].  Only the first dimension may differ."""
     return collectives.allgather(tensor, name, process_set)
 
 
 def grouped_allgather(
     tensors: Sequence[Any], name: str | None = None, priority: int = 0, process_set: ProcessSet = global_process_set
 ) -> list[Any]:
-    """allgather of several arrays that become ready, and run, together."""
+    """allgather of several arrays that become ready and run together."""
     if not tensors:
         return []
     return collectives.grouped_allgather(tensors, name, process_set)
@@ -139,7 +139,7 @@ def alltoall(
 ) -> Any:
     """Sends rows to all ranks: splits[r] of them to rank r, or equal parts.  With splits: (array, received splits).
 
-    Wrong splits are a ValueError that is an MXNetError as well, since that is what scripts for Horovod catch.
+    Wrong splits are a ValueError that is also an MXNetError, since scripts for Horovod catch that.
     """
     rows = splits.asnumpy() if hasattr(splits, "asnumpy") else splits
     try:
@@ -170,7 +170,7 @@ def grouped_reducescatter(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> list[Any]:
-    """reducescatter of several arrays that become ready, and run, together."""
+    """reducescatter of several arrays that become ready and run together."""
     if not tensors:
         return []
     return collectives.grouped_reducescatter(tensors, name, op, process_set, prescale_factor, postscale_factor)

@@ -1,5 +1,5 @@
 # mypy: disable-error-code="misc, no-any-return"
-"""Optimizers whose gradients are those of all ranks together."""
+"""Optimizers with gradients of all ranks."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class _Exchange:
     def __call__(self, arrays: Sequence[Any], names: Sequence[str]) -> None:
         if _size(self._set) == 1 or not arrays or not self._set.included():
             return
-        # Backward makes the last layer's first: they are waited for, and sent, in that order.
+        # Backward makes the last layer's first: gradients are awaited and sent in that order.
         order = range(len(arrays) - 1, -1, -1)
         dense = [array if array.stype == "default" else array.tostype("default") for array in arrays]
         small, contexts = zip(*(self._compression.compress(array) for array in dense))
@@ -70,10 +70,10 @@ class _Exchange:
 
 
 class DistributedOptimizer(mx.optimizer.Optimizer):
-    """An optimizer whose update() first averages the gradients of all ranks; for Module.fit and loops of one's own.
+    """An optimizer whose update() first averages the gradients of all ranks; for Module.fit and hand-written loops.
 
-    optimizer: the one that updates.  Its other methods and attributes are this one's too.  num_groups: 0 exchanges what
-    one update() is given at once; more, in so many parts.  For gluon: DistributedTrainer.
+    optimizer: does the update.  Its other methods and attributes are available here too.  num_groups: 0 exchanges the arrays
+    of each update() together; n exchanges them in n parts.  For gluon: DistributedTrainer.
     """
 
     def __init__(
@@ -88,9 +88,9 @@ class DistributedOptimizer(mx.optimizer.Optimizer):
         own = self.__dict__
         own["_optimizer"] = optimizer
         own["_exchange"] = _Exchange(gradient_predivide_factor, num_groups, process_set, Compression.none)
-        # The sum becomes an average where the optimizer scales it anyway.
+        # The optimizer scales anyway, and so turns the sum into an average.
         own["_averaging"] = gradient_predivide_factor / _size(process_set)
-        # Once: the same optimizer may have been made distributed before.
+        # Only once: the same optimizer may have been made distributed before.
         optimizer.rescale_grad *= self._averaging / getattr(optimizer, "_hvd_averaging", 1.0)
         optimizer._hvd_averaging = self._averaging
 
@@ -134,8 +134,8 @@ class DistributedTrainer(mx.gluon.Trainer):
     """gluon's Trainer, with gradients averaged over all ranks in step() and allreduce_grads().
 
     step(batch_size) takes this rank's batch size.  optimizer: a name or an mxnet optimizer, not a DistributedOptimizer.
-    prefix: put before the gradients' names, where two trainers are at work.  num_groups: exchanges the gradients in so
-    many groups that run together; 0: each as soon as it is ready.  A row_sparse gradient is made dense on its way.
+    prefix: put before the gradients' names, if there are two trainers.  num_groups: the number of groups of gradients that
+    run together; 0: each as soon as it is ready.  A row_sparse gradient is made dense for sending.
     """
 
     def __init__(

@@ -55,7 +55,7 @@ _step_hooks.framework_is_there()
 
 
 def __getattr__(name: str) -> Any:
-    # A Keras layer: not everybody who uses TensorFlow loads Keras, or has it on TensorFlow.
+    # A Keras layer: some users of TensorFlow do not load Keras, or run Keras on another backend.
     if name == "SyncBatchNormalization":
         from hvd.tensorflow.sync_batch_norm import SyncBatchNormalization
 

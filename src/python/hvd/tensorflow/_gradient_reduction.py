@@ -1,7 +1,7 @@
-"""Reducing a list of gradients: what tapes and optimizers share.
+"""Reduction of a list of gradients, for tapes and optimizers.
 
-Dense gradients travel in batches: one TensorFlow op for as many as fill BATCH_BYTES, in the order in which backward makes
-them (the last layer's first), so that few ops are run and yet the first batches travel while backward still computes.
+Dense gradients travel in batches of BATCH_BYTES, with one TensorFlow op each, in the order in which backward makes them (the
+last layer's first).  There are few ops, and the first batches travel during backward.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ BATCH_BYTES = _environment.integer("HVD_TENSORFLOW_BATCH_BYTES")
 
 @dataclass
 class Settings:
-    """How gradients are reduced; checked when made."""
+    """The settings of a reduction, checked at construction."""
 
     compression: type[Compressor] = Compression.none
     sparse_as_dense: bool = False
@@ -44,12 +44,12 @@ class Settings:
 
     @property
     def factors(self) -> tuple[float, float]:
-        """Pre- and postscale: the average is taken in two steps around the sum."""
+        """Pre- and postscale factors: the average divides before and after the sum."""
         return 1.0 / self.gradient_predivide_factor, float(self.gradient_predivide_factor)
 
 
 def checked_groups(num_groups: int, groups: Any) -> Any:
-    """groups, or its older name num_groups; None for none.  ValueError for what is neither."""
+    """groups, or its older name num_groups; None for none.  ValueError for other values."""
     chosen = num_groups if groups is None and num_groups else groups
     if chosen is None or (isinstance(chosen, int) and chosen == 0):
         return None
@@ -61,7 +61,7 @@ def checked_groups(num_groups: int, groups: Any) -> Any:
 
 
 def key(variable: Any) -> Any:
-    """What tells variables apart, in graphs too."""
+    """A key that distinguishes variables, in graphs too."""
     return variable.ref() if hasattr(variable, "ref") else id(variable)
 
 
@@ -70,7 +70,7 @@ def _bytes(tensor: tf.Tensor) -> int:
 
 
 def batches(tensors: Sequence[tf.Tensor]) -> list[list[int]]:
-    """Which tensors go into one op: positions, from the last to the first.  The same on all ranks: shapes decide."""
+    """The tensors of each op: positions, from the last to the first.  The same on all ranks, because only shapes decide."""
     made: list[list[int]] = []
     room = 0
     for i in reversed(range(len(tensors))):
@@ -84,7 +84,7 @@ def batches(tensors: Sequence[tf.Tensor]) -> list[list[int]]:
 
 
 def _user_groups(groups: Any, variables: Sequence[Any], positions: Sequence[int]) -> list[list[int]]:
-    """Positions by the caller's groups; what is in none comes last, each alone."""
+    """Positions by the caller's groups; tensors without a group come last, each alone."""
     if isinstance(groups, int):
         count = min(groups, len(positions)) or 1
         ends = [len(positions) * i // count for i in range(count + 1)]
@@ -95,7 +95,7 @@ def _user_groups(groups: Any, variables: Sequence[Any], positions: Sequence[int]
 
 
 def _name_of(tensors: Sequence[tf.Tensor], prefix: str) -> str | None:
-    """Eagerly, a name that is the same in every step; in a graph, the graph's own will do."""
+    """In eager execution, a name that is the same in every step; in a graph, the graph's own suffices."""
     if not tf.executing_eagerly():
         return None
     shapes = ";".join(f"{t.dtype.name}{t.shape}" for t in tensors)
@@ -125,7 +125,7 @@ def _reduce_dense(grads: Sequence[tf.Tensor], variables: Sequence[Any], settings
             else:
                 outs = many_allreduce(tensors, name, settings.op, pre, post, settings.process_set)
         if not _library.ASYNCHRONOUS and not tf.executing_eagerly():
-            before = [outs[0].op]  # each takes a thread until it has ended: all ranks must begin with the same one
+            before = [outs[0].op]  # each takes a thread until it has ended, so all ranks must begin with the same one
         for i, out in zip(positions, outs):
             reduced[i] = out
     return [settings.compression.decompress(out, ctx) for out, ctx in zip(reduced, contexts)]
@@ -139,16 +139,16 @@ def reduce_gradients(
     local: frozenset[Any] = frozenset(),
     prefix: str = "gradients",
 ) -> list[Any]:
-    """The gradients of all ranks together, in the same order.  None stays None: it must be so on all ranks.
+    """The gradients reduced over all ranks, in the same order.  None stays None, and must be None on all ranks.
 
-    variables: what the gradients belong to.  local: key() of those whose gradients stay this rank's; they are divided by the
-    number of ranks when settings say so, as the others are by averaging.
+    variables: the variables of the gradients.  local: key() of those with gradients that stay on this rank; these are divided
+    by the number of ranks if settings say so, as averaging does with the others.
     """
     _shares.refuse_reduction("hvd's tape or optimizer")
     results = list(grads)
     size = settings.process_set.size()
     if size is None:
-        _world.rank()  # says that init() is missing
+        _world.rank()  # raises if init() is missing
         raise ValueError("this process set does not exist (anymore): see add_process_set")
     dense: list[int] = []
     for i, grad in enumerate(grads):
@@ -179,7 +179,7 @@ def reduce_gradients(
 
 
 def divided_by_ranks(grad: Any, process_set: ProcessSet) -> Any:
-    """By as many as there are when it is computed, even where it was traced in an elastic job's earlier world."""
+    """Divides by the number of ranks at execution, even if it was traced in an elastic job's earlier world."""
     traced = process_set.may_change() and not tf.executing_eagerly()
     by = size_op() if traced else process_set.size()
     if isinstance(grad, tf.IndexedSlices):
@@ -188,18 +188,20 @@ def divided_by_ranks(grad: Any, process_set: ProcessSet) -> Any:
 
 
 class _Begun(NamedTuple):
-    """What was added up since the last step, for one list of variables."""
+    """The sums since the last step, for one list of variables."""
 
-    variables: tuple[Any, ...]  # kept, since what tells them apart may be their address
+    variables: tuple[Any, ...]  # kept, since their keys may be addresses
     count: tf.Variable  # of passes
-    sums: list[Any]  # tf.Variable, or None where there is no gradient
+    sums: list[Any]  # tf.Variable, or None without a gradient
 
     def held(self) -> list[tf.Variable]:
         return [s for s in self.sums if s is not None]
 
 
 def _local_variable(initial: tf.Tensor, name: str) -> tf.Variable:
-    """Of this rank, so that a TF1-style graph neither broadcasts nor saves it: tf.compat.v1.local_variables_initializer()."""
+    """A local variable, so that a TF1-style graph neither broadcasts nor saves it:
+    tf.compat.v1.local_variables_initializer().
+    """
     if tf.executing_eagerly():
         return tf.Variable(initial, trainable=False, name=name)
     local = [tf.compat.v1.GraphKeys.LOCAL_VARIABLES]
@@ -207,14 +209,14 @@ def _local_variable(initial: tf.Tensor, name: str) -> tf.Variable:
 
 
 class Aggregation:
-    """Adds up the gradients of several backward passes, and has them reduced once.  Eagerly, in tf.function and in graphs."""
+    """Adds up the gradients of several backward passes, and reduces them once.  Eagerly, in tf.function and in graphs."""
 
     def __init__(self, passes: int, average: bool) -> None:
         if not isinstance(passes, int) or passes < 1:
             raise ValueError(f"backward_passes_per_step is {passes!r}: it must be at least 1")
         self.passes = passes
         self.average = average
-        self._begun: dict[Any, _Begun] = {}  # a model that was frozen in part, or another, has sums of its own
+        self._begun: dict[Any, _Begun] = {}  # a partly frozen model, or another one, has its own sums
         self._latest: _Begun | None = None
 
     def _for(self, grads: Sequence[Any], variables: Sequence[Any]) -> _Begun:
@@ -233,11 +235,11 @@ class Aggregation:
         return tf.zeros([], tf.int64) if self._latest is None else self._latest.count.read_value() % self.passes
 
     def variables(self) -> list[tf.Variable]:
-        """What it has made so far."""
+        """All variables that it has made so far."""
         return [v for begun in self._begun.values() for v in (begun.count, *begun.held())]
 
     def reduced(self, grads: Sequence[Any], variables: Sequence[Any], reduce: Callable[[list[Any]], list[Any]]) -> list[Any]:
-        """Adds grads.  At every passes-th call for these variables what reduce makes of the sums, else the sums so far."""
+        """Adds grads.  At every passes-th call for these variables returns reduce(sums), else the sums so far."""
         grads = [tf.convert_to_tensor(g) if isinstance(g, tf.IndexedSlices) else g for g in grads]
         begun = self._latest = self._for(grads, variables)
         added: list[Any] = [total.assign_add(grad) for total, grad in zip(begun.sums, grads) if grad is not None]
@@ -249,7 +251,7 @@ class Aggregation:
         return [None if grad is None else next(found) for grad in grads]
 
     def when_due(self, grads: Sequence[Any], apply: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
-        """apply() where the last call of reduced() has reduced, else otherwise().  grads: what has to be computed before.
+        """apply() if the last call of reduced() has reduced, else otherwise().  grads: computed before.
 
         Returns a tensor: whether it was applied.
         """
@@ -265,7 +267,7 @@ class Aggregation:
             return tf.cond(self._due(latest), lambda: after(apply(), True), lambda: after(otherwise(), False))
 
     def zero_until_due(self, grads: Sequence[Any]) -> list[Any]:
-        """grads as reduced() gave them; zeros where those are sums so far, which each rank has its own of."""
+        """grads from reduced(); zeros if these are sums so far, which differ between ranks."""
         latest = self._latest
         assert latest is not None
         with _after([grad for grad in grads if grad is not None]):
@@ -286,5 +288,5 @@ class Aggregation:
 
 
 def _after(values: Sequence[Any]) -> Any:
-    """In a graph, what is made in this context runs after values have been computed."""
+    """In a graph, makes ops in this context run after values have been computed."""
     return tf.control_dependencies([] if tf.executing_eagerly() else list(values))

@@ -1,5 +1,5 @@
-"""Inside of a tf.function the next batch is an op, of which Python sees nothing: here it stands between two of ours, which tell
-libhvd when it begins and when the batch is there (hvd_part_begin in include/hvd/hvd.h).  Keras' fit() is such a function.
+"""Inside of a tf.function, such as Keras' fit(), the next batch is an op that Python cannot observe.  Here two ops of ours
+surround it.  They report its begin and end to libhvd (hvd_part_begin in include/hvd/hvd.h).
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ def _told(function: Callable[..., Any]) -> Callable[..., Any]:
         with tf.control_dependencies([_tell(True, [])]):
             batch = function(iterator)
         there = _tell(False, tf.nest.flatten(batch, expand_composites=True))
-        with tf.control_dependencies([there]):  # what uses the batch waits until that is told
+        with tf.control_dependencies([there]):  # users of the batch wait for the report
             return tf.nest.map_structure(tf.identity, batch, expand_composites=True)
 
     return told
 
 
 def install() -> None:
-    """Once.  Graphs keep the ops for good; without hvd.init() they do nothing."""
+    """Works once.  Graphs keep the ops for good; without hvd.init() these do nothing."""
     try:
         from tensorflow.python.data.ops.iterator_ops import OwnedIterator
 
         for name in ("_next_internal", "get_next_as_optional"):
             setattr(OwnedIterator, name, _told(getattr(OwnedIterator, name)))
-    except Exception:  # another version of TensorFlow: of its input nothing is told
+    except Exception:  # another version of TensorFlow: its input is not reported
         pass

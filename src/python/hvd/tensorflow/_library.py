@@ -1,14 +1,12 @@
-"""The op library: loading it, the names that its operations bear, and its errors as hvd's.
+"""The op library: loading it, the names of its operations, and its errors as hvd's.
 
-Names.  Ranks find each other's tensors by name, whatever order TensorFlow runs
-ops in, so names must not depend on that order.  In a graph, a name is made when
-the op is put in: the traced function's name and a count of the operations in it,
-or the caller's own name.  Tracing follows the program, which ranks share; so a
-rank that traces a function once more (another shape) uses the same names again.
-Executed eagerly, operations run in the program's order, and libhvd counts them.
+Names.  Ranks match tensors by name.  TensorFlow runs ops in any order, so names must not depend on that order.  In a graph, a
+name is made when the op is added: the traced function's name and a count of the operations in it, or the caller's own name.
+Tracing follows the program, which ranks share.  A rank that traces a function again (for another shape) thus uses the same
+names.  In eager execution, operations run in the program's order, and libhvd counts them.
 
-Places.  Ops run on the CPU, and TensorFlow copies what lies elsewhere.  HVD_TENSORFLOW_GPU=1 registers kernels for GPUs
-too, of the ops in ON_GPUS, and leaves it to TensorFlow where those run.
+Places.  Ops run on the CPU, and TensorFlow copies tensors from other devices.  HVD_TENSORFLOW_GPU=1 also registers kernels
+for GPUs, of the ops in ON_GPUS, and TensorFlow decides where those run.
 """
 
 from __future__ import annotations
@@ -36,7 +34,7 @@ _path = Path(_native.__file__).parent / "libhvd_tensorflow.so"
 
 
 def _on_gpus(library: ctypes.CDLL) -> frozenset[str]:
-    """The ops that have kernels for GPUs.  Says so once, on stderr, where they were asked for and cannot be had."""
+    """The ops that have kernels for GPUs.  Prints once, on stderr, if they were requested and are not available."""
     problem = ctypes.c_char_p()
     if not library.hvd_tensorflow_gpu(ctypes.byref(problem)):
         return frozenset()
@@ -48,7 +46,7 @@ def _on_gpus(library: ctypes.CDLL) -> frozenset[str]:
 
 
 def last_failure() -> str:
-    """What the last kernel of ours to fail told TensorFlow, which puts its own words around it; "" when none has failed."""
+    """The message of our last failed kernel, which TensorFlow embeds in its own text; "" without a failure."""
     text = ctypes.create_string_buffer(4096)
     ctypes.CDLL(str(_path)).hvd_tensorflow_failure(text, ctypes.c_size_t(len(text)))
     return text.value.decode(errors="replace")
@@ -71,9 +69,10 @@ _ops, ASYNCHRONOUS, FLOAT8, ON_GPUS = _load()
 def _run_side_by_side() -> None:
     """Keeps tf.function from running our ops one after the other, as it does with stateful ones.
 
-    They must be stateful, or else they are folded and merged; but they need no order, as TensorFlow's own collectives,
-    whose list is extended here.  In loops, where one op runs many times, the kinds with InOrder in their names do.  Where
-    that fails, or the kernels block a thread (before TensorFlow 2.13), all run in the program's order: slower, but right.
+    Our ops must be stateful; otherwise they are folded and merged.  But they need no order, like TensorFlow's own
+    collectives, whose list is extended here.  In loops, where one op runs many times, the kinds with InOrder in their names
+    keep the order.  If this fails, or the kernels block a thread (before TensorFlow 2.13), all run in the program's order:
+    slower, but right.
     """
     try:
         from tensorflow.python.framework import auto_control_deps
@@ -89,7 +88,7 @@ if ASYNCHRONOUS:
 
 
 def unconverted(function: F) -> F:
-    """For what users call inside tf.function: AutoGraph is to leave it, and what it calls, as it is."""
+    """Excludes a function that users call inside tf.function, and its callees, from AutoGraph's conversion."""
     return tf.autograph.experimental.do_not_convert(function)  # type: ignore[no-any-return]
 
 
@@ -114,7 +113,7 @@ class _Internal(tf.errors.UnknownError, HorovodInternalError):  # type: ignore[m
 
 
 def translated(error: Any) -> Exception:
-    """hvd's exception for one of TensorFlow's that an op of ours raised; it is still one of TensorFlow's class."""
+    """hvd's exception for one of TensorFlow's that our op raised; it also has TensorFlow's class."""
     for kind in (_Usage, _Mismatch, _PeerLost, _Timeout, _Internal):
         if isinstance(error, kind.__mro__[1]):
             return kind(None, None, error.message)
@@ -122,7 +121,7 @@ def translated(error: Any) -> Exception:
 
 
 def bits(factor: float) -> int:
-    """A factor as the ops take it: a double's bits, since their floats have 32."""
+    """A factor for the ops: the bits of a double, since their floats have 32."""
     return int(struct.unpack("<q", struct.pack("<d", float(factor)))[0])
 
 
@@ -142,7 +141,7 @@ def gradient_of(op: str) -> Callable[[F], F]:
     return register
 
 
-# Process sets by the id that is in a graph, for gradients.
+# Process sets by the id in a graph, for gradients.
 _sets: dict[int, ProcessSet] = {}
 
 
@@ -156,19 +155,19 @@ def set_id(process_set: ProcessSet) -> int:
 
 
 def set_of(number: int) -> ProcessSet:
-    """The set with that id, which an op of ours was made with."""
+    """The set with that id, with which one of our ops was made."""
     return _sets[number]
 
 
 def _function_graph(graph: Any) -> Any:
-    """The graph of the traced function that a branch or a loop's body belongs to."""
+    """The graph of the traced function that contains a branch or a loop's body."""
     while type(graph).__name__ != "FuncGraph" and getattr(graph, "outer_graph", None) is not None:
         graph = graph.outer_graph
     return graph
 
 
 def _in_control_flow(graph: Any) -> bool:
-    """Whether what is put into graph may run several times, or not at all, in one step."""
+    """Whether ops in graph may run several times, or not at all, in one step."""
     while graph is not None:
         if hasattr(graph, "outer_graph") and type(graph).__name__ != "FuncGraph":
             return True
@@ -177,13 +176,13 @@ def _in_control_flow(graph: Any) -> bool:
 
 
 def operation_name(graph: Any, kind: str, name: str | None) -> str:
-    """The name for the next operation that is put into a graph."""
+    """The name for the next operation in a graph."""
     graph = _function_graph(graph)
     counts: dict[str, int] | None = getattr(graph, "_hvd_names", None)
     if counts is None:
         counts = graph._hvd_names = {}
     if name is None:
-        # Forward and backward functions carry a number that says how much this process has traced.
+        # Forward and backward functions have a number that depends on how much this process has traced.
         function = re.sub(r"^__(inference|forward|backward)_(.*?)(_\d+)?$", r"\1_\2", getattr(graph, "name", "") or "graph")
         name = f"{function}/{kind}"
         again = counts[name] = counts.get(name, 0) + 1
@@ -193,11 +192,11 @@ def operation_name(graph: Any, kind: str, name: str | None) -> str:
 
 
 def call(op: str, name: str | None, *, first_dimension: bool = False, tensors: Sequence[Any] = (), **attributes: Any) -> Any:
-    """Runs an op of the library (or puts it into the graph).  Its results have the tensors' shapes, but for the first
-    dimension where that is said.
+    """Runs an op of the library (or adds it to the graph).  Its results have the tensors' shapes, except the first dimension
+    if first_dimension is set.
 
-    Errors: ValueError and HorovodInternalError, at once when executing eagerly.  In a graph TensorFlow raises its own when
-    it runs: InvalidArgumentError, FailedPreconditionError (ranks disagree), AbortedError (a peer is gone).
+    Errors: ValueError and HorovodInternalError, at once in eager execution.  In a graph TensorFlow raises its own errors at
+    run time: InvalidArgumentError, FailedPreconditionError (ranks disagree), AbortedError (a peer is gone).
     """
     checked_name(name)
     _world.admit()
@@ -225,6 +224,6 @@ def call(op: str, name: str | None, *, first_dimension: bool = False, tensors: S
 
 
 def world(what: int, name: str | None = None, process_set: int = 0) -> tf.Tensor:
-    """Where this rank stands when the graph runs: [] int32."""
+    """A number of this rank's place when the graph runs: [] int32."""
     _world.admit()
     return _ops.hvd_world(what=what, process_set=process_set, name=name)

@@ -1,9 +1,10 @@
-"""The gradients of the operations, as TensorFlow asks for them.  Importing this registers them.
+"""The gradients of the operations in TensorFlow's form.  Importing this registers them.
 
-A loss is thought of as the sum over ranks of each rank's own loss; as in Horovod, the gradients of allgather and broadcast
-are averaged over the ranks instead, and reducescatter's with Sum is multiplied by their number.
+A loss is the sum over ranks of each rank's own loss.  As in Horovod, the gradients of allgather and broadcast are averaged
+over the ranks instead, and reducescatter's with Sum is multiplied by their number.
 
-A session runs only what a result is made from, so on every rank the result has to hang on all exchanges of its gradient.
+A session runs only the ops on which a result depends.  So on every rank the result must depend on all exchanges of its
+gradient.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from hvd.tensorflow.ops import alltoall, call_reduction, many_allgather, many_al
 
 
 def _call_of(op: Any) -> tuple[str | None, int, float, float, ProcessSet]:
-    """The name for the gradient's operation, and what the operation was called with."""
+    """The name for the gradient's operation, and the arguments of the operation."""
     before, after = (_library.factor(op.get_attr(what)) for what in ("prescale_bits", "postscale_bits"))
     return _gradient_name(op), op.get_attr("reduce"), before, after, _library.set_of(op.get_attr("process_set"))
 
@@ -40,7 +41,7 @@ def _part(name: str | None, part: str) -> str | None:
 
 
 def _extremum_gradients(inputs: Sequence[Any], totals: Sequence[Any], name: str | None, op: int, of: ProcessSet) -> list[Any]:
-    """Min, Max: the gradient goes to the ranks that hold the extremum, in equal parts."""
+    """Min, Max: the gradient goes to the ranks with the extremum, in equal parts."""
     extrema = many_allreduce(inputs, _part(name, "extremum"), op, process_set=of)
     holds = [tf.cast(tf.equal(x, e), total.dtype) for x, e, total in zip(inputs, extrema, totals)]
     holders = many_allreduce(holds, _part(name, "holders"), Sum, process_set=of)
@@ -48,7 +49,7 @@ def _extremum_gradients(inputs: Sequence[Any], totals: Sequence[Any], name: str 
 
 
 def _product_gradients(inputs: Sequence[Any], totals: Sequence[Any], name: str | None, of: ProcessSet) -> list[Any]:
-    """Product: the gradient times the product of the other ranks' elements, right for zeros too."""
+    """Product: the gradient times the product of the other ranks' elements, also right for zeros."""
     zero = [tf.cast(tf.equal(x, tf.zeros_like(x)), tf.int32) for x in inputs]
     zeros = many_allreduce(zero, _part(name, "zeros"), Sum, process_set=of)
     ones = [tf.where(tf.equal(z, 1), tf.ones_like(x), x) for x, z in zip(inputs, zero)]
@@ -94,13 +95,13 @@ def _broadcast_gradient(op: Any, *grads: Any) -> list[Any]:
     averaged = many_allreduce(_dense(op, grads), name, Average, process_set=of)
     if of.rank() == op.get_attr("root"):
         return averaged
-    with tf.control_dependencies(averaged):  # root waits for what has no use here
+    with tf.control_dependencies(averaged):  # root waits for the exchanges whose results are unused here
         return [tf.zeros_like(grad) for grad in averaged]
 
 
 @_library.gradient_of("HvdAlltoall")
 def _alltoall_gradient(op: Any, grad: Any, _: Any) -> list[Any]:
-    """The rows go back to where they came from."""
+    """The rows return to their senders."""
     of = _library.set_of(op.get_attr("process_set"))
     back, _counts = alltoall(grad, op.outputs[1], _gradient_name(op), process_set=of)
     return [tf.reshape(back, tf.shape(op.inputs[0])), None]

@@ -1,4 +1,4 @@
-"""Compression of what is sent: a smaller float type on the way."""
+"""Compression for sending: a smaller float type."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Elastic states of TensorFlow.  What can be recovered: see hvd.elastic."""
+"""Elastic states of TensorFlow.  For the kinds of recovery see hvd.elastic."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class _VariablesState(ObjectState):
         super().__init__(broadcast_from_rank_0, _world.rank, **kwargs)
 
     def save(self) -> None:
-        """See State.  Where there is no memory for all of it, the copy is the one before."""
+        """See State.  If there is not enough memory for all of it, the previous copy stays."""
         values = self._kept.copied()
         super().save()
         self._kept.values = values
@@ -90,7 +90,7 @@ class _VariablesState(ObjectState):
         self._kept.sync()
         super().sync()
         values = self._kept.copied()
-        check_results()  # a failure up to here leaves the copy as it was
+        check_results()  # a failure up to here leaves the copy unchanged
         self._kept.values = values
 
 
@@ -112,7 +112,7 @@ class TensorFlowState(_VariablesState):
 
 
 def variables_of_optimizer(optimizer: Any, model: Any) -> list[Any]:
-    """All variables of an optimizer, built where they can be before the first step."""
+    """All variables of an optimizer; builds them if that is possible before the first step."""
     if hasattr(optimizer, "build") and not getattr(optimizer, "built", True):
         optimizer.build(model.trainable_variables)
     variables = getattr(optimizer, "variables", [])
@@ -122,8 +122,8 @@ def variables_of_optimizer(optimizer: Any, model: Any) -> list[Any]:
 class TensorFlowKerasState(_VariablesState):
     """A Keras model on TensorFlow, its optimizer, and values as attributes: TensorFlowKerasState(model, epoch=0, batch=0).
 
-    optimizer: where the model is not compiled with it.  backend: for TF1-style graphs, what get_session() is asked of.
-    Errors: ValueError for a model without variables yet: call model.build(input_shape) first.
+    optimizer: needed if the model is not compiled with it.  backend: for TF1-style graphs, the module with get_session().
+    Errors: ValueError for a model that has no variables yet: call model.build(input_shape) first.
     """
 
     def __init__(self, model: Any, optimizer: Any = None, backend: Any = None, **kwargs: Any) -> None:
@@ -140,7 +140,7 @@ class TensorFlowKerasState(_VariablesState):
 def told_by_tensorflow(error: Exception) -> HorovodInternalError | None:
     """The error that a graph reports in TensorFlow's own types, if it is one of ours.
 
-    It is when it holds what a kernel of ours has said, or is one of ours that a Python function of the graph has raised.
+    It is if it contains the message of one of our kernels, or if a Python function of the graph has raised our error.
     """
     text = str(error)
     ours = _library.last_failure()
@@ -152,7 +152,7 @@ def told_by_tensorflow(error: Exception) -> HorovodInternalError | None:
 
 
 def run(func: Callable[..., Any] | None = None, *, keep_global_batch: bool = False) -> Any:
-    """hvd.elastic.run, which also knows our errors in TensorFlow's types, as graphs raise them."""
+    """hvd.elastic.run, which also recognises our errors in TensorFlow's types, as graphs raise them."""
     if func is None:
         return functools.partial(run, keep_global_batch=keep_global_batch)
 

@@ -1,4 +1,4 @@
-"""Variables and Python objects between ranks."""
+"""Sends variables and Python objects between ranks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def broadcast_variables(
 ) -> Any:
     """Overwrites variables with root_rank's, all in one operation.
 
-    Eagerly: done on return.  In a TF1-style graph: the operation to run, once variables have been initialised.
+    Eagerly: complete on return.  In a TF1-style graph: returns the operation to run, once variables have been initialised.
     The same list of shapes and dtypes on all ranks.  inplace is accepted as in Horovod.
     """
     chosen = list(variables)
@@ -44,7 +44,7 @@ def broadcast_variables(
 def broadcast_global_variables(root_rank: int) -> Any:
     """The operation that overwrites all global variables of a TF1-style graph with root_rank's.
 
-    Errors: RuntimeError when executing eagerly, where there is no list of variables: see broadcast_variables.
+    Errors: RuntimeError in eager execution, which has no list of variables: see broadcast_variables.
     """
     if tf.executing_eagerly():
         raise RuntimeError(
@@ -67,12 +67,12 @@ class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):  # type: 
         self.bcast_op: Any = None
 
     def begin(self) -> None:
-        """Puts the operation into the graph, which is still open now."""
+        """Adds the operation to the graph, which is still open now."""
         if self.bcast_op is None or self.bcast_op.graph is not tf.compat.v1.get_default_graph():
             self.bcast_op = broadcast_global_variables(self.root_rank)
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Runs it."""
+        """Runs the operation."""
         session.run(self.bcast_op)
 
 
@@ -91,7 +91,7 @@ def broadcast_object(
 def broadcast_object_fn(
     root_rank: int = 0, session: Any = None, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> Callable[[Any], Any]:
-    """broadcast_object as a function of the object alone."""
+    """broadcast_object as a function of the object only."""
     return lambda obj: _objects.broadcast_object(obj, root_rank, name, process_set)
 
 

@@ -100,7 +100,7 @@ def _check_sparse(op: int) -> None:
 def _sparse_allreduce(
     slices: tf.IndexedSlices, op: int, factor: float, name: str | None, process_set: ProcessSet
 ) -> tf.IndexedSlices:
-    """Gathers all ranks' rows: their sum, when rows of one index are added up, as users of IndexedSlices do."""
+    """Gathers all ranks' rows; users of IndexedSlices add up rows of one index, which gives the sum."""
     _check_sparse(op)
     values, indices = grouped_allgather([slices.values, slices.indices], name=name, process_set=process_set)
     if factor != 1:
@@ -151,7 +151,7 @@ def grouped_allreduce(
     ignore_name_scope: bool = False,
     name: str | None = None,
 ) -> list[Any]:
-    """allreduce of several tensors that become ready, and run, together."""
+    """allreduce of several tensors that become ready and run together."""
     chosen = reduce_op(op, average)
     dense = [i for i, tensor in enumerate(tensors) if not isinstance(tensor, tf.IndexedSlices)]
     if len(dense) < len(tensors):
@@ -185,7 +185,7 @@ def many_allgather(values: Sequence[Any], name: str | None, group: bool, process
 def allgather(
     tensor: Any, name: str | None = None, ignore_name_scope: bool = False, process_set: ProcessSet = global_process_set
 ) -> tf.Tensor:
-    """All ranks' tensors, one after the other: [sum of dim 0, ...].  Only the first dimension may differ.  A scalar: [size]."""
+    """Concatenates all ranks' tensors: [sum of dim 0, ...].  Only the first dimension may differ.  A scalar: [size]."""
     return many_allgather([tensor], name, False, process_set)[0]
 
 
@@ -196,12 +196,12 @@ def grouped_allgather(
     ignore_name_scope: bool = False,
     process_set: ProcessSet = global_process_set,
 ) -> list[tf.Tensor]:
-    """allgather of several tensors that become ready, and run, together."""
+    """allgather of several tensors that become ready and run together."""
     return many_allgather(tensors, name, True, process_set)
 
 
 def root_in(process_set: ProcessSet, root_rank: int) -> int:
-    """A rank of the world as a rank of the set.  ValueError when it is not in there."""
+    """The rank in the set of a rank of the world.  ValueError when it is no member."""
     _library.set_id(process_set)
     ranks = process_set.ranks or []
     if root_rank not in ranks:
@@ -239,7 +239,7 @@ def broadcast(
 def broadcast_(
     variables: Sequence[Any], root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> Any:
-    """Overwrites variables with root_rank's; the variables, or in a graph the operations that do it."""
+    """Overwrites variables with root_rank's; returns the variables, or in a graph the operations that do it."""
     values = many_broadcast([tf.convert_to_tensor(v) for v in variables], root_rank, name, process_set)
     done = [variable.assign(value) for variable, value in zip(variables, values)]
     return variables if tf.executing_eagerly() else done
@@ -273,7 +273,7 @@ def grouped_reducescatter(
     postscale_factor: float = 1.0,
     name: str | None = None,
 ) -> list[tf.Tensor]:
-    """reducescatter of several tensors that become ready, and run, together."""
+    """reducescatter of several tensors that become ready and run together."""
     args = (name, True, op, prescale_factor, postscale_factor, process_set)
     return _compressed("reducescatter", tensors, compression, *args)
 
@@ -288,14 +288,14 @@ def alltoall(
 ) -> Any:
     """Sends rows to all ranks: splits[r] ([ranks] int32) of them to rank r, in order, or equal parts without splits.
 
-    Returns what all ranks sent here: [sum of received rows, ...]; with splits, a pair of that and [ranks] int32, the rows that
-    came from each.  Only the first dimension may differ between ranks.
+    Returns the rows that all ranks sent here: [sum of received rows, ...].  With splits, returns a pair: these rows, and
+    [ranks] int32, the number of rows from each rank.  Only the first dimension may differ between ranks.
     """
     value = _tensors([tensor], _MOVABLE)[0]
     parts = tf.zeros([0], tf.int32) if splits is None else tf.convert_to_tensor(splits)
     if not parts.dtype.is_integer and parts.shape.num_elements() != 0:
         raise ValueError(f"splits must be whole numbers, not {parts.dtype.name}")
-    parts = tf.saturate_cast(parts, tf.int32)  # too large a number stays too large
+    parts = tf.saturate_cast(parts, tf.int32)  # a number that is too large stays too large
     received, counts = _library.call("alltoall", name, tensor=value, splits=parts, process_set=_library.set_id(process_set))
     if not tf.executing_eagerly() and value.shape.rank:
         received.set_shape(tf.TensorShape([None]).concatenate(value.shape[1:]))
@@ -304,9 +304,9 @@ def alltoall(
 
 @unconverted
 def join(device: int = -1) -> tf.Tensor:
-    """Says that this rank has no more data, until all ranks have; the last rank to join: [] int32.
+    """Declares that this rank has no more data, until all ranks have done so; returns the last rank to join: [] int32.
 
-    Meanwhile this rank stands in with zeros where the others go on.  In a graph it happens when the graph runs.
+    Meanwhile this rank contributes zeros to the others' operations.  In a graph this happens when the graph runs.
     device is accepted as in Horovod.
     """
     from hvd.numpy import join as waits

@@ -1,4 +1,4 @@
-"""DistributedOptimizer for TF1-style optimizers, and the way to the Keras one."""
+"""DistributedOptimizer for TF1-style optimizers; delegates to the Keras one for Keras optimizers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["DistributedOptimizer"]
 
 
 class _GraphOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]
-    """An optimizer around the user's, whose gradients are reduced on their way."""
+    """An optimizer around the user's, which reduces the gradients."""
 
     def __init__(
         self, optimizer: Any, name: str | None, use_locking: bool, settings: Settings, aggregation: Aggregation
@@ -27,10 +27,10 @@ class _GraphOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]
         self._hvd_settings = settings
         self._hvd_aggregation = aggregation
         self._hvd_local: set[Any] = set()
-        self._hvd_computed = False  # by compute_gradients(), which apply_gradients() then need not do
+        self._hvd_computed = False  # by compute_gradients(); apply_gradients() then does not reduce
 
     def register_local_var(self, var: Any) -> None:
-        """A variable whose gradient stays this rank's."""
+        """Keeps the gradient of a variable on this rank."""
         self._hvd_local.add(key(var))
 
     def _reduced(self, grads: Any, variables: Any) -> list[Any]:
@@ -38,7 +38,8 @@ class _GraphOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]
 
     @unconverted
     def compute_gradients(self, *args: Any, **kwargs: Any) -> Any:
-        """The user's optimizer's, reduced over all ranks; with several passes the sums so far, until they are reduced.
+        """The user's optimizer's gradients, reduced over all ranks.  With several passes: the sums so far, until they are
+        reduced.
 
         With Adasum apply_gradients() reduces.
         """
@@ -58,7 +59,7 @@ class _GraphOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]
 
     @unconverted
     def apply_gradients(self, grads_and_vars: Any, global_step: Any = None, name: str | None = None) -> Any:
-        """The user's optimizer's; every backward_passes_per_step calls when that is more than 1."""
+        """The user's optimizer's method; it steps in every backward_passes_per_step-th call."""
         pairs = list(grads_and_vars)
         computed, self._hvd_computed = self._hvd_computed, False
 
@@ -77,12 +78,12 @@ class _GraphOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]
         return self._hvd_aggregation.when_due(grads, step, lambda: _count(global_step))
 
     def _adasum_step(self, pairs: list[Any], step: Callable[[list[Any]], Any]) -> Any:
-        """The user's step with this rank's own gradients, then start + Adasum of what it changed.
+        """Runs the user's step with this rank's own gradients, then sets start + Adasum of the changes.
 
         See hvd.torch._adasum_update.
         """
         variables = [v for grad, v in pairs if grad is not None and key(v) not in self._hvd_local]
-        # Copies: reading a variable may give its own memory, which the step overwrites.
+        # Copies, because reading a variable may return its own memory, which the step overwrites.
         starts = [tf.raw_ops.DeepCopy(x=v.read_value()) for v in variables]
         with tf.control_dependencies(starts):
             stepped = step(pairs)
@@ -93,20 +94,20 @@ class _GraphOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]
         return tf.group(*after, *[v.assign(start + change) for v, start, change in zip(variables, starts, reduced)])
 
     def get_slot(self, *args: Any, **kwargs: Any) -> Any:
-        """The user's optimizer's."""
+        """The user's optimizer's method."""
         return self._optimizer.get_slot(*args, **kwargs)
 
     def get_slot_names(self, *args: Any, **kwargs: Any) -> Any:
-        """The user's optimizer's."""
+        """The user's optimizer's method."""
         return self._optimizer.get_slot_names(*args, **kwargs)
 
     def variables(self, *args: Any, **kwargs: Any) -> Any:
-        """The user's optimizer's."""
+        """The user's optimizer's method."""
         return self._optimizer.variables(*args, **kwargs)
 
 
 def _count(step: Any) -> Any:
-    """A pass without a step counts as well, as in Horovod: schedules of the learning rate go by passes."""
+    """Counts a pass without a step as well, as in Horovod: schedules of the learning rate count passes."""
     return tf.no_op() if step is None else step.assign_add(1).op
 
 
@@ -130,8 +131,9 @@ def DistributedOptimizer(
     """An optimizer that averages the gradients over all ranks before it uses them.
 
     optimizer: a tf.compat.v1.train.Optimizer, or a Keras optimizer (then see hvd.keras.DistributedOptimizer).
-    backward_passes_per_step: how many passes are added up before a step; average_aggregated_gradients: and divided by that.
-    op: Adasum with a tf.compat.v1 optimizer reduces not the gradients but what a step on this rank's own changes.
+    backward_passes_per_step: number of passes that are added up before a step; average_aggregated_gradients: the sum is
+    divided by that number.
+    op: Adasum with a tf.compat.v1 optimizer reduces the changes of a step on this rank's own gradients.
     The other arguments are DistributedGradientTape's.
     """
     chosen = checked_groups(num_groups, groups)

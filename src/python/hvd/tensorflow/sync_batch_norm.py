@@ -1,7 +1,7 @@
 """Batch normalisation over the batches of all ranks.
 
-Forward gathers each rank's count, mean and sum of squared deviations per channel in one operation, and joins them as
-hvd/torch/sync_batch_norm.py does.  Backward sums two numbers per channel.
+Forward gathers each rank's count, mean and sum of squared deviations per channel in one operation, and combines them like
+hvd/torch/sync_batch_norm.py.  Backward sums two numbers per channel.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _over = tf.math.divide_no_nan
 def _statistics(
     x: tf.Tensor, counted: tf.Tensor | None, axes: Sequence[int], process_set: ProcessSet
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Count, mean and biased variance of all ranks' x together, with x's rank, in float64: so small, and so exact.
+    """Count, mean and biased variance of all ranks' x together, with x's rank, in float64, which is small and exact here.
 
-    counted: which elements of x count, the others being 0; None: all.  The number of rows may differ, and be 0.
+    counted: the elements of x that count, the others being 0; None: all.  The number of rows may differ, and be 0.
     """
 
     def total(values: tf.Tensor) -> tf.Tensor:
@@ -45,7 +45,7 @@ def _statistics(
         count = total(weight)
     near = tf.cast(_over(sums, count), x.dtype)
     off = (x - near) * weight
-    more = _over(total(off), count)  # what near was rounded by
+    more = _over(total(off), count)  # the rounding error of near
     mine = tf.stack([count, tf.cast(near, tf.float64) + more, total(tf.square(off)) - count * tf.square(more)])
     parts = allgather(mine[tf.newaxis], process_set=process_set)  # [ranks, 3, ...]
     counts, means, squares = parts[:, 0], parts[:, 1], parts[:, 2]
@@ -76,10 +76,10 @@ def _moments_of_all(x: tf.Tensor, counted: tf.Tensor | None, axes: Sequence[int]
 
 
 class SyncBatchNormalization(_Base):  # type: ignore[misc, valid-type]
-    """tf.keras.layers.BatchNormalization whose mean and variance are those of all ranks' batches together.
+    """tf.keras.layers.BatchNormalization with the mean and variance of all ranks' batches together.
 
-    Ranks may have different numbers of rows, none as well.  Without further ranks, and in inference, it is the plain layer.
-    process_set: whose batches; fused is accepted as in Horovod and must be false.
+    Ranks may have different numbers of rows, even none.  Without further ranks, and in inference, it is the plain layer.
+    process_set: the ranks whose batches count; fused is accepted as in Horovod and must be false.
     """
 
     def __init__(self, fused: bool = False, process_set: ProcessSet = global_process_set, **kwargs: Any) -> None:
@@ -89,7 +89,7 @@ class SyncBatchNormalization(_Base):  # type: ignore[misc, valid-type]
             kwargs["name"] = None
         kwargs.pop("synchronized", None)  # Keras' own, over a distribution strategy
         if _KERAS_2:
-            kwargs["fused"] = False  # else it takes a kernel for images that asks nobody for the moments
+            kwargs["fused"] = False  # otherwise it uses a kernel for images that does not ask for the moments
         super().__init__(**kwargs)
         self._hvd_process_set = process_set
 
@@ -113,7 +113,7 @@ class SyncBatchNormalization(_Base):  # type: ignore[misc, valid-type]
         return tf.cast(mean, inputs.dtype), tf.cast(variance, inputs.dtype)
 
     def get_config(self) -> dict[str, Any]:
-        """Keras' own, without what belongs to this job."""
+        """Keras' own configuration, without the parts that belong to this job."""
         config: dict[str, Any] = super().get_config()
         config.pop("synchronized", None)
         return config

@@ -19,7 +19,7 @@ __all__ = ["DistributedGradientTape", "PartialDistributedGradientTape"]
 if TYPE_CHECKING:
     _Base = tf.GradientTape
 else:
-    _Base = object  # the user's class follows it in the class that is made of it
+    _Base = object  # the user's class follows it in the derived class
 
 
 class _DistributedTape(_Base):  # type: ignore[misc, valid-type]
@@ -27,7 +27,7 @@ class _DistributedTape(_Base):  # type: ignore[misc, valid-type]
     _hvd_local: set[Any]
 
     def register_local_source(self, source: Any) -> None:
-        """A variable whose gradient stays this rank's."""
+        """Keeps the gradient of a variable on this rank."""
         self._hvd_local.add(key(source))
 
     @unconverted
@@ -45,7 +45,7 @@ class _DistributedTape(_Base):  # type: ignore[misc, valid-type]
     def get_local_and_global_gradients(
         self, target: Any, sources: Sequence[Any], output_gradients: Any = None, use_generic_names: bool = False
     ) -> tuple[list[tuple[Any, Any]], list[tuple[Any, Any]]]:
-        """gradient(), as pairs of source and gradient: those of register_local_source's sources, and the others."""
+        """gradient() as two lists of pairs of source and gradient: those of register_local_source's sources, and the others."""
         pairs = list(zip(sources, self.gradient(target, sources, output_gradients)))
         local = [pair for pair in pairs if key(pair[0]) in self._hvd_local]
         return local, [pair for pair in pairs if key(pair[0]) not in self._hvd_local]
@@ -59,7 +59,7 @@ def _flatten(grads: Any) -> list[Any]:
 def _distributed(tape: tf.GradientTape, settings: Settings, local: Sequence[Any]) -> Any:
     base = type(tape)
     made: Any = object.__new__(type(base.__name__, (_DistributedTape, base), {"__module__": __name__, "__doc__": base.__doc__}))
-    made.__dict__ = tape.__dict__  # what the user's object recorded, and will record
+    made.__dict__ = tape.__dict__  # shares all records of the user's object, also later ones
     made._hvd_settings = settings
     made._hvd_local = set()
     for source in local:
@@ -81,7 +81,7 @@ def DistributedGradientTape(
     process_set: ProcessSet = global_process_set,
     scale_local_gradients: bool = True,
 ) -> Any:
-    """A tape of the same class whose gradient() reduces over all ranks, eagerly and in tf.function.
+    """A tape of the same class with a gradient() that reduces over all ranks, eagerly and in tf.function.
 
     compression: Compression.none, .fp16 or .bf16.
     sparse_as_dense: reduce tf.IndexedSlices as dense tensors; else their rows are gathered.
@@ -111,7 +111,7 @@ def PartialDistributedGradientTape(
     local_layers: Any = None,
     scale_local_gradients: bool = True,
 ) -> Any:
-    """DistributedGradientTape that leaves the gradients of local_layers (a layer or a list) to this rank."""
+    """A DistributedGradientTape that keeps the gradients of local_layers (a layer or a list) on this rank."""
     local = local_variables(local_layers)
     chosen = checked_groups(num_groups, groups)
     call = (op, gradient_predivide_factor, chosen, process_set, scale_local_gradients)
