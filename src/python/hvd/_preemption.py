@@ -23,7 +23,8 @@ from hvd.process_sets import global_process_set
 _asked = False
 _HOSTS = struct.Struct("=ddq")  # rank 0's data on hosts
 _LEAVES = b"\1"
-# This frame to the guard (src/wire/messages/link.h) reports the departure: Type::phase, leaving_phase of src/wire/messages/death.h.
+# This frame to the guard (src/wire/messages/link.h) reports the departure: Type::phase, leaving_phase of
+# src/wire/messages/death.h.
 _PHASE, _LEAVING = 8, b"leaves"
 
 

@@ -1,7 +1,7 @@
 """The meeting of ranks that hvdrun has not started, through a store of their launcher.
 
-libhvd finds its world through a socket to a host daemon (src/wire/messages/meeting_message.h).  Here a thread of the rank serves the
-other end of that socket, and the store carries the ranks' messages.
+libhvd finds its world through a socket to a host daemon (src/wire/messages/meeting_message.h).  Here a thread of the rank
+serves the other end of that socket, and the store carries the ranks' messages.
 """
 
 from __future__ import annotations

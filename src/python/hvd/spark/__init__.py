@@ -1,7 +1,8 @@
 """hvd.spark: jobs whose ranks run in Spark's tasks.
 
-run() starts a job from the driver, in a barrier stage.  run_elastic() starts one that survives lost executors.
-write_manifest() writes the cluster's hosts for `hvdrun --manifest`.  pyspark is imported only when it is needed.
+run() starts a job from the driver, in a barrier stage; @distributed and TorchDistributor are other interfaces to it.
+run_elastic() starts a job that survives lost executors.  write_manifest() writes the cluster's hosts for `hvdrun --manifest`.
+pyspark is imported only when it is needed.
 """
 
 from __future__ import annotations

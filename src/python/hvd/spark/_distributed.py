@@ -1,4 +1,4 @@
-"""Two more ways to say "run this on all ranks": the decorator @distributed, and a class with TorchDistributor's signature.
+"""Two more interfaces for running a function on all ranks: the decorator @distributed, and a class like TorchDistributor.
 
 Both call hvd.spark.run, or hvd.run for ranks on the driver.
 """
@@ -101,7 +101,7 @@ def run_script(path: str, arguments: Sequence[str]) -> None:
 def _run(
     function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], np: int, gpus: int | None, **options: Any
 ) -> list[Any]:
-    """hvd.run for negative np, else hvd.spark.run, once the wanted GPUs are known to be there."""
+    """hvd.run for negative np, else hvd.spark.run, after a check that the wanted GPUs exist."""
     __tracebackhide__ = True  # IPython leaves this frame out
     if np < 0:
         from hvd._run import run as run_here
@@ -125,7 +125,7 @@ def _check_np(np: Any) -> None:
 
 
 def _check_gpus_here(ranks: int, gpus: int | None) -> None:
-    """Errors: ValueError where this host has fewer GPUs than ranks that need one."""
+    """Errors: ValueError if this host has fewer GPUs than ranks that need one."""
     import glob
 
     there = len(glob.glob("/proc/driver/nvidia/gpus/*"))

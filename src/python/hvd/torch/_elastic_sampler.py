@@ -1,4 +1,4 @@
-"""ElasticSampler: an epoch that goes on after a change of the world."""
+"""ElasticSampler: an epoch that continues after a change of the world."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["ElasticSampler"]
 
 
 class ElasticSampler(torch.utils.data.Sampler[int]):
-    """Divides an epoch among the ranks, and what is left of it anew after a change of the world.
+    """Divides an epoch among the ranks, and its rest again after a change of the world.
 
-    Tell it of each batch by record_batch(), call set_epoch() at the end of an epoch, and put it into the TorchState.
-    All ranks take the same number of samples: at most size - 1 of them come twice.
+    Report each batch by record_batch(), call set_epoch() at the end of an epoch, and put it into the TorchState.
+    All ranks take the same number of samples: at most size - 1 of them occur twice.
     """
 
     def __init__(self, dataset: Sized, shuffle: bool = True, seed: int = 0) -> None:
@@ -29,23 +29,23 @@ class ElasticSampler(torch.utils.data.Sampler[int]):
         self.reset()
 
     def set_epoch(self, epoch: int) -> None:
-        """Begins an epoch, of which nothing is done yet."""
+        """Begins an epoch from its first sample."""
         self.epoch = epoch
         self.processed_num = 0
         self.reset()
 
     def record_batch(self, batch_idx: int, batch_size: int) -> None:
-        """A batch of this many samples is done, on every rank."""
+        """Notes that a batch of this many samples is finished, on every rank."""
         self._refuse_shares("record_batch() counts the samples of ranks; a GlobalBatchLoader tells of them itself")
         self.processed_num += batch_size * self.num_replicas
 
     def state_dict(self) -> dict[str, int]:
-        """How far it is."""
+        """The progress of the epoch."""
         shares = {"shares": _shares.kept()} if _shares.kept() else {}
         return {"epoch": self.epoch, "processed_num": self.processed_num, **shares}
 
     def load_state_dict(self, state_dict: dict[str, int]) -> None:
-        """Goes on from there, among the ranks there are now."""
+        """Continues from this progress, among the present ranks."""
         self.epoch = state_dict["epoch"]
         self.processed_num = state_dict["processed_num"]
         if "shares" in state_dict:
@@ -53,7 +53,7 @@ class ElasticSampler(torch.utils.data.Sampler[int]):
         self.reset()
 
     def reset(self) -> None:
-        """Divides what is left among the ranks there are now."""
+        """Divides the remaining samples among the present ranks."""
         self.num_replicas, self.rank = _world.size(), _world.rank()
         order = list(range(len(self.dataset)))
         if self.shuffle:

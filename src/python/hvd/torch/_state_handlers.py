@@ -1,6 +1,6 @@
-"""State handlers: how TorchState copies, restores and broadcasts a value that is more than a plain object.
+"""State handlers: TorchState uses them to copy, restore and broadcast values that are more than plain objects.
 
-A handler class of a user's own goes into the registry before the TorchState is made:
+A user's own handler class must be in the registry before the TorchState is made:
 set_handler_registry([(Schedule, ScheduleHandler), *get_handler_registry()]).  The first type that fits a value counts.
 """
 
@@ -57,7 +57,7 @@ class StateHandler:
 class StateDictHandler(StateHandler):
     """A handler for values with state_dict() and load_state_dict().
 
-    TorchState takes the copies of all values before it replaces the first one, so that a failure leaves them equal in age.
+    TorchState makes the copies of all values before it replaces the first one, so that a failure leaves them equally old.
     """
 
     def __init__(self, value: Any) -> None:
@@ -87,7 +87,7 @@ class OptimizerStateHandler(StateDictHandler):
     """For torch.optim.Optimizer."""
 
     def restore(self) -> None:
-        # An optimizer keeps the tensors that it is given, and the next step would change the copy.
+        # An optimizer keeps the given tensors, and the next step would change the copy.
         self.value.load_state_dict(copy.deepcopy(self.saved))
 
     def sync(self) -> None:
@@ -114,7 +114,7 @@ def get_handler_registry() -> list[tuple[type, type[StateHandler]]]:
 
 
 def set_handler_registry(registry: list[tuple[type, type[StateHandler]]]) -> None:
-    """Replaces the registry for every TorchState that is made from now on."""
+    """Replaces the registry for all TorchStates that are made later."""
     global _registry
     _registry = registry
 
