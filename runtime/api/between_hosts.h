@@ -8,7 +8,7 @@
 
 #include "api/rank_meeting.h"
 #include "api/revocation_watch.h"
-#include "core/config.h"
+#include "core/settings/config.h"
 #include "transport/transport.h"
 
 namespace hvd::api {

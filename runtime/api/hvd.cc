@@ -13,7 +13,7 @@
 
 #include "api/runtime.h"
 #include "base/exception_barrier.h"
-#include "core/checked_request.h"
+#include "core/operation/checked_request.h"
 #include "gpu/device.h"
 #include "memory/arena.h"
 #include "memory/backoff.h"

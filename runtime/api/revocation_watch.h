@@ -7,7 +7,7 @@
 
 #include "api/rank_meeting.h"
 #include "base/file.h"
-#include "core/engine.h"
+#include "core/engine/engine.h"
 #include "transport/revocation.h"
 
 namespace hvd::api {

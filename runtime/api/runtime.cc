@@ -17,8 +17,8 @@
 #include "base/error.h"
 #include "gpu/device.h"
 #include "memory/result_memory.h"
-#include "recorder/file_sink.h"
-#include "recorder/link_sink.h"
+#include "recorder/trace/file_sink.h"
+#include "recorder/trace/link_sink.h"
 #include "transport/loopback.h"
 #include "wire/messages/link.h"
 

@@ -2,7 +2,7 @@
 ///
 /// All process-global state of libhvd is in api/.
 #pragma once
-#include "core/engine.h"
+#include "core/engine/engine.h"
 #include "hvd/hvd.h"
 
 namespace hvd::api {

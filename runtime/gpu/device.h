@@ -27,7 +27,7 @@
 #include "gpu/local_gpu.h"
 #include "ops/movement/movement.h"
 #include "options/configuration.h"
-#include "recorder/tracer.h"
+#include "recorder/trace/tracer.h"
 
 namespace hvd::gpu {
 

@@ -2,7 +2,7 @@
 /// down.
 ///
 /// Pure: it is told what arrived and says what to send; who carries the bytes
-/// (core/leader.h, the simulator) is not its business.  Nodes are the vertices of
+/// (core/set/leader.h, the simulator) is not its business.  Nodes are the vertices of
 /// a k-ary heap, node 0, where the coordinator is, its root.
 ///
 /// Up.  An id is passed on when this node and all children have it: one bit.

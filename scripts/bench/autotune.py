@@ -26,7 +26,7 @@ from netns.cluster import Cluster  # noqa: E402
 
 KIB, MIB = 1 << 10, 1 << 20
 WORKLOADS = {"64MiB": [64 * MIB], "160x640KB": [640_000] * 160, "200x4KB": [4_000] * 200, "mixed": [4 * MIB, 40_000, 400] * 20}
-# The values of runtime/core/tuning.cc for nodes with one rank each.
+# The values of runtime/core/settings/tuning.cc for nodes with one rank each.
 GRID = {
     "slice_bytes": [64 * KIB, 128 * KIB, 256 * KIB, 512 * KIB, 0, 2 * MIB, 4 * MIB],
     "fusion_bytes": [MIB << i for i in range(8)],

@@ -377,7 +377,7 @@ const std::vector<Parser>& parsers() {
                                  {"machine", machine, machine_samples},
                                  {"gpu-death", gpu_death, gpu_death_samples},
                                  {"error-file", error_file, error_file_samples}};
-    for (const auto& more : {runtime_parsers(), stream_parsers(), mesh_parsers(), meeting_parsers()})
+    for (const auto& more : {runtime_parsers(), stream_parsers(), message_parsers(), meeting_parsers()})
       table.insert(table.end(), more.begin(), more.end());
     return table;
   }();

@@ -26,7 +26,7 @@ const std::vector<Parser>& parsers();
 /// what a rank's process says to its host.
 std::vector<Parser> runtime_parsers();
 std::vector<Parser> stream_parsers();
-std::vector<Parser> mesh_parsers();
+std::vector<Parser> message_parsers();
 std::vector<Parser> meeting_parsers();
 
 /// nullptr: there is none of that name.

@@ -1,6 +1,6 @@
 /* Sleep and wake-up: no wake-up is lost.
  *
- * Mirrors runtime/memory/doorbell.h (ring, ring_always) and runtime/core/engine_driving.cc (run, sleep, drive, begin_polling,
+ * Mirrors runtime/memory/doorbell.h (ring, ring_always) and runtime/core/engine/engine_driving.cc (run, sleep, drive, begin_polling,
  * poll_for, end_polling, sleep_for, look): one engine thread, one caller that drives while it waits, one of another rank
  * that announces work and goes, one of this rank that looks itself where the engine sleeps.  The words are sequentially consistent there, as everything is here.  Time-outs never happen here, so that
  * nothing depends on them.

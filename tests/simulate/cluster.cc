@@ -167,7 +167,7 @@ void Cluster::send(int from, int to, Body body) {
   events_.push({arrives, ++events_made_, to, from, std::move(body)});
 }
 
-/// A leader's step, as core/leader.cc does it.
+/// A leader's step, as core/set/leader.cc does it.
 void Cluster::work(int n, Time now) {
   Leader& l = leaders_[static_cast<std::size_t>(n)];
   const auto clock = [now] { return static_cast<std::int64_t>(now); };

@@ -15,8 +15,8 @@
 #include <thread>
 #include <vector>
 
-#include "core/checked_request.h"
-#include "core/engine.h"
+#include "core/engine/engine.h"
+#include "core/operation/checked_request.h"
 #include "memory/futex.h"
 #include "transport/loopback.h"
 

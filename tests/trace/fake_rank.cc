@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "recorder/file_sink.h"
-#include "recorder/link_sink.h"
-#include "recorder/ticks.h"
+#include "recorder/steps/ticks.h"
+#include "recorder/trace/file_sink.h"
+#include "recorder/trace/link_sink.h"
 
 using namespace hvd::trace;
 

@@ -11,7 +11,7 @@
 #include <memory>
 
 #include "bench.h"
-#include "recorder/operation_recorder.h"
+#include "recorder/steps/operation_recorder.h"
 
 namespace hvd::bench {
 namespace {

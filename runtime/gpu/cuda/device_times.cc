@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "recorder/ticks.h"
+#include "recorder/steps/ticks.h"
 
 namespace hvd::cuda {
 

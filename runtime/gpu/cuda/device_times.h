@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "gpu/cuda/gpu.h"
-#include "recorder/tracer.h"
+#include "recorder/trace/tracer.h"
 
 namespace hvd::cuda {
 

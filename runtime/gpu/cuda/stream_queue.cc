@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "recorder/ticks.h"
+#include "recorder/steps/ticks.h"
 
 namespace hvd::cuda {
 

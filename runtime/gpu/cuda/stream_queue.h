@@ -13,7 +13,7 @@
 
 #include "gpu/cuda/device_times.h"
 #include "gpu/cuda/gpu.h"
-#include "recorder/tracer.h"
+#include "recorder/trace/tracer.h"
 
 namespace hvd::cuda {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "gpu/nccl/library.h"
+#include "gpu/nccl/communicator/library.h"
 
 namespace hvd::nccl {
 namespace {

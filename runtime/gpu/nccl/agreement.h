@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "gpu/nccl/scaling.h"
+#include "gpu/nccl/launch/scaling.h"
 
 namespace hvd::nccl {
 

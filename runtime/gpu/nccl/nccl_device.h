@@ -16,7 +16,7 @@
 #include "gpu/cuda/stream_queue.h"
 #include "gpu/device.h"
 #include "gpu/nccl/agreement.h"
-#include "gpu/nccl/launch.h"
+#include "gpu/nccl/launch/launch.h"
 #include "gpu/nccl/multiprocessor_share.h"
 
 namespace hvd::nccl {

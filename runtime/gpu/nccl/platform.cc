@@ -1,7 +1,7 @@
 /// @file platform.cc — the seam's implementation over CUDA and NCCL.
 #include "gpu/cuda/gpu.h"
 #include "gpu/device.h"
-#include "gpu/nccl/library.h"
+#include "gpu/nccl/communicator/library.h"
 #include "gpu/nccl/nccl_device.h"
 
 namespace hvd::gpu {

@@ -110,7 +110,7 @@ void BetweenNodes::start(const unsigned char* slice) {
 }
 
 /// Those of the round that a slice is in.
-Messages& BetweenNodes::messages(Slice& s) const {
+MessageSet& BetweenNodes::messages(Slice& s) const {
   const int stages = plan_.stages();
   return s.round < stages ? s.parts[static_cast<std::size_t>(s.round)]
                           : s.results[static_cast<std::size_t>(2 * stages - 1 - s.round)];

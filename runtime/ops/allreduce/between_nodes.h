@@ -18,7 +18,7 @@
 
 #include "ops/allreduce/exchange_plan.h"
 #include "ops/allreduce/shm.h"
-#include "ops/messages.h"
+#include "ops/message_set.h"
 #include "ops/node_order.h"
 #include "ops/nodes.h"
 
@@ -56,7 +56,7 @@ class BetweenNodes final : public SliceHook {
     std::vector<unsigned char> from;      ///< what the others have sent, a group after the other, by digit
     /// [stages] of parts, and of results.  They have tags of their own: a later slice may be in a stage for the first
     /// time while this one is in it for the second.
-    std::deque<Messages> parts, results;
+    std::deque<MessageSet> parts, results;
   };
   std::unique_ptr<Slice> fresh();
   int rank(int stage, int digit) const;
@@ -65,7 +65,7 @@ class BetweenNodes final : public SliceHook {
   std::size_t wire_bytes(const Slice& s, Range r) const;
   unsigned char* from(Slice& s, int stage, int digit) const;
   void receive_all(Slice& s);
-  Messages& messages(Slice& s) const;
+  MessageSet& messages(Slice& s) const;
   void enter(Slice& s);
   void send_parts(Slice& s, int stage);
   void reduce(Slice& s, int stage);

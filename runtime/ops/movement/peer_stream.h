@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "ops/messages.h"
+#include "ops/message_set.h"
 #include "ops/pieces.h"
 
 namespace hvd::ops {
@@ -50,7 +50,7 @@ class PeerStream {
     SegmentInFlight(transport::Transport& t, Pieces::Segment l) : segment(l), messages(t) {}
     Pieces::Segment segment;
     std::vector<unsigned char> buffer;
-    Messages messages;
+    MessageSet messages;
   };
   bool has_room(const Pieces::Segment& segment) const {
     return under_way_.size() < (segment.direct ? most_direct : most_packed);

@@ -212,7 +212,7 @@ void ReduceScatter::send_finished(std::size_t shard_end) {
       reduced_own_ = p.block + 1;
       continue;
     }
-    sends_.push_back({p.block, std::make_unique<Messages>(transport_)});
+    sends_.push_back({p.block, std::make_unique<MessageSet>(transport_)});
     sends_.back().messages->send(p.to, staging_.data() + p.staging, p.end - p.begin);
   }
 }
@@ -220,7 +220,7 @@ void ReduceScatter::send_finished(std::size_t shard_end) {
 bool ReduceScatter::step_messages() {
   bool moved = false;
   for (; asked_ < own_blocks_ && asked_ < combined_ + 2; ++asked_) {
-    receives_.push_back(std::make_unique<Messages>(transport_));
+    receives_.push_back(std::make_unique<MessageSet>(transport_));
     const std::size_t bytes = std::min(block_, length(me_) - asked_ * block_);
     for (int n = 0; n < nodes_.count(); ++n)
       if (n != nodes_.node) receives_.back()->receive(nodes_.rank(n, nodes_.relay(me_, n)), received(asked_, n), bytes);

@@ -16,7 +16,7 @@
 #include <memory>
 #include <vector>
 
-#include "ops/messages.h"
+#include "ops/message_set.h"
 #include "ops/nodes.h"
 #include "ops/shm/rings.h"
 #include "ops/stage.h"
@@ -78,7 +78,7 @@ class ReduceScatter final : public Stage {
   };
   struct Sending {
     std::size_t block;
-    std::unique_ptr<Messages> messages;
+    std::unique_ptr<MessageSet> messages;
   };
 
   std::vector<Piece> pieces_for(int d) const;
@@ -123,7 +123,7 @@ class ReduceScatter final : public Stage {
   std::vector<unsigned char> staging_;  ///< [2][outgoing blocks of a block][block_]: what this rank reduced
   std::vector<unsigned char> from_;     ///< [2][nodes][block_]: what came for this rank
   std::deque<Sending> sends_;
-  std::deque<std::unique_ptr<Messages>> receives_;
+  std::deque<std::unique_ptr<MessageSet>> receives_;
 };
 
 }  // namespace hvd::ops

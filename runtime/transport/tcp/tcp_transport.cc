@@ -16,7 +16,7 @@
 #include "base/text.h"
 #include "memory/futex.h"
 #include "transport/tcp/arrival_watch.h"
-#include "transport/tcp/tls_library.h"
+#include "transport/tcp/stream/tls_library.h"
 
 namespace hvd::transport::tcp {
 namespace {
@@ -47,7 +47,7 @@ std::optional<JobKey> of_hex(const std::string& text) {
 
 /// What all views of one world have in common.
 struct Connected {
-  Mesh mesh;
+  Messages messages;
   const bool threads_multiple;
   const std::vector<std::string> introductions;
 };
@@ -57,9 +57,9 @@ class TcpTransport final : public Transport {
   TcpTransport(std::shared_ptr<Connected> world, int rank, std::vector<int> hosts, std::vector<int> members, int stream)
       : world_(std::move(world)), rank_(rank), hosts_(std::move(hosts)), members_(std::move(members)), stream_(stream) {
     for (std::size_t i = 0; i < members_.size(); ++i) index_[members_[i]] = static_cast<int>(i);
-    if (stream_ != 0) mesh().open(stream_, members_);
+    if (stream_ != 0) messages().open(stream_, members_);
   }
-  ~TcpTransport() override { mesh().forget(stream_); }
+  ~TcpTransport() override { messages().forget(stream_); }
 
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(members_.size()); }
@@ -70,16 +70,16 @@ class TcpTransport final : public Transport {
   }
 
   Ticket isend(int to, Tag tag, const void* data, std::size_t bytes) override {
-    return mesh().send({member(to), stream_, tag}, data, bytes);
+    return messages().send({member(to), stream_, tag}, data, bytes);
   }
   Ticket irecv(int from, Tag tag, void* data, std::size_t bytes) override {
-    return mesh().receive({member(from), stream_, tag}, data, bytes);
+    return messages().receive({member(from), stream_, tag}, data, bytes);
   }
-  bool test(Ticket t) override { return mesh().test(t); }
-  void abandon(Ticket t) override { mesh().abandon(t); }
+  bool test(Ticket t) override { return messages().test(t); }
+  void abandon(Ticket t) override { messages().abandon(t); }
   bool gives_memory_back() const override { return true; }
   std::optional<Message> poll(Tag tag) override {
-    while (auto m = mesh().poll(stream_, tag)) {
+    while (auto m = messages().poll(stream_, tag)) {
       const auto from = index_.find(m->from);
       if (from == index_.end()) continue;  // it came before the set was known here, from a rank that is not in it
       m->from = from->second;
@@ -102,7 +102,7 @@ class TcpTransport final : public Transport {
 
   bool watch(std::function<void()> arrived) override {
     if (arrived)
-      watch_ = std::make_unique<ArrivalWatch>(mesh().fd(), std::move(arrived));
+      watch_ = std::make_unique<ArrivalWatch>(messages().fd(), std::move(arrived));
     else if (watch_)
       watch_->stop();  // other threads may still arm it
     return true;
@@ -111,17 +111,17 @@ class TcpTransport final : public Transport {
     if (watch_) watch_->arm(on);
   }
   bool nap(std::int64_t ns) override {
-    mesh().nap(ns);
+    messages().nap(ns);
     return true;
   }
-  bool flush() override { return mesh().flush(); }
-  std::vector<LostPeer> lost() const override { return world_->mesh.lost(); }
-  std::string revoked() const override { return world_->mesh.revoked(); }
-  std::vector<LostPeer> silent() const override { return world_->mesh.silent(); }
-  std::vector<LinkUse> links() const override { return world_->mesh.links(); }
+  bool flush() override { return messages().flush(); }
+  std::vector<LostPeer> lost() const override { return world_->messages.lost(); }
+  std::string revoked() const override { return world_->messages.revoked(); }
+  std::vector<LostPeer> silent() const override { return world_->messages.silent(); }
+  std::vector<LinkUse> links() const override { return world_->messages.links(); }
 
  private:
-  Mesh& mesh() { return world_->mesh; }
+  Messages& messages() { return world_->messages; }
   int member(int r) const { return members_[static_cast<std::size_t>(r)]; }
 
   std::shared_ptr<Connected> world_;
@@ -157,7 +157,7 @@ JobKey key_of(const std::vector<std::string>& keys, const std::optional<JobKey>&
 }
 
 /// As OpenResult has it.
-std::string cards_to_next_host(const ConnectionPlan& plan) {
+std::string cards_to_next_host(const LinkPlan& plan) {
   std::vector<std::string> cards;
   for (int r = 0; r < plan.size() && cards.empty(); ++r)
     for (const SharedNetwork& way : plan.ways(r)) cards.push_back(to_text(way));
@@ -165,7 +165,7 @@ std::string cards_to_next_host(const ConnectionPlan& plan) {
 }
 
 /// From now on the kernel drops what strangers send.  Those who wait at the door already are sent away at accept().
-void close_to_strangers(const ConnectionPlan& plan) {
+void close_to_strangers(const LinkPlan& plan) {
   std::vector<Address> everybody;
   for (const std::vector<Address>& its : plan.callers) everybody.insert(everybody.end(), its.begin(), its.end());
   restrict_listener(plan.listener.get(), everybody);
@@ -174,7 +174,7 @@ void close_to_strangers(const ConnectionPlan& plan) {
 /// The first rank of each host calls that of the next one, and waits for the call of the one before.
 class RingTrial {
  public:
-  RingTrial(Mesh& mesh, int rank, const std::vector<int>& hosts) : mesh_(mesh), rank_(rank) {
+  RingTrial(Messages& messages, int rank, const std::vector<int>& hosts) : messages_(messages), rank_(rank) {
     std::vector<int> first;  // rank of each host
     std::set<int> seen;
     for (std::size_t r = 0; r < hosts.size(); ++r)
@@ -183,7 +183,7 @@ class RingTrial {
     if (me == first.end() || first.size() == 1) return;
     next_ = me + 1 == first.end() ? first.front() : me[1];
     before_ = me == first.begin() ? first.back() : me[-1];
-    sent_ = mesh_.send({next_, 0, Tag::exchange}, "", 0);
+    sent_ = messages_.send({next_, 0, Tag::exchange}, "", 0);
     left_ = came_ = false;
   }
 
@@ -196,20 +196,21 @@ class RingTrial {
   std::string round(double seconds) {
     const std::int64_t end = memory::now_ns() + nanoseconds(seconds);
     for (;;) {
-      left_ = left_ || mesh_.test(sent_);
-      came_ = came_ || mesh_.poll(0, Tag::exchange).has_value();
-      for (const LostPeer& l : mesh_.lost()) return (accepted_ || l.rank != next_ ? disturbed : unreachable) + l.text;
+      left_ = left_ || messages_.test(sent_);
+      came_ = came_ || messages_.poll(0, Tag::exchange).has_value();
+      for (const LostPeer& l : messages_.lost())
+        return (accepted_ || l.rank != next_ ? disturbed : unreachable) + l.text;
       if (left_ && came_) return "";
-      accepted_ = accepted_ || mesh_.reached(next_);
+      accepted_ = accepted_ || messages_.reached(next_);
       if (memory::now_ns() > end) break;
-      mesh_.nap(1'000'000);
+      messages_.nap(1'000'000);
     }
-    if (left_) return waits + (mesh_.name(before_) + " has not called " + mesh_.name(rank_));
-    return (accepted_ ? waits : unreachable) + mesh_.why_not(next_);
+    if (left_) return waits + (messages_.name(before_) + " has not called " + messages_.name(rank_));
+    return (accepted_ ? waits : unreachable) + messages_.why_not(next_);
   }
 
  private:
-  Mesh& mesh_;
+  Messages& messages_;
   const int rank_;
   int next_ = -1, before_ = -1;
   Ticket sent_ = 0;
@@ -219,9 +220,9 @@ class RingTrial {
 
 /// @return who cannot be reached; empty: the hosts are connected in a ring.  Throws Error{unavailable} where they reach
 /// one another and are not connected.  All ranks end alike, since all hear the same.
-std::string try_ring(Mesh& mesh, const Neighbours& neighbours, double seconds) {
+std::string try_ring(Messages& messages, const Neighbours& neighbours, double seconds) {
   constexpr int most_rounds = 5;
-  RingTrial trial(mesh, neighbours.rank, neighbours.hosts);
+  RingTrial trial(messages, neighbours.rank, neighbours.hosts);
   for (int round = 1;; ++round) {
     std::string disturbed, waits;
     for (const std::string& said : neighbours.exchange(trial.round(seconds))) {
@@ -283,7 +284,7 @@ Doorway open_doorway(const TcpOptions& options, bool may_make_key) {
 OpenResult open(Doorway doorway, Neighbours neighbours, const TcpOptions& options) {
   static SocketCalls system;
   const auto me = static_cast<std::size_t>(neighbours.rank);
-  ConnectionPlan plan;
+  LinkPlan plan;
   plan.rank = neighbours.rank;
   plan.hosts = neighbours.hosts;
   plan.listener = std::move(doorway.listener);
@@ -321,7 +322,7 @@ OpenResult open(Doorway doorway, Neighbours neighbours, const TcpOptions& option
                                                         options.threads_multiple,
                                                         std::move(neighbours.introductions)});
   if (options.needs_trial) {
-    std::string unreachable = try_ring(world->mesh, neighbours, options.trial_seconds);
+    std::string unreachable = try_ring(world->messages, neighbours, options.trial_seconds);
     if (!unreachable.empty()) return {nullptr, std::move(unreachable), ""};
   }
   return {

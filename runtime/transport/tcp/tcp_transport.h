@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "transport/tcp/mesh.h"
+#include "transport/tcp/carry/messages.h"
 #include "transport/transport.h"
 
 namespace hvd::transport::tcp {
@@ -25,7 +25,7 @@ struct TcpOptions {
   bool local_sockets = true;       ///< unix sockets between ranks of one host; else TCP there too
   int bulk_lanes = 1;
   double limit_seconds = 60;
-  double again_seconds = 0.05, leave_seconds = 1, handshake_seconds = 5;  ///< as in ConnectionPlan
+  double again_seconds = 0.05, leave_seconds = 1, handshake_seconds = 5;  ///< as in LinkPlan
   /// The first ranks of the hosts try to connect in a ring; where one cannot be reached there is no TCP.
   bool needs_trial = false;
   double trial_seconds = 10;  ///< of one round

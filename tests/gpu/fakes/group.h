@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "gpu/nccl/library.h"
+#include "gpu/nccl/communicator/library.h"
 
 namespace fake {
 

@@ -25,7 +25,7 @@
 #include <vector>
 
 #include "gpu/cuda/kernels.h"
-#include "gpu/nccl/library.h"
+#include "gpu/nccl/communicator/library.h"
 #include "group.h"
 #include "stream.h"
 

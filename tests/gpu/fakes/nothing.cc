@@ -15,7 +15,7 @@
 #include <cstring>
 
 #include "gpu/cuda/driver.h"
-#include "gpu/nccl/library.h"
+#include "gpu/nccl/communicator/library.h"
 
 namespace {
 

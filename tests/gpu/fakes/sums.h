@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "gpu/nccl/library.h"
+#include "gpu/nccl/communicator/library.h"
 
 namespace fake {
 

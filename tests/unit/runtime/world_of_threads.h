@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "base/error.h"
-#include "core/checked_request.h"
-#include "core/engine.h"
+#include "core/engine/engine.h"
+#include "core/operation/checked_request.h"
 #include "transport/loopback.h"
 
 namespace hvd::testing {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "recorder/tracer.h"
+#include "recorder/trace/tracer.h"
 #include "trace/trace_decoder.h"
 #include "trace/trace_names.h"
 

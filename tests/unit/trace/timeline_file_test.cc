@@ -23,7 +23,7 @@
 #include "collect.h"
 #include "launcher/control/clock.h"
 #include "launcher/control/timeline/pacer.h"
-#include "recorder/file_sink.h"
+#include "recorder/trace/file_sink.h"
 #include "trace/perfetto_packets.h"
 #include "trace/timeline.h"
 #include "trace/trace_file.h"

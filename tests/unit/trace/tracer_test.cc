@@ -8,9 +8,9 @@
 
 #include "base/error.h"
 #include "collect.h"
-#include "recorder/ticks.h"
-#include "recorder/trace_ring.h"
-#include "recorder/trace_window.h"
+#include "recorder/steps/ticks.h"
+#include "recorder/trace/trace_ring.h"
+#include "recorder/trace/trace_window.h"
 
 using namespace hvd;
 using namespace hvd::trace;

@@ -1,5 +1,5 @@
 /// Several NCCL communicators of one process: what may go on at the same time, and how all of them end.
-#include "gpu/nccl/communicator.h"
+#include "gpu/nccl/communicator/communicator.h"
 
 #include <doctest/doctest.h>
 #include <sys/wait.h>

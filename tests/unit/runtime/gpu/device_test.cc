@@ -3,7 +3,7 @@
 
 #include <cstdlib>
 
-#include "gpu/nccl/library.h"
+#include "gpu/nccl/communicator/library.h"
 #include "gpu_operations.h"
 
 using namespace hvd;

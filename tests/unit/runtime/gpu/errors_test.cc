@@ -5,8 +5,8 @@
 #include <chrono>
 #include <cstdlib>
 
-#include "gpu/nccl/gpu_batch.h"
-#include "gpu/nccl/library.h"
+#include "gpu/nccl/communicator/library.h"
+#include "gpu/nccl/launch/gpu_batch.h"
 #include "gpu_operations.h"
 
 extern "C" int fake_cuda_calls(const char* function);

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "gpu/nccl/agreement.h"
-#include "gpu/nccl/launch.h"
+#include "gpu/nccl/launch/launch.h"
 #include "gpu_operations.h"
 
 using namespace hvd;

@@ -4,7 +4,7 @@
 #include <cstdio>
 
 #include "gpu/nccl/agreement.h"
-#include "gpu/nccl/launch.h"
+#include "gpu/nccl/launch/launch.h"
 
 using namespace hvd;
 using namespace hvd::nccl;

@@ -9,7 +9,7 @@
 
 #include "../../trace/collect.h"
 #include "gpu_operations.h"
-#include "recorder/ticks.h"
+#include "recorder/steps/ticks.h"
 
 using namespace hvd;
 using namespace hvd::testing;

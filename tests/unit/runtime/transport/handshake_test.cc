@@ -1,9 +1,9 @@
-#include "transport/tcp/handshake.h"
+#include "transport/tcp/connect/handshake.h"
 
 #include <doctest/doctest.h>
 
 #include "base/error.h"
-#include "transport/tcp/listen_address.h"
+#include "transport/tcp/connect/listen_address.h"
 
 using namespace hvd;
 using namespace hvd::transport::tcp;

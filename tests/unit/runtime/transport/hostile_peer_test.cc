@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "tcp_ranks.h"
-#include "transport/tcp/mesh.h"
+#include "transport/tcp/carry/messages.h"
 
 using namespace hvd;
 using namespace hvd::testing;
@@ -25,7 +25,7 @@ constexpr std::size_t large = 300'000;
 /// Rank 0 of two, and the lanes of rank 1, whose bytes the test writes.
 class HostilePeer {
  public:
-  HostilePeer() : mesh_(std::make_unique<Mesh>(plan(), calls_)) {
+  HostilePeer() : messages_(std::make_unique<Messages>(plan(), calls_)) {
     for (std::uint32_t n = 0; n < 2; ++n) {
       const CallAddress to = call_address(path_);
       lanes_.emplace_back(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -33,10 +33,10 @@ class HostilePeer {
       const Caller caller{1, 0, n, 0, 7};
       send(n, &caller, sizeof caller);
     }
-    wait([&] { return mesh_->connections() == 2; });
-    REQUIRE(mesh_->connections() == 2);
+    wait([&] { return messages_->connections() == 2; });
+    REQUIRE(messages_->connections() == 2);
   }
-  Mesh& mesh() { return *mesh_; }
+  Messages& messages() { return *messages_; }
   void header(std::size_t lane, FrameKind kind, std::size_t bytes, std::uint32_t number = 0, Tag tag = Tag::data) {
     FrameHeader h;
     h.kind = kind;
@@ -45,7 +45,7 @@ class HostilePeer {
     h.bytes = static_cast<std::uint32_t>(bytes);
     send(lane, &h, sizeof h);
   }
-  /// @p bytes of a frame, read by the mesh.
+  /// @p bytes of a frame, read by the messages.
   void body(std::size_t lane, std::size_t bytes) {
     const std::string some(50'000, 'x');
     for (std::size_t left = bytes; left > 0;) {
@@ -55,7 +55,7 @@ class HostilePeer {
       settle();
     }
   }
-  /// The mesh reads all that was sent, unless it has given the peer up.
+  /// The messages reads all that was sent, unless it has given the peer up.
   void settle() {
     wait([&] {
       for (const Fd& lane : lanes_)
@@ -66,7 +66,7 @@ class HostilePeer {
   /// Why the peer is lost; empty: it is not.
   std::string lost() {
     settle();
-    return mesh_->lost().empty() ? "" : mesh_->lost().front().text;
+    return messages_->lost().empty() ? "" : messages_->lost().front().text;
   }
 
  private:
@@ -76,16 +76,16 @@ class HostilePeer {
   template <class F>
   void wait(F&& over) {
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
-    while (std::chrono::steady_clock::now() < end && mesh_->lost().empty()) {
-      mesh_->progress();
+    while (std::chrono::steady_clock::now() < end && messages_->lost().empty()) {
+      messages_->progress();
       if (over()) break;
-      mesh_->nap(1'000'000);
+      messages_->nap(1'000'000);
     }
-    mesh_->nap(1000);
-    mesh_->progress();
+    messages_->nap(1000);
+    messages_->progress();
   }
-  ConnectionPlan plan() {
-    ConnectionPlan plan;
+  LinkPlan plan() {
+    LinkPlan plan;
     plan.rank = 0;
     plan.hosts = {0, 0};
     plan.leave_seconds = 0;
@@ -101,15 +101,15 @@ class HostilePeer {
 
   SocketCalls calls_;
   std::string path_;
-  std::unique_ptr<Mesh> mesh_;
+  std::unique_ptr<Messages> messages_;
   std::vector<Fd> lanes_;
 };
 
 /// The receive of a large message ends with an error that names the peer, and its memory is as @p memory was then.
 void check_refused(HostilePeer& peer, Ticket receive) {
   CHECK(peer.lost() == "rank 1: TCP: a part of a message came twice");
-  CHECK_THROWS_WITH_AS(peer.mesh().test(receive), "rank 1: TCP: a part of a message came twice", Error);
-  peer.mesh().abandon(receive);
+  CHECK_THROWS_WITH_AS(peer.messages().test(receive), "rank 1: TCP: a part of a message came twice", Error);
+  peer.messages().abandon(receive);
 }
 
 }  // namespace
@@ -117,7 +117,7 @@ void check_refused(HostilePeer& peer, Ticket receive) {
 TEST_CASE("one part on two lanes: refused, and memory that was given back is not written") {
   HostilePeer peer;
   std::string memory(large, 'm');
-  const Ticket receive = peer.mesh().receive({1, 0, Tag::data}, memory.data(), large);
+  const Ticket receive = peer.messages().receive({1, 0, Tag::data}, memory.data(), large);
   peer.header(1, FrameKind::piece, large);
   peer.body(1, 40'000);
   peer.header(0, FrameKind::piece, large);
@@ -131,13 +131,13 @@ TEST_CASE("one part on two lanes: refused, and memory that was given back is not
 TEST_CASE("parts that overlap: refused, and the receive does not wait for ever") {
   HostilePeer peer;
   std::string memory(large, 'm');
-  const Ticket receive = peer.mesh().receive({1, 0, Tag::data}, memory.data(), large);
+  const Ticket receive = peer.messages().receive({1, 0, Tag::data}, memory.data(), large);
   peer.header(1, FrameKind::piece, large);
   peer.body(1, 40'000);
   peer.header(0, FrameKind::piece, 200'000);
   CHECK(peer.lost() == "rank 1: TCP: a part came that is not of its message");
-  CHECK_THROWS_AS(peer.mesh().test(receive), Error);
-  peer.mesh().abandon(receive);
+  CHECK_THROWS_AS(peer.messages().test(receive), Error);
+  peer.messages().abandon(receive);
 }
 
 TEST_CASE("frames without bytes, which no rank sends or not so many") {

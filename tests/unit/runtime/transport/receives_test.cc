@@ -1,5 +1,5 @@
 /// The receiving end alone: what peers may send, and how much of it is kept.
-#include "transport/tcp/receives.h"
+#include "transport/tcp/carry/receives.h"
 
 #include <doctest/doctest.h>
 

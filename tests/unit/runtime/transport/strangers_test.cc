@@ -11,8 +11,8 @@
 
 #include "base/load.h"
 #include "tcp_ranks.h"
-#include "transport/tcp/caller_places.h"
-#include "transport/tcp/connections.h"
+#include "transport/tcp/connect/caller_places.h"
+#include "transport/tcp/connect/links.h"
 
 using namespace hvd;
 using namespace hvd::testing;
@@ -127,7 +127,7 @@ TEST_CASE("silent connections, from before the ranks meet to the end, keep no ra
 
 TEST_CASE("as many may call from an address as its ranks can need, and nobody from elsewhere") {
   const auto address = [](const char* text) { return *address_of_text(text); };
-  ConnectionPlan plan;
+  LinkPlan plan;
   plan.rank = 1;
   plan.hosts = {0, 0, 1, 1, 2};
   for (const char* at : {"10.0.0.1", "10.0.0.1", "10.0.0.2", "10.0.0.2", "10.0.0.3"}) {
@@ -304,10 +304,10 @@ class Broken final : public SocketCalls {
 };
 
 /// Drops what comes.  Once a frame has left lane 0, and a lane 1 stands, it sends one there, which fails.
-class LosesWithin final : public ConnectionUser {
+class LosesWithin final : public LinksUser {
  public:
   explicit LosesWithin(Broken* calls = nullptr) : calls_(calls) {}
-  Connections* connections = nullptr;
+  Links* connections = nullptr;
   bool lost = false, armed = false;
   int arrived_frames = 0;
 
@@ -334,16 +334,16 @@ TEST_CASE("a loss in the midst of a send leaves nothing that seems to wait for t
   LosesWithin user(&broken), other;
   Doorway doors[] = {open_doorway(by_tcp(), true), open_doorway(by_tcp(), true)};
   const auto plan_of = [&](int rank) {
-    ConnectionPlan plan;
+    LinkPlan plan;
     plan.rank = rank;
     plan.hosts = {0, 1};
     for (const Doorway& d : doors) plan.ranks.push_back(d.own);
     plan.leave_seconds = 0.01;
     return plan;
   };
-  ConnectionPlan plans[] = {plan_of(0), plan_of(1)};
+  LinkPlan plans[] = {plan_of(0), plan_of(1)};
   for (const int r : {0, 1}) plans[r].listener = std::move(doors[r].listener);
-  Connections mine(std::move(plans[0]), broken, user), theirs(std::move(plans[1]), well, other);
+  Links mine(std::move(plans[0]), broken, user), theirs(std::move(plans[1]), well, other);
   user.connections = &mine;
   const auto run_until = [&](const auto& done) {
     for (const auto end = Clock::now() + std::chrono::seconds(20); !done() && Clock::now() < end;) {

@@ -1,5 +1,5 @@
 /// Encrypted connections: what crosses them is right, hidden, and cannot be changed by who sits in between.
-#include "transport/tcp/tls_stream.h"
+#include "transport/tcp/stream/tls_stream.h"
 
 #include <doctest/doctest.h>
 #include <fcntl.h>

@@ -1,0 +1,76 @@
+#include "core/batch/node_sums.h"
+
+#include <cstring>
+#include <stdexcept>
+
+#include "core/batch/reduction.h"
+#include "core/operation/name_entry.h"
+
+namespace hvd::core {
+namespace {
+
+std::size_t to_lines(std::size_t bytes) { return (bytes + 63) / 64; }
+
+/// Of a part of the item, as it travels.
+std::size_t travelling_bytes(const ops::Item& item) {
+  return item.wide.element_bytes ? item.bytes / item.element_bytes * item.wide.element_bytes : item.bytes;
+}
+
+}  // namespace
+
+unsigned char* NodeSums::room(std::vector<CacheLine>& lines, std::size_t bytes) {
+  if (lines.size() < to_lines(bytes)) lines.resize(to_lines(bytes));
+  return lines.data()->bytes;
+}
+
+/// nullptr: it does not go this way.
+const Operation* NodeSums::summed(std::uint32_t id) const {
+  const Operation* op = pending_[id];
+  return op && op->by_bit && op->entry->slot != negotiate::no_slot && op->entry->reduce ? op : nullptr;
+}
+
+std::size_t NodeSums::bytes(std::uint32_t id) const {
+  const Operation* op = summed(id);
+  return op ? travelling_bytes(item_of(*op)) : 0;
+}
+
+std::string_view NodeSums::part(std::uint32_t id) {
+  const Operation* op = summed(id);
+  const ops::Item item = item_of(*op);
+  source_.assign(1, op->in);  // the leader's own is not in its slot
+  for (int r = 1; r < node_.ranks; ++r) source_.push_back(slots_.at(r, op->entry->slot, op->parity));
+  const std::size_t bytes = travelling_bytes(item);
+  unsigned char* to = room(out_, bytes);
+  const ops::ReduceFn reduce = item.wide.element_bytes ? item.wide.part : item.reduce;
+  reduce(source_.data(), node_.ranks, to, item.bytes / item.element_bytes, ops::Scale{item.scale.before});
+  return {reinterpret_cast<const char*>(to), bytes};
+}
+
+std::string_view NodeSums::whole(std::uint32_t id, std::string_view parts, const std::vector<int>& order) {
+  const Operation* op = summed(id);
+  if (!op) return {};  // everything ends with an error here
+  const ops::Item item = item_of(*op);
+  const std::size_t each = travelling_bytes(item), apart = to_lines(each) * 64;
+  if (parts.size() != each * order.size())
+    throw std::runtime_error("negotiation: the nodes' parts have another length than the tensor");
+  unsigned char* const in = room(in_, apart * order.size());
+  by_node_.resize(order.size());
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    unsigned char* const at = in + apart * i;
+    std::memcpy(at, parts.data() + each * i, each);
+    by_node_[static_cast<std::size_t>(order[i])] = at;
+  }
+  unsigned char* to = room(out_, item.bytes);
+  node_order_.add_up(ops::NodeReduce(item), levels_, by_node_, -1, nullptr, to, item.bytes / item.element_bytes, true);
+  return {reinterpret_cast<const char*>(to), item.bytes};
+}
+
+void NodeSums::put(std::uint32_t id, std::string_view result) {
+  const Operation* op = summed(id);
+  if (!op) return;  // everything ends with an error here
+  if (result.size() != op->entry->bytes)
+    throw std::runtime_error("negotiation: a result has another length than the tensor");
+  std::memcpy(slots_.at(0, op->entry->slot, op->parity), result.data(), result.size());
+}
+
+}  // namespace hvd::core

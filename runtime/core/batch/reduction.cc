@@ -1,0 +1,69 @@
+#include "core/batch/reduction.h"
+
+#include "core/batch/widened.h"
+#include "core/operation/name_entry.h"
+
+namespace hvd::core {
+
+ops::Item item_of(const Operation& op) {
+  const Signature& s = op.entry->signature;
+  ops::Item item;
+  item.in = static_cast<const unsigned char*>(op.in);
+  item.out = static_cast<unsigned char*>(op.out);
+  item.bytes = op.entry->bytes;
+  item.element_bytes = element_bytes(s.type());
+  item.reduce = ops::reducer(s.type(), s.reduction() == Reduce::adasum ? Reduce::sum : s.reduction());
+  item.scale = op.entry->scale;
+  if (WideCopy::needed(s)) item.wide = ops::wide_reducer(s.type(), s.reduction());
+  return item;
+}
+
+Reduction::Reduction(ops::Rings& rings, ops::Distance& distance, const ops::Nodes& nodes,
+                     transport::Transport& transport)
+    : rings_(rings),
+      distance_(distance),
+      nodes_(nodes),
+      between_nodes_(nodes, transport),
+      allreduce_(rings),
+      registered_(rings.node),
+      direct_(rings) {}
+
+/// The same on all ranks.  What has an eager slot says nothing about its place; what came by record neither.
+bool Reduction::lies_registered(const Operation& op) {
+  return nodes_.count() == 1 && op.by_bit && op.entry->slot == negotiate::no_slot &&
+         registered_.registered(op.entry->id, op.parity);
+}
+
+void Reduction::begin(std::span<Operation* const> ops, std::span<const Backend* const> chosen) {
+  stream_.clear();
+  direct_.clear();
+  for (std::size_t i = 0; i < ops.size(); ++i) {
+    const Operation& op = *ops[i];
+    if (chosen[i]->in_place)
+      direct_.add(item_of(op), op.entry->id, op.parity);
+    else
+      stream_.add(item_of(op));
+  }
+  rings_.streaming = distance_.streaming(rings_.node, stream_.bytes);
+  direct_.begin();
+  const int carriers = nodes_.carriers();
+  const std::size_t slice = nodes_.count() > 1 ? slice_ : 0;
+  const ops::Cut cut = nodes_.count() > 1 && carriers == 1 ? allreduce_.cut_at_tensors(stream_, nodes_.alone(), slice)
+                                                           : allreduce_.cut(stream_, carriers, slice);
+  if (nodes_.count() > 1) between_nodes_.begin(stream_, cut);
+  allreduce_.begin(stream_, cut, nodes_.count() > 1 ? &between_nodes_ : nullptr);
+}
+
+void Reduction::tune(const TunedSettings& settings) {
+  slice_ = static_cast<std::size_t>(settings.slice_bytes);
+  between_nodes_.set_latency(static_cast<double>(settings.latency_ns));
+}
+
+bool Reduction::step() {
+  const bool moved = allreduce_.step();
+  return direct_.step() || moved;
+}
+
+void Reduction::drop() { between_nodes_.drop(); }
+
+}  // namespace hvd::core

@@ -1,0 +1,51 @@
+/// @file reduction.h — the allreduces of a batch: through the rings, or in place where tensors lie in registered
+/// memory.
+#pragma once
+#include <span>
+
+#include "common/tuned_settings.h"
+#include "core/batch/backends.h"
+#include "core/operation/operation.h"
+#include "ops/allreduce/between_nodes.h"
+#include "ops/allreduce/direct.h"
+#include "ops/allreduce/shm.h"
+#include "ops/shm/distance.h"
+#include "ops/shm/rings.h"
+
+namespace hvd::core {
+
+/// What the kernels need to know of an operation.
+ops::Item item_of(const Operation& op);
+
+/// Used again for every batch: nothing is allocated for known tensors.
+class Reduction final : public ops::Stage {
+ public:
+  Reduction(ops::Rings& rings, ops::Distance& distance, const ops::Nodes& nodes, transport::Transport& transport);
+
+  /// @p chosen: [ops], the backend of each
+  void begin(std::span<Operation* const> ops, std::span<const Backend* const> chosen);
+  /// From the next begin() on.
+  void tune(const TunedSettings& settings);
+  bool step() override;
+  bool done() const override { return allreduce_.done() && direct_.done(); }
+  /// This rank's first chunk is in the ring; its last slice is reduced.
+  bool entered() const { return allreduce_.entered(); }
+  bool reduced() const { return allreduce_.reduced(); }
+  /// After a lost peer.
+  void drop();
+  /// All ranks of the one node have the tensor in registered memory.  The same on all ranks.
+  bool lies_registered(const Operation& op);
+
+ private:
+  ops::Rings& rings_;
+  ops::Distance& distance_;
+  const ops::Nodes& nodes_;
+  ops::Stream stream_;
+  ops::BetweenNodes between_nodes_;
+  ops::ShmAllreduce allreduce_;
+  ops::RegisteredTensors registered_;
+  ops::DirectAllreduce direct_;
+  std::size_t slice_ = 0;  ///< largest between nodes; 0: built in
+};
+
+}  // namespace hvd::core

@@ -1,0 +1,274 @@
+#include "core/engine/engine.h"
+
+#include <pthread.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "base/error.h"
+#include "common/log.h"
+#include "core/engine/thread_cores.h"
+#include "memory/doorbell.h"
+#include "transport/share.h"
+
+namespace hvd::core {
+namespace {
+
+using memory::now_ns;
+
+int cores() {
+  cpu_set_t set;
+  return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+/// What the ranks tell each other first.  [size]  Throws Error{usage} where they are not configured alike.
+std::vector<PeerProcess> meet(transport::Transport& transport, const Config& config) {
+  std::vector<PeerProcess> processes;
+  std::string overrides;  // of rank 0
+  std::vector<std::string> texts = transport.introductions();
+  if (texts.empty()) texts = exchange(transport, Engine::introduction(config), config.number("HVD_INIT_TIMEOUT"));
+  for (const std::string& text : texts) {
+    processes.push_back(PeerProcess::of(text));
+    const std::string theirs = text.substr(text.find('\n') + 1);
+    if (processes.size() == 1) overrides = theirs;
+    if (theirs != overrides)
+      throw Error(
+          Code::usage, "HVD_BACKENDS",
+          "rank " + std::to_string(processes.size() - 1) + " has '" + theirs + "', rank 0 has '" + overrides + "'",
+          "set it alike on all ranks");
+  }
+  return processes;
+}
+
+}  // namespace
+
+std::string Engine::introduction(const Config& config) {
+  return PeerProcess::mine().text() + "\n" + config.text("HVD_BACKENDS");
+}
+
+Engine::Engine(std::unique_ptr<transport::Transport> transport, const Config& config, gpu::Platform& gpus)
+    : shared_(static_cast<int>(config.integer("HVD_STATUS_FD")), static_cast<int>(config.integer("HVD_RECORDER_FD")),
+              gpus),
+      config_(config),
+      checks_stalls_(StallLimits::of(config).warn_ns > 0),
+      reports_(static_cast<int>(config.integer("HVD_LINK_FD")), shared_.status),
+      transport_(std::move(transport)) {
+  world_ =
+      World::of(transport_->rank(), transport_->host_of(), static_cast<int>(config_.integer("HVD_RANKS_PER_NODE")));
+  many_nodes_ = world_.nodes.size() > 1;
+  std::vector<PeerProcess> processes = meet(*transport_, config_);
+  for (int r : world_.locals()) arenas_.push_back(memory::map_arena(processes[static_cast<std::size_t>(r)].arena));
+  memory::Node node(geometry_of(world_.local_size(), true, config_), world_.local_rank());
+  node.attach_arenas(arenas_);
+  node.attach(transport::share(*transport_, world_.locals(), node.total_bytes(), config_.number("HVD_INIT_TIMEOUT")));
+  crowded_ = world_.local_size() > cores();
+  spare_ = 2 * world_.local_size() <= cores();
+  shared_.wake = [this] { doorbell_->ring_always(); };
+  shared_.gone = [this](int rank, const std::string& text, const std::string& names) {
+    lost_->add(rank, text);
+    reports_.failure({HVD_PEER_LOST, rank, names});
+  };
+  shared_.special = [this](std::span<Operation* const> operations, ops::Rings& rings, const ops::Nodes& nodes) {
+    SetChangeStage::Context c{world_,  config_,       *transport_, set().node(), arenas_,
+                              shared_, set().batch(), sets_,       {},           {}};
+    c.opened = [this](std::shared_ptr<ProcessSet> s) { mine_.push_back(std::move(s)), listen(); };
+    c.closed = [this](const std::shared_ptr<ProcessSet>& s) { std::erase(mine_, s), listen(); };
+    // Their callers wait for the operations: what they asked for outlives the stage.
+    std::vector<SetChange*> changes;
+    for (const Operation* op : operations) changes.push_back(static_cast<SetChange*>(const_cast<void*>(op->in)));
+    return std::make_unique<SetChangeStage>(std::move(c), std::move(changes), rings, nodes);
+  };
+  lost_ = std::make_unique<LostRanks>(world_, std::move(processes), shared_, reports_);
+  reports_.failure({});  // of a world before this one
+  global_ = std::make_shared<ProcessSet>(world_, config_, transport_, std::move(node), shared_);
+  global_->begin_tuning(config_);
+  mine_.push_back(global_);
+  listen();
+  doorbell_ = &set().node().doorbell(world_.local_rank());
+  const std::optional<cpu_set_t> cores = thread_cores(config_, world_);
+  if (many_nodes_) wakes_ = transport_->watch([this] { arrived(); });
+  thread_ = std::thread([this] { run(); });
+  pthread_setname_np(thread_.native_handle(), "hvd-engine");
+  if (cores) pthread_setaffinity_np(thread_.native_handle(), sizeof *cores, &*cores);
+}
+
+Engine::~Engine() { leave(); }
+
+void Engine::leave() {
+  if (std::exchange(left_, true)) return;
+  stop_.store(true, std::memory_order_seq_cst);
+  if (wakes_) transport_->watch({});
+  doorbell_->ring_always();
+  thread_.join();
+  const std::lock_guard lock(drive_);
+  finish_devices();
+  for (auto& s : mine_) s->fail_all(HVD_PEER_LOST, "the runtime was shut down");
+  leave_message();
+  memory::Node& node = set().node();
+  node.presence(node.me).departed.store(1, std::memory_order_seq_cst);
+  for (int r = 0; r < node.ranks; ++r)
+    if (r != node.me) node.doorbell(r).ring_always();
+}
+
+void Engine::revoke(const std::string& why) {
+  const std::lock_guard lock(drive_);
+  shared_.died.store(true);  // before the callers hear of it
+  for (auto& s : mine_) s->fail_all(HVD_PEER_LOST, why);
+}
+
+/// The others still need this rank's part of what is on the GPUs.
+void Engine::finish_devices() {
+  const std::int64_t end = now_ns() + 5'000'000'000;
+  for (;;) {
+    watch_devices();
+    if (!shared_.gpu_busy.load() || lost_->any() || now_ns() > end) return;
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+  }
+}
+
+/// To the other nodes: a leader tells its neighbours in the tree, others tell their leader.
+void Engine::leave_message() {
+  if (!many_nodes_) return;
+  const std::string text = "rank " + std::to_string(world_.rank) + " has shut down while this rank waits for it";
+  try {
+    if (Leader* leader = set().leader()) {
+      leader->announce_departure(text);
+      return;
+    }
+    // The message outlives this engine if need be: it may be on its way for a while.
+    auto* body = new std::string(Leader::departure(world_.rank, text));
+    const transport::Ticket t =
+        transport_->isend(world_.locals().front(), transport::Tag::up, body->data(), body->size());
+    const std::int64_t end = now_ns() + 1'000'000'000;
+    bool sent = false;
+    while (!(sent = transport_->test(t)) && now_ns() < end) sched_yield();
+    if (sent)
+      delete body;
+    else
+      transport_->abandon(t);
+  } catch (const Error&) {  // the others are gone already, or will see it otherwise
+  }
+}
+
+/// A leader's thread, whenever it is awake or rung because somebody waits.
+void Engine::check_stalls() {
+  if (!checks_stalls_) return;
+  const std::int64_t now = now_ns();
+  if (now - stalls_checked_ns_ < watch_after_ns) return;
+  stalls_checked_ns_ = now;
+  const std::lock_guard lock(drive_);
+  stalls_ = false;
+  std::vector<StallReport> waits;
+  for (auto& s : mine_) {
+    if (!s->leader()) continue;
+    stalls_ |= s->leader()->stalls().check(now);
+    s->leader()->stalls().long_waits(now, waits);
+  }
+  reports_.stalls(std::move(waits), now);
+}
+
+/// While operations wait and nothing moves in their set: are the others still there?
+void Engine::watch() {
+  const bool waits = shared_.outstanding.load(std::memory_order_relaxed) != 0;
+  if (!waits) {
+    reports_.goes_on();
+    if (!shared_.gpu_busy.load()) return;
+  }
+  const std::int64_t now = now_ns();
+  if (now - watched_ns_ < watch_after_ns) return;
+  watched_ns_ = now;
+  const std::lock_guard lock(drive_);
+  if (waits) report_wait(now);
+  if (many_nodes_) look_at_links(now);
+  watch_devices();
+  std::vector<std::shared_ptr<ProcessSet>> stuck;
+  for (auto& s : mine_)
+    if (s->stuck()) stuck.push_back(s);
+  if (stuck.empty()) return;
+  for (auto& s : stuck) s->node().doorbell(0).ring_always();  // the stall check wants to know that somebody waits
+  for (const transport::LostPeer& l : transport_->lost()) lost_->add(l.rank, l.text, false);
+  tell_silent();
+  lost_->look(stuck, set().node());
+}
+
+/// For the report on steps, and for the plans of exchanges.  Under drive_.
+void Engine::look_at_links(std::int64_t now) {
+  if (now - links_looked_ns_ < look_at_links_ns) return;
+  links_looked_ns_ = now;
+  std::vector<recorder::StepRecorder::LinkCounts> links;
+  std::int64_t round_trip_ns = 0;
+  for (const transport::LinkUse& l : transport_->links()) {
+    round_trip_ns = std::max(round_trip_ns, l.round_trip_ns);
+    if (links.empty() || links.back().peer != l.peer) links.push_back({l.peer, 0, 0});
+    links.back().bytes += l.bytes;
+    links.back().busy_ns = std::max(links.back().busy_ns, l.busy_ns);  // cards are busy beside each other
+  }
+  if (recorder().memory()) recorder().links(links);
+  if (round_trip_ns == 0) return;
+  for (auto& s : mine_) s->plan_for(round_trip_ns, config_);
+}
+
+std::vector<transport::LinkUse> Engine::links() {
+  const std::lock_guard lock(drive_);
+  return transport_->links();
+}
+
+void Engine::check() {
+  const std::lock_guard lock(drive_);
+  watch_devices();
+  for (const auto& s : mine_) s->check();
+}
+
+/// Once for each time that a rank does not answer.  Under drive_.
+void Engine::tell_silent() {
+  std::set<int> now;
+  for (const transport::LostPeer& l : transport_->silent()) {
+    if (silent_.count(l.rank) == 0) log_warning(l.text);
+    now.insert(l.rank);
+  }
+  silent_ = std::move(now);
+}
+
+/// The page that the guard reads says since when nothing moves, and what waits.  Under drive_.
+void Engine::report_wait(std::int64_t now) {
+  std::uint64_t progress = 0;
+  for (auto& s : mine_) progress += s->progress();
+  if (!reports_.waits(progress, now)) return;
+  std::string first;
+  for (auto& s : mine_)
+    if (const std::string name = s->first_name_under_way(); !name.empty() && (first.empty() || name < first))
+      first = name;
+  if (!first.empty()) reports_.waits_for(first);
+}
+
+/// What the GPUs still do for operations that have ended here.  Under drive_.
+void Engine::watch_devices() {
+  bool any = false;
+  for (auto& s : mine_) {
+    try {
+      s->watch_device();
+    } catch (const Error& e) { s->fail_all(static_cast<int>(e.code), e.what()); }
+    any |= s->on_device();
+  }
+  shared_.gpu_busy.store(any, std::memory_order_seq_cst);
+}
+
+void Engine::follow_steps(std::optional<trace::TraceSteps> steps, bool on, std::function<void()> start) {
+  window_ = std::make_unique<trace::TraceWindow>(tracer(), steps, recorder().memory(), std::move(start));
+  window_->begin(on);
+  if (on || recorder().memory()) recorder().follow(window_.get());  // else nobody can ask, and each wait would pay
+}
+
+void Engine::stop_timeline() {
+  {
+    const std::lock_guard lock(drive_);
+    watch_devices();
+  }
+  shared_.tracer.stop();
+}
+
+}  // namespace hvd::core

@@ -1,0 +1,201 @@
+#include "core/operation/operation_table.h"
+
+#include <cstdlib>
+#include <utility>
+
+#include "memory/futex.h"
+
+namespace hvd::core {
+namespace {
+
+std::uint32_t next_table() {
+  static std::atomic<std::uint32_t> tables{0};
+  return ++tables;
+}
+
+/// Even, and another one in each table, so that handles of a world that was shut down mean nothing in the next.
+std::uint32_t first_generation(std::uint32_t table, std::uint32_t index) {
+  return static_cast<std::uint32_t>(((std::uint64_t{table} << 32 | index) * 0x9e3779b97f4a7c15ull) >> 34 << 1);
+}
+
+/// Odd while there is a handle.  31 bits: a handle is never negative.
+void next_generation(Operation& op) {
+  op.generation.store((op.generation.load(std::memory_order_relaxed) + 1) & 0x7fffffffu, std::memory_order_relaxed);
+}
+
+void free_result(Operation& op) {
+  if (op.result && op.gpu && op.gpu->result)
+    op.gpu->device->free_result(op.result);
+  else
+    std::free(op.result);
+  op.result = nullptr;
+}
+
+void clear(Operation& op) {
+  free_result(op);
+  op.gpu.reset();
+  op.dim0 = 0;
+  op.last_rank = -1;
+  op.error.clear();
+  op.splits.clear();
+  op.received.clear();
+  op.result_shape.clear();
+  op.more = false;
+}
+
+}  // namespace
+
+OperationTable::OperationTable(RankStatus& status) : table_(next_table()), status_(status) {}
+
+OperationTable::~OperationTable() {
+  for (Operation& op : all_) free_result(op);
+}
+
+void OperationTable::take(std::size_t count, Operation** ops) {
+  const std::lock_guard lock(mutex_);
+  for (std::size_t i = 0; i < count; ++i) {
+    if (free_.empty()) {
+      Operation& made = all_.emplace_back();
+      made.index = static_cast<std::uint32_t>(all_.size() - 1);
+      made.generation = first_generation(table_, made.index);
+      free_.push_back(&made);
+    }
+    Operation& op = *free_.back();
+    free_.pop_back();
+    next_generation(op);
+    op.holders = 1;
+    op.state.store(Operation::under_way, std::memory_order_relaxed);
+    op.listener = nullptr;
+    op.status = 0;
+    ops[i] = &op;
+  }
+}
+
+std::size_t OperationTable::made() const {
+  const std::lock_guard lock(mutex_);
+  return all_.size();
+}
+
+/// Under the lock.  nullptr: it means nothing, or nothing any more.
+Operation* OperationTable::at_handle(std::int64_t handle) const {
+  const auto generation = static_cast<std::uint64_t>(handle) >> 32;
+  const auto index = static_cast<std::uint64_t>(handle) & 0xffffffffu;
+  if (generation % 2 == 0 || index == 0 || index > all_.size()) return nullptr;
+  Operation& op = all_[static_cast<std::size_t>(index - 1)];
+  return op.generation.load(std::memory_order_relaxed) == generation ? &op : nullptr;
+}
+
+Operation* OperationTable::hold(std::int64_t handle) {
+  const std::lock_guard lock(mutex_);
+  Operation* op = at_handle(handle);
+  if (op) ++op->holders;
+  return op;
+}
+
+void OperationTable::let_go(Operation& op) {
+  {
+    const std::lock_guard lock(mutex_);
+    --op.holders;
+    if (!unused(op)) return;
+  }
+  Operation* one = &op;
+  recycle({&one, 1});
+}
+
+std::size_t OperationTable::release(std::span<const std::int64_t> handles) {
+  std::vector<Operation*> more;  // to be cleared first
+  std::size_t good = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const std::int64_t handle : handles) {
+      Operation* op = at_handle(handle);
+      if (!op) continue;
+      ++good;
+      next_generation(*op);
+      --op->holders;
+      if (!unused(*op)) continue;
+      (op->more ? more : free_).push_back(op);
+    }
+  }
+  if (!more.empty()) recycle(more);
+  return good;
+}
+
+/// Without the lock: to free a result may call the framework.  Nobody holds them, so they are ours.
+void OperationTable::recycle(std::span<Operation* const> ops) {
+  for (Operation* op : ops)
+    if (op->more) clear(*op);
+  const std::lock_guard lock(mutex_);
+  free_.insert(free_.end(), ops.begin(), ops.end());
+}
+
+bool OperationTable::valid(std::int64_t handle) const {
+  const std::lock_guard lock(mutex_);
+  return at_handle(handle) != nullptr;
+}
+
+std::size_t OperationTable::ended_well(std::span<const std::int64_t> handles) const {
+  const std::lock_guard lock(mutex_);
+  std::size_t n = 0;
+  while (n < handles.size()) {
+    const Operation* op = at_handle(handles[n]);
+    if (!op || op->state.load(std::memory_order_acquire) != Operation::ended) break;
+    ++n;
+  }
+  return n;
+}
+
+bool OperationTable::listen(Operation& op, void (*tell)(void*), void* context) {
+  has_notified_.store(true, std::memory_order_relaxed);
+  {
+    const std::lock_guard lock(mutex_);
+    if (op.listener) return false;
+    if (!op.done()) {
+      op.listener = tell;
+      op.listener_context = context;
+      status_.asked();
+      return true;
+    }
+  }
+  tell(context);
+  return true;
+}
+
+void OperationTable::sleep(Operation& op, std::int64_t limit_ns) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (op.done()) return;
+    ++op.sleepers;
+  }
+  memory::futex_wait(op.state, Operation::under_way, limit_ns);
+  const std::lock_guard lock(mutex_);
+  --op.sleepers;
+}
+
+void OperationTable::end(std::span<Operation* const> ops) {
+  struct Listening {
+    void (*tell)(void*);
+    void* context;
+  };
+  std::vector<Listening> listening;  // mostly empty: no memory is asked for
+  std::vector<Operation*> unheld;
+  {
+    const std::lock_guard lock(mutex_);
+    for (Operation* op : ops) {
+      op->state.store(op->status != HVD_OK  ? Operation::failed
+                      : op->more && op->gpu ? Operation::queued
+                                            : Operation::ended,
+                      std::memory_order_release);
+      if (op->sleepers > 0) memory::futex_wake(op->state);
+      if (op->listener) listening.push_back({std::exchange(op->listener, nullptr), op->listener_context});
+      if (op->holders == 0) unheld.push_back(op);
+    }
+  }
+  if (!unheld.empty()) recycle(unheld);
+  for (const Listening& l : listening) {
+    status_.told();
+    l.tell(l.context);
+  }
+}
+
+}  // namespace hvd::core

@@ -1,0 +1,35 @@
+/// @file engine_context.h — what the process sets of one engine have in common.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "core/batch/batch.h"
+#include "core/operation/operation_table.h"
+#include "core/status/rank_status.h"
+#include "recorder/steps/operation_recorder.h"
+#include "recorder/trace/tracer.h"
+
+namespace hvd::core {
+
+struct EngineContext {
+  EngineContext(int status_fd, int recorder_fd, gpu::Platform& platform)
+      : gpus(platform), status(status_fd, recorder_fd) {}
+  gpu::Platform& gpus;
+  /// The global set calls this when a rank of another node has left the world.  @p names: under way then.
+  std::function<void(int rank, const std::string& text, const std::string& names)> gone;
+  Batch::Special special;      ///< of the global set
+  std::function<void()> wake;  ///< the engine's thread, if it sleeps; any thread
+  RankStatus status;
+  recorder::OperationRecorder recorder{status.recorder().memory()};
+  OperationTable operations{status};
+  trace::Tracer tracer;
+  std::uint32_t traced = 0;           ///< parts of batches numbered for the timeline so far
+  std::atomic<bool> departed{false};  ///< operations failed because a rank left the world in order
+  std::atomic<bool> died{false};      ///< … or because one died
+  std::atomic<bool> gpu_busy{false};  ///< a GPU is at work for operations that have ended on the host
+  std::atomic<int> outstanding{0};    ///< operations of this rank that have not ended, in all sets
+};
+
+}  // namespace hvd::core

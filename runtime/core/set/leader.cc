@@ -1,0 +1,302 @@
+#include "core/set/leader.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
+#include "base/error.h"
+#include "memory/doorbell.h"
+#include "negotiate/idset.h"
+#include "ops/shm/eager.h"
+
+namespace hvd::core {
+namespace {
+
+using negotiate::ByteReader;
+using negotiate::Command;
+using negotiate::Record;
+using transport::Tag;
+
+/// Children of a leader.  Each is two messages for a batch at the busiest node, each level of the tree a message's time
+/// up and down.  hvd-simulate, 1024 ranks, a thousand tensors within 50 us: 45, 50, 66 and 100 messages and 141, 80, 68
+/// and 54 us for 2, 3, 4 and 8 children.
+constexpr int arity = 3;
+
+/// Larger tensors go in slices, though a round trip later.
+constexpr std::size_t largest_between_nodes = 32 << 10;
+
+/// Of what goes down: not a command, but the results of the batch behind it.  u32 id, u32 bytes, result, and so on.
+constexpr std::uint64_t results_entry = 0;
+
+negotiate::CoordinatorOptions options_of(const World& world, const Config& config, const memory::Geometry& g) {
+  negotiate::CoordinatorOptions o;
+  o.ranks = world.size;
+  o.world_ranks = world.world_ranks;
+  o.ids = g.words * 64;
+  o.capacity = static_cast<std::uint32_t>(config.integer("HOROVOD_CACHE_CAPACITY"));
+  o.fusion_bytes = static_cast<std::int64_t>(config.number("HOROVOD_FUSION_THRESHOLD"));
+  o.hold_ns = static_cast<std::int64_t>(config.number("HOROVOD_CYCLE_TIME") * 1e6);
+  o.many_nodes = world.nodes.size() > 1;
+  o.eager_limit = o.many_nodes ? std::min(largest_between_nodes, negotiate::NodeParts::most_bytes / world.nodes.size())
+                               : ops::eager_limit;
+  o.eager_bytes = ops::EagerSlots::bytes(g);
+  return o;
+}
+
+int children_of(const Config& config) {
+  const auto chosen = static_cast<int>(config.integer("HVD_TREE_ARITY"));
+  return chosen > 0 ? chosen : arity;
+}
+
+}  // namespace
+
+Leader::Leader(const World& world, const Config& config, transport::Transport& transport, const memory::Node& node,
+               const RankStatus& status, const std::vector<Operation*>& pending, OwnGpu gpu)
+    : world_(world),
+      transport_(transport),
+      node_(node),
+      gpu_(std::move(gpu)),
+      gather_(node),
+      writer_(node),
+      sums_(world, node, pending) {
+  if (world.nodes.size() > 1)
+    tree_ = std::make_unique<negotiate::TreeNode>(
+        negotiate::TreeShape{static_cast<int>(world.nodes.size()), children_of(config)}, world.node(), world.nodes,
+        node.geometry.words * 64);
+  if (world.rank == 0)
+    coordinator_ = std::make_unique<negotiate::Coordinator>(
+        options_of(world, config, node.geometry), [this](Command type, std::string_view body) { command(type, body); });
+  if (coordinator_ && tree_) order_of_parts_ = tree_->order_of_parts();
+  stalls_ = std::make_unique<StallCheck>(
+      StallCheck::Sources{world_, gather_, tree_.get(), coordinator_.get(), status, node.geometry.words * 64}, config);
+}
+
+Leader::~Leader() {
+  for (Send& s : sends_) {
+    transport_.abandon(s.ticket);
+    new std::shared_ptr<std::string>(s.body);  // may still be read: kept until the end of the process
+  }
+}
+
+/// From the coordinator: to this node's ring and to the other leaders.
+void Leader::command(Command type, std::string_view body) {
+  if (tree_) {
+    if (type == Command::batch && tree_->parts().any()) add_up(body);
+    negotiate::ByteWriter w;
+    w.varint(static_cast<std::uint32_t>(type)).varint(body.size()).raw(body);
+    down_ += w.bytes();
+  }
+  publish(static_cast<std::uint32_t>(type), body);
+}
+
+/// A batch is about to be published: the results of what came with its parts go down before it.
+void Leader::add_up(std::string_view batch) {
+  ByteReader r(batch);
+  const bool eager = r.get<std::uint32_t>() & negotiate::batch_eager;
+  r.get<std::uint32_t>();
+  negotiate::ByteWriter results;
+  negotiate::get_ids(r, node_.geometry.words * 64, [&](std::uint32_t id) {
+    if (eager) {
+      const std::string_view result = sums_.whole(id, tree_->parts().parts(id), order_of_parts_);
+      results.put(id).put(static_cast<std::uint32_t>(result.size())).raw(result);
+      sums_.put(id, result);
+    }
+    tree_->parts().drop(id);
+  });
+  if (!eager) return;
+  negotiate::ByteWriter w;
+  down_ += w.varint(results_entry).varint(results.bytes().size()).raw(results.bytes()).bytes();
+}
+
+void Leader::take_results(std::string_view body) {
+  for (ByteReader r(body); !r.empty();) {
+    const std::uint32_t id = r.index(node_.geometry.words * 64);
+    sums_.put(id, r.take(r.get<std::uint32_t>()));
+  }
+}
+
+/// All members of this node have submitted fresh_.  Where that is much, it goes in slices.
+void Leader::ready() {
+  std::size_t bytes = 0;
+  for (const std::uint32_t id : fresh_) bytes += sums_.bytes(id);
+  const bool little = bytes > 0 && bytes * world_.nodes.size() <= negotiate::NodeParts::most_bytes;
+  for (const std::uint32_t id : fresh_) {
+    if (little && sums_.bytes(id) > 0) tree_->part(id, sums_.part(id));
+    tree_->ready(id);
+  }
+  fresh_.clear();
+}
+
+/// Every command, in sequence.
+void Leader::publish(std::uint32_t type, std::string_view body) {
+  stalls_->published(static_cast<Command>(type), body);
+  if (tree_) tree_->passing(static_cast<Command>(type), body);
+  if (!backlog_.empty() || !write_command(type, body)) backlog_.emplace_back(type, body);
+}
+
+bool Leader::write_command(std::uint32_t type, std::string_view body) {
+  // The latch is set before any member can see that the id is there.
+  if (static_cast<Command>(type) == Command::assign) gather_.assigned(ByteReader(body).get<std::uint32_t>());
+  if (!writer_.write(type, body)) return false;
+  if (static_cast<Command>(type) == Command::evict) gather_.evicted(ByteReader(body).get<std::uint32_t>());
+  next_doorbell_ = 1;
+  return true;
+}
+
+bool Leader::flush_commands() {
+  bool any = false;
+  while (!backlog_.empty() && write_command(backlog_.front().first, backlog_.front().second)) {
+    backlog_.pop_front();
+    any = true;
+  }
+  return any;
+}
+
+void Leader::ring_doorbells(int most) {
+  if (next_doorbell_ == 0) return;
+  for (; next_doorbell_ < node_.ranks; ++next_doorbell_)
+    if (node_.doorbell(next_doorbell_).would_wake()) {
+      if (most-- == 0) return;
+      node_.doorbell(next_doorbell_).ring();
+    }
+  next_doorbell_ = 0;
+}
+
+bool Leader::step() {
+  bool any = flush_commands();
+  if (tree_) {
+    any |= gather_.poll(
+        [this](std::uint32_t id) { fresh_.push_back(id); },
+        [this](int r, const Record& record) { tree_->record(world_.locals()[static_cast<std::size_t>(r)], record); });
+    if (!fresh_.empty()) ready();
+    any |= receive_up();
+    any |= receive_down();
+    tree_->executed(gather_.executed());
+  } else {
+    any |= gather_.poll([this](std::uint32_t id) { coordinator_->ready(id); },
+                        [this](int r, const Record& record) {
+                          coordinator_->record(negotiate::RankSet(world_.locals()[static_cast<std::size_t>(r)]),
+                                               record.executed, record.signature, record.name);
+                        });
+  }
+  any |= coordinator_ ? coordinate() : report();
+  if (!sends_.empty()) any |= flush_sends();
+  return any;
+}
+
+/// On the coordinator: what came goes in, what it decides goes out.
+bool Leader::coordinate() {
+  if (tree_) tree_->drain(*coordinator_);
+  bool any = false;
+  if (coordinator_->holding()) {
+    const std::uint64_t here = gather_.executed();
+    if (!tree_) coordinator_->executed(here);
+    struct {
+      const Leader& leader;
+      bool waited_for() const { return leader.waited_for(); }
+      bool works() const { return leader.gpu_.works(); }
+    } const gpu{*this};
+    any = coordinator_->decide(here, memory::now_ns, gpu);
+  }
+  if (down_.empty()) return any;
+  send_down(std::make_shared<std::string>(std::exchange(down_, {})));
+  return true;
+}
+
+/// Somebody on this node waits.  A rank of another node that waits does so for HOROVOD_CYCLE_TIME at the most.
+bool Leader::waited_for() const {
+  for (int r = 0; r < node_.ranks; ++r)
+    if (node_.doorbell(r).polling.load(std::memory_order_relaxed) != 0) return true;
+  return gpu_.notifies();
+}
+
+/// Our own callers that wait drive by themselves; those of other ranks have to be looked for.
+std::int64_t Leader::behind_gpu_ns() const {
+  constexpr std::int64_t look_ns = 250'000;
+  if (!coordinator_ || !backlog_.empty() || !sends_.empty() || next_doorbell_ != 0) return 0;
+  const std::int64_t left = coordinator_->behind_gpu_ns(memory::now_ns());
+  return world_.size == 1 ? left : std::min(left, look_ns);
+}
+
+/// On the others: what is new goes up.
+bool Leader::report() {
+  std::string news = tree_->up(memory::now_ns);
+  if (news.empty()) return false;
+  send(world_.nodes[static_cast<std::size_t>(tree_->parent())].front(), Tag::up,
+       std::make_shared<std::string>(std::move(news)));
+  return true;
+}
+
+bool Leader::busy() const {
+  return !backlog_.empty() || !sends_.empty() || next_doorbell_ != 0 ||
+         (coordinator_ ? coordinator_->holding() : tree_->holding());
+}
+
+bool Leader::receive_up() {
+  bool any = false;
+  while (auto m = transport_.poll(Tag::up)) {
+    any = true;
+    tree_->from_below(world_.node_of[static_cast<std::size_t>(m->from)], m->body);
+  }
+  return any;
+}
+
+bool Leader::receive_down() {
+  bool any = false;
+  while (auto m = transport_.poll(Tag::down)) {
+    any = true;
+    auto body = std::make_shared<std::string>(std::move(m->body));
+    send_down(body);  // first: the farthest nodes wait longest
+    for (ByteReader r(*body); !r.empty();) {
+      const std::uint64_t type = r.varint();
+      const std::string_view command = r.take(r.varint());
+      if (type == results_entry)
+        take_results(command);
+      else
+        publish(static_cast<std::uint32_t>(type), command);
+    }
+  }
+  return any;
+}
+
+void Leader::send_down(std::shared_ptr<std::string> body) {
+  for (int child = tree_->first_child(); child < tree_->end_child(); ++child)
+    send(world_.nodes[static_cast<std::size_t>(child)].front(), Tag::down, body);
+}
+
+void Leader::send(int to, Tag tag, std::shared_ptr<std::string> body) {
+  const transport::Ticket t = transport_.isend(to, tag, body->data(), body->size());
+  if (!transport_.test(t)) sends_.push_back({t, std::move(body)});
+}
+
+bool Leader::flush_sends() {
+  const std::size_t before = sends_.size();
+  std::erase_if(sends_, [this](const Send& s) { return transport_.test(s.ticket); });
+  return sends_.size() != before;
+}
+
+std::string Leader::departure(int rank, const std::string& text) {
+  return negotiate::TreeNode::departure({rank, HVD_PEER_LOST, text});
+}
+
+void Leader::announce_departure(const std::string& text) {
+  if (!tree_) return;  // the node sees it in its shared memory
+  // The children cannot hear it from the coordinator any more: what comes from there comes through here.
+  negotiate::ByteWriter gone;
+  gone.put(std::uint32_t{HVD_PEER_LOST}).put(static_cast<std::uint32_t>(world_.rank)).raw(text);
+  negotiate::ByteWriter w;
+  w.raw(down_).varint(static_cast<std::uint32_t>(Command::gone)).varint(gone.bytes().size()).raw(gone.bytes());
+  send_down(std::make_shared<std::string>(std::move(w.bytes())));
+  if (!coordinator_) {
+    send(world_.nodes[static_cast<std::size_t>(tree_->parent())].front(), Tag::up,
+         std::make_shared<std::string>(departure(world_.rank, text)));
+  }
+  const std::int64_t end = memory::now_ns() + 1'000'000'000;
+  while (!sends_.empty() && memory::now_ns() < end) flush_sends();
+}
+
+void Leader::gone(int rank, std::uint32_t code, const std::string& text) {
+  if (coordinator_) coordinator_->gone(rank, code, text);
+}
+
+}  // namespace hvd::core

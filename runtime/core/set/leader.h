@@ -1,0 +1,96 @@
+/// @file leader.h — the work of a node's lowest rank: gather what its node announces, publish commands in its node.
+///
+/// On the set's lowest rank it also holds the coordinator.  The leaders of several
+/// nodes form a tree (negotiate/tree.h): one message up and one down a node and
+/// batch.  Drive side only.
+#pragma once
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "common/world.h"
+#include "core/batch/node_sums.h"
+#include "core/settings/config.h"
+#include "core/status/rank_status.h"
+#include "core/status/stall_check.h"
+#include "memory/node.h"
+#include "memory/queue.h"
+#include "negotiate/coordinator.h"
+#include "negotiate/gather.h"
+#include "negotiate/tree.h"
+#include "transport/transport.h"
+
+namespace hvd::core {
+
+/// What a leader asks about its own rank.
+struct OwnGpu {
+  std::function<bool()> works;     ///< it has not ended what it was given last
+  std::function<bool()> notifies;  ///< callers have been told of ends, and may wait so, unseen
+};
+
+class Leader {
+ public:
+  /// @p status  of this rank; must outlive this object, like @p pending: [ids] what this rank has submitted by bit
+  Leader(const World& world, const Config& config, transport::Transport& transport, const memory::Node& node,
+         const RankStatus& status, const std::vector<Operation*>& pending, OwnGpu gpu);
+  ~Leader();
+  bool step();
+  /// Wakes at most @p most members that sleep, for the commands written since.  A wake-up costs the waker 5 to 30 us:
+  /// who can carry the commands out at once does that first.
+  void ring_doorbells(int most);
+  /// Something is held back or on its way: step() must be called again soon.
+  bool busy() const;
+  /// Nanoseconds by which the next step() may be late: all held-back work waits behind a GPU.  0: step() is due soon.
+  /// No doorbell tells when the wait ends.
+  std::int64_t behind_gpu_ns() const;
+  /// This rank leaves: the other nodes are told.
+  void announce_departure(const std::string& text);
+  /// The same from a rank that leads nothing: the body of a message to its node's leader, Tag::up.
+  static std::string departure(int rank, const std::string& text);
+  void gone(int rank, std::uint32_t code, const std::string& text);
+  /// On the coordinator: from the next batch on.
+  void tune(const TunedSettings& settings) { coordinator_->tune(settings); }
+  StallCheck& stalls() { return *stalls_; }
+  bool coordinates() const { return coordinator_ != nullptr; }
+
+ private:
+  struct Send {
+    transport::Ticket ticket;
+    std::shared_ptr<std::string> body;
+  };
+  void command(negotiate::Command type, std::string_view body);
+  void publish(std::uint32_t type, std::string_view body);
+  void ready();
+  void add_up(std::string_view batch);
+  void take_results(std::string_view body);
+  bool write_command(std::uint32_t type, std::string_view body);
+  bool flush_commands();
+  bool coordinate();
+  bool waited_for() const;
+  bool report();
+  bool receive_up();
+  bool receive_down();
+  void send(int to, transport::Tag tag, std::shared_ptr<std::string> body);
+  void send_down(std::shared_ptr<std::string> body);
+  bool flush_sends();
+
+  const World& world_;
+  transport::Transport& transport_;
+  const memory::Node& node_;
+  const OwnGpu gpu_;
+  negotiate::Gather gather_;
+  memory::CommandWriter writer_;
+  std::unique_ptr<negotiate::Coordinator> coordinator_;
+  std::deque<std::pair<std::uint32_t, std::string>> backlog_;  ///< commands without room in the ring yet
+  std::string down_;                                           ///< commands for the other nodes, since the last send
+  std::unique_ptr<negotiate::TreeNode> tree_;                  ///< null on one node
+  NodeSums sums_;
+  std::vector<std::uint32_t> fresh_;  ///< ids that all members of this node have submitted, since the last step
+  std::vector<int> order_of_parts_;   ///< on the coordinator of several nodes
+  std::deque<Send> sends_;
+  int next_doorbell_ = 0;  ///< members from here on have not been rung for what was written; 0: nothing was written
+  std::unique_ptr<StallCheck> stalls_;
+};
+
+}  // namespace hvd::core

@@ -1,0 +1,146 @@
+/// @file process_set_submit.cc — what the callers' threads do in a process set.
+#include <algorithm>
+
+#include "core/set/process_set.h"
+
+namespace hvd::core {
+
+using negotiate::no_slot;
+
+void ProcessSet::check() {
+  const std::lock_guard lock(mutex_);
+  throw_if_broken();
+}
+
+void ProcessSet::throw_if_broken() const {
+  if (broken_code_) throw Error(static_cast<Code>(broken_code_), "", broken_text_);
+}
+
+bool ProcessSet::submit(std::span<const CheckedRequest> requests, Operation** ops) {
+  std::lock_guard lock(mutex_);
+  throw_if_broken();
+  if (join_op_)
+    throw Error(Code::usage, name_of(requests.front().signature.operation()), "this rank has joined",
+                "wait until join has ended");
+  if (requests.size() == 1 && requests.front().signature.operation() == Kind::join) {
+    *ops = &submit_join(requests.front());
+    return true;
+  }
+  if (std::any_of(requests.begin(), requests.end(),
+                  [](const CheckedRequest& p) { return p.signature.operation() == Kind::join; }))
+    throw Error(Code::usage, "join", "cannot be one of many");
+  if (group_failures_.any()) {
+    group_failures_.forget_seen([this](std::int64_t handle) { return operations_.valid(handle); });
+    group_failures_.refuse(requests, world_.world_rank(world_.rank));
+  }
+  mark_ready(requests);
+  const std::span<NameEntry* const> entries = names_.take(requests);
+  operations_.take(requests.size(), ops);
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    bind(requests[i], *entries[i], *ops[i]);
+    if (requests[i].gpu) ops[i]->gpu.make(*requests[i].gpu, requests[i].stream, std::move(ready_[i]));
+  }
+  count(requests.size());
+  return announce(requests, entries);
+}
+
+/// Fills ready_.  Tensors of one stream share a mark.
+void ProcessSet::mark_ready(std::span<const CheckedRequest> requests) {
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    const CheckedRequest& p = requests[i];
+    if (!p.gpu) continue;
+    ready_.resize(requests.size());
+    const bool same = i > 0 && requests[i - 1].gpu == p.gpu && requests[i - 1].stream == p.stream;
+    ready_[i] = same ? ready_[i - 1] : mark_ready(p);
+  }
+}
+
+/// The tensor is made of what the caller's stream has been given so far.
+std::shared_ptr<gpu::StreamMark> ProcessSet::mark_ready(const CheckedRequest& p) {
+  if (gpu_ && gpu_ != p.gpu)
+    throw Error(Code::usage, "cuda:" + std::to_string(p.gpu->ordinal()),
+                "this process set's tensors have been on cuda:" + std::to_string(gpu_->ordinal()),
+                "a rank uses one GPU: torch.cuda.set_device(hvd.local_rank())");
+  gpu_ = p.gpu;
+  if (auto mark = gpu_->mark_caller(p.stream)) return mark;
+  throw Error(Code::usage, p.name.empty() ? name_of(p.signature.operation()) : "'" + std::string(p.name) + "'",
+              "the stream that makes its tensor is being captured into a CUDA graph, and other ranks cannot be part of "
+              "a graph",
+              "leave hvd out of what is captured: call it behind the graph's launch");
+}
+
+/// @p op is the operation of @p e now.
+void ProcessSet::bind(const CheckedRequest& p, NameEntry& e, Operation& op) {
+  op.of_set = this;
+  op.entry = &e;
+  op.in = p.in;
+  op.out = p.out;
+  op.dim0 = p.dim0;
+  op.out_bytes = p.out_bytes;
+  op.more = p.has_result() || p.gpu;
+  if (!p.splits.empty()) op.splits = p.splits;
+  e.operation = &op;
+}
+
+/// By ready bit where the name has an id and asks for the same as before, else by record.  True when the leader must
+/// look.
+bool ProcessSet::announce(std::span<const CheckedRequest> requests, std::span<NameEntry* const> entries) {
+  bool records = false;
+  std::int64_t bytes = 0;
+  const std::int64_t now = shared_.recorder.now();
+  const std::uint64_t first = submitted_.load(std::memory_order_relaxed) - requests.size();  // counted already
+  const std::uint64_t executed = node_.board(node_.me).executed.load(std::memory_order_relaxed);
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    NameEntry& e = *entries[i];
+    Operation& op = *e.operation;
+    const bool same = e.signature == requests[i].signature;
+    if (!same) e.describe(requests[i].signature, world_.rank, world_.size);
+    bytes += static_cast<std::int64_t>(e.bytes);
+    const Signature& s = e.signature;
+    op.recorded = shared_.recorder.submitted({first + i, id_, s.kind, s.dtype, static_cast<std::int64_t>(e.bytes)},
+                                             e.name, e.recorded_at, now);
+    e.submitted_at = group_failures_.submitted_at(e, executed);
+    if (tracer_.enabled()) trace_submitted(e, op.dim0);
+    if (e.id != no_slot && same && !records_only_) {
+      announcer_.begin(e, op);
+      pending_[e.id] = &op;
+    } else {
+      op.by_bit = false;
+      e.id = no_slot;
+      announcer_.record(e.submitted_at, e.signature, e.name);
+      records = true;
+    }
+  }
+  shared_.status.recorder().submitted(requests.size(), bytes);
+  return announcer_.flip() || records;
+}
+
+void ProcessSet::count(std::size_t operations) {
+  submitted_.store(submitted_.load(std::memory_order_relaxed) + operations, std::memory_order_relaxed);
+  shared_.outstanding.fetch_add(static_cast<int>(operations), std::memory_order_seq_cst);
+}
+
+void ProcessSet::trace_submitted(NameEntry& e, std::int64_t dim0) {
+  std::int64_t dims[max_dims];
+  const Signature& s = e.signature;
+  std::copy(s.dims, s.dims + s.ndim, dims);
+  if (s.ndim > 0 && dims[0] < 0) dims[0] = dim0;
+  const bool adasum = s.operation() == Kind::allreduce && s.reduction() == Reduce::adasum;
+  const auto op = s.operation() == Kind::set_change ? trace::TraceOp::barrier
+                  : adasum                          ? trace::TraceOp::adasum
+                                                    : static_cast<trace::TraceOp>(s.kind);
+  tracer_.submitted(e.track, {e.name, op, s.dtype, {dims, s.ndim}, world_.world_rank(0)});
+}
+
+std::string ProcessSet::names_under_way() {
+  std::lock_guard lock(mutex_);
+  return names_.some_in_flight();
+}
+
+std::string ProcessSet::first_name_under_way() {
+  std::lock_guard lock(mutex_);
+  const std::string* first = names_.first_in_flight(join_op_);
+  return first ? *first : join_op_ ? negotiate::join_text : "";
+}
+
+}  // namespace hvd::core

@@ -1,0 +1,83 @@
+/// @file tuning.h — HOROVOD_AUTOTUNE on the world's coordinator: measures windows of steps, and says which settings are
+/// to be used.
+///
+/// A window goes from the beginning of a step to that of a later one: whole steps, however their tensors were fused.
+/// It begins anew after settings have changed: the batches that were under way then count for nobody.
+/// Drive side only.  Besides the search (negotiate/tuner.h) it keeps Horovod's log of it, and the file of results.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/file.h"
+#include "common/tuned_settings.h"
+#include "common/world.h"
+#include "core/settings/config.h"
+#include "negotiate/tuner.h"
+
+namespace hvd::core {
+
+/// Where nothing is tuned.
+TunedSettings settings_of(const Config& config);
+/// The same for a network with that round trip between two hosts; nullopt: it is as near as is assumed.
+std::optional<TunedSettings> settings_for(const Config& config, std::int64_t round_trip_ns);
+
+/// What the tuner chooses from: the values of each setting, the smaller effect first.
+class TuningGrid {
+ public:
+  /// @param chunk_bytes  the default slice where ranks share a node
+  TuningGrid(const World& world, const Config& config, std::size_t chunk_bytes);
+  std::vector<int> levels() const;
+  TunedSettings settings(const negotiate::Tuner::Point& point) const;
+  /// The nearest; what is not tuned has one level.
+  negotiate::Tuner::Point point(const TunedSettings& settings) const;
+
+ private:
+  using Setting = std::int64_t TunedSettings::*;
+  struct Dimension {
+    Setting setting;
+    std::vector<std::int64_t> values;
+  };
+  double size_of(const Dimension& d, std::int64_t value) const;
+
+  TunedSettings fallback_;
+  std::int64_t usual_slice_;  ///< what 0 stands for
+  std::vector<Dimension> dimensions_;
+};
+
+class Tuning {
+ public:
+  /// Null: neither is to be tuned, nor has a file settings for a job like this one.  A file that is of no use is told
+  /// of, and is no error.
+  static std::unique_ptr<Tuning> make(const World& world, const Config& config, std::size_t chunk_bytes);
+
+  /// To be used from now on.
+  const TunedSettings& settings() const { return settings_; }
+  /// What settings() said is used from the next batch on.
+  void in_use() { fresh_ = false, open_ = false; }
+  /// A batch of so many bytes begins; with it so many steps did.  True: settings() has changed.
+  /// @param now_ns  of no meaning where no step has begun
+  bool batch(std::int64_t bytes, int steps, std::int64_t now_ns);
+
+ private:
+  Tuning(const World& world, const Config& config, std::size_t chunk_bytes);
+  bool take_file(const World& world, const Config& config);
+  void log(const negotiate::Tuner::Trial& trial);
+  void ended();
+
+  TuningGrid grid_;
+  const TunedSettings fallback_;
+  TunedSettings settings_;
+  const int steps_per_window_;
+  std::unique_ptr<negotiate::Tuner> tuner_;  ///< null: the file's settings, and nothing more
+  bool fresh_ = false;                       ///< settings() is not in use yet
+  bool open_ = false;                        ///< a window is
+  std::int64_t since_ns_ = 0, bytes_ = 0;
+  int steps_ = 0;
+  std::string path_, form_;  ///< of the file; empty: none
+  Fd log_;
+};
+
+}  // namespace hvd::core

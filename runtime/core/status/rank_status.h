@@ -1,0 +1,193 @@
+/// @file rank_status.h — this rank's steps, how long it waited, and where it is now: for hvdrun.
+///
+/// Costs a few comparisons a batch, a coarse clock a step, and nothing else: a wait is timed once it is longer than a
+/// spin.  The slowest rank is the one that waits least, since the others wait for it.
+#pragma once
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "memory/futex.h"
+#include "recorder/steps/step_recorder.h"
+#include "wire/shared/status_page.h"
+
+namespace hvd::core {
+
+/// Counts rounds in a sequence of batches: a program does the same in each step.  Pure.
+///
+/// A tensor marks the rounds as long as it comes.  Meanwhile a rival, replaced after 1, 2, 4, … batches in which it did
+/// not come (as Brent's algorithm finds the length of a cycle), takes its place when it comes again and again and the
+/// marker does not.  So tensors that come once, at the beginning, and phases with other tensors do no harm.
+class RoundCounter {
+ public:
+  /// Every tensor of a batch, then end().
+  void take(std::uint32_t id) {
+    marked_ |= id == marker_;
+    rivalled_ |= id == rival_;
+    any_ = id;
+  }
+  /// How many rounds more there are with this batch: mostly 0 or 1.
+  int end() {
+    if (any_ == none) return 0;
+    const bool marked = marked_, rivalled = rivalled_;
+    marked_ = rivalled_ = false;
+    const std::uint32_t id = any_;
+    any_ = none;
+    if (marked) {
+      const int fresh = proven_ ? 1 : 2;  // the first is known for one only now
+      proven_ = true;
+      rival_ = none;
+      patience_ = 1;
+      return fresh;
+    }
+    if (marker_ == none) marker_ = id;
+    if (rivalled && ++rival_rounds_ >= (proven_ ? enough_proven : enough)) {
+      marker_ = rival_;
+      proven_ = true;
+      rival_ = none;
+      patience_ = 1;
+      return rival_rounds_ + 1;
+    }
+    if (rivalled) {
+      age_ = 0;
+    } else if (rival_ == none || ++age_ >= patience_) {
+      patience_ = rival_ == none || patience_ >= most_patience ? patience_ : 2 * patience_;
+      rival_ = id;
+      rival_rounds_ = age_ = 0;
+    }
+    return 0;
+  }
+
+ private:
+  static constexpr std::uint32_t none = 0xFFFFFFFF;
+  static constexpr int enough = 2, enough_proven = 64, most_patience = 1 << 20;
+
+  std::uint32_t marker_ = none, rival_ = none, any_ = none;
+  bool marked_ = false, rivalled_ = false, proven_ = false;
+  int rival_rounds_ = 0, age_ = 0, patience_ = 1;
+};
+
+/// How long the last steps took.  Pure.
+class StepDurations {
+ public:
+  /// @p fresh  steps have ended since the last call.
+  void add(std::int64_t now_ns, int fresh) {
+    if (last_ns_ != 0) times_[count_++ % times_.size()] = (now_ns - last_ns_) / fresh;
+    last_ns_ = now_ns;
+  }
+  /// 0 before the second step: an evaluation, or a checkpoint, does not make it longer.
+  std::int64_t median_ns() const {
+    const std::size_t n = std::min(count_, times_.size());
+    if (n == 0) return 0;
+    auto sorted = times_;
+    std::sort(sorted.begin(), sorted.begin() + static_cast<std::ptrdiff_t>(n));
+    return sorted[n / 2];
+  }
+
+ private:
+  std::array<std::int64_t, 9> times_{};
+  std::size_t count_ = 0;
+  std::int64_t last_ns_ = 0;
+};
+
+/// Of a whole rank.  Thread-safe but for steps() and median_step_ns(), which the drive side calls.
+class RankStatus {
+ public:
+  RankStatus() = default;
+  /// @p fd  HVD_STATUS_FD; one that is no page of a guard's, or -1: nobody reads what is counted.
+  /// @p recorder_fd  HVD_RECORDER_FD; likewise
+  explicit RankStatus(int fd, int recorder_fd = -1);
+  /// A guard has given us the page.
+  bool has_reader() const { return page_ != &own_; }
+  RankStatus(const RankStatus&) = delete;
+  RankStatus& operator=(const RankStatus&) = delete;
+  ~RankStatus();
+
+  /// What is told here goes there too.
+  recorder::StepRecorder& recorder() { return recorder_; }
+
+  /// A set has gone through @p fresh rounds more, @p all in all: the rank's steps are those of its busiest set.
+  void steps(int fresh, std::int64_t all) {
+    if (before_ + all <= page_->steps.load(std::memory_order_relaxed)) return;
+    recorder_.round_ended(all);
+    const std::int64_t now = coarse_ns();
+    durations_.add(now, fresh);
+    page_->steps.store(before_ + all, std::memory_order_relaxed);
+    if (page_->first_ns.load(std::memory_order_relaxed) == 0) {
+      page_->first_ns.store(now, std::memory_order_relaxed);
+    } else {
+      page_->timed_steps.store(page_->timed_steps.load(std::memory_order_relaxed) + fresh, std::memory_order_relaxed);
+      page_->last_ns.store(now, std::memory_order_relaxed);
+    }
+  }
+
+  std::int64_t median_step_ns() const { return durations_.median_ns(); }
+
+  /// Somebody could not go on, from @p since_ns to @p now_ns.  What was before the first timed step does not count: the
+  /// ranks do not start together.
+  void waited(std::int64_t since_ns, std::int64_t now_ns) {
+    const std::int64_t first = page_->first_ns.load(std::memory_order_relaxed);
+    if (first == 0 || now_ns <= std::max(since_ns, first)) return;
+    page_->waited_ns.fetch_add(now_ns - std::max(since_ns, first), std::memory_order_relaxed);
+  }
+
+  /// Operations whose end somebody wants to be told of instead: from the last one asked for until the last one told of,
+  /// the rank has nothing else to do.
+  void asked() {
+    recorder_.asked();
+    asked_ns_.store(coarse_ns(), std::memory_order_relaxed);
+    asked_.fetch_add(1, std::memory_order_relaxed);
+  }
+  /// Where this rank is from now on.
+  void place(wire::RankPhase where);
+  /// What it has submitted has not moved since @p since_ns; @p name is the first of it.  One thread at a time.
+  void waits(std::string_view name, std::int64_t since_ns);
+  void goes_on() {
+    if (page_->waits_ns.load(std::memory_order_relaxed) != 0) page_->waits_ns.store(0, std::memory_order_relaxed);
+  }
+  void told() {
+    recorder_.told();
+    if (asked_.fetch_sub(1, std::memory_order_relaxed) != 1) return;
+    waited(asked_ns_.load(std::memory_order_relaxed), coarse_ns());
+  }
+
+ private:
+  /// Good to some milliseconds, at a tenth of the price.
+  static std::int64_t coarse_ns() {
+    timespec t;
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
+    return std::int64_t{t.tv_sec} * 1000000000 + t.tv_nsec;
+  }
+
+  wire::StatusPage own_;
+  wire::StatusPage* page_ = &own_;
+  std::int64_t before_ = 0;  ///< steps of an earlier init
+  StepDurations durations_;
+  recorder::StepRecorder recorder_{-1};
+  std::atomic<int> asked_{0};
+  std::atomic<std::int64_t> asked_ns_{0};
+};
+
+/// One wait of a caller: for the status page it counts from the moment at which it became more than a spin.
+class WaitTimer {
+ public:
+  explicit WaitTimer(RankStatus& status) : status_(status) { status_.recorder().begin(recorder::StepPart::waiting); }
+  WaitTimer(const WaitTimer&) = delete;
+  WaitTimer& operator=(const WaitTimer&) = delete;
+  ~WaitTimer() {
+    status_.recorder().end(recorder::StepPart::waiting);
+    if (since_ns_) status_.waited(since_ns_, memory::now_ns());
+  }
+  void since(std::int64_t ns) {
+    if (!since_ns_) since_ns_ = ns;
+  }
+
+ private:
+  RankStatus& status_;
+  std::int64_t since_ns_ = 0;
+};
+
+}  // namespace hvd::core

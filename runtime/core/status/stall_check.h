@@ -1,0 +1,83 @@
+/// @file stall_check.h — which ranks keep the others waiting.
+///
+/// It costs nothing until a rank waits.  A rank that has waited for a while rings the doorbell of its node's leader,
+/// and the leader then checks again and again until no operation is incomplete.  Leaders report upwards which ranks
+/// have announced an operation; merged, these stay a few runs of ranks.  The ranks not among them are missing.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "common/world.h"
+#include "core/settings/config.h"
+#include "core/status/rank_status.h"
+#include "negotiate/coordinator.h"
+#include "negotiate/gather.h"
+#include "negotiate/tree.h"
+#include "wire/shared/stalls.h"
+
+namespace hvd::core {
+
+/// An operation that only some ranks of its set have submitted.
+struct StallReport {
+  std::string name;
+  std::int64_t waited_ns = 0;
+  negotiate::RankSet missing;  ///< as the world numbers them
+  int size = 0;                ///< of the set
+};
+
+/// For hvdrun: what waits for the same ranks is one, and there are at most wire::most_stalls of them.
+std::vector<wire::Stall> merge_stalls(std::vector<StallReport> reports);
+
+/// Of one leader.  Drive side.
+class StallCheck {
+ public:
+  /// What the leader knows.
+  struct Sources {
+    const World& world;
+    negotiate::Gather& gather;
+    negotiate::TreeNode* tree;            ///< nullptr: one node
+    negotiate::Coordinator* coordinator;  ///< nullptr: on another leader
+    const RankStatus& status;
+    std::uint32_t ids;
+  };
+  StallCheck(Sources sources, const Config& config);
+
+  /// Every command, before it is published: what it settles waits no more.
+  void published(negotiate::Command type, std::string_view body);
+  /// Leaders tell upwards what waits in their nodes, and for whom; the coordinator warns on stderr about operations
+  /// that only some ranks have submitted, and ends the world when they have waited too long.  True while there are any:
+  /// ask again soon.
+  bool check(std::int64_t now_ns);
+  /// What hvdrun is to hear of now: waits that are long beside the steps so far.  On the coordinator.
+  void long_waits(std::int64_t now_ns, std::vector<StallReport>& to) const;
+
+ private:
+  struct Stall {
+    std::int64_t since_ns = 0, told_ns = 0;
+    std::uint32_t id = negotiate::no_slot;
+    negotiate::RankSet here;  ///< ranks that have submitted it
+    bool seen = false;
+  };
+  struct StallNotice {
+    std::int64_t at_ns;
+    negotiate::RankSet here;
+  };
+  void collect(std::int64_t now_ns);
+  void tell_parent(std::int64_t now_ns);
+  bool warn(std::int64_t now_ns);
+  void refuse_crossed(std::int64_t now_ns);
+  void settle(negotiate::Command type, std::string_view body);
+  std::int64_t worth_telling_ns() const;
+  const std::string* name(std::uint32_t id) const;
+
+  const Sources sources_;
+  const StallLimits limits_;
+  std::unordered_map<std::string, Stall> stalls_;
+  /// By other leaders, each about its part of the tree.
+  std::unordered_map<std::string, std::vector<StallNotice>> notices_;
+};
+
+}  // namespace hvd::core

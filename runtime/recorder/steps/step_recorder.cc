@@ -1,0 +1,328 @@
+#include "recorder/steps/step_recorder.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include "wire/shared/inherited_memory.h"
+
+namespace hvd::recorder {
+namespace {
+
+using trace::monotonic_ns;
+
+// A record is of so many steps that there are at most 100 in a second.
+constexpr std::int64_t shortest_record_ns = 10'000'000, longest_record_ns = 4 * shortest_record_ns;
+constexpr int enough_short_records = 4;  // in a row
+constexpr std::int64_t most_steps_a_record = 1 << 16;
+constexpr std::int64_t look_again_ns = 250'000'000;
+constexpr std::int64_t storage_block = 512;
+
+/// An address that no other thread has.
+const void* this_thread() {
+  thread_local const char own = 0;
+  return &own;
+}
+
+std::int64_t ns_of(const timeval& t) { return std::int64_t{t.tv_sec} * 1'000'000'000 + t.tv_usec * 1000; }
+
+/// Part @p index of the numbers in a small file of the kernel's; 0 where there is none.
+std::int64_t number_in(int fd, int index) {
+  char text[128];
+  const ssize_t n = fd < 0 ? -1 : ::pread(fd, text, sizeof text - 1, 0);
+  if (n <= 0) return 0;
+  text[n] = '\0';
+  const char* at = text;
+  long long number = 0;
+  for (int i = 0; i <= index; ++i) {
+    char* end = nullptr;
+    number = std::strtoll(at, &end, 10);
+    if (end == at) return 0;
+    at = end;
+  }
+  return number;
+}
+
+}  // namespace
+
+StepRecorder::StepRecorder(int fd)
+    : memory_(static_cast<wire::RecorderMemory*>(wire::map_inherited(fd, wire::recorder_bytes, wire::recorder_mark))) {
+  if (!memory_) return;
+  throttled_.emplace();
+  throttled_ns_ = throttled_->ns();
+  begin_epoch(0);
+}
+
+StepRecorder::~StepRecorder() {
+  if (!memory_) return;
+  {
+    const std::lock_guard lock(mutex_);
+    if (number_ > written_number_) write(monotonic_ns());
+  }
+  if (schedstat_ >= 0) ::close(schedstat_);
+  ::munmap(memory_, wire::recorder_bytes);
+}
+
+void StepRecorder::follow(StepListener* listener) {
+  const std::lock_guard lock(mutex_);
+  listener_ = listener;
+  if (listener) adopt_thread();
+}
+
+void StepRecorder::begin_epoch(std::int64_t epoch) {
+  if (!used()) return;
+  const std::lock_guard lock(mutex_);
+  adopt_thread();
+  epoch_ = epoch;
+  number_ = written_number_ = 0;
+  steps_a_record_ = 1;
+  short_records_ = 0;
+  told_of_steps_ = false;
+  links_.clear();
+  restart(monotonic_ns());
+}
+
+std::string StepRecorder::live_report() {
+  if (!memory_) return {};
+  memory_->report.wanted.store(1, std::memory_order_relaxed);
+  return memory_->report.newest();
+}
+
+bool StepRecorder::trains_here() const { return trainer_.load(std::memory_order_relaxed) == this_thread(); }
+
+/// This thread trains from now on.
+void StepRecorder::adopt_thread() {
+  if (trains_here()) return;
+  trainer_.store(this_thread(), std::memory_order_relaxed);
+  depth_ = 0;
+  if (schedstat_ >= 0) ::close(schedstat_);
+  const std::string path = "/proc/self/task/" + std::to_string(::gettid()) + "/schedstat";
+  schedstat_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+}
+
+/// What was counted so far is of no step.
+void StepRecorder::restart(std::int64_t now) {
+  count_until(now);
+  sums_ = {};
+  fetched_ns_ = made_ns_ = 0;
+  blocked_ = told_ = {};
+  operations_.store(0, std::memory_order_relaxed);
+  bytes_.store(0, std::memory_order_relaxed);
+  used_ = use();
+  began_ns_ = now;
+}
+
+void StepRecorder::begin_slowly(StepPart part, wire::Loader loader) {
+  if (!trains_here()) return;
+  const std::lock_guard lock(mutex_);
+  if (depth_ == deepest) return;
+  loader_ = std::max(loader_, loader);  // Keras' epochs ask others
+  const std::int64_t now = monotonic_ns();
+  if (part == StepPart::input && number_ == 0 && sums_[static_cast<std::size_t>(StepPart::input)] == 0 && depth_ == 0)
+    restart(now);
+  else
+    count_until(now);
+  within_[depth_++] = part;
+  if (StepListener* const listener = listener_) listener->part(part, true);
+}
+
+/// Ends those within it too: their own ends may have been left out.
+void StepRecorder::end_slowly(StepPart part) {
+  if (!trains_here()) return;
+  const std::lock_guard lock(mutex_);
+  for (std::size_t outer = depth_; outer-- > 0;)
+    if (within_[outer] == part) {
+      count_until(monotonic_ns());
+      depth_ = outer;
+      if (StepListener* const listener = listener_) listener->part(part, false);
+      return;
+    }
+}
+
+/// The time since the last call counts for the innermost part.
+void StepRecorder::count_until(std::int64_t now) {
+  const std::int64_t time = now - counted_ns_, moved_now = moved_until(now);
+  const StepPart part = depth_ > 0 ? within_[depth_ - 1] : StepPart::work;
+  sums_[static_cast<std::size_t>(part)] += time;
+  if (part == StepPart::waiting) {
+    const std::int64_t moved = std::clamp<std::int64_t>(moved_now - counted_moved_, 0, time);
+    blocked_.moved_ns += moved;
+    blocked_.waited_ns += time - moved;
+  }
+  counted_ns_ = now;
+  counted_moved_ = moved_now;
+}
+
+/// The time since the last asked() counts as waiting.
+void StepRecorder::count_asked_until(std::int64_t now) {
+  const std::int64_t time = std::max<std::int64_t>(now - std::max(asked_ns_, began_ns_), 0);
+  const std::int64_t moved = std::clamp<std::int64_t>(moved_until(now) - asked_moved_, 0, time);
+  told_.moved_ns += moved;
+  told_.waited_ns += time - moved;
+}
+
+void StepRecorder::asked() {
+  if (!memory_) return;
+  const std::lock_guard lock(mutex_);
+  ++asked_;
+  asked_ns_ = monotonic_ns();
+  asked_moved_ = moved_until(asked_ns_);
+}
+
+void StepRecorder::told() {
+  if (!memory_) return;
+  const std::lock_guard lock(mutex_);
+  if (asked_ > 0 && --asked_ == 0) count_asked_until(monotonic_ns());
+}
+
+void StepRecorder::batches_made(std::int64_t ns) {
+  if (!memory_) return;
+  const std::lock_guard lock(mutex_);
+  made_ns_ += ns;
+}
+
+void StepRecorder::links(const std::vector<LinkCounts>& so_far) {
+  if (!memory_) return;
+  const std::lock_guard lock(mutex_);
+  for (const LinkCounts& now : so_far) {
+    TwoCounts& link = links_[now.peer];
+    link.now = now;
+    if (now.bytes < link.told.bytes || now.busy_ns < link.told.busy_ns) link.told = now;  // connections have ended
+  }
+}
+
+/// By turns: of some steps each link is told as often as the others.
+void StepRecorder::tell_link(wire::StepRecord& r) {
+  const auto untold = [](const auto& link) { return link.second.now.busy_ns > link.second.told.busy_ns; };
+  auto next = std::find_if(links_.upper_bound(link_told_), links_.end(), untold);
+  if (next == links_.end()) next = std::find_if(links_.begin(), links_.end(), untold);
+  if (next == links_.end()) return;
+  TwoCounts& link = next->second;
+  r.link_peer = link_told_ = link.now.peer;
+  r.link_bytes = link.now.bytes - link.told.bytes;
+  r.link_busy_ns = link.now.busy_ns - link.told.busy_ns;
+  link.told = link.now;
+}
+
+void StepRecorder::fetch_begins(wire::Loader loader) {
+  if (!memory_) return;
+  const std::lock_guard lock(mutex_);
+  loader_ = std::max(loader_, loader);
+  fetch_ns_ = monotonic_ns();
+}
+
+/// Of a batch that never came, at the end of the data, nothing is told.
+void StepRecorder::fetch_ended() {
+  if (!memory_) return;
+  const std::lock_guard lock(mutex_);
+  if (fetch_ns_ != 0) fetched_ns_ += monotonic_ns() - std::max(fetch_ns_, began_ns_);
+  fetch_ns_ = 0;
+}
+
+void StepRecorder::step_ended() {
+  if (!used()) return;
+  const std::lock_guard lock(mutex_);
+  adopt_thread();
+  told_of_steps_ = true;
+  end_step(number_ + 1);
+}
+
+void StepRecorder::round_ended(std::int64_t number) {
+  if (!used()) return;
+  const std::lock_guard lock(mutex_);
+  if (told_of_steps_ || number <= number_) return;
+  if (number_ > 0) return end_step(number);
+  restart(monotonic_ns());  // what was before belongs to no round
+  number_ = written_number_ = number;
+  if (StepListener* const listener = listener_) listener->step_ended(number);
+}
+
+void StepRecorder::end_step(std::int64_t number) {
+  number_ = number;
+  if (StepListener* const listener = listener_) listener->step_ended(number);
+  if (!memory_) return;
+  if (number / steps_a_record_ == written_number_ / steps_a_record_) return;
+  const std::int64_t now = monotonic_ns(), time = now - began_ns_;
+  write(now);
+  short_records_ = time < shortest_record_ns ? short_records_ + 1 : 0;
+  if (short_records_ == enough_short_records && steps_a_record_ < most_steps_a_record)
+    steps_a_record_ *= 2, short_records_ = 0;
+  else if (time > longest_record_ns && steps_a_record_ > 1)
+    steps_a_record_ /= 2;
+}
+
+/// The record ends here.
+void StepRecorder::write(std::int64_t now) {
+  count_until(now);
+  if (asked_ > 0) {
+    count_asked_until(now);
+    asked_moved_ = moved_until(now);
+    asked_ns_ = now;
+  }
+  const auto sum = [this](StepPart part) { return sums_[static_cast<std::size_t>(part)]; };
+  wire::StepRecord r;
+  r.number = written_number_ = number_;
+  r.epoch = epoch_;
+  r.end_ns = now;
+  r.step_ns = now - began_ns_;
+  r.collect_ns = sum(StepPart::collect);
+  r.save_ns = sum(StepPart::save);
+  // What was told happened beside what this thread did: only its own work may have been waiting in truth.
+  std::int64_t work = sum(StepPart::work);
+  const auto beside = [&work](std::int64_t told) {
+    told = std::min(told, work);
+    work -= told;
+    return told;
+  };
+  r.input_ns = sum(StepPart::input) + beside(fetched_ns_);
+  r.moved_ns = blocked_.moved_ns + beside(told_.moved_ns);
+  r.waited_ns = blocked_.waited_ns + beside(told_.waited_ns);
+  const ProcessUse before = used_;
+  used_ = use();
+  r.cpu_ns = used_.cpu_ns - before.cpu_ns;
+  r.run_delay_ns = std::max<std::int64_t>(used_.run_delay_ns - before.run_delay_ns, 0);  // it may be another thread's
+  r.read_bytes = used_.read_bytes - before.read_bytes;
+  r.written_bytes = used_.written_bytes - before.written_bytes;
+  r.major_faults = static_cast<std::int32_t>(used_.major_faults - before.major_faults);
+  look_at_group(now, r);
+  r.operations = static_cast<std::int32_t>(operations_.exchange(0, std::memory_order_relaxed));
+  r.operation_bytes = bytes_.exchange(0, std::memory_order_relaxed);
+  r.made_ns = made_ns_;
+  r.loader = loader_;
+  r.core = static_cast<std::int16_t>(::sched_getcpu());
+  tell_link(r);
+  memory_->steps.put(r);
+  sums_ = {};
+  fetched_ns_ = made_ns_ = 0;
+  loader_ = wire::Loader::none;
+  blocked_ = told_ = {};
+  began_ns_ = now;
+}
+
+ProcessUse StepRecorder::use() const {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return {ns_of(usage.ru_utime) + ns_of(usage.ru_stime), number_in(schedstat_, 1), usage.ru_inblock * storage_block,
+          usage.ru_oublock * storage_block, usage.ru_majflt};
+}
+
+/// Memory, and time without processor by its group's limit, now and then: each costs the opening or reading of a file.
+void StepRecorder::look_at_group(std::int64_t now, wire::StepRecord& r) {
+  if (looked_ns_ != 0 && now - looked_ns_ < look_again_ns) return;
+  looked_ns_ = now;
+  const int fd = ::open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+  r.resident_bytes = number_in(fd, 1) * ::sysconf(_SC_PAGESIZE);
+  if (fd >= 0) ::close(fd);
+  const std::int64_t throttled = throttled_->ns();
+  r.throttled_ns = std::max<std::int64_t>(throttled - throttled_ns_, 0);
+  throttled_ns_ = throttled;
+}
+
+}  // namespace hvd::recorder

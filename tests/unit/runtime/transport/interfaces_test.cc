@@ -1,0 +1,196 @@
+/// Several network cards between two ranks: networks of the loopback interface stand for them.
+#include <arpa/inet.h>
+#include <doctest/doctest.h>
+#include <netinet/in.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+
+#include "tcp_ranks.h"
+#include "transport/tcp/stream/lane.h"
+
+using namespace hvd;
+using namespace hvd::testing;
+using namespace hvd::transport::tcp;
+using transport::Tag;
+using transport::Transport;
+
+namespace {
+
+/// Which looks at every byte: less of them tells it as much.
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+constexpr bool under_sanitizer = true;
+#else
+constexpr bool under_sanitizer = false;
+#endif
+
+CardAddress card(const std::string& word) { return CardAddress::of(word).value(); }
+
+/// The card of a connection between 127.0.N.x: N; 0: it has none yet.
+int card_of(int fd) {
+  sockaddr_storage peer{};
+  socklen_t bytes = sizeof peer;
+  if (::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &bytes) != 0) return 0;
+  return peer.ss_family == AF_INET
+             ? reinterpret_cast<unsigned char*>(&reinterpret_cast<sockaddr_in*>(&peer)->sin_addr)[2]
+             : reinterpret_cast<sockaddr_in6*>(&peer)->sin6_addr.s6_addr[14];
+}
+
+/// Counts what each card carries; may make one slow, end it, or change what it carries.
+class CardCalls final : public SocketCalls {
+ public:
+  int slow = 0;  ///< sends a little at a time
+  int ends = 0;  ///< after so many bytes
+  std::size_t ends_after = 0;
+  int lies = 0;  ///< its frames of parts are given to `change`
+  std::function<void(FrameHeader&)> change;
+  std::atomic<std::size_t> sent[4] = {};
+
+  ssize_t send(int fd, const iovec* parts, int count) override {
+    const int n = card_of(fd) & 3;
+    if (n == 0) return SocketCalls::send(fd, parts, count);
+    if (n == ends && sent[n] > ends_after) {
+      ::shutdown(fd, SHUT_RDWR);
+      errno = ECONNRESET;
+      return -1;
+    }
+    if (n == slow && ++turn_ % 50 != 0) {
+      errno = EAGAIN;
+      return -1;
+    }
+    FrameHeader header;
+    if (n == lies && parts[0].iov_len == sizeof header) {
+      std::memcpy(&header, parts[0].iov_base, sizeof header);
+      if (header.kind == FrameKind::piece) {
+        change(header);
+        const iovec lie{&header, sizeof header};
+        return SocketCalls::send(fd, &lie, 1);
+      }
+    }
+    const iovec little{parts[0].iov_base, std::min<std::size_t>(parts[0].iov_len, 8 << 10)};
+    const ssize_t done = n == slow ? SocketCalls::send(fd, &little, 1) : SocketCalls::send(fd, parts, count);
+    if (done > 0) sent[n] += static_cast<std::size_t>(done);
+    return done;
+  }
+
+ private:
+  std::atomic<int> turn_{0};
+};
+
+/// Two ranks on two hosts with so many cards.
+std::vector<std::string> run_cards(int cards, CardCalls* calls, const std::function<void(Transport&)>& f,
+                                   TcpOptions (*way)(int) = by_tcp) {
+  const auto options = [&](int r) {
+    TcpOptions o = way(r);
+    for (int n = 1; n <= cards; ++n)
+      o.cards.push_back(
+          card("127.0." + std::to_string(n) + "." + std::to_string(r + 1) + "/120/0/c" + std::to_string(n)));
+    if (calls) o.calls = &calls[r];
+    return o;
+  };
+  return run_tcp(2, f, options, {0, 1});
+}
+
+/// Often enough that the further cards' lanes stand meanwhile.
+void large_ones(Transport& t) {
+  std::vector<std::size_t> sizes{8 << 20, 10, (1 << 20) + 3, 40 << 10, 32 << 10, 3 << 20};
+  if (under_sanitizer) sizes = {10, (1 << 20) + 3, 40 << 10, 32 << 10, 700 << 10};
+  for (int round = 0; round < 12; ++round) exchange_all(t, sizes);
+}
+
+}  // namespace
+
+TEST_CASE("networks that two hosts share, by different cards") {
+  const auto ways = [](std::vector<std::string> own, std::vector<std::string> theirs) {
+    std::vector<CardAddress> a, b;
+    for (const auto& w : own) a.push_back(card(w));
+    for (const auto& w : theirs) b.push_back(card(w));
+    std::string there, back;
+    for (const SharedNetwork& n : shared_networks(a, b)) there += to_text(n.own.at) + " ";
+    for (const SharedNetwork& n : shared_networks(b, a)) back += to_text(n.theirs.at) + " ";
+    CHECK(there == back);
+    return there;
+  };
+  CHECK(ways({"10.0.0.1/120/1000/a", "10.1.0.1/120/2500/b"}, {"10.0.0.2/120/1000/x", "10.1.0.2/120/2500/y"}) ==
+        "10.1.0.1 10.0.0.1 ");
+  // both kinds of address on one card are one way, and so are two networks of one card
+  CHECK(ways({"10.0.0.1/120/0/a", "fd00::1/64/0/a", "10.1.0.1/120/0/b"},
+             {"10.0.0.2/120/0/a", "fd00::2/64/0/a", "10.1.0.2/120/0/a"}) == "10.0.0.1 ");
+  CHECK(ways({"fd00::1/64/0/a", "fd01::1/64/0/b"}, {"fd00::2/64/0/a", "fd01::2/64/0/b"}) == "fd00::1 fd01::1 ");
+  // the same address on both is no way (a bridge of containers); another length of the network neither
+  CHECK(ways({"10.0.0.1/120/0/a", "172.17.0.1/112/0/d"}, {"10.0.0.2/120/0/a", "172.17.0.1/112/0/d"}) == "10.0.0.1 ");
+  CHECK(ways({"10.0.0.1/120/0/a"}, {"10.0.0.2/112/0/a"}).empty());
+  // far slower than the fastest
+  CHECK(ways({"10.0.0.1/120/100000/a", "10.1.0.1/120/1000/b"}, {"10.0.0.2/120/100000/a", "10.1.0.2/120/1000/b"}) ==
+        "10.0.0.1 ");
+  for (const char* bad : {"10.0.0.1/129/0/a", "10.0.0.1/24/x/a", "10.0.0.1/24/0", "x/24/0/a", "10.0.0.1/24/-1/a"})
+    CHECK_FALSE(CardAddress::of(bad));
+}
+
+TEST_CASE("all cards carry large messages") {
+  for (const auto way : {by_tcp, by_tls}) {
+    CardCalls calls[2];
+    check_none(run_cards(3, calls, large_ones, way));
+    for (int n = 1; n <= 3; ++n) CHECK(calls[0].sent[n] + calls[1].sent[n] > 1 << 20);
+  }
+}
+
+TEST_CASE("a slow card carries less, and holds up nobody") {
+  CardCalls calls[2];
+  for (CardCalls& c : calls) c.slow = 2;
+  check_none(run_cards(2, calls, large_ones));
+  CHECK(calls[0].sent[1] > 2 * calls[0].sent[2]);
+}
+
+TEST_CASE("a card that ends amid a message: its parts go over the others") {
+  const std::vector<std::size_t> all = {0, 1000, 300'000, 1'000'000, 3'000'000}, some = {1000, 1'000'000};
+  for (const auto way : {by_tcp, by_tls})
+    for (const std::size_t after : under_sanitizer ? some : all) {
+      CardCalls calls[2];
+      calls[0].ends = 2;
+      calls[0].ends_after = after;
+      check_none(run_cards(2, calls, large_ones, way));
+    }
+}
+
+TEST_CASE("given up amid parts, and the rest goes on") {
+  check_none(run_cards(2, nullptr, [](Transport& t) {
+    for (int round = 0; round < (under_sanitizer ? 5 : 20); ++round) {
+      {
+        std::string lost = pattern(4 << 20, round), into(lost.size(), 'x');
+        const transport::Ticket in = t.irecv(1 - t.rank(), Tag::second, into.data(), into.size());
+        const transport::Ticket out = t.isend(1 - t.rank(), Tag::second, lost.data(), lost.size());
+        bool left = false;
+        for (int i = 0; i < round && !left; ++i) {
+          t.nap(100'000);
+          left = t.test(out);
+        }
+        t.abandon(in);
+        if (!left) t.abandon(out);
+      }
+      exchange_all(t, {100, 2'000'000});
+    }
+  }));
+}
+
+TEST_CASE("a peer that lies of its parts is told by name") {
+  const std::vector<std::function<void(FrameHeader&)>> lies = {
+      [](FrameHeader& h) { h.at += 1; },
+      [](FrameHeader& h) { h.at = std::uint64_t{1} << 63; },
+      [](FrameHeader& h) { h.bytes = 1 << 30; },
+      [](FrameHeader& h) { h.bytes -= 1; },
+      [](FrameHeader& h) { h.number += 1000; },
+      [](FrameHeader& h) { h.stream = 77; },
+      [](FrameHeader& h) { h.kind = FrameKind::done, h.bytes = 0, h.number += 1000; },
+      [](FrameHeader& h) { h.kind = static_cast<FrameKind>(99); }};
+  for (const auto& lie : lies)
+    for (const int n : {1, 2}) {
+      CardCalls calls[2];
+      calls[0].lies = n;
+      calls[0].change = lie;
+      const auto failures = run_cards(2, calls, large_ones);
+      CHECK(failures[1].find("rank 0 (127.0.1.1)") != std::string::npos);
+      CHECK(failures[1].find("TCP: a ") != std::string::npos);
+    }
+}
