@@ -344,12 +344,14 @@ class MessagesOfFuzz {
         return say(what / 8 % 2, d.text(d.next()));
       case 3: {
         auto memory = std::make_unique<std::string>(lengths[d.next() % lengths_of_receives], 'm');
-        return keep(messages_.receive(channel, memory->data(), memory->size()), std::move(memory));
+        const Ticket ticket = messages_.receive(channel, memory->data(), memory->size());
+        return keep(ticket, std::move(memory));
       }
       case 4: {
         auto memory = std::make_unique<std::string>(lengths[d.next() % 6], 'm');
         const Channel to{1, channel.stream, what / 32 % 2 ? Tag::up : channel.tag};
-        return keep(messages_.send(to, memory->data(), memory->size()), std::move(memory));
+        const Ticket ticket = messages_.send(to, memory->data(), memory->size());
+        return keep(ticket, std::move(memory));
       }
       case 5:
         if (const auto it = memory_.lower_bound(d.next()); it != memory_.end()) {
@@ -423,7 +425,7 @@ std::vector<std::string> messages_samples() {
 }  // namespace
 
 std::vector<Parser> message_parsers() {
-  return {{"messages-frames", message_frames, message_frame_samples},
+  return {{"message-frames", message_frames, message_frame_samples},
           {"lane", lane, lane_samples},
           {"messages", messages, messages_samples}};
 }
