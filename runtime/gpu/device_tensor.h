@@ -29,7 +29,7 @@ class StreamMark {
 struct Capabilities {
   bool kernels = false;  ///< all ranks can launch ours
   bool wide = false;     ///< sums of f16 and bf16 are made in f32: rounded once, twice the traffic
-  bool float8 = false;   ///< those of 8-bit floats by the GPUs' library in 8 bits, see nccl/scaling.h
+  bool float8 = false;   ///< those of 8-bit floats by the GPUs' library in 8 bits, see nccl/launch/scaling.h
 };
 
 struct DeviceTensor {
