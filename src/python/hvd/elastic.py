@@ -423,6 +423,32 @@ def run(func: Callable[..., Any] | None = None, *, keep_global_batch: bool = Fal
     return run_fn(func, rejoin, keep_global_batch)
 
 
+def translating(
+    func: Callable[..., Any],
+    errors: tuple[type[Exception], ...],
+    ours_of: Callable[[Any], HorovodInternalError | None],
+    afterwards: Callable[[], None] = lambda: None,
+) -> Callable[..., Any]:
+    """A function that calls func and raises our error in place of a framework's error that reports one of ours.
+
+    errors: the framework's types; ours_of(error): our error, or None for any other error; afterwards: called after each call.
+    """
+
+    @functools.wraps(func)
+    def translated(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return func(*args, **kwargs)
+        except errors as error:
+            ours = ours_of(error)
+            if ours is None:
+                raise
+            raise ours from error
+        finally:
+            afterwards()
+
+    return translated
+
+
 def broadcast_from_rank_0(obj: Any) -> Any:
     """The bcast_object of all frameworks' states; in a world of one it returns the object."""
     _world.need()

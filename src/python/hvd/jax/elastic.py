@@ -16,17 +16,6 @@ def run(func: Callable[..., Any] | None = None, *, keep_global_batch: bool = Fal
     """hvd.elastic.run, which also recognises our errors in the form in which compiled functions raise them."""
     if func is None:
         return functools.partial(run, keep_global_batch=keep_global_batch)
-
-    @functools.wraps(func)
-    def translated(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return func(*args, **kwargs)
-        except RuntimeError as error:
-            ours = told_by_jax(error)
-            if ours is None:
-                raise
-            raise ours from error
-        finally:
-            forget_failures()  # the rank that failed first may also have a running step
-
+    # forget_failures: the rank that failed first may also have a running step
+    translated = _elastic.translating(func, (RuntimeError,), told_by_jax, forget_failures)
     return _elastic.run(translated, keep_global_batch=keep_global_batch)

@@ -155,15 +155,6 @@ def run(func: Callable[..., Any] | None = None, *, keep_global_batch: bool = Fal
     """hvd.elastic.run, which also recognises our errors in TensorFlow's types, as graphs raise them."""
     if func is None:
         return functools.partial(run, keep_global_batch=keep_global_batch)
-
-    @functools.wraps(func)
-    def translated(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return func(*args, **kwargs)
-        except (tf.errors.FailedPreconditionError, tf.errors.AbortedError, tf.errors.UnknownError) as error:
-            ours = told_by_tensorflow(error)
-            if ours is None:
-                raise
-            raise ours from error
-
+    errors = (tf.errors.FailedPreconditionError, tf.errors.AbortedError, tf.errors.UnknownError)
+    translated = _elastic.translating(func, errors, told_by_tensorflow)
     return _elastic.run(translated, keep_global_batch=keep_global_batch)
