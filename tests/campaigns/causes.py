@@ -1,8 +1,8 @@
-"""Thirty-odd ways for a job to fail, each planted in a rank that its seed chooses; is the right rank named, and the cause?
+"""Plants thirty-odd causes of failure in jobs, in ranks that a seed chooses, and checks that rank and cause are named.
 
     tests/campaigns/run causes [--seeds 5] [--only CAUSE] [--healthy 200]
 
-The answer is taken from what hvdrun says: the record of the first cause (--results) and its own lines on stderr.
+The verdict comes from hvdrun's record of the first cause (--results) and from its own lines on stderr.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ V1 = pathlib.Path("/sys/fs/cgroup/memory")
 
 @dataclass
 class Plant:
-    """What planted_rank.py draws from the same seed."""
+    """The values that planted_rank.py draws from the same seed."""
 
     seed: int
     culprit: int = 0
@@ -49,7 +49,7 @@ class Plant:
 
 @dataclass
 class Said:
-    """What hvdrun said at the end."""
+    """hvdrun's final output."""
 
     returncode: int
     stderr: str
@@ -60,7 +60,7 @@ Judge = Callable[[Said, Plant], bool]
 
 
 def died(cause: str, code: int | Callable[[Plant], int] | None, text: str = "") -> Judge:
-    """By the record: this rank, this cause, this code (None: any); and `text` (a pattern) somewhere in what is shown."""
+    """The record has this rank, this cause and this code (None: any); `text` (a pattern) is somewhere in the output."""
 
     def judge(said: Said, plant: Plant) -> bool:
         wanted = code(plant) if callable(code) else code
@@ -76,17 +76,17 @@ def died(cause: str, code: int | Callable[[Plant], int] | None, text: str = "") 
 
 
 def raised(text: str) -> Judge:
-    """An exception: its line is in the first one, its traceback is shown once."""
+    """An exception: its line is in the first one, and its traceback is shown once."""
     return died("exited", 1, rf"^hvdrun: rank \d on \w+ ended with exit code 1 \({text}")
 
 
 def hangs(text: str) -> Judge:
-    """The hang verdict names the rank and what it does."""
+    """The hang verdict names the rank and its activity."""
     return lambda said, plant: re.search(rf"^hvdrun: rank {plant.culprit} on \w+ {text}; ", said.stderr, re.M) is not None
 
 
 def says(text: str, code: int) -> Judge:
-    """No rank's fault."""
+    """No rank is to blame."""
     return lambda said, plant: said.returncode == code and re.search(text, said.stderr, re.M) is not None
 
 
@@ -95,11 +95,11 @@ class Case:
     """One cause."""
 
     right: Judge
-    hang: bool = False  # ended by us once hvdrun has told
-    kills: str = ""  # whom the campaign kills: mpirun, daemon, watchdog, guard
-    launcher: str = "hvdrun"  # who starts the ranks
-    needs: str = ""  # a place made for it: group, inner group, shm, disk
-    alike: bool = False  # another one is much like it: in the long form only
+    hang: bool = False  # the campaign ends it after the verdict
+    kills: str = ""  # process that the campaign kills: mpirun, daemon, watchdog, guard
+    launcher: str = "hvdrun"  # program that starts the ranks
+    needs: str = ""  # environment to make: group, inner group, shm, disk
+    alike: bool = False  # resembles another case: in the long form only
 
 
 CASES: dict[str, Case] = {
@@ -143,17 +143,17 @@ CASES: dict[str, Case] = {
 
 
 def parent(pid: int) -> int:
-    """The process above."""
+    """The parent of a process."""
     return int(pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 class Skip(Exception):
-    """This machine has no place for a cause; the reason."""
+    """This machine cannot host a cause; the message gives the reason."""
 
 
 @contextlib.contextmanager
 def memory_group(inner: bool) -> Iterator[tuple[list[str], dict[str, str]]]:
-    """(what to run hvdrun under, environment): a memory group of 300 MiB for the whole job, or for the one who eats."""
+    """(command prefix, environment): a memory group of 300 MiB for the whole job, or for the rank that uses up memory."""
     if not (V1 / "memory.oom_control").exists() or not os.access(V1, os.W_OK):
         raise Skip("no memory cgroup (v1) that this user may make groups in")
     folder = V1 / f"hvd-test-{uuid.uuid4().hex[:8]}"
@@ -174,7 +174,7 @@ def memory_group(inner: bool) -> Iterator[tuple[list[str], dict[str, str]]]:
 
 @contextlib.contextmanager
 def place(needs: str) -> Iterator[tuple[list[str], dict[str, str]]]:
-    """What a case needs around hvdrun: words in front of its command, variables."""
+    """The environment of a case: words before hvdrun's command, variables."""
     if not needs:
         yield [], {}
     elif needs.endswith("group"):
@@ -203,7 +203,7 @@ def read_record(path: pathlib.Path) -> dict[str, object] | None:
 
 
 def kill_above(job: subprocess.Popen[str], whom: str, lines: list[str]) -> None:
-    """Waits for the victim's number and kills what holds it."""
+    """Waits for the victim's number and kills an ancestor of it."""
     assert job.stdout is not None
     for line in job.stdout:
         lines.append(line)
@@ -215,7 +215,7 @@ def kill_above(job: subprocess.Popen[str], whom: str, lines: list[str]) -> None:
 
 
 def wait_for_verdict(job: subprocess.Popen[str]) -> str:
-    """Up to the hang verdict, which comes before any end; then the job is interrupted."""
+    """Returns the output up to the hang verdict, which comes before any end; then interrupts the job."""
     assert job.stderr is not None
     text = ""
     for line in job.stderr:
@@ -228,7 +228,7 @@ def wait_for_verdict(job: subprocess.Popen[str]) -> str:
 
 
 def run(cause: str, seed: int, package: str = "") -> tuple[bool, Said, Plant]:
-    """One job.  Raises Skip where this machine cannot have it."""
+    """Runs one job.  Raises Skip if this machine cannot host it."""
     case, plant = CASES[cause], Plant(seed)
     with place(case.needs) as (around, variables), tempfile.TemporaryDirectory(prefix="hvd-planted-") as folder:
         results = pathlib.Path(folder) / "results"
@@ -264,7 +264,7 @@ def run(cause: str, seed: int, package: str = "") -> tuple[bool, Said, Plant]:
 
 
 def healthy(seed: int, package: str = "") -> str:
-    """One job in which nothing goes wrong: what hvdrun said all the same, or ""."""
+    """Runs one job without a fault: returns hvdrun's unexpected messages, or ""."""
     env = {"PYTHONPATH": package} if package else {}
     done = hvdrun.run("-np", str(SIZE), *hvdrun.python_args(), str(RANK_SCRIPT), "none", str(seed), env=env)
     harmless = " KiB and shown in pieces "  # one of the habits is a very long line

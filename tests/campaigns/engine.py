@@ -1,9 +1,9 @@
-"""One engine for all campaigns: it starts jobs, each with a planted fault, has the outcome judged, and counts.
+"""One engine for all campaigns: it starts jobs, each with a planted fault, judges the outcomes, and counts them.
 
     tests/campaigns/run NAME [OPTION …]
 
-A campaign is a table of cases and a function that runs one trial: a job with one case, drawn from a seed.  It returns
-outcomes, which are the rows of what is shown.
+A campaign is a table of cases and a function that runs one trial: a job with one case, drawn from a seed.  The function
+returns outcomes, which are the rows of the printed table.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CASE_WIDTH = 50
 
 
 class Trial(NamedTuple):
-    """One job: which case is planted, and the seed of all that is drawn."""
+    """One job: its planted case, and the seed of all random draws."""
 
     case: str
     seed: int
@@ -31,13 +31,13 @@ class Trial(NamedTuple):
 
 @dataclass
 class Outcome:
-    """What one trial came to, or one fault of a trial that has several."""
+    """The result of one trial, or of one fault of a trial with several."""
 
     case: str
     seed: int
     right: bool
-    about: str = ""  # what was said or left behind; of one that is right: a remark
-    skipped: str = ""  # why this machine cannot have the case
+    about: str = ""  # messages or remains; for a right outcome: a remark
+    skipped: str = ""  # reason why this machine cannot host the case
     figures: dict[str, float] = field(default_factory=dict)  # column → value
     faults: int = 1
 
@@ -55,10 +55,10 @@ class Campaign:
     trials: Callable[[argparse.Namespace], list[Trial]]
     judge: Callable[[Trial, Any, argparse.Namespace], list[Outcome]]
     add_options: Callable[[argparse.ArgumentParser], None]
-    # Where trials run that do not run side by side: entered once by each of them that do.
+    # The context of trials that do not run in parallel; each of them enters it once.
     place: Callable[[argparse.Namespace], contextlib.AbstractContextManager[Any]] = lambda _: contextlib.nullcontext()
-    why_not: Callable[[argparse.Namespace], str] = lambda _: ""  # a reason why nothing of it runs here
-    side: int = 1  # trials side by side
+    why_not: Callable[[argparse.Namespace], str] = lambda _: ""  # a reason why nothing runs here
+    side: int = 1  # number of parallel trials
 
 
 def options_of(campaign: Campaign, words: Iterable[str], prog: str = "") -> argparse.Namespace:
@@ -74,12 +74,12 @@ def options_of(campaign: Campaign, words: Iterable[str], prog: str = "") -> argp
 
 
 def run(campaign: Campaign, *words: str, say: bool = False) -> list[Outcome]:
-    """All outcomes, in the order of the trials.  say: each is printed at once."""
+    """All outcomes, in the order of the trials.  say: prints each at once."""
     return run_with(campaign, options_of(campaign, words), say)
 
 
 def run_with(campaign: Campaign, options: argparse.Namespace, say: bool) -> list[Outcome]:
-    """The same, for options that have been read."""
+    """Like run(), for parsed options."""
     trials = campaign.trials(options)
     found: list[list[Outcome]] = [[] for _ in trials]
     left, lock = iter(range(len(trials))), threading.Lock()
@@ -102,18 +102,18 @@ def run_with(campaign: Campaign, options: argparse.Namespace, say: bool) -> list
 
 
 def wrong(outcomes: Iterable[Outcome]) -> list[Outcome]:
-    """Those that are."""
+    """The wrong outcomes."""
     return [outcome for outcome in outcomes if not outcome.right and not outcome.skipped]
 
 
 def share_right(outcomes: Iterable[Outcome]) -> float:
-    """How many of those that ran were right, from 0 to 1; 0 where none ran."""
+    """The share of right outcomes among those that ran, from 0 to 1; 0 if none ran."""
     ran = [outcome.right for outcome in outcomes if not outcome.skipped]
     return sum(ran) / len(ran) if ran else 0.0
 
 
 def table(outcomes: list[Outcome]) -> str:
-    """A line for each case: how often it was right, wrong, and left out; of each figure the median and the most."""
+    """A line for each case: its numbers of right, wrong and skipped trials; the median and maximum of each figure."""
     columns = list(dict.fromkeys(name for outcome in outcomes for name in outcome.figures))
     head = "".join(f"  {name + ': median, most':>24}" for name in columns)
     lines = [f"{'case':{CASE_WIDTH}} right wrong{head}"]
@@ -129,13 +129,13 @@ def table(outcomes: list[Outcome]) -> str:
 
 
 def middle_and_most(outcomes: list[Outcome], name: str) -> str:
-    """Of one figure; "-" where no outcome has it."""
+    """The median and maximum of one figure; "-" if no outcome has it."""
     values = [outcome.figures[name] for outcome in outcomes if name in outcome.figures]
     return f"{statistics.median(values):.3f} {max(values):.3f}" if values else "-"
 
 
 def main(campaigns: dict[str, Campaign], arguments: list[str]) -> int:
-    """The program tests/campaigns/run; 1 where something was wrong."""
+    """The program tests/campaigns/run; returns 1 if an outcome was wrong."""
     if not arguments or arguments[0] not in campaigns:
         print(f"usage: tests/campaigns/run NAME [OPTION …]; NAME is one of {', '.join(campaigns)}", file=sys.stderr)
         return 2

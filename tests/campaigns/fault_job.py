@@ -1,4 +1,4 @@
-"""An elastic job under faults: where it runs, who its workers are, how far they have come, and what it leaves behind."""
+"""An elastic job under faults: its hosts, workers, progress, and the remains after its end."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from support import hvdrun
 
 HERE = pathlib.Path(__file__).resolve().parent
 PROGRAMS = ("fault_rank.py", "fault_training.py")
-STEP_SECONDS = 60.0  # for a job that does not go on
+STEP_SECONDS = 60.0  # limit for a job that makes no progress
 
 
 def parent(pid: int) -> int:
-    """0: it is gone."""
+    """The parent of a process; 0 if it is gone."""
     try:
         return int(pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
     except (OSError, IndexError):
@@ -32,20 +32,20 @@ def parent(pid: int) -> int:
 
 
 def ranks_of(hvdrun_pid: int) -> list[int]:
-    """Below daemon and guard of that hvdrun."""
+    """The rank processes below daemon and guard of that hvdrun."""
     pids = sorted(int(pid) for pid in os.listdir("/proc") if pid.isdigit())
     return [pid for pid in pids if hvdrun_pid == parent(parent(parent(pid))) and parent(parent(pid)) != 0]
 
 
 def send(pid: int, number: int) -> None:
-    """Where it lives."""
+    """Sends a signal to a process if it lives."""
     if pid > 1:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
 
 
 def told(pid: int, name: str) -> str:
-    """A variable that a process began with."""
+    """A variable in a process's initial environment."""
     with contextlib.suppress(OSError):
         for entry in pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
             if entry.startswith(f"{name}=".encode()):
@@ -54,22 +54,22 @@ def told(pid: int, name: str) -> str:
 
 
 def lines(path: pathlib.Path) -> list[list[str]]:
-    """Words of what ranks have noted; without a line that is being written."""
+    """The words of the ranks' notes, without an incomplete last line."""
     return [line.split() for line in path.read_text().splitlines(keepends=True) if line[-1] == "\n"] if path.exists() else []
 
 
 class Here:
-    """This machine, as the one host; everything in a folder of the job's own."""
+    """This machine as the only host; everything is in a folder of the job's own."""
 
     def __init__(self, folder: pathlib.Path) -> None:
         self.hosts = ["localhost"]
         self.folder = folder
-        self.inside = str(folder)  # what the ranks call it
-        self.all = folder / "all"  # what hvdrun and the ranks leave in it
+        self.inside = str(folder)  # the ranks' path of it
+        self.all = folder / "all"  # hvdrun's and the ranks' output folder
         self.all.mkdir()
 
     def folders(self) -> list[pathlib.Path]:
-        """One for each host."""
+        """The folder of each host."""
         return [self.folder]
 
     def start(self, argv: list[str], env: dict[str, str]) -> subprocess.Popen[str]:
@@ -84,7 +84,7 @@ class Here:
         )
 
     def processes(self, host: str = "") -> dict[int, str]:
-        """Command lines of the job's."""
+        """The command lines of the job's processes."""
         found = {}
         for name in os.listdir("/proc"):
             if name.isdigit() and told(int(name), "FAULTS_MARK") == str(self.folder):
@@ -129,7 +129,7 @@ class Hosts:
         return found
 
     def _files(self) -> list[str]:
-        """In the folders where a job may leave something."""
+        """The files in the folders where a job may leave something."""
         found = []
         for host in self.hosts:
             root = pathlib.Path(f"/proc/{self.cluster.init_pid(host)}/root")
@@ -141,7 +141,7 @@ class Hosts:
 
 
 class Step(NamedTuple):
-    """One that was completed."""
+    """A completed step."""
 
     at: float
     number: int
@@ -149,7 +149,7 @@ class Step(NamedTuple):
 
 
 class FaultJob:
-    """The job.  `options` are hvdrun's, without the program."""
+    """An elastic job.  `options` are hvdrun's, without the program."""
 
     def __init__(self, place: Here | Hosts, options: list[str], **env: str) -> None:
         self.place = place
@@ -159,17 +159,17 @@ class FaultJob:
         self.argv = [*options, "--python", jobs.python(), f"{place.inside}/fault_rank.py"]
         self.env = {"FAULTS_FOLDER": place.inside, **env}
         self.orders = 0
-        self.begun = 0.0  # of this hvdrun
+        self.begun = 0.0  # start time of this hvdrun
         self.process = place.start(self.argv, self.env)
 
     def hvdrun(self) -> int:
-        """Its process."""
+        """The process id of hvdrun."""
         if isinstance(self.place, Here):
             return self.process.pid
         return next(iter(children(self.process.pid)), 0)
 
     def again(self) -> None:
-        """Once hvdrun has ended: the same command."""
+        """Starts the same command again, once hvdrun has ended."""
         self.process.wait(30)
         self.process = self.place.start(self.argv, self.env)
 
@@ -177,16 +177,16 @@ class FaultJob:
         return (self.place.folders()[0] / "stderr").read_text()
 
     def steps(self) -> list[Step]:
-        """In the order of time."""
+        """The steps in the order of time."""
         rows = [words for folder in self.place.folders() for words in lines(folder / "steps")]
         return sorted(Step(float(at), int(step), [int(w) for w in workers.split(",")]) for at, step, workers in rows)
 
     def restored(self) -> list[float]:
-        """When ranks went back to their last commit."""
+        """The times when ranks restored their last commit."""
         return sorted(float(words[0]) for folder in self.place.folders() for words in lines(folder / "restored"))
 
     def workers(self, host: str = "") -> dict[int, int]:
-        """Their numbers → their processes; those that are being started are not there yet."""
+        """Numbers of workers → their processes; without starting ones."""
         found = {}
         for pid, line in self.place.processes(host).items():
             if re.search(r"python\S* .*/fault_rank\.py$", line) and "hvdrun" not in line.split()[0]:
@@ -195,14 +195,14 @@ class FaultJob:
         return found
 
     def daemon(self, worker: int) -> int:
-        """Above its guard.  Where one has just ended, guards of that may still be there."""
+        """The daemon above the worker's guard.  Guards of a daemon that has just ended may still be there."""
         pid = parent(parent(self.workers()[worker]))
         command = self.place.processes().get(pid, "")
         assert re.match(r"\S*/hvdrank --(elastic-)?daemon ", command), f"worker {worker} is below {pid} {command}"
         return pid
 
     def order(self, where: str, what: str, spared: Sequence[int] | None = None) -> int:
-        """For the first worker that comes to the point, of one host; or, on each host, of those that are not spared.
+        """Orders the first worker of a host that reaches the point, or the first on each host; not spared ones.
 
         Returns the order's number.
         """
@@ -215,18 +215,18 @@ class FaultJob:
         return self.orders
 
     def taken(self, order: int) -> list[int]:
-        """Who has taken it: on several hosts there may be several."""
+        """The workers that have taken the order: on several hosts there may be several."""
         found = [path.name for folder in self.place.folders() for path in folder.glob(f"taken.{order}.*")]
         return [int(name.rpartition(".")[2]) for name in found]
 
     def withdraw(self, order: int) -> None:
-        """Nobody takes it from now on."""
+        """No worker takes the order from now on."""
         for folder in self.place.folders():
             with contextlib.suppress(FileNotFoundError):
                 (folder / f"order.{order}").unlink()
 
     def wait(self, condition: Callable[[], Any], what: str) -> Any:
-        """AssertionError where the job ends, or it takes too long."""
+        """Waits for a condition.  AssertionError if the job ends, or it takes too long."""
 
         def holds() -> Any:
             assert self.process.poll() is None, f"hvdrun has ended with {self.process.returncode} before {what}"
@@ -235,7 +235,7 @@ class FaultJob:
         return hvdrun.wait_until(holds, what, STEP_SECONDS)
 
     def wait_for_step(self, since: float, fits: Callable[[list[int]], bool], what: str) -> Step:
-        """The first one after that moment, by workers that fit.  The second one: they did all of it after that moment."""
+        """The second fitting step after that moment, whose work was done entirely after it."""
 
         def found() -> Step | None:
             later = [step for step in self.steps() if step.at > since and fits(step.workers)]
@@ -245,7 +245,7 @@ class FaultJob:
         return step
 
     def finish(self) -> dict[str, Any]:
-        """Lets the training end, and gives what rank 0 has printed."""
+        """Lets the training end, and returns rank 0's printed result."""
         for folder in self.place.folders():
             (folder / "enough").touch()
         out, _ = self.process.communicate(timeout=STEP_SECONDS)
@@ -256,7 +256,7 @@ class FaultJob:
         return result
 
     def nothing_is_left(self) -> None:
-        """AssertionError, with what is."""
+        """AssertionError with remaining processes and files, if there are any."""
         left: list[str] = []
         for _ in range(250):
             left = self.place.left_over()
@@ -266,7 +266,7 @@ class FaultJob:
         raise AssertionError(f"left behind: {left}")
 
     def end(self) -> None:
-        """Whatever has become of it."""
+        """Ends the job, whatever its state."""
         send(self.hvdrun(), signal.SIGKILL)
         send(self.process.pid, signal.SIGKILL)
         for pid in self.place.processes():

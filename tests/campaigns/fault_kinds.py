@@ -1,4 +1,4 @@
-"""The faults of faults.py: what is done to whom, when it is over, and what it has cost."""
+"""The faults of faults.py: the action, its end, and its cost."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from collections.abc import Callable
 
 from campaigns.fault_job import FaultJob, Here, Hosts, parent, send, told
 
-# Where a worker can be struck (fault_rank.py), in the order in which a recovery passes them.
+# Points where a worker can be struck (fault_rank.py), in the order of a recovery.
 RECOVERY = ["before restore", "before leaving", "after leaving", "before the meeting", "in the meeting", "after the meeting"]
 RECOVERY += ["reset", "before the shares", "before sync", "in sync", "after sync"]
 TRAINING = ["step", "before commit", "kept", "in commit"]
-# A new worker, on its way in.
+# Points of a joining worker.
 ENTRY = ["begin", "before the meeting", "in the meeting", "after the meeting", "before the shares", "before sync", "in sync"]
 ENTRY += ["after sync", "step", "kept"]
 DISCOVERIES = {"fails": "exit 3", "prints garbage": "echo 'loc al:x:y'", "drops every host": ":"}
 SLOTS_HERE, SLOTS_A_HOST = 6, 2
-NO_MEMORY = "MemoryError: Unable to allocate 64.0 MiB"  # of a rank whose memory is full at a commit
-FLAPS = 4  # of a cable, together shorter than what ends a connection
-RATES = ["5mbit", "20mbit", "100mbit"]  # of a slow card
+NO_MEMORY = "MemoryError: Unable to allocate 64.0 MiB"  # error of a rank whose memory is full at a commit
+FLAPS = 4  # interruptions of a cable, together shorter than the limit of a connection
+RATES = ["5mbit", "20mbit", "100mbit"]  # of a slow network interface
 SLOW = ["tc", "qdisc", "add", "dev", "eth0", "root", "tbf", "burst", "32k", "latency", "50ms"]
 
 
 @dataclasses.dataclass
 class Row:
-    """Of one fault, or of two that belong together.  Times are -1 where there was nothing to notice."""
+    """Figures of one fault, or of two that belong together.  Times are -1 without an event."""
 
     kind: str
     faults: int = 1
@@ -37,12 +37,12 @@ class Row:
 
 
 def all_hosts(place: Here | Hosts) -> list[str]:
-    """What the discovery script prints while all is well."""
+    """The discovery script's hosts while all is well."""
     return [f"{host}:{SLOTS_A_HOST if len(place.hosts) > 1 else SLOTS_HERE}" for host in place.hosts]
 
 
 def discover(place: Here | Hosts, hosts: list[str], does: str = "") -> None:
-    """What the discovery script does from now on."""
+    """Sets the discovery script's hosts and behaviour."""
     folder = place.folders()[0]
     fresh = folder / "discover.new"
     fresh.write_text("#!/bin/sh\n" + (does or "\n".join(f"echo {host}" for host in hosts)) + "\n")
@@ -51,15 +51,15 @@ def discover(place: Here | Hosts, hosts: list[str], does: str = "") -> None:
 
 
 class Faults:
-    """Gives one fault after the other to a job, and waits until training has gone on."""
+    """Plants one fault after the other in a job, and waits until training continues."""
 
     def __init__(self, job: FaultJob, dice: random.Random, ranks: int, commit: int, kept: bool) -> None:
         self.job, self.dice, self.ranks, self.commit, self.kept = job, dice, ranks, commit, kept
-        self.now = ""  # the one under way
-        self.settled = 0.0  # when the last one was over
+        self.now = ""  # the current fault
+        self.settled = 0.0  # time when the last fault was over
 
     def give(self, kind: str = "") -> Row:
-        """One that the job can live with, drawn unless it is named.  AssertionError where it does not go on."""
+        """Plants a fault that the job can survive, drawn unless it is named.  AssertionError if the job makes no progress."""
         can = [name for name, fault in KINDS.items() if self._fits(name, fault)]
         name = kind or self.dice.choices(can, [KINDS[one].weight for one in can])[0]
         fault, detail = KINDS[name], self.dice.choice(KINDS[name].details)
@@ -90,7 +90,7 @@ class Faults:
         row.lost = max(max(done) + 1 - min(step.number for step in steps if step.at > cut), 0)
         name = row.kind
         if not name.startswith(tuple(NEED_A_FILE)):
-            # Who dies between two worlds, after a commit, takes nothing with it.
+            # A worker that dies between two worlds, after a commit, loses no work.
             assert row.noticed >= 0 or row.lost == 0 or not name.startswith("kill"), "nobody went back to its last commit"
             assert row.lost <= self.commit, f"{row.lost} steps are lost, and there is a commit every {self.commit}"
         if name.startswith(("term", "hosts", "flapping")):
@@ -101,11 +101,11 @@ class Faults:
     # ---- what is done
 
     def pick(self, workers: list[int], number: int = 1) -> list[int]:
-        """Their numbers."""
+        """Draws workers."""
         return self.dice.sample(workers, number)
 
     def strike(self, workers: list[int], what: int = signal.SIGKILL, guard: bool = False) -> None:
-        """At once."""
+        """Strikes the workers at once."""
         there = self.job.workers()
         pids = [there[worker] for worker in workers if worker in there]
         assert len(pids) == len(workers), f"workers {workers} are not among {sorted(there)}"
@@ -113,7 +113,7 @@ class Faults:
             send(pid, what)
 
     def over(self, victims: list[int], since: float | None = None) -> None:
-        """Training has gone on without them."""
+        """Waits until training continues without the victims."""
         begun = time.monotonic() if since is None else since
         self.job.wait_for_step(begun, lambda there: not set(there) & set(victims), f"a step without workers {victims}")
 
@@ -140,7 +140,7 @@ class Faults:
         self.over(victims if detail else [])
 
     def _second(self, workers: list[int], where: str, what: str) -> None:
-        """A second fault at that point of the recovery from a first one."""
+        """Plants a second fault at that point of the recovery from a first one."""
         first = self.pick(workers)
         order = 0 if where in TRAINING else self.job.order(where, what)
         self.strike(first)
@@ -156,7 +156,7 @@ class Faults:
         self.over(first + struck)
 
     def _wait_for(self, order: int, first: list[int]) -> None:
-        """Until somebody has taken it, or the recovery is over without."""
+        """Waits until a worker has taken the order, or the recovery is over without it."""
         begun = time.monotonic()
 
         def is_over() -> bool:
@@ -178,7 +178,7 @@ class Faults:
         self._second(workers, detail, "stop")
 
     def kill_the_new_one(self, workers: list[int], detail: str) -> None:
-        """A rank, and its successor on its way in."""
+        """Kills a rank, and its successor while it joins."""
         order = self.job.order(detail, "kill", self._known())
         first = self.pick(workers)
         self.strike(first)
@@ -187,11 +187,11 @@ class Faults:
         self.over(first + self.job.taken(order))
 
     def _known(self) -> list[int]:
-        """Who has been in a world."""
+        """The workers that have been in a world."""
         return sorted({worker for step in self.job.steps() if step.at > self.job.begun for worker in step.workers})
 
     def kill_the_giver(self, workers: list[int], detail: str) -> None:
-        """Rank 0, before its host's new rank has got the state from it: others, perhaps of other hosts, have it."""
+        """Kills rank 0 before its host's new rank has received the state: other ranks, perhaps on other hosts, have it."""
         hosts = [set(self.job.workers(host)) for host in self.job.place.hosts]
         beside = [worker for worker in workers[1:] if any({worker, workers[0]} <= there for there in hosts)]
         order = self.job.order("after the meeting", "stop", self._known())
@@ -218,7 +218,7 @@ class Faults:
         self.over([])
 
     def full_memory(self, workers: list[int], detail: str) -> None:
-        """There is no room for the next copy of the state: the rank ends with an error that says so, and the others go on."""
+        """The next copy of the state finds no memory: the rank ends with an error that says so, and the others continue."""
         victims = self.pick(workers)
         order = self.job.order("full memory", "fill", [worker for worker in self._known() if worker not in victims])
         self.job.wait(lambda: self.job.taken(order), "a commit")
@@ -236,7 +236,7 @@ class Faults:
         assert done.returncode == 0, f"{argv}: {done.stderr}"
 
     def flap(self, workers: list[int], detail: str) -> None:
-        """A host's cable is pulled and put back, again and again: nobody is lost, and no step."""
+        """A host's cable is pulled and put back repeatedly: no rank and no step is lost."""
         assert isinstance(self.job.place, Hosts)
         cable, host = self.job.place.cluster.cable, self._host(workers)
         for _ in range(self.dice.randint(2, FLAPS)):
@@ -247,7 +247,7 @@ class Faults:
         self.job.wait_for_step(time.monotonic(), lambda there: set(workers) <= set(there), "a step of all")
 
     def slow_link(self, workers: list[int], detail: str) -> None:
-        """A rank dies while what a host sends is slow."""
+        """A rank dies while a host sends slowly."""
         host = self._host(workers)
         self._on_host(host, *SLOW, "rate", detail)
         time.sleep(self.dice.uniform(0, 0.5))
@@ -255,7 +255,7 @@ class Faults:
         self._on_host(host, "tc", "qdisc", "del", "dev", "eth0", "root")
 
     def full_shm(self, workers: list[int], detail: str) -> None:
-        """A rank dies while there is no room in /dev/shm of its host: the next world's memory is elsewhere."""
+        """A rank dies while /dev/shm of its host is full: the next world's memory is elsewhere."""
         host, there = self.dice.choice(sorted(self._hosts_with(workers).items()))
         self._on_host(host, "sh", "-c", "mount -o remount,size=64m /dev/shm && ! cat /dev/zero >/dev/shm/full")
         victims = self.pick(there)
@@ -266,7 +266,7 @@ class Faults:
     # ---- what hosts there are
 
     def change_hosts(self, workers: list[int], detail: str) -> None:
-        """Some are named no more; later they are again."""
+        """Removes some hosts from the list, and later adds them again."""
         place = self.job.place
         if len(place.hosts) == 1:
             left, ranks = ["localhost:2"], 2
@@ -286,7 +286,7 @@ class Faults:
         return {worker for host in hosts for worker in self.job.workers(host.partition(":")[0])}
 
     def bad_discovery(self, workers: list[int], detail: str) -> None:
-        """A rank dies while the discovery script is not well."""
+        """A rank dies while the discovery script misbehaves."""
         discover(self.job.place, [], DISCOVERIES[detail])
         time.sleep(self.dice.uniform(0, 1.5))
         victims = self.pick(workers)
@@ -295,7 +295,7 @@ class Faults:
         discover(self.job.place, all_hosts(self.job.place))
 
     def _hosts_with(self, workers: list[int]) -> dict[str, list[int]]:
-        """Hosts whose end others survive."""
+        """Hosts that can end while other hosts' workers survive."""
         found = {host: [w for w in workers if w in self.job.workers(host)] for host in self.job.place.hosts}
         return {host: there for host, there in found.items() if there and len(there) < len(workers)}
 
@@ -305,7 +305,7 @@ class Faults:
         self.over(victims)
 
     def kill_host(self, workers: list[int], detail: str) -> None:
-        others = {host: there for host, there in self._hosts_with(workers).items() if host != "alpha"}  # hvdrun's own
+        others = {host: there for host, there in self._hosts_with(workers).items() if host != "alpha"}  # hvdrun runs on alpha
         host, victims = self.dice.choice(sorted(others.items()))
         for pid in self.job.place.processes(host):
             send(pid, signal.SIGKILL)
@@ -314,7 +314,7 @@ class Faults:
 
 @dataclasses.dataclass
 class Fault:
-    """`need`: ranks there must be for it; `details`: one is drawn."""
+    """`need`: least number of ranks; `details`: one is drawn."""
 
     run: Callable[[Faults, list[int], str], None]
     need: int

@@ -1,8 +1,8 @@
-"""A rank of faults.py: trains until told that it is enough, and strikes itself where its orders say.
+"""A rank of faults.py: trains until it is told to end, and strikes itself at the points of its orders.
 
-FAULTS_FOLDER: `steps` there gets "<time> <step> <workers, by rank>" for each step, `restored` a time for each rank that goes
-back to its last commit.  `order.<n>` is a JSON object: at `point` the first worker that is not `spared`
-takes it, by renaming it to `taken.<n>.<worker>`, and does what it says.  `enough` ends the training.
+FAULTS_FOLDER: `steps` there gets "<time> <step> <workers, by rank>" for each step, `restored` a time for each rank that
+restores its last commit.  `order.<n>` is a JSON object: at `point` the first worker that is not `spared` takes it, by
+renaming it to `taken.<n>.<worker>`, and executes it.  `enough` ends the training.
 FAULTS_COMMIT: steps between commits.
 """
 
@@ -28,7 +28,7 @@ from hvd import _shares, _world, elastic
 FOLDER = pathlib.Path(os.environ["FAULTS_FOLDER"])
 COMMIT = int(os.environ.get("FAULTS_COMMIT", "1"))
 PAUSE = float(os.environ.get("FAULTS_PAUSE", "0.01"))
-WORKER = int(os.environ["HVD_RANK"])  # until it is in a world, that is its number
+WORKER = int(os.environ["HVD_RANK"])  # before its first world, this is its number
 SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "term": signal.SIGTERM, "guard": signal.SIGKILL}
 
 
@@ -37,7 +37,7 @@ def strike(order: dict[str, Any]) -> None:
 
 
 def order_for(where: str) -> dict[str, Any] | None:
-    """One that this worker has taken."""
+    """The order that this worker has taken, if any."""
     for name in os.listdir(FOLDER):
         if not name.startswith("order."):
             continue
@@ -57,10 +57,10 @@ def point(where: str) -> None:
 
 
 def meet() -> None:
-    """init(), in which a worker may be struck while it connects: init() starts its first thread then."""
+    """Calls init().  A worker may be struck while it connects, which is when init() starts its first thread."""
     point("before the meeting")
     order, over = order_for("in the meeting"), threading.Event()
-    before = len(os.listdir("/proc/self/task")) + 1  # with the one that watches
+    before = len(os.listdir("/proc/self/task")) + 1  # with the watching thread
 
     def watch() -> None:
         assert order
@@ -97,19 +97,19 @@ def broadcast(obj: Any) -> Any:
 
 
 def room() -> int:
-    """Bytes of address space that are in use, and a little more."""
+    """Bytes of address space in use, and a little more."""
     return int(pathlib.Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize() + (16 << 20)
 
 
 class StruckState(elastic.ObjectState):
-    """Its steps are places where a worker may be struck."""
+    """A state whose methods are points where a worker may be struck."""
 
     course: training.Course
     filling: Any
 
     def save(self) -> None:
         if order_for("full memory"):
-            # Each worker has an error of its own: the same one three times would be a bug of the program.
+            # Each worker raises a different error: the same one three times would be a bug of the program.
             self.filling = np.zeros((64 << 20) + WORKER, np.uint8)
             resource.setrlimit(resource.RLIMIT_AS, (room(), resource.RLIM_INFINITY))
         super().save()
@@ -133,7 +133,7 @@ class StruckState(elastic.ObjectState):
             point("in commit")
 
     def saved_copy(self) -> Any:
-        return super().saved_copy()  # says that it fits the save() above: hvd asks for both in one class
+        return super().saved_copy()  # hvd requires it beside the save() above, in the same class
 
     def use_saved_copy(self, copy: Any) -> None:
         super().use_saved_copy(copy)
@@ -162,7 +162,7 @@ def train(state: Any) -> None:
 
 
 def held() -> dict[str, int]:
-    """What must not grow with the faults."""
+    """Resources that must not grow with the faults."""
     maps = pathlib.Path("/proc/self/maps").read_text().splitlines()
     return {
         "descriptors": len(os.listdir("/proc/self/fd")),

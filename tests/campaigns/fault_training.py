@@ -1,7 +1,7 @@
-"""A training whose course is known beforehand: what fault_rank.py computes in shares, and faults.py alone.
+"""A training with a known course: fault_rank.py computes it in shares, and faults.py alone.
 
-The batch of all ranks has a share for each rank of the first world, of PART samples each; sums are made in the order of the
-shares, so losses and weights do not depend on who computes which.
+The global batch has a share for each rank of the first world, of PART samples each.  Sums are made in the order of the
+shares, so losses and weights do not depend on the rank that computes a share.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 @dataclasses.dataclass
 class Course:
-    """How far a training has come."""
+    """The progress of a training."""
 
     step: int
     weights: Floats
     losses: list[str]
-    seen: list[int]  # how often each sample
+    seen: list[int]  # number of uses of each sample
 
 
 def begin() -> Course:
-    """Before the first step."""
+    """The state before the first step."""
     return Course(0, np.linspace(-1, 1, WEIGHTS), [], [0] * SAMPLES)
 
 
 def samples_of(step: int, share: int, shares: int) -> list[int]:
-    """Which samples are a share's in that step."""
+    """The samples of a share in that step."""
     steps = SAMPLES // (shares * PART)
     order = np.random.default_rng(step // steps).permutation(SAMPLES)
     at = (step % steps * shares + share) * PART
@@ -45,19 +45,19 @@ def micro_batch(weights: Floats, samples: list[int]) -> tuple[float, Floats]:
     for sample in samples:
         waves = np.sin(weights * (sample + 1) + np.arange(WEIGHTS))
         gradient += waves / 3
-        loss += float((waves * weights).sum()) / 7  # not of BLAS, which an environment may change
+        loss += float((waves * weights).sum()) / 7  # without BLAS, which differs between environments
     return loss, gradient
 
 
 def row(weights: Floats, step: int, share: int, shares: int) -> Floats:
-    """What a rank tells of a share: [share, samples …, loss, gradient …]."""
+    """A rank's result for a share: [share, samples …, loss, gradient …]."""
     samples = samples_of(step, share, shares)
     loss, gradient = micro_batch(weights, samples)
     return np.concatenate([[share], samples, [loss], gradient])
 
 
 def advance(course: Course, rows: Floats, shares: int) -> Course:
-    """The course after a step; rows: [shares, …] in their order.  AssertionError where a share is missing, or comes twice."""
+    """The course after a step; rows: [shares, …] in order.  AssertionError if a share is missing or occurs twice."""
     assert rows[:, 0].tolist() == list(range(shares)), rows[:, 0]
     loss, total, seen = 0.0, np.zeros(WEIGHTS), list(course.seen)
     for one in rows:
@@ -69,13 +69,13 @@ def advance(course: Course, rows: Floats, shares: int) -> Course:
 
 
 def summary(course: Course) -> dict[str, Any]:
-    """To be compared."""
+    """The final state, for comparison."""
     weights = hashlib.sha256(course.weights.tobytes()).hexdigest()
     return {"step": course.step, "weights": weights, "losses": course.losses, "seen": course.seen}
 
 
 def course_of(steps: int, shares: int) -> Course:
-    """As one process computes it, to which nothing happens."""
+    """The course computed by one process, without faults."""
     course = begin()
     for step in range(steps):
         rows = [row(course.weights, step, share, shares) for share in range(shares)]

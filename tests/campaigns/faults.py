@@ -1,11 +1,11 @@
-"""Elastic jobs with many seeded faults each, and what each fault has cost.
+"""Elastic jobs with many seeded faults each, and the cost of each fault.
 
     tests/campaigns/run faults --faults 100 --first 0 [--side 2] [--hosts] [--kind KIND]
 
-A job has some 15 faults, one after the other: also while ranks recover from the one before, at each step of a recovery.  In
-the end its losses and weights must be bit by bit those of a run without faults, each sample must have come as often as there,
-and nothing may be left behind.  A row a fault: seconds until a survivor went back to its last commit, until the next step
-was complete, steps lost.
+A job has some 15 faults, one after the other, some of them while ranks recover from the previous one, at each step of a
+recovery.  At the end its losses and weights must be bitwise those of a run without faults.  Each sample must have been used
+equally often, and no process or file may be left.  The table has a row for each fault: seconds until a survivor restored its
+last commit, seconds until the next step was complete, lost steps.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from campaigns.fault_job import FaultJob, Here, Hosts
 from netns.cluster import Cluster, why_not
 
 FAULTS_A_JOB = 15
-MOST_DESCRIPTORS, MOST_THREADS, MOST_MAPPED = 40, 16, 60  # of a rank at the end, however many faults there were
-MOST_OPENED = 60  # descriptors of hvdrun then
+MOST_DESCRIPTORS, MOST_THREADS, MOST_MAPPED = 40, 16, 60  # of a rank at the end, for any number of faults
+MOST_OPENED = 60  # descriptors of hvdrun at the end
 
 
-JOB = "the whole job"  # the row of what a job was like in the end
+JOB = "the whole job"  # the row with the job's state at the end
 
 
 def job_options(dice: random.Random, place: Here | Hosts, kept: bool) -> tuple[list[str], int, str]:
-    """hvdrun's options, ranks, and a word about it."""
+    """hvdrun's options, the number of ranks, and a description."""
     ranks = 4 if len(place.hosts) > 1 else dice.choice([3, 4])
     least, spares = dice.choice([1, 1, 2]), dice.choice([0, 0, 1])
     words = ["-np", str(ranks), "--min-np", str(least), "--max-np", str(ranks), "--spares", str(spares)]
@@ -46,7 +46,7 @@ def job_options(dice: random.Random, place: Here | Hosts, kept: bool) -> tuple[l
 
 
 def check(job: FaultJob, ranks: int) -> str:
-    """What is held at the end.  AssertionError where the job does not end as one without faults."""
+    """Checks the job at its end.  AssertionError if it differs from a job without faults."""
     opened = len(os.listdir(f"/proc/{job.hvdrun()}/fd"))
     result = job.finish()
     errors = re.findall(r"^\[\d+ \S+\] ([\w.]*(?:Error|Interrupt|Exception)\b.*)", job.stderr(), re.MULTILINE)
@@ -66,7 +66,7 @@ def check(job: FaultJob, ranks: int) -> str:
 
 
 def one_job(seed: int, place: Here | Hosts, number: int, kind: str = "") -> list[Outcome]:
-    """A job with so many faults, or a few more: an outcome for each, and at the end that of the job."""
+    """A job with `number` faults, or a few more: an outcome for each, and for the job at its end."""
     dice = random.Random(seed)
     kept = isinstance(place, Here) and (dice.random() < 0.3 or kind in fault_kinds.NEED_A_FILE)
     commit = dice.choice([1, 1, 2, 3])
@@ -91,7 +91,7 @@ def one_job(seed: int, place: Here | Hosts, number: int, kind: str = "") -> list
 
 
 def outcome_of(seed: int, row: fault_kinds.Row) -> Outcome:
-    """Of a fault after which the job went on."""
+    """The outcome of a fault after which the job continued."""
     times = {"noticed s": row.noticed, "next step s": row.next_step}
     figures = {name: value for name, value in times.items() if value >= 0} | {"steps lost": float(row.lost)}
     return Outcome(row.kind, seed, True, figures=figures, faults=row.faults)
@@ -99,7 +99,7 @@ def outcome_of(seed: int, row: fault_kinds.Row) -> Outcome:
 
 @contextlib.contextmanager
 def place_of(options: argparse.Namespace) -> Iterator[Here | Hosts]:
-    """For one job."""
+    """The place for one job."""
     if options.hosts:
         with Cluster(hosts=3) as cluster:
             yield Hosts(cluster)
@@ -114,7 +114,7 @@ def trials(options: argparse.Namespace) -> list[Trial]:
 
 
 def judge(trial: Trial, _: None, options: argparse.Namespace) -> list[Outcome]:
-    """One job; the last one has what remains of the faults."""
+    """Runs one job; the last job has the rest of the faults."""
     number = min(FAULTS_A_JOB, options.faults - (trial.seed - options.first) * FAULTS_A_JOB)
     with place_of(options) as place:
         return one_job(trial.seed, place, number, options.kind)

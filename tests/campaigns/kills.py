@@ -1,4 +1,4 @@
-"""SIGKILL for one process of a job over two hosts, at a random moment; then nothing of the job may be left on either.
+"""SIGKILL for one process of a job over two hosts, at a random moment; afterwards nothing of the job may be left.
 
     tests/campaigns/run kills [--kills 500] [--side 3] [--first SEED] [--launcher mpirun]
 
@@ -26,7 +26,7 @@ COMMON = {
     "ssh": r"(\S*/)?ssh ",
     "rank": r"\S*python\S*( -P)? /tmp/killed.py",
 }
-PATTERNS = {  # launcher → kind → of its command lines; a guard has its parent's
+PATTERNS = {  # launcher → kind → pattern of its command lines; a guard has its parent's
     "hvdrun": {**COMMON, "shell": r"/bin/sh$", "daemon": r"\S*/hvdrank --daemon ", "guard": r"\S*/hvdrank --daemon "},
     "mpirun": {
         **COMMON,
@@ -50,7 +50,7 @@ while True: hvd.allreduce(x, name="x")
 
 
 def victims(launcher: str) -> list[str]:
-    """Kinds of processes that are killed, in turn."""
+    """The kinds of processes to kill, in turn."""
     return sorted(PATTERNS[launcher])
 
 
@@ -58,18 +58,18 @@ def pick(hosts: Cluster, launcher: str, victim: str, choice: random.Random) -> i
     """A process of that kind, on either host."""
     pattern = re.compile(PATTERNS[launcher][victim])
     found = sorted(pid for host in hosts.names for pid, line in hosts.processes(host).items() if pattern.match(line))
-    found = [pid for pid in found if name_of(pid) != "hvdrank-pmix"]  # MPI's server: no job without MPI needs it
+    found = [pid for pid in found if name_of(pid) != "hvdrank-pmix"]  # MPI's server, which a job without MPI does not need
     if victim in ("guard", ABOVE_GUARDS[launcher]):
         guards = [pid for pid in found if any(pid in children(other) for other in found)]
         found = guards if victim == "guard" else [pid for pid in found if pid not in guards]
-    # Not the short-lived ones below it, whose end changes nothing: some have ended by now.  A rank's are on their way to exec.
+    # Not the short-lived processes below it, whose end changes nothing.  A rank's are about to exec.
     if victim in ("shell", "rank"):
         found = [pid for pid in found if (above := parent(pid)) is not None and above not in found]
     return choice.choice(found) if found else None
 
 
 def name_of(pid: int) -> str:
-    """As the process calls itself; "" once it has ended."""
+    """The process's own name; "" once it has ended."""
     try:
         return pathlib.Path(f"/proc/{pid}/comm").read_text().strip()
     except OSError:
@@ -77,7 +77,7 @@ def name_of(pid: int) -> str:
 
 
 def parent(pid: int) -> int | None:
-    """The parent of a process that runs; of none that has ended."""
+    """The parent of a running process; None if it has ended."""
     try:
         state, above = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:2]
     except OSError:
@@ -86,7 +86,7 @@ def parent(pid: int) -> int | None:
 
 
 def killed(pid: int | None) -> bool:
-    """Kills a process; false where it has ended by itself meanwhile."""
+    """Kills a process; False if it has ended by itself meanwhile."""
     if pid is None:
         return False
     try:
@@ -106,7 +106,7 @@ def left_over(hosts: Cluster) -> list[str]:
 
 
 def start(hosts: Cluster, options: argparse.Namespace) -> subprocess.Popen[str]:
-    """The job, on both hosts."""
+    """Starts the job on both hosts."""
     for host in hosts.names:
         (hosts.tmp(host) / "killed.py").write_text(RANK)
     argv = [hvdrun.program(), "-np", "4", "-H", "alpha:2,beta:2", "--launcher", options.launcher, "--mpirun", options.mpirun]
@@ -117,7 +117,7 @@ def start(hosts: Cluster, options: argparse.Namespace) -> subprocess.Popen[str]:
 
 
 def kill_one(hosts: Cluster, job: subprocess.Popen[str], launcher: str, victim: str, choice: random.Random) -> bool:
-    """Kills a process of that kind, once there is one; false where none came."""
+    """Waits for a process of that kind and kills it; False if none appeared."""
     until = time.monotonic() + 20
     while not killed(pick(hosts, launcher, victim, choice)):
         if time.monotonic() > until or job.poll() is not None:
@@ -127,7 +127,7 @@ def kill_one(hosts: Cluster, job: subprocess.Popen[str], launcher: str, victim: 
 
 
 def wait_until_nothing_is_left(hosts: Cluster) -> tuple[float, list[str]]:
-    """(seconds, what was left after the limit, which is removed)."""
+    """(seconds, the rest after the limit, which is then removed)."""
     begin = time.monotonic()
     while (left := left_over(hosts)) and time.monotonic() - begin < LIMIT_SECONDS:
         time.sleep(0.05)
@@ -142,7 +142,7 @@ def wait_until_nothing_is_left(hosts: Cluster) -> tuple[float, list[str]]:
 
 
 def judge(trial: Trial, hosts: Cluster, options: argparse.Namespace) -> list[Outcome]:
-    """One job, one kill.  Right: nothing is left.  A remark: nobody was killed, or hvdrun said nothing."""
+    """One job, one kill.  Right: nothing is left.  A remark: no process was killed, or hvdrun printed nothing."""
     choice = random.Random(trial.seed)
     moment, note = choice.uniform(0, options.longest), ""
     job = start(hosts, options)

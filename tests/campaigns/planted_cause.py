@@ -1,4 +1,4 @@
-"""What the jobs of slowness.py were told, CAUSE RANK STEPS; RANK -1: all ranks have that cause."""
+"""The arguments of the jobs of slowness.py: CAUSE RANK STEPS; RANK -1: all ranks have that cause."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ STATE = torch.ones(40_000_000 if CAUSE == "torch.save" else 1)
 
 
 def read(index: int) -> None:
-    """A row, slowly where that is the cause."""
+    """Reads a row, slowly for that cause."""
     first = index % BATCH == 0
     if (planted("input sleeps") or planted("a slow worker reads")) and first:
         time.sleep(0.02)
@@ -38,7 +38,7 @@ def read(index: int) -> None:
 
 
 class Disturbance:
-    """What is planted between the gradients and the optimizer's step."""
+    """The planted work between the gradients and the optimizer's step."""
 
     def __init__(self, folder: pathlib.Path) -> None:
         self._folder = folder
@@ -47,7 +47,7 @@ class Disturbance:
         self._storage = planted_machine.Storage(folder, 8 << 20) if needs_storage else None
 
     def __call__(self, step: int) -> None:
-        """Once a step."""
+        """Runs once per step."""
         folder = self._folder
         if planted("pause"):
             time.sleep(0.015)
@@ -72,7 +72,7 @@ class Disturbance:
 
 @contextlib.contextmanager
 def beside() -> Iterator[None]:
-    """What runs as long as the job does."""
+    """Runs the planted background work for the whole job."""
     spinning: list[subprocess.Popen[bytes]] = []
     if planted("a neighbour on its core") or planted("neighbours on all cores"):
         spinning.append(subprocess.Popen([sys.executable, "-c", "while True: pass"]))

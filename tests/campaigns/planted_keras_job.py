@@ -16,7 +16,7 @@ import hvd.keras as hvd
 
 
 def rows() -> tf.data.Dataset:
-    """Batches of made-up rows, slowly changed where that is the cause."""
+    """Batches of synthetic rows, changed slowly for that cause."""
     batches = tf.data.Dataset.from_tensors((tf.ones((BATCH, 256)), tf.ones((BATCH, 8)))).repeat(STEPS)
 
     def sleep(x: Any) -> Any:
@@ -30,7 +30,7 @@ def rows() -> tf.data.Dataset:
 
 
 class Nuisances(keras.callbacks.Callback):  # type: ignore[misc]
-    """What happens at the end of each of fit()'s steps."""
+    """The planted work at the end of each step of fit()."""
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         if planted("Keras: a callback that sleeps"):

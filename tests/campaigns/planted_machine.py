@@ -1,4 +1,4 @@
-"""What planted_job.py does to the machine below one rank: processor limits, storage, memory."""
+"""Changes of planted_job.py to the machine below one rank: processor limits, storage, memory."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from collections.abc import Iterator
 
 GROUPS = pathlib.Path("/sys/fs/cgroup")
 PAGE = mmap.PAGESIZE
-LEFT_OUT = 77  # exit code: this cannot be planted here
+LEFT_OUT = 77  # exit code: this machine cannot host the cause
 
 
 def limit_files(group: pathlib.Path, share: float) -> dict[pathlib.Path, str]:
-    """What is to be written so that a cgroup's processes get so much of one core."""
-    period = 20_000  # µs: several in a step would even out, fewer than one in some steps would be stops
+    """The values to write, so that a cgroup's processes get this share of one core."""
+    period = 20_000  # µs: several periods per step would even out, and less than one per step would be stops
     quota = int(share * period)
     if (GROUPS / "cpu").exists():
         return {group / "cpu.cfs_period_us": str(period), group / "cpu.cfs_quota_us": str(quota)}
@@ -24,7 +24,7 @@ def limit_files(group: pathlib.Path, share: float) -> dict[pathlib.Path, str]:
 
 @contextlib.contextmanager
 def processor_limit(share: float) -> Iterator[None]:
-    """This process, and what it starts, in a cgroup of their own."""
+    """Puts this process and its children into a cgroup of their own."""
     mount = GROUPS / "cpu" if (GROUPS / "cpu").exists() else GROUPS
     group = mount / f"hvd-planted-{os.getpid()}"
     try:
@@ -43,7 +43,7 @@ def processor_limit(share: float) -> Iterator[None]:
 
 
 class Storage:
-    """A file whose content has to come from the disk each time."""
+    """A file whose content must come from the disk each time."""
 
     def __init__(self, folder: pathlib.Path, size: int) -> None:
         self._file = os.open(folder / "data", os.O_RDWR | os.O_CREAT)
@@ -51,21 +51,21 @@ class Storage:
         os.fsync(self._file)
         self._size = size
         self._memory = mmap.mmap(self._file, size)
-        self._memory.madvise(mmap.MADV_RANDOM)  # else a page brings its neighbours along
+        self._memory.madvise(mmap.MADV_RANDOM)  # otherwise a page fault also loads neighbouring pages
 
     def forget(self) -> None:
-        """Takes it out of the page cache, and out of this process's memory."""
+        """Removes it from the page cache, and from this process's memory."""
         self._memory.madvise(mmap.MADV_DONTNEED)
         os.posix_fadvise(self._file, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def read(self) -> None:
-        """Once through all of it, by read()."""
+        """Reads all of it once, by read()."""
         self.forget()
         for at in range(0, self._size, 1 << 18):
             os.pread(self._file, 1 << 18, at)
 
     def touch(self, pages: int) -> None:
-        """So many pages of it, by page faults."""
+        """Touches this number of pages, by page faults."""
         self.forget()
         for i in range(pages):
             self._memory[i * PAGE]

@@ -1,4 +1,4 @@
-"""A rank of a small job in which one rank goes wrong on purpose: planted_rank.py CAUSE SEED.  The causes: causes.py."""
+"""A rank of a small job in which one rank fails on purpose: planted_rank.py CAUSE SEED.  causes.py lists the causes."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ CAUSE, SEED = sys.argv[1], int(sys.argv[2])
 CHOICE = random.Random(SEED)
 RANK, SIZE = int(os.environ["HVD_RANK"]), int(os.environ["HVD_SIZE"])
 CULPRIT, STEP, CODE = CHOICE.randrange(SIZE), CHOICE.randrange(3, 12), CHOICE.randrange(1, 125)
-AT_ONCE = CHOICE.random() < 0.5  # the others are in a collective already, or come to it later
+AT_ONCE = CHOICE.random() < 0.5  # the others are in a collective already, or reach it later
 x = np.ones(1000, "f4")
 
 
 class Planted(RuntimeError):
-    """What a user's script might raise."""
+    """An exception of a user's script."""
 
 
 def die_of(number: int) -> Callable[[], None]:
@@ -48,7 +48,7 @@ def overflow_the_stack() -> None:
     sys.setrecursionlimit(10**9)
 
     def deeper(_: int) -> list[object]:
-        return list(map(deeper, [0]))  # through C each time
+        return list(map(deeper, [0]))  # each call goes through C
 
     deeper(0)
 
@@ -59,7 +59,7 @@ def uncaught_in_cpp() -> None:
 
 def eat() -> None:
     group = os.environ.get("PLANTED_GROUP")
-    if group:  # not the guard's own: the kernel's log tells, then
+    if group:  # not the guard's own group, so that the kernel's log reports the kill
         open(group + "/cgroup.procs", "w").write(str(os.getpid()))
     hold = [bytearray(b"x" * (1 << 20)) for _ in range(4000)]
     sys.exit(f"not killed with {len(hold)} MiB")
@@ -129,7 +129,7 @@ def nap() -> None:
 
 
 def tell_and_nap() -> None:
-    print("victim", os.getpid(), flush=True)  # causes.py kills what is above it
+    print("victim", os.getpid(), flush=True)  # causes.py kills its ancestor
     nap()
 
 
@@ -175,7 +175,7 @@ DEEDS: dict[str, Callable[[], None]] = {
 
 
 def caught() -> None:
-    """A traceback on stderr that means nothing."""
+    """Prints a harmless traceback on stderr."""
     try:
         fail("caught")
     except Planted:
@@ -200,7 +200,7 @@ HABITS: list[Callable[[], object]] = [
     a_child_fails,
     a_signal_is_handled,
     leave_a_child,
-    lambda: time.sleep(0.5),  # slow: the others wait, but not for long
+    lambda: time.sleep(0.5),  # slow: the others wait, but briefly
     lambda: print("x" * 200_000),
     lambda: print("50 %", end="\r"),
     lambda: threading.Thread(target=time.sleep, args=(60,), daemon=True).start(),
@@ -209,7 +209,7 @@ HABITS: list[Callable[[], object]] = [
 
 
 def live_well() -> None:
-    """Steps with odd but harmless habits, and one of several good ends."""
+    """Runs steps with odd but harmless habits, and one of several successful ends."""
     hvd.init()
     mine = random.Random(SEED * SIZE + RANK)
     for step in range(STEP):

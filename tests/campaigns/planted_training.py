@@ -1,4 +1,4 @@
-"""What the two torch jobs of slowness.py train: made-up rows through a small network."""
+"""The training of the two torch jobs of slowness.py: synthetic rows through a small network."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import hvd.torch as hvd
 
 
 class Samples(torch.utils.data.Dataset[torch.Tensor]):
-    """Rows of ones; `read` takes as long for each as the job wants."""
+    """Rows of ones; `read` delays each as the job wants."""
 
     def __init__(self, rows: int, read: Callable[[int], None]) -> None:
         self._rows, self._read = rows, read
@@ -24,7 +24,7 @@ class Samples(torch.utils.data.Dataset[torch.Tensor]):
 
 
 def model_and_optimizer() -> tuple[torch.nn.Sequential, torch.optim.Optimizer]:
-    """The same on all ranks."""
+    """A model and its optimizer, the same on all ranks."""
     layers = [torch.nn.Linear(256, 640), torch.nn.ReLU(), torch.nn.Linear(640, 640), torch.nn.ReLU(), torch.nn.Linear(640, 8)]
     model = torch.nn.Sequential(*layers)
     sgd = torch.optim.SGD(model.parameters(), lr=0.001)
@@ -32,7 +32,7 @@ def model_and_optimizer() -> tuple[torch.nn.Sequential, torch.optim.Optimizer]:
 
 
 def work(times: int) -> None:
-    """Some 0.15 ms each."""
+    """Computes for about 0.15 ms each time."""
     x = torch.ones(160, 160)
     for _ in range(times):
         x = (x @ x).clamp(0, 1)

@@ -39,7 +39,7 @@ with open(sys.argv[1], "w") as file:
 
 
 def read(index: int) -> None:
-    """A row, which has to be changed, as long as that takes."""
+    """Reads a row that needs changes, as long as that takes."""
     if CAUSE == "fewer workers than the others" and index % BATCH == 0:
         time.sleep(0.02)
     if planted("augmentation that grows"):
@@ -49,7 +49,7 @@ def read(index: int) -> None:
 
 
 class Nuisance:
-    """What happens in each step between the gradients and the optimizer's step."""
+    """The planted work of each step, between the gradients and the optimizer's step."""
 
     def __init__(self, folder: pathlib.Path) -> None:
         self._folder = folder
@@ -72,13 +72,13 @@ class Nuisance:
         self._started.append(subprocess.Popen([sys.executable, *argv], stdin=subprocess.PIPE))
 
     def end(self) -> None:
-        """Nothing stays behind."""
+        """Removes everything."""
         for one in self._started:
             one.kill()
             one.wait()
 
     def __call__(self, step: int) -> None:
-        """Once a step."""
+        """Runs once per step."""
         if self._pipe:
             for _ in range(6):
                 self._pipe.write(LINE)
@@ -106,7 +106,7 @@ class Nuisance:
 
 
 def batches() -> Iterator[torch.Tensor]:
-    """By a loader, or by a generator of the program's own."""
+    """Batches from a loader, or from the program's own generator."""
     if CAUSE == "a generator of its own":
         while True:
             if planted(CAUSE):
@@ -123,7 +123,7 @@ def train(nuisance: Nuisance) -> None:
     model, optimizer = model_and_optimizer()
     if planted("a hook that sleeps"):
         model[2].register_full_backward_hook(lambda *_: time.sleep(0.01))
-    alike = torch.nn.Linear(256, 2000)  # not the optimizer's
+    alike = torch.nn.Linear(256, 2000)  # not one of the optimizer's
     for step, batch in enumerate(batches()):
         if step == STEPS:
             break

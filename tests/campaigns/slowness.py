@@ -1,10 +1,9 @@
-"""Whether the report names a cause that was planted: real jobs, one cause each, and clean ones.
+"""Checks that the report names a planted cause: real jobs, one cause each, and clean ones.
 
     tests/campaigns/run slowness --ranks 2 --rounds 1 --steps 200 --clean 20 [--unseen]
 
-Runs what scripts/setup --tests made: hvdrun and the ranks' interpreter of .venv, TensorFlow's of .cache/tensorflow.
-On a busy machine a clean run
-may be told to lack cores, which is true then, but no rank may be blamed.
+Uses the results of scripts/setup --tests: hvdrun and the ranks' interpreter of .venv, TensorFlow's of .cache/tensorflow. On a
+busy machine the report on a clean run may say that cores are missing, which is true then, but it must blame no rank.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ LEFT_OUT = 77  # planted_machine.py
 
 
 class Cause(NamedTuple):
-    """What is planted, and what the report ought to say."""
+    """A planted cause, and the expected report."""
 
     what: str
     said: str
-    everywhere: bool = False  # on all ranks; else on the last
-    words: str = ""  # that must be among what it says, or advises
-    steps: int = 1  # times --steps
+    everywhere: bool = False  # on all ranks; otherwise on the last
+    words: str = ""  # expected in the cause's text or advice
+    steps: int = 1  # multiple of --steps
     job: str = "planted_job.py"
 
     def name(self) -> str:
@@ -62,7 +61,7 @@ CAUSES = [
     Cause("gc.collect()", "GC", True),
     Cause("1000 small operations", "COMMUNICATION", True),
     Cause("48 MB of data", "COMMUNICATION", True),
-    Cause("tensors are kept", "MEMORY_CREEP", steps=6),  # memory is looked at four times a second
+    Cause("tensors are kept", "MEMORY_CREEP", steps=6),  # memory is sampled four times a second
     Cause("tf.data: a map that sleeps", "INPUT", words="num_parallel_calls", job=KERAS),
     Cause("tf.data: a map that sleeps", "INPUT", True, "num_parallel_calls", job=KERAS),
     Cause("Keras: a callback that sleeps", "STRAGGLER", job=KERAS),
@@ -70,7 +69,7 @@ CAUSES = [
     NOTHING,
 ]
 
-# Others' troubles: the rules were not written for them.
+# Causes for which the rules were not written.
 UNSEEN = [
     cause._replace(job="planted_unseen_job.py")
     for cause in (
@@ -102,16 +101,16 @@ class Found(NamedTuple):
     ranks: list[int]
     what: str
     advice: str
-    others: list[str]  # the causes that it names after it
+    others: list[str]  # the further causes
 
 
 def interpreter(job: str) -> pathlib.Path:
-    """Of the ranks."""
+    """The ranks' interpreter."""
     return ROOT / (".cache/tensorflow" if job == KERAS else ".venv") / "bin" / "python"
 
 
 def run(cause: Cause, ranks: int, steps: int) -> Found | None:
-    """One job; None where the cause cannot be planted on this machine."""
+    """Runs one job; None if the cause cannot be planted on this machine."""
     with tempfile.TemporaryDirectory() as folder:
         report = pathlib.Path(folder) / "report.json"
         whom = "-1" if cause.everywhere else str(ranks - 1)
@@ -132,7 +131,7 @@ def run(cause: Cause, ranks: int, steps: int) -> Found | None:
 
 
 def is_right(cause: Cause, found: Found, ranks: int) -> bool:
-    """Of a machine that is busy it may be said that it is."""
+    """Whether the finding is right.  On a busy machine the report may say that it is busy."""
     wanted = [] if cause.everywhere else [ranks - 1]
     if cause is NOTHING and found.cause == "COMPUTE" and "for a core" in found.what:
         return found.ranks == []

@@ -1,4 +1,4 @@
-"""The examples for long jobs and for schedulers: killed and resumed, and as far as they can be tried here."""
+"""The examples for long jobs and for schedulers: killed and resumed, and otherwise tested as far as possible here."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ EPOCHS = 3
 
 
 def arguments(checkpoint: pathlib.Path, epochs: int = EPOCHS) -> list[str]:
-    """hvdrun's, for the training script on two ranks."""
+    """hvdrun's arguments for the training script on two ranks."""
     script = [str(EXAMPLES / "torch_training.py"), "--epochs", str(epochs), "--checkpoint", str(checkpoint)]
     return ["-np", "2", "--grace", "60", *hvdrun.python_args(), *script]
 
 
 def epochs_of(output: str) -> list[str]:
-    """The lines that end each epoch, less rank and host."""
+    """The lines that end each epoch, without rank and host."""
     return re.findall(r"epoch \d+/\d+ .*", output)
 
 
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """What a run says that nobody interrupts."""
+    """The output of an uninterrupted run."""
     done = hvdrun.run(*arguments(tmp_path_factory.mktemp("whole") / "a.ckpt"), timeout=200)
     assert done.returncode == 0, done.stdout + done.stderr
     lines = epochs_of(done.stdout)
@@ -74,7 +74,7 @@ def descends(pid: int, ancestor: int) -> bool:
 @pytest.mark.ci
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=["preempted", "a rank is killed"])
 def test_training_goes_on_to_the_same_model(tmp_path: pathlib.Path, uninterrupted: list[str], number: signal.Signals) -> None:
-    """Ended in its second epoch or a later one: the next run goes on from the checkpoint, and comes to the same loss."""
+    """A run is ended in its second epoch or later: the next run resumes from the checkpoint, and reaches the same loss."""
     checkpoint = tmp_path / "run/digits.ckpt"
     with hvdrun.started(*arguments(checkpoint, epochs=500)) as job:
         assert job.stdout is not None
@@ -124,7 +124,7 @@ def mpi_job() -> Any:
 
 
 def test_the_mpi_job_has_what_the_operator_reads(mpi_job: Any) -> None:
-    """By kubeflow.org/v2beta1: a launcher, workers, one image, and the keys where its user reads them."""
+    """It fits kubeflow.org/v2beta1: a launcher, workers, one image, and keys that their user can read."""
     assert (mpi_job["apiVersion"], mpi_job["kind"]) == ("kubeflow.org/v2beta1", "MPIJob")
     spec = mpi_job["spec"]
     assert set(spec) == {"slotsPerWorker", "sshAuthMountPath", "runPolicy", "mpiReplicaSpecs"}
@@ -140,19 +140,17 @@ def test_the_mpi_job_has_what_the_operator_reads(mpi_job: Any) -> None:
         mounted = {mount["name"] for mount in container.get("volumeMounts", [])}
         assert mounted == {volume["name"] for volume in pod.get("volumes", [])}, role
         assert container["securityContext"]["runAsUser"] == 1000
-        assert pod["terminationGracePeriodSeconds"] > 45  # --grace of the launcher's command
+        assert pod["terminationGracePeriodSeconds"] > 45  # longer than --grace of the launcher's command
     assert len(images) == 1
     dockerfile = (EXAMPLES / "Dockerfile").read_text()
     assert "useradd -m -u 1000 mpiuser" in dockerfile and spec["sshAuthMountPath"] == "/home/mpiuser/.ssh"
 
 
 def test_the_mpi_jobs_command_finds_its_workers(mpi_job: Any, tmp_path: pathlib.Path) -> None:
-    """Its very command, in an environment as the operator makes it for a launcher."""
+    """The job's own command runs in an environment like the operator's for a launcher."""
     spec = mpi_job["spec"]
     workers, slots = spec["mpiReplicaSpecs"]["Worker"]["replicas"], spec["slotsPerWorker"]
-    hosts = [
-        f"192.0.2.{number + 1}" for number in range(workers)
-    ]  # for documentation: nobody's, and known without a name server
+    hosts = [f"192.0.2.{number + 1}" for number in range(workers)]  # addresses for documentation, known without a name server
     (tmp_path / "hostfile").write_text("".join(f"{host} slots={slots}\n" for host in hosts))
     command = spec["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"][0]["command"]
     assert command[0] == "hvdrun"
@@ -200,7 +198,7 @@ def test_the_image_gets_the_packages_that_a_build_and_a_run_need() -> None:
     names = subprocess.run(["sh", "-c", command[1]], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
     assert {"g++", "libopenmpi-dev", "libzmq3-dev", "libdw1"} <= set(names)
     assert all(re.fullmatch(r"[a-z0-9.+-]+", name) for name in names), names
-    assert "openmpi-bin" in run.split()  # the wheel brings the other libraries
+    assert "openmpi-bin" in run.split()  # the wheel contains the other libraries
     if shutil.which("apt-cache"):
         wanted = [*names, "openmpi-bin", "openssh-server", "python3-venv"]
         known = subprocess.run(

@@ -1,4 +1,4 @@
-"""The web site: made strictly, all links lead somewhere, and it works in a browser without a server or a network."""
+"""The web site: strict build, no broken link, and use in a browser without a server or a network."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LIMIT_MS = 60_000
 
 @pytest.fixture(scope="module")
 def site() -> pathlib.Path:
-    """build/docs/html, made anew; every link and anchor in it was looked at."""
+    """build/docs/html, built anew; the build checks every link and anchor."""
     if shutil.which("mandoc") is None:
         pytest.skip("the manual pages need mandoc (apt install mandoc)")
     if not MADE_BY_SETUP.exists():
@@ -36,7 +36,7 @@ def site() -> pathlib.Path:
 
 @pytest.fixture
 def page(site: pathlib.Path) -> Iterator[Any]:
-    """The first page in Chromium, read from its file; whatever asks another host fails the test."""
+    """The first page in Chromium, read from its file; a request to another host fails the test."""
     chromium = shutil.which("chromium")
     if chromium is None:
         pytest.skip("the site is looked at in chromium (apt install chromium)")
@@ -63,14 +63,14 @@ def test_search_finds_a_word_of_a_manual_page(page: Any) -> None:
 
 
 def background(page: Any) -> int:
-    """How light the page is: the sum of red, green and blue."""
+    """The brightness of the page: the sum of red, green and blue."""
     colour = page.evaluate("getComputedStyle(document.body).backgroundColor")
     return sum(int(part) for part in re.findall(r"\d+", colour)[:3])
 
 
 def test_dark_mode(page: Any) -> None:
     assert background(page) > 600
-    for _ in range(3):  # the button goes through the system's, light and dark
+    for _ in range(3):  # the button cycles through system, light and dark
         page.click(".theme-toggle >> visible=true")
         if page.get_attribute("body", "data-theme") == "dark":
             break
@@ -124,20 +124,20 @@ def test_options_in_the_pages_are_there() -> None:
     spellings = {spelling for option in table for spelling in option.get("spellings", [])}
     assert len(commands()) > 15 and len(spellings) > 50
     usages: dict[str, set[str]] = {}
-    for name in ("ps", "stacks", "top", "timeline", "kill"):  # commands have options of their own
+    for name in ("ps", "stacks", "top", "timeline", "kill"):  # commands have their own options
         usage = subprocess.run([hvdrun.program(), name, "--help"], capture_output=True, text=True, check=True).stdout
         usages[name] = set(re.findall(r"--\w[\w-]*", usage))
     for page, words in commands():
         known = usages.get(words[0], spellings) if words else spellings
         for word in words:
             if word in ("--", "-m") or word.endswith((".py", ".pkl")):
-                break  # what follows is the job's
+                break  # the following words are the job's
             if word.startswith("-") and not word[1:].isdigit():
                 assert word.rstrip(";").split("=")[0] in known, (page, words)
 
 
 def test_pages_link_to_what_is_in_the_tree() -> None:
-    """They are read there too, unbuilt."""
+    """The pages' links also work in the source tree."""
     for page in [ROOT / "README.md", *ROOT.glob("docs/**/*.md")]:
         for target in re.findall(r"\]\(([^)\s#:]+)(?:#[^)\s]*)?\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page}: {target}"

@@ -1,4 +1,4 @@
-"""Every program on a page is run: most by tests/python/ranks/snippets_*.py, once for each framework that the page names."""
+"""Runs every program on a page: most by tests/python/ranks/snippets_*.py, once for each framework that the page names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from python import snippets
 from support.hvdrun import ROOT
 
-# Why nobody runs it as it stands, and what does instead.
+# Programs that cannot run unchanged, and the test that runs them.
 ELSEWHERE = {
     ("docs/spark.md", "SparkSession.builder"): "tests/spark calls these on a session of its own",
     ("docs/spark.md", "run_elastic(main"): "tests/spark",

@@ -1,4 +1,4 @@
-"""hvdrun attach: a console in a living rank."""
+"""hvdrun attach: a console in a running rank."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from support import hvdrun
 
-# Rank 0 counts until a file appears; rank 1 locks a mutex twice: no signal brings it back to Python.
+# Rank 0 counts until a file appears; rank 1 locks a mutex twice, so no signal makes it return to Python.
 SCRIPT = """
 import ctypes, os, time
 import hvd
@@ -46,13 +46,13 @@ def job(tmp_path: pathlib.Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def attach(job: subprocess.Popen[str], rank: str, text: str) -> subprocess.CompletedProcess[str]:
-    """What a user would type, and the end of the input."""
+    """hvdrun attach with a user's input, and the end of the input."""
     words = [hvdrun.program(), "attach", str(job.pid), rank]
     return subprocess.run(words, input=text, capture_output=True, text=True, timeout=60, env=hvdrun.environment())
 
 
 def test_looks_steps_and_lets_go(job: subprocess.Popen[str]) -> None:
-    """A variable is shown and changed, a step taken; the rank goes on after quit and after the end of the input."""
+    """A variable is shown and changed, and a step taken; the rank continues after quit and after the end of the input."""
     for end in ("quit\n", "", "continue\n"):
         done = attach(job, "0", "p 'found', seen\n" + end)
         assert done.returncode == 0, done.stderr
@@ -65,7 +65,7 @@ def test_looks_steps_and_lets_go(job: subprocess.Popen[str]) -> None:
 
 
 def test_killed_console(job: subprocess.Popen[str]) -> None:
-    """hvdrun attach is killed at the prompt: the rank goes on."""
+    """hvdrun attach is killed at the prompt: the rank continues."""
     words = [hvdrun.program(), "attach", str(job.pid), "0"]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     with subprocess.Popen(words, text=True, env=hvdrun.environment(), **pipes) as console:
@@ -79,7 +79,7 @@ def test_killed_console(job: subprocess.Popen[str]) -> None:
 
 @pytest.mark.ci
 def test_native_code(job: subprocess.Popen[str]) -> None:
-    """A rank that does not come back to Python: its stack, and a limit."""
+    """A rank that does not return to Python: its stack, and a limit."""
     done = attach(job, "1", "")
     assert done.returncode != 0
     assert "in native code" in done.stderr, done.stderr
@@ -88,7 +88,7 @@ def test_native_code(job: subprocess.Popen[str]) -> None:
 
 
 def test_refusals(job: subprocess.Popen[str]) -> None:
-    """No rank, no such rank."""
+    """No rank, an unknown rank."""
     for rank, text in (("7", "no such rank"), ("x", "is no rank")):
         assert text in attach(job, rank, "").stderr
 
@@ -109,7 +109,7 @@ sys.stdin.read()
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="acts as another user: needs root")
 def test_another_user_listens(job: subprocess.Popen[str]) -> None:
-    """A stranger has taken the name: hvdrun says so, and the rank tells the stranger nothing."""
+    """A stranger has taken the name: hvdrun says so, and the rank sends the stranger nothing."""
     (pid,) = [p for g in hvdrun.children(job.pid) for d in hvdrun.children(g) for p in hvdrun.children(d) if is_rank_0(p)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     words = [sys.executable, "-c", STRANGER, str(pid)]

@@ -1,4 +1,4 @@
-"""--autotune in a whole job: its log, its file, and that sums stay what they are."""
+"""--autotune in a whole job: its log, its file, and unchanged sums."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line: help, version, and each mistake a user can make before anything is started."""
+"""The command line: help, version, and each mistake that a user can make before the start."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GOLDEN = pathlib.Path(__file__).parent / "golden"
 
 
 def test_help_is_grouped_and_short() -> None:
-    """Changes of it are seen in review."""
+    """The golden file shows changes in review."""
     done = hvdrun.run("--help")
     assert done.returncode == 0
     assert done.stdout == (GOLDEN / "help.txt").read_text()
@@ -30,14 +30,14 @@ def test_version_both_ways() -> None:
 
 
 def test_check_build() -> None:
-    """-cb says what is there."""
+    """-cb prints the features."""
     done = hvdrun.run("-cb")
     assert done.returncode == 0
     assert "[X] MPI (Open MPI" in done.stdout
 
 
 def test_the_table_of_options_is_complete() -> None:
-    """What the manual and hvd.run() are made from: every option of the contract, with its variable."""
+    """The source of the manual and hvd.run(): every option of the contract, with its variable."""
     rows = json.loads(hvdrun.run("--dump-options").stdout)
     by_name = {name: row for row in rows for name in row["spellings"]}
     wanted = {
@@ -64,7 +64,7 @@ def test_the_table_of_options_is_complete() -> None:
 
 @pytest.fixture
 def here(tmp_path: pathlib.Path) -> pathlib.Path:
-    """A folder with files that are wrong in some way."""
+    """A folder with faulty files."""
     (tmp_path / "open.pkl").write_text("some text\n")
     (tmp_path / "open.pkl").chmod(0o666)
     (tmp_path / "empty.pkl").write_bytes(b"")
@@ -158,7 +158,7 @@ MISTAKES = [
 
 @pytest.mark.parametrize(("args", "code", "message"), MISTAKES, ids=lambda v: " ".join(v)[:40] if isinstance(v, list) else "")
 def test_mistakes(here: pathlib.Path, args: list[str], code: int, message: str) -> None:
-    """The message says what, and mostly what to do; nothing goes to stdout."""
+    """The message names the mistake, and usually the remedy; nothing goes to stdout."""
     done = hvdrun.run(*args, cwd=here)
     assert done.stderr.startswith(message), done.stderr
     assert done.returncode == code
@@ -166,7 +166,7 @@ def test_mistakes(here: pathlib.Path, args: list[str], code: int, message: str) 
 
 
 def test_mpirun_is_not_installed() -> None:
-    """Ranks run without; who asks for it hears what to install."""
+    """Ranks run without mpirun; a request for it says what to install."""
     assert hvdrun.run("-np", "2", "/bin/true", env={"PATH": "/nowhere"}).returncode == 0
     done = hvdrun.run("--launcher", "mpirun", "-np", "2", "/bin/true", env={"PATH": "/nowhere"})
     assert done.returncode == 4
@@ -176,7 +176,7 @@ def test_mpirun_is_not_installed() -> None:
 
 
 def test_unreadable_payload(tmp_path: pathlib.Path) -> None:
-    """Its permissions are named; root may read everything."""
+    """The message names its permissions; root may read everything."""
     secret = tmp_path / "secret.py"
     secret.write_text("")
     secret.chmod(0)
@@ -211,7 +211,7 @@ HOROVODRUNS = """-cb --check-build -v --version -np --num-proc --disable-cache -
 
 
 def test_horovodruns_spellings() -> None:
-    """All of 0.28.1's are known; those of the time in messages mean what they say."""
+    """All spellings of 0.28.1 are accepted; those for the time in messages have their effect."""
     spellings = {name for row in json.loads(hvdrun.run("--dump-options").stdout) for name in row["spellings"]}
     opposites = {"--log-without-timestamp", "--log-hide-timestamp", "--no-log-hide-timestamp"}
     unknown = [s for s in HOROVODRUNS.split() if s not in spellings | opposites and s.replace("--no-", "--") not in spellings]
@@ -226,7 +226,7 @@ def test_horovodruns_spellings() -> None:
 
 
 def test_horovods_sample_configuration(tmp_path: pathlib.Path) -> None:
-    """What its documents show; what changes nothing is told in a line."""
+    """The sample of its documents; options without effect are named in a line."""
     (tmp_path / "c.yaml").write_text(
         "controller: gloo\n"
         "params:\n  fusion_threshold_mb: 32\n  cycle_time_ms: 5\n  cache_capacity: 2048\n  hierarchical_allreduce: true\n"
@@ -251,7 +251,7 @@ def test_horovods_sample_configuration(tmp_path: pathlib.Path) -> None:
 
 
 def test_options_behind_the_program_are_remarked_on(tmp_path: pathlib.Path) -> None:
-    """Once, and only where nobody said how many ranks."""
+    """Once, and only if no number of ranks was given."""
     (tmp_path / "t.py").write_text("")
     done = hvdrun.run("--dry-run", "t.py", "-np", "2", cwd=tmp_path)
     assert done.stderr == "hvdrun: -np stands behind t.py, so it goes to that program; hvdrun's own options come first\n"
@@ -259,7 +259,7 @@ def test_options_behind_the_program_are_remarked_on(tmp_path: pathlib.Path) -> N
 
 
 def test_help_fits_the_terminal() -> None:
-    """Texts are broken at blanks; without a terminal each is one line."""
+    """Texts wrap at blanks; without a terminal each is one line."""
     shown = subprocess.run(
         ["script", "-qec", f"stty cols 80; {hvdrun.program()} --help-all", "/dev/null"],
         capture_output=True,
@@ -272,7 +272,7 @@ def test_help_fits_the_terminal() -> None:
 
 
 def test_completion_in_bash() -> None:
-    """What bash itself makes of it."""
+    """bash's own result of a completion."""
     script = """
 eval "$("$1" --completion bash)"
 complete_it() { COMP_WORDS=(hvdrun "$@"); COMP_CWORD=$#; _hvdrun; echo "${COMPREPLY[*]}"; }
@@ -288,7 +288,7 @@ complete_it --hostfile --show
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
 def test_completion_in_other_shells(shell: str) -> None:
-    """Every option; the shell itself reads it where it is installed."""
+    """Lists every option; the shell itself reads it if it is installed."""
     text = hvdrun.run("--completion", shell).stdout
     assert "hostfile" in text
     assert "dump-options" not in text
@@ -307,7 +307,7 @@ def test_completion_in_other_shells(shell: str) -> None:
     ids=["not one", "cut off", "damaged"],
 )
 def test_a_large_file_that_is_no_pickle_is_not_read(tmp_path: pathlib.Path, begin: bytes, end: bytes, said: str) -> None:
-    """8 GiB of it, sparse: its ends tell, in memory of a fraction of that."""
+    """A sparse file of 8 GiB: reading its ends suffices, with little memory."""
     with (tmp_path / "job.pkl").open("wb") as file:
         file.write(begin)
         file.seek((8 << 30) - 1)
@@ -319,7 +319,7 @@ def test_a_large_file_that_is_no_pickle_is_not_read(tmp_path: pathlib.Path, begi
 
 
 def test_an_environment_of_control_characters_reaches_the_ranks() -> None:
-    """720 KiB of them: six bytes each where a message is JSON."""
+    """720 KiB of them, with six bytes each in a JSON message."""
     env = {f"CONTROLS{i}": "\x01" * (120 << 10) for i in range(6)}
     done = hvdrun.run("-np", "1", "--", "sh", "-c", "printenv CONTROLS5 | wc -c", env=env)
     assert done.returncode == 0, done.stderr
@@ -327,7 +327,7 @@ def test_an_environment_of_control_characters_reaches_the_ranks() -> None:
 
 
 def test_too_few_files_are_told_before_the_start() -> None:
-    """The hard limit leaves no room for the ranks' connections: the host's daemon would end without a word."""
+    """The hard limit leaves no room for the ranks' connections: otherwise the host's daemon would end without a message."""
     limits = lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))  # noqa: E731
     done = hvdrun.run("-np", "32", "--", "true", preexec_fn=limits)
     assert done.returncode == 4

@@ -1,4 +1,4 @@
-"""Ranks that hvdrun starts itself, through its own host daemon: plain MPI programs, and who may reach what listens."""
+"""Ranks that hvdrun's own host daemon starts: plain MPI programs, and access to listening sockets."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 @mpirun
 @pytest.mark.parametrize("size", [1, 2, 5])
 def test_a_plain_mpi_program(mpirun: str, size: int, programs: dict[str, str]) -> None:
-    """One world, one node; more ranks than cores among them."""
+    """One world, one node; also with more ranks than cores."""
     done = hvdrun.run(*OURS, "-np", str(size), "--mpirun", mpirun, "--", programs[mpirun])
     assert done.returncode == 0, done.stderr
     lines = sorted(re.sub(r"^\[\d+ localhost\] ", "", line) for line in done.stdout.splitlines())
@@ -61,7 +61,7 @@ installations = [*hvdrun.mpiruns(), pytest.param(OLD, id="pmix3", marks=absent)]
 @pytest.mark.parametrize("server", installations)
 @pytest.mark.parametrize("client", installations)
 def test_every_server_serves_every_client(server: str, client: str, tmp_path: pathlib.Path) -> None:
-    """The host daemon's libpmix may be another than the ranks': PMIx 3.2, 4.2 and 5."""
+    """The host daemon's libpmix may differ from the ranks': PMIx 3.2, 4.2 and 5."""
     program, folder = str(tmp_path / "program"), pathlib.Path(client).parent
     subprocess.run([folder / "mpicc", SOURCE, "-o", program], check=True, timeout=120)
     libraries = "" if client.startswith("/usr/bin/") else f"LD_LIBRARY_PATH={folder.parent}/lib "
@@ -76,7 +76,7 @@ def test_every_server_serves_every_client(server: str, client: str, tmp_path: pa
 
 @mpirun
 def test_mpi_uses_tcp_where_asked(mpirun: str, programs: dict[str, str]) -> None:
-    """--tcp: the same result."""
+    """--tcp: the result is unchanged."""
     done = hvdrun.run(*OURS, "-np", "2", "--tcp", "--mpirun", mpirun, "--", programs[mpirun])
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("of 2 sum 2") == 2
@@ -84,7 +84,7 @@ def test_mpi_uses_tcp_where_asked(mpirun: str, programs: dict[str, str]) -> None
 
 @mpirun
 def test_mpi_abort(mpirun: str, programs: dict[str, str]) -> None:
-    """Its code is the job's, and the rank that called it is named."""
+    """Its code is the job's, and the message names the rank that called it."""
     done = hvdrun.run(*OURS, "-np", "3", "--mpirun", mpirun, "--", programs[mpirun], "abort")
     assert done.returncode == 7, done.stderr
     assert re.search(r"^hvdrun: rank 1 on localhost ended with exit code 7", done.stderr, re.M), done.stderr
@@ -92,7 +92,7 @@ def test_mpi_abort(mpirun: str, programs: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("mpirun", hvdrun.nightly_for_openmpi5())
 def test_mpi_over_two_hosts(mpirun: str, two_hosts: Cluster, programs: dict[str, str]) -> None:
-    """Their PMIx servers exchange what ranks publish, by way of hvdrun; MPI_Abort's status comes through."""
+    """The hosts' PMIx servers exchange the ranks' data through hvdrun; MPI_Abort's status reaches hvdrun."""
     for host in two_hosts.names:
         shutil.copy(programs[mpirun], two_hosts.tmp(host) / "program")
     job = [hvdrun.program(), *OURS, "--mpirun", mpirun, "-H", "alpha:1,beta:2", "--", "/tmp/program"]
@@ -107,7 +107,7 @@ def test_mpi_over_two_hosts(mpirun: str, two_hosts: Cluster, programs: dict[str,
 
 @mpirun
 def test_mpi_comm_spawn_is_refused(mpirun: str, programs: dict[str, str]) -> None:
-    """4.1's other ranks would wait for ever."""
+    """With 4.1 the other ranks would wait for ever."""
     done = hvdrun.run(*OURS, "-np", "2", "--mpirun", mpirun, "--", programs[mpirun], "spawn")
     assert done.returncode == 2, done.stderr
     assert "it called MPI_Comm_spawn, which hvdrun does not serve" in done.stderr
@@ -130,7 +130,7 @@ def test_mpi4py() -> None:
 
 
 def test_who_starts_the_ranks_is_told() -> None:
-    """By --dry-run and --verbose; mpirun's own arguments need mpirun."""
+    """--dry-run and --verbose name the starter; mpirun's own arguments need mpirun."""
     told = hvdrun.run(*OURS, "-np", "2", "--dry-run", "--", "true").stdout
     assert "host daemon  (Open MPI" in told
     assert told.rstrip().endswith("hvdrank --daemon 0,1")
@@ -143,7 +143,7 @@ def test_who_starts_the_ranks_is_told() -> None:
 
 
 def test_mpirun_inside_a_rank(programs: dict[str, str]) -> None:
-    """Open MPI 4's refuses, and hvdrun says what to do; that helps, whichever mpirun it is."""
+    """Open MPI 4's refuses, and hvdrun's advice works with each mpirun."""
     for path, program in programs.items():
         call = f"{path} --allow-run-as-root --oversubscribe -np 2 {program}"
         if path.startswith("/usr/bin/"):
@@ -159,7 +159,7 @@ def test_mpirun_inside_a_rank(programs: dict[str, str]) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="running as another user needs root")
 def test_a_user_without_passwd_entry_and_home() -> None:
-    """As containers start programs under random numbers: libpmix crashes where it finds no home."""
+    """Containers start programs under random numbers: libpmix crashes without a home."""
     program = ["setpriv", "--reuid", "12345", "--regid", "12345", "--clear-groups", "env", "-u", "HOME", hvdrun.program()]
     command = [*program, "-np", "2", "--", "sh", "-c", 'echo ${PMIX_RANK:+MPI is there}; test -z "$HOME"']
     env = hvdrun.environment(XDG_STATE_HOME="/nowhere")
@@ -176,7 +176,7 @@ CRASHES = {
 
 @pytest.mark.parametrize("when", CRASHES)
 def test_libpmix_crashes(when: str, programs: dict[str, str], tmp_path: pathlib.Path) -> None:
-    """Only MPI is lost: ranks without it run, and those with it end and say why."""
+    """Only MPI is lost: ranks without it run, and the others end with the reason."""
     functions = ["init", "finalize", "deregister_nspace", "setup_local_support", "register_client", "setup_fork"]
     others = ["server_dmodex_request", "generate_regex", "generate_ppn"]
     source = ["#include <signal.h>", CRASHES[when]]
@@ -198,7 +198,7 @@ def test_libpmix_crashes(when: str, programs: dict[str, str], tmp_path: pathlib.
 
 
 def test_the_pmix_server_is_killed(tmp_path: pathlib.Path) -> None:
-    """A job without MPI does not notice, and leaves nothing."""
+    """A job without MPI continues, and leaves nothing behind."""
     wait = f"echo up; while [ ! -e {tmp_path}/over ]; do sleep 0.02; done"
     with running("--", "sh", "-c", wait) as job:
         daemon = hvdrun.children(job.pid)[0]
@@ -212,8 +212,8 @@ def test_the_pmix_server_is_killed(tmp_path: pathlib.Path) -> None:
 
 
 def test_without_libpmix(tmp_path: pathlib.Path, programs: dict[str, str]) -> None:
-    """Ranks that need no MPI run; those that call MPI end, and hvdrun says what to install."""
-    (tmp_path / "libpmix.so.2").touch()  # which the loader finds first
+    """Ranks without MPI run; ranks that call MPI end, and hvdrun says what to install."""
+    (tmp_path / "libpmix.so.2").touch()  # the loader finds it first
     (tmp_path / "bin").mkdir()
     for name in ("sh", "true"):
         (tmp_path / "bin" / name).symlink_to(f"/bin/{name}")
@@ -231,7 +231,7 @@ def test_without_libpmix(tmp_path: pathlib.Path, programs: dict[str, str]) -> No
 
 
 def tree(root: int) -> list[int]:
-    """A process and all below it."""
+    """A process and all its descendants."""
     found = [root]
     for pid in found:
         found += hvdrun.children(pid)
@@ -239,7 +239,7 @@ def tree(root: int) -> list[int]:
 
 
 def listening(pids: list[int]) -> dict[int, tuple[str, int]]:
-    """TCP sockets on which they listen: port → (address in hex, process)."""
+    """Their listening TCP sockets: port → (address in hex, process)."""
     inodes = {}
     for pid in pids:
         with contextlib.suppress(OSError):
@@ -259,7 +259,7 @@ def listening(pids: list[int]) -> dict[int, tuple[str, int]]:
 
 @contextlib.contextmanager
 def running(*args: str) -> Iterator[subprocess.Popen[str]]:
-    """A job whose two ranks have said a line."""
+    """A job whose two ranks have printed a line."""
     with hvdrun.started(*OURS, "-np", "2", *args) as job:
         assert job.stdout is not None
         for _ in range(2):
@@ -268,7 +268,7 @@ def running(*args: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def tries(port: int) -> bytes:
-    """What a stranger's connection is answered; b"" where it is closed or times out, at once or at the first words."""
+    """The answer to a stranger's connection; b"" if it is closed or times out."""
     with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 2) as stranger:
         stranger.settimeout(2)
         stranger.sendall(bytes(60))
@@ -278,7 +278,7 @@ def tries(port: int) -> bytes:
 
 @mpirun
 def test_nothing_listens_for_strangers(mpirun: str, programs: dict[str, str]) -> None:
-    """No TCP port but PMIx's, on loopback, which answers the job's own processes alone; the job does not notice."""
+    """Only PMIx's port listens, on loopback, and answers only the job's own processes; the job is not disturbed."""
     code = "import time; print('up', flush=True); time.sleep(60)"  # before MPI_Init: PMIx still waits for its ranks
     with running("--mpirun", mpirun, "--", sys.executable, "-c", code) as job:
         doors = hvdrun.wait_until(lambda: listening(tree(job.pid)), "PMIx's port")
@@ -299,7 +299,7 @@ def test_nothing_listens_for_strangers(mpirun: str, programs: dict[str, str]) ->
 
 @mpirun
 def test_random_bytes_at_the_start(mpirun: str, programs: dict[str, str], tmp_path: pathlib.Path) -> None:
-    """Strangers who shout at the port before MPI_Init and all through it: the ranks find their world."""
+    """Strangers send random bytes to the port before and during MPI_Init: the ranks find their world."""
     wait = f"while [ ! -e {tmp_path}/over ]; do sleep 0.01; done; exec {programs[mpirun]}"
     with hvdrun.started(*OURS, "-np", "2", "--mpirun", mpirun, "--", "sh", "-c", wait) as job:
         shouted, limit = 0, time.monotonic() + 60
@@ -318,9 +318,9 @@ def test_random_bytes_at_the_start(mpirun: str, programs: dict[str, str], tmp_pa
 
 
 def descendant(root: int, generation: int) -> int | None:
-    """The last process of that generation below it; the root itself is generation 0.
+    """The last process of that generation below the root, which is generation 0.
 
-    The daemon's first child may be libpmix's process, whose end a job survives: a guard is its second child or a later one.
+    The daemon's first child may be libpmix's process, whose end a job survives.  A guard is a later child.
     """
     level = [root]
     for at in range(generation):
@@ -334,7 +334,7 @@ def descendant(root: int, generation: int) -> int | None:
 @pytest.mark.parametrize("who", ["hvdrun", "daemon", "guard", "rank"])
 @pytest.mark.parametrize("seed", few(hvdrun.some_nightly(os.environ.get("HVD_TEST_SEEDS"), 2, 20)))
 def test_kill_9_at_any_moment_leaves_nothing(mpirun: str, who: str, seed: int) -> None:
-    """While the job starts, or when all runs; children that ran away included."""
+    """During the start, or while all ranks run; including children that left their session."""
     sleepers = hvdrun.Sleepers()
     moment = random.Random(f"{who}{seed}").uniform(0.0, 0.1) if seed else None
     try:
@@ -353,7 +353,7 @@ def test_kill_9_at_any_moment_leaves_nothing(mpirun: str, who: str, seed: int) -
 
 @mpirun
 def test_no_file_is_left(mpirun: str, programs: dict[str, str], tmp_path: pathlib.Path) -> None:
-    """Neither of the job's folder, nor of Open MPI's in TMPDIR or /dev/shm."""
+    """Nothing stays of the job's folder, or of Open MPI's in TMPDIR or /dev/shm."""
     shm = pathlib.Path("/dev/shm")
     before = set(shm.iterdir())
     done = hvdrun.run(*OURS, "-np", "2", "--mpirun", mpirun, "--", programs[mpirun], env={"TMPDIR": str(tmp_path)})
@@ -369,7 +369,7 @@ AS_PROCESS_1 = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
 @pytest.mark.skipif(os.geteuid() != 0, reason="a process namespace needs root")
 @pytest.mark.parametrize("launcher", ["hvdrun", "mpirun"])
 def test_hvdrun_is_process_1_of_a_container(launcher: str) -> None:
-    """As `docker run image hvdrun ...` starts it: what looks like an orphan's parent is its launcher, and it reaps for all."""
+    """As with `docker run image hvdrun ...`: process 1 looks like an orphan's parent but is the launcher, and reaps all."""
     script = "(setsid sleep 300 &); [ $$ != 1 ] && echo rank $HOROVOD_RANK"
     command = [hvdrun.program(), "-np", "2", "--launcher", launcher, "--", "sh", "-c", script]
     done = subprocess.run([*AS_PROCESS_1, *command], capture_output=True, text=True, timeout=60)
@@ -379,7 +379,7 @@ def test_hvdrun_is_process_1_of_a_container(launcher: str) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="a process namespace needs root")
 def test_process_1_is_told_to_end() -> None:
-    """`docker stop`: SIGTERM to it."""
+    """`docker stop` sends it SIGTERM."""
     script = "echo started; exec sleep 300"
     job = subprocess.Popen(
         [*AS_PROCESS_1, hvdrun.program(), "-np", "2", "--", "sh", "-c", script],

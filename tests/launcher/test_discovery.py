@@ -1,4 +1,4 @@
-"""The discovery script before its job starts: the job waits for slots, and what it says of a script that fails."""
+"""The discovery script before its job starts: the job waits for slots, and reports a script that fails."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def script(folder: pathlib.Path, text: str) -> str:
 
 
 def run(found: str, *options: str) -> tuple[int, int, str]:
-    """Exit code, ranks that ran, standard error."""
+    """Exit code, number of ranks that ran, standard error."""
     done = hvdrun.run("--host-discovery-script", found, *options, "--", "echo", "up")
     return done.returncode, done.stdout.count("up"), done.stderr
 
 
 def test_it_waits_for_slots(tmp_path: pathlib.Path) -> None:
-    """And once it is waiting, the script may fail, too; its hosts may also be unreadable."""
+    """Once the job waits, the script may also fail, or print unreadable hosts."""
     found = script(tmp_path, "case $n in 0) ;; 1) echo localhost:1 ;; 2) exit 3 ;; 3) echo a:b ;; *) echo localhost:2 ;; esac")
     code, ranks, err = run(found, "-np", "2", "--min-np", "2", "--elastic-timeout", "60")
     assert (code, ranks) == (0, 2), err
@@ -77,7 +77,7 @@ def test_a_first_call_that_fails(tmp_path: pathlib.Path) -> None:
     ],
 )
 def test_what_can_never_suffice(tmp_path: pathlib.Path, options: list[str], reason: str) -> None:
-    """Nor does a plan wait."""
+    """A plan does not wait either."""
     found = script(tmp_path, "echo localhost:1")
     begun = time.monotonic()
     done = hvdrun.run(*[found if word == "discover" else word for word in options], "--", "true")

@@ -16,7 +16,7 @@ GOLDEN = pathlib.Path(__file__).parent / "golden"
 
 
 def fake_mpirun(folder: pathlib.Path, version: int) -> str:
-    """Looks like an installation: 4.1's mpirun is a link to orterun, 5's has prterun beside it."""
+    """An imitation of an installation: 4.1's mpirun is a link to orterun, 5's has prterun beside it."""
     bin_folder = folder / f"openmpi{version}/bin"
     bin_folder.mkdir(parents=True)
     real = bin_folder / ("orterun" if version == 4 else "mpirun")
@@ -30,7 +30,7 @@ def fake_mpirun(folder: pathlib.Path, version: int) -> str:
 
 @pytest.mark.parametrize("version", [4, 5])
 def test_text(tmp_path: pathlib.Path, version: int) -> None:
-    """The golden file, with this machine's paths and cores taken out."""
+    """Matches the golden file, apart from this machine's paths and cores."""
     (tmp_path / "train.py").write_text("")
     args = [
         "-np",
@@ -53,7 +53,7 @@ def test_text(tmp_path: pathlib.Path, version: int) -> None:
 
 
 def test_json_and_variables(tmp_path: pathlib.Path) -> None:
-    """For programs; flags show as the ranks' variables."""
+    """The form for programs; flags appear as the ranks' variables."""
     flags = ["--fusion-threshold-mb", "1", "--no-stall-check"]
     done = hvdrun.run(
         *["-H", "localhost:3", *flags, "--mpirun", fake_mpirun(tmp_path, 5), "--dry-run", "--json", "--", "echo", "x"],
@@ -96,7 +96,7 @@ def test_the_interpreter(tmp_path: pathlib.Path) -> None:
 
 
 def where_it_runs(tmp_path: pathlib.Path, *args: str, **env: str) -> dict[str, object]:
-    """What --dry-run --json says about the allocation."""
+    """The allocation in --dry-run --json."""
     mpirun = fake_mpirun(tmp_path / str(len(list(tmp_path.iterdir()))), 4)
     env = {"HVD_RANK_PROGRAM": "/opt/hvdrank", **env}
     done = hvdrun.run("--mpirun", mpirun, *args, "--dry-run", "--json", "--", "echo", cwd=tmp_path, env=env)
@@ -105,7 +105,7 @@ def where_it_runs(tmp_path: pathlib.Path, *args: str, **env: str) -> dict[str, o
 
 
 def test_allocations(tmp_path: pathlib.Path) -> None:
-    """Found where nothing is given; given beats found, and --dry-run says so."""
+    """A found allocation is used if no hosts are given; given hosts take precedence, and --dry-run says so."""
     slurm = {"SLURM_JOB_ID": "17", "SLURM_JOB_NODELIST": "localhost", "SLURM_TASKS_PER_NODE": "3"}
     got = where_it_runs(tmp_path, **slurm)
     assert (got["np"], got["source"], got["why"]) == (3, "Slurm job 17", "found in the environment; no hosts were given")
@@ -132,7 +132,7 @@ MAPS = {
 }
 
 
-# Of each machine, how many pairs of GPUs reach each other in which way.
+# For each machine: the number of pairs of GPUs by kind of link.
 WAYS = {
     "nvidiaDGX2": {"NV6": 120},
     "power8gpudistances": {"NV2": 2, "SYS": 4},
@@ -142,7 +142,7 @@ WAYS = {
 
 
 def ways_of(host: dict[str, Any]) -> dict[str, int]:
-    """Of a host of the map in JSON; from each GPU to each it is said."""
+    """The numbers of GPU links of a host in the JSON map, which lists both directions."""
     said = Counter(way["way"] for gpu in host["gpus"] for way in gpu["ways"])
     return {way: number // 2 for way, number in said.items()}
 
@@ -163,7 +163,7 @@ def test_maps_of_real_machines(machine: str) -> None:
 
 
 def test_gpus_and_ranks_must_fit() -> None:
-    """Both numbers, and what to do; allowed when asked for."""
+    """The error has both numbers and the remedy; --share-gpus allows it."""
     topology = ["--topology", str(GOLDEN.parent / "topologies/power8gpudistances.xml"), "-np", "5"]
     done = hvdrun.run("--show-map", *topology, env={"HVD_SHARE_GPUS": "0"})
     assert done.returncode == 2
@@ -175,7 +175,7 @@ def test_gpus_and_ranks_must_fit() -> None:
 
 
 def test_a_map_of_this_machine() -> None:
-    """Cores as the ranks get them; a topology is only for plans."""
+    """Its cores are those of the ranks; a topology is only for plans."""
     done = hvdrun.run("--show-map", "-np", "1", "--json")
     (host,) = json.loads(done.stdout)["hosts"]
     assert host["known"]

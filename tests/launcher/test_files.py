@@ -1,4 +1,4 @@
-"""What a job removes and what it writes: only what is its own, and told as it is where that cannot be."""
+"""Files that a job removes and writes: only its own, with a message if that is impossible."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make f
 
 
 def alone(folder: pathlib.Path) -> dict[str, str]:
-    """An environment in which a job's folder comes there."""
+    """An environment that puts a job's folder there."""
     return {"TMPDIR": str(folder), "XDG_RUNTIME_DIR": ""}
 
 
 def test_a_start_removes_nothing_but_what_dead_jobs_left(tmp_path: pathlib.Path) -> None:
-    """Folders that merely look like a job's stay, however old; that of an hvdrun that was killed goes."""
+    """Folders that only look like a job's stay, whatever their age; that of a killed hvdrun is removed."""
     kept = [tmp_path / name for name in ("hvdrun-0.1.0", "hvdrun-results", "hvdrun-abcdef", "hvdrun-abcdefgh", "hvdrun-")]
     for folder in kept:
         folder.mkdir()
@@ -43,7 +43,7 @@ def test_a_start_removes_nothing_but_what_dead_jobs_left(tmp_path: pathlib.Path)
         assert left.exists()
         job.kill()
         job.wait(10)
-    # What a user puts beneath a name of ours goes with it; what it leads to does not.
+    # A user's entry below one of our names is removed with it; the target of a link is not.
     (left / "link").symlink_to(kept[1])
     assert hvdrun.run("-np", "1", "--", "true", env=alone(tmp_path)).returncode == 0
     assert set(tmp_path.iterdir()) == before
@@ -53,8 +53,8 @@ def test_a_start_removes_nothing_but_what_dead_jobs_left(tmp_path: pathlib.Path)
 @needs_root
 @pytest.mark.parametrize("umask", [0o022, 0o777])
 def test_another_user_and_any_umask(tmp_path: pathlib.Path, umask: int) -> None:
-    """Who takes all rights from himself still gets his job, and no folder stays."""
-    home = pathlib.Path("/tmp") / f"hvd-home-{os.getpid()}-{umask}"  # pytest's own are closed to others
+    """A user with a restrictive umask still gets the job, and no folder stays."""
+    home = pathlib.Path("/tmp") / f"hvd-home-{os.getpid()}-{umask}"  # pytest's own folders are closed to others
     home.mkdir(mode=0o700)
     os.chown(home, SOMEBODY, SOMEBODY)
     try:
@@ -86,7 +86,7 @@ def test_another_user_and_any_umask(tmp_path: pathlib.Path, umask: int) -> None:
 @pytest.mark.skipif(not shutil.which("unshare"), reason="a small file system of its own needs unshare")
 @pytest.mark.parametrize("room", ["size=16k", "nr_inodes=3", "nr_inodes=4", "nr_inodes=5", "nr_inodes=6"])
 def test_a_job_where_the_temporary_folder_is_full(tmp_path: pathlib.Path, room: str) -> None:
-    """It goes on elsewhere, or says in a line what is full: also where that shows once the ranks are being started."""
+    """The job continues elsewhere, or one line names the full disk, also if that shows only during the ranks' start."""
     full = tmp_path / "full"
     full.mkdir()
     mount = (
@@ -112,7 +112,7 @@ def test_a_job_where_the_temporary_folder_is_full(tmp_path: pathlib.Path, room: 
 
 @needs_root
 def test_output_goes_through_nobody_elses_links(tmp_path: pathlib.Path) -> None:
-    """Another user made the names beforehand, in a folder that is open to all: our files stay as they are."""
+    """Another user made the names beforehand, in a folder that is open to all: our files do not change."""
     mine = tmp_path / "mine"
     mine.write_text("precious\n")
     shared = tmp_path / "shared"
@@ -144,7 +144,7 @@ def test_output_goes_through_nobody_elses_links(tmp_path: pathlib.Path) -> None:
 
 
 def test_our_own_links_and_devices_go_on_working(tmp_path: pathlib.Path) -> None:
-    """A folder of ours that is a link, a timeline to nowhere, one into a FIFO."""
+    """Our folder that is a link, a timeline link without a target, one into a FIFO."""
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
     options = ["--output-filename", "link/logs", "--timeline-filename", "/dev/null"]
@@ -158,7 +158,7 @@ def test_our_own_links_and_devices_go_on_working(tmp_path: pathlib.Path) -> None
 
 
 def test_a_full_disk_is_called_so(tmp_path: pathlib.Path) -> None:
-    """Behind standard output, of a job and of what is only printed."""
+    """On standard output, of a job and of printed information."""
     with pathlib.Path("/dev/full").open("w") as full:
         with hvdrun.started("-np", "1", "--grace", "1", "--", "yes", stdout=full) as job:
             assert job.stderr is not None
@@ -179,7 +179,7 @@ def listed(folder: pathlib.Path) -> list[dict[str, object]]:
 
 
 def test_a_job_that_cannot_answer_is_seen_and_can_be_ended(tmp_path: pathlib.Path) -> None:
-    """Stopped by SIGSTOP; without a free descriptor, as strangers' connections can bring it to."""
+    """Stopped by SIGSTOP; without a free descriptor, as strangers' connections can cause."""
     program = tmp_path / "nap"
     program.write_text("#!/bin/sh\necho up\nexec sleep 60\n")
     program.chmod(0o755)
@@ -215,14 +215,14 @@ def test_a_job_that_cannot_answer_is_seen_and_can_be_ended(tmp_path: pathlib.Pat
         subprocess.run(["prlimit", "--pid", str(job.pid), f"--nofile={files}:{files}"], check=True)
         (row,) = hvdrun.wait_until(lambda: [r for r in listed(tmp_path) if r["state"] != "stopped"], "its going on")
         assert row["state"] == "silent"
-        with contextlib.ExitStack() as callers:  # more than may wait for a job that takes none
+        with contextlib.ExitStack() as callers:  # more connections than a job without accept() can queue
             for _ in range(40):
                 caller = callers.enter_context(socket.socket(socket.AF_UNIX))
                 caller.setblocking(False)
                 caller.connect_ex(str(next(tmp_path.glob("hvdrun-*/commands.sock"))))
             assert [r["state"] for r in listed(tmp_path)] == ["silent"]
         os.kill(job.pid, signal.SIGSTOP)
-        unnamed = hvdrun.run("kill", env=env)  # of one job as of several
+        unnamed = hvdrun.run("kill", env=env)  # with one job as with several
         assert unnamed.returncode == 2
         assert unnamed.stderr.startswith(f"hvdrun: kill: which job?\n        hvdrun kill {row['job']} ends ")
         assert hvdrun.run("kill", str(job.pid), env=env).stdout == f"ending job {row['job']}\n"
@@ -241,7 +241,7 @@ def test_help_of_the_commands(command: str) -> None:
 
 
 def test_a_job_whose_hvdrun_does_not_end_is_killed(tmp_path: pathlib.Path) -> None:
-    """An hvdrun that is held as by a debugger: SIGKILL after the grace; its guards end the ranks."""
+    """An hvdrun that is held as by a debugger: SIGKILL after the grace period; its guards end the ranks."""
     sleepers = hvdrun.Sleepers()
     holder = (
         "import ctypes, sys\n"

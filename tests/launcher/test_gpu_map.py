@@ -1,5 +1,5 @@
-"""--show-map on a machine with GPUs: their files, made where the driver and the kernel have theirs, and NVIDIA's library
-(tests/rank/fakes/nvml.cc) that tells of links."""
+"""--show-map on a machine with GPUs: their files in the places of driver and kernel, and an NVIDIA library
+(tests/rank/fakes/nvml.cc) that reports links."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DEVICES = {
     "0000:81:00.0": "pci0000:80/0000:80:01.0",
 }
 LINKS = "link 0000:04:00.0 switch 0000:90:00.0\n" * 3 + "link 0000:81:00.0 switch 0000:90:00.0\n" * 2
-# In a mount namespace of its own: what the driver's and the kernel's folders would hold.
+# In a mount namespace: the content of the driver's and the kernel's folders.
 AS_ON_A_GPU_HOST = """set -e
 mount --make-rprivate /
 mount -t tmpfs none /proc/driver
@@ -64,7 +64,7 @@ def machine(tmp_path: Path) -> Path:
 
 
 def test_a_machine_with_gpus(machine: Path) -> None:
-    """Text, JSON and the picture; doctor says the same of them."""
+    """Text and JSON; doctor reports the same GPUs."""
     if Path("/sys/module/nvidia/version").exists():
         pytest.skip("this machine has a driver of its own")
     env = {
@@ -76,7 +76,7 @@ def test_a_machine_with_gpus(machine: Path) -> None:
     def run(*options: str) -> str:
         command = in_namespace(str(machine), hvdrun.program(), *options, "-np", "2", "--python", sys.executable)
         done = subprocess.run(command, env={**os.environ, **env}, capture_output=True, text=True, timeout=60)
-        assert done.returncode == 0 or "doctor" in options, done.stderr  # which may find other troubles here
+        assert done.returncode == 0 or "doctor" in options, done.stderr  # doctor may find other problems here
         return done.stdout
 
     text = run("--show-map")

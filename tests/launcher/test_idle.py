@@ -1,4 +1,4 @@
-"""A job in which nothing happens wakes nobody, and still ends when it should."""
+"""An idle job wakes no process, and still ends on time."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from support import hvdrun
 
 
 def children(pid: int) -> list[int]:
-    """Of all its threads."""
+    """The child processes of all threads."""
     found = [path.read_text().split() for path in pathlib.Path(f"/proc/{pid}/task").glob("*/children")]
     return sorted(int(child) for line in found for child in line)
 
 
 def wakes(pids: list[int]) -> int:
-    """How often their main threads have gone to sleep."""
+    """How often the main threads have gone to sleep."""
     texts = [pathlib.Path(f"/proc/{pid}/status").read_text() for pid in pids]
     return sum(int(found[1]) for text in texts if (found := re.search(r"^voluntary_ctxt_switches:\s+(\d+)", text, re.M)))
 
 
 def test_nobody_wakes() -> None:
-    """hvdrun and two guards together: less than one of them did when each had a clock of its own."""
+    """hvdrun and two guards together wake less often than one of them did when each had a timer."""
     with hvdrun.started("-np", "2", "--", "sleep", "60") as job:
 
         def guards() -> list[int]:
@@ -34,7 +34,7 @@ def test_nobody_wakes() -> None:
 
 
 def test_time_limit_of_an_idle_job() -> None:
-    """No tick looks at the clock."""
+    """No periodic check is needed."""
     begin = time.monotonic()
     done = hvdrun.run("-np", "2", "--time-limit", "2", "--", "sleep", "60")
     assert done.returncode != 0 and 2 <= time.monotonic() - begin < 20, done.stderr

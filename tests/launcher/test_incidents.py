@@ -1,4 +1,4 @@
-"""What keeps a job from going on is told, from the first instruction of its ranks to the last; and that it goes on."""
+"""hvdrun reports hangs from the first instruction of the ranks to the last, and their end."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BEGIN = "import atexit, os, signal, sys, time, numpy, hvd.numpy as hvd\nrank = i
 
 @pytest.fixture
 def env() -> dict[str, str]:
-    """In which `import hvd.numpy` works, or a skip."""
+    """An environment in which `import hvd.numpy` works, or a skip."""
     pytest.importorskip("numpy")
     env = {"PYTHONPATH": str(PACKAGE)} if (PACKAGE / "hvd/_native.abi3.so").exists() else {}
     if subprocess.run([sys.executable, "-c", "import hvd"], env={**os.environ, **env}, capture_output=True).returncode:
@@ -30,7 +30,7 @@ def env() -> dict[str, str]:
 
 
 def own_line(job: subprocess.Popen[str]) -> str:
-    """The next line of hvdrun's; not what the ranks write themselves."""
+    """hvdrun's next own line, without the ranks' output."""
     while (line := hvdrun.next_line(job.stderr)).startswith("["):
         pass
     return line
@@ -38,7 +38,7 @@ def own_line(job: subprocess.Popen[str]) -> str:
 
 @pytest.mark.ci
 def test_a_rank_that_never_comes_to_init(env: dict[str, str], tmp_path: pathlib.Path) -> None:
-    """Is named, with its line; and the time that the user allows ends the job there, too."""
+    """The rank and its line are named; the user's time limit also ends the job there."""
     (tmp_path / "job.py").write_text(BEGIN + "if rank == 1: time.sleep(100)\nhvd.init()\n")
     limits = ["--stall-check-warning-time-seconds", "5", "--stall-check-shutdown-time-seconds", "8", "--grace", "1"]
     done = hvdrun.run("-np", "3", *limits, *hvdrun.python_args(), "job.py", cwd=tmp_path, env=env)
@@ -51,12 +51,12 @@ def test_a_rank_that_never_comes_to_init(env: dict[str, str], tmp_path: pathlib.
     ), done.stderr
 
 
-HANGS = {  # what the job does, and what is said of it
+HANGS = {  # the job's behaviour, and the expected message
     "at the end": (
         "hvd.init()\nhvd.allreduce(x, name='a')\nif rank == 1: atexit.register(time.sleep, 100)\n",
         r"rank 1 on localhost (waits|is in \S+( \(\S+\))?); the others are through since \d+ s\n",
     ),
-    "after its end": (  # what runs in the process after hvd's own last words
+    "after its end": (  # code that runs in the process after hvd's own end
         "hvd.init()\nimport threading\nif rank == 1: threading.Thread(target=time.sleep, args=(100,)).start()\n",
         r"rank 1 on localhost (waits|is in \S+( \(\S+\))?); the others are through since \d+ s\n",
     ),
@@ -69,7 +69,7 @@ HANGS = {  # what the job does, and what is said of it
 
 @pytest.mark.parametrize("where", few(["in join", "at the end", pytest.param("after its end", marks=pytest.mark.nightly)]))
 def test_a_hang_is_told_wherever_it_is(env: dict[str, str], tmp_path: pathlib.Path, where: str) -> None:
-    """With the rank that the others wait for."""
+    """The message names the rank for which the others wait."""
     script, said = HANGS[where]
     (tmp_path / "job.py").write_text(BEGIN + script)
     args = ["-np", "3", "--grace", "1", "--stall-check-warning-time-seconds", str(2 * round(hvdrun.patience()))]
@@ -80,7 +80,7 @@ def test_a_hang_is_told_wherever_it_is(env: dict[str, str], tmp_path: pathlib.Pa
 
 
 def test_a_hang_is_told_each_time(env: dict[str, str], tmp_path: pathlib.Path) -> None:
-    """Rank 0, which holds the coordinator, is stopped, goes on and is stopped again, at the same tensor."""
+    """Rank 0, which runs the coordinator, is stopped, continued and stopped again, at the same tensor."""
     (tmp_path / "job.py").write_text(
         BEGIN + "hvd.init()\n"
         "for i in range(3):\n"

@@ -1,4 +1,4 @@
-"""Whole jobs on this machine, with each Open MPI there is."""
+"""Whole jobs on this machine, with each installed Open MPI."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def tagged(text: str, rank: int) -> list[str]:
 
 @mpirun
 def test_streams_stay_apart_and_are_tagged(mpirun: str) -> None:
-    """stdout to stdout, stderr to stderr, whole lines, no escape byte into a pipe."""
+    """stdout goes to stdout, stderr to stderr, in whole lines, without an escape byte into a pipe."""
     done = hvdrun.run(
         "-np", "2", "--mpirun", mpirun, "--", "sh", "-c", "echo out $HVD_RANK; echo err $HVD_RANK >&2; printf end"
     )
@@ -45,7 +45,7 @@ def test_streams_stay_apart_and_are_tagged(mpirun: str) -> None:
     ("script", "code"), [("exit 0", 0), ("exit 7", 7), ("kill -9 $$", 137), ("kill -15 $$", 143), ("exit 255", 255)]
 )
 def test_exit_codes(mpirun: str, script: str, code: int) -> None:
-    """The first failing rank's own; 128 + signal."""
+    """The code of the first failing rank; 128 + signal."""
     done = hvdrun.run("-np", "2", "--mpirun", mpirun, "--", "sh", "-c", f'[ "$HVD_RANK" = 0 ] || exec sleep 0.2; {script}')
     assert done.returncode == code, done.stderr
     if code:
@@ -64,7 +64,7 @@ def test_python_payloads(mpirun: str, tmp_path: pathlib.Path) -> None:
 
 
 def test_a_pickle_needs_no_file_where_the_ranks_run(tmp_path: pathlib.Path) -> None:
-    """A pickled function: plain pickle of a builtin will do."""
+    """A pickled function: plain pickle of a builtin suffices."""
     import pickle
 
     (tmp_path / "job.pkl").write_bytes(pickle.dumps((print, ("from a pickle",), {})))
@@ -75,7 +75,7 @@ def test_a_pickle_needs_no_file_where_the_ranks_run(tmp_path: pathlib.Path) -> N
 
 @mpirun
 def test_the_environment_travels(mpirun: str) -> None:
-    """All of it, with line ends and equal signs; but no secret, and nothing that belongs to one place."""
+    """All of it, with line ends and equal signs, but without secrets and variables of one place."""
     env = {
         "MINE": "a=b\n c;d",
         "BASH_FUNC_f%%": "() { :; }",
@@ -92,14 +92,14 @@ def test_the_environment_travels(mpirun: str) -> None:
     assert got["MINE"] == "a=b\n c;d"
     assert got["HOROVOD_CYCLE_TIME"] == "5"
     assert got["HOROVOD_CACHE_CAPACITY"] == "7"
-    assert got["CUDA_VISIBLE_DEVICES"] == "3"  # this machine's own
+    assert got["CUDA_VISIBLE_DEVICES"] == "3"  # this machine's own value
     for name in ("BASH_FUNC_f%%", "OLDPWD", "HVD_JOB_KEYS", "HOROVOD_CONTROLLER"):
         assert name not in got
     assert got["HVD_RANK"] == "0"
 
 
 def test_cores_are_shared_out() -> None:
-    """Each rank its own, unless told otherwise."""
+    """Each rank has its own, unless an option says otherwise."""
     code = "import os; print(sorted(os.sched_getaffinity(0)), os.environ['OMP_NUM_THREADS'])"
     allowed = sorted(os.sched_getaffinity(0))
     if len(allowed) < 2:
@@ -126,7 +126,7 @@ hvd.allreduce(np.ones(1))
 
 
 def test_horovods_options_at_work() -> None:
-    """--gloo's variables, --thread-affinity and --log-with-timestamp."""
+    """--gloo's variables, --thread-affinity and --log-with-timestamp have their effects."""
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("one core only")
     args = ["-np", "2", "--gloo", "--thread-affinity", "1,0", "--log-with-timestamp", "--stall-check-warning-time-seconds", "1"]
@@ -146,7 +146,7 @@ def test_horovods_options_at_work() -> None:
 
 
 def test_ranks_stay_on_the_cores_that_hvdrun_was_given() -> None:
-    """By taskset or a batch system: two jobs side by side keep apart."""
+    """With taskset or a batch system, two parallel jobs use separate cores."""
     last = max(os.sched_getaffinity(0))
     code = "import os; print(sorted(os.sched_getaffinity(0)))"
     args = ["-np", "2", "--", sys.executable, "-c", code]
@@ -155,7 +155,7 @@ def test_ranks_stay_on_the_cores_that_hvdrun_was_given() -> None:
 
 
 def test_output_files(tmp_path: pathlib.Path) -> None:
-    """DIR/rank.<padded>/stdout and stderr, raw, and the console too."""
+    """DIR/rank.<padded>/stdout and stderr, raw; the console also shows the output."""
     args = ["-np", "11", "--output-filename", "logs", "--", "sh", "-c", "printf 'a\\rb\\n'; echo e$HVD_RANK >&2"]
     done = hvdrun.run(*args, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -181,7 +181,7 @@ def test_a_reader_that_goes_away_ends_the_job() -> None:
 
 
 def on_terminal(env: dict[str, str]) -> bytes:
-    """What hvdrun writes when its stdout is a terminal."""
+    """hvdrun's output with a terminal as stdout."""
     ours, its = pty.openpty()
     with subprocess.Popen(
         [hvdrun.program(), "-np", "2", "--no-collapse", "--", "printf", r"\r10%%\r50%%\r99%%\ndone\n"],
@@ -196,7 +196,7 @@ def on_terminal(env: dict[str, str]) -> bytes:
             while piece := os.read(ours, 4096):
                 text += piece
         except OSError:
-            pass  # how a terminal ends
+            pass  # the end of a terminal
         job.wait(30)
     os.close(ours)
     return text
@@ -213,7 +213,7 @@ def test_colour_only_on_a_terminal_that_wants_it() -> None:
 
 
 def on_terminal_dumb() -> bytes:
-    """The same with TERM=dumb."""
+    """on_terminal() with TERM=dumb."""
     before = hvdrun.environment
     try:
         hvdrun.environment = lambda **extra: before(**{**extra, "TERM": "dumb"})
@@ -223,18 +223,18 @@ def on_terminal_dumb() -> bytes:
 
 
 def test_nothing_is_left_in_the_temporary_folder(tmp_path: pathlib.Path) -> None:
-    """Neither the job's folder nor mpirun's."""
+    """The job's folder and mpirun's are gone."""
     done = hvdrun.run("-np", "2", "--", "true", env={"TMPDIR": str(tmp_path), "XDG_RUNTIME_DIR": ""})
     assert done.returncode == 0
     assert list(tmp_path.iterdir()) == []
 
 
 def test_lines_of_many_ranks_become_one() -> None:
-    """--collapse, which a terminal has by default: what all print alike is there once."""
+    """--collapse, on by default on a terminal: equal lines of all ranks appear once."""
     done = hvdrun.run("-np", "4", "--collapse", "--", "sh", "-c", "echo alike; echo mine $HVD_RANK; echo end >&2")
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    count = 0  # a rank that starts late prints apart
+    count = 0  # a rank that starts late prints separately
     for line in lines:
         if line.endswith("] alike"):
             first, _, last = line.split()[0].removeprefix("[").partition("-")
@@ -267,7 +267,7 @@ def test_the_report_for_programs(tmp_path: pathlib.Path) -> None:
 
 
 def test_the_culprits_last_lines_are_shown_again_when_out_of_sight(tmp_path: pathlib.Path) -> None:
-    """Others have printed much since."""
+    """Other ranks have printed many lines since."""
     until = "while [ ! -e {} ]; do sleep 0.05; done; "
     first = "echo cause; exec >&- 2>&-; " + until.format("end") + "exit 3"
     script = f'[ "$HVD_RANK" = 0 ] && {{ {first}; }}; ' + until.format("go") + "seq 50; sleep 60"
@@ -285,7 +285,7 @@ def test_the_culprits_last_lines_are_shown_again_when_out_of_sight(tmp_path: pat
 
 @pytest.mark.nightly
 def test_256_ranks_at_once() -> None:
-    """Far more than cores: each ends well, and no line of any is lost."""
+    """Far more ranks than cores: each ends with success, and no line is lost."""
     script = "i=0; while [ $i -lt 40 ]; do echo line $i of $HVD_RANK; i=$((i + 1)); done; exec true"
     begin = time.monotonic()
     done = hvdrun.run("-np", "256", "--start-timeout", "240", "--report", "--json", "--", "sh", "-c", script, timeout=300)

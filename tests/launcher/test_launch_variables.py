@@ -1,4 +1,4 @@
-"""Scripts that were written for torchrun, or for Horovod's own launcher: they find the variables that those set."""
+"""Scripts for torchrun, or for Horovod's own launcher, find the variables of those launchers."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_jax_finds_its_world(mpirun: str, tmp_path: pathlib.Path) -> None:
     assert "[1 localhost] jax 1 2 [0, 1]" in done.stdout
 
 
-# In an order of their own: a variable of hvdrun's must not win against an argument.
+# In another order: a variable of hvdrun's must not replace an argument.
 EXPLICIT = """
 import os, sys
 rank = 1 - int(os.environ["HVD_RANK"])
@@ -174,7 +174,7 @@ print("jax", jax.process_index(), jax.process_count(), flush=True)
 
 @pytest.mark.ci
 def test_arguments_win_against_variables(tmp_path: pathlib.Path) -> None:
-    """As scripts give them that were started by hand, or by torchrun."""
+    """Scripts give them when they are started by hand, or by torchrun."""
     (tmp_path / "script.py").write_text(EXPLICIT)
     python = tensorflow_python("jax")
     with held_ports(2) as (store, coordinator):
@@ -199,7 +199,7 @@ def test_jaxs_arguments_in_an_elastic_job(tmp_path: pathlib.Path) -> None:
 
 @contextlib.contextmanager
 def held_ports(number: int) -> Iterator[list[int]]:
-    """Ports that the kernel gives to nobody else meanwhile; a server that sets SO_REUSEADDR may take them."""
+    """Ports that the kernel gives to no other process meanwhile; a server with SO_REUSEADDR may take them."""
     with contextlib.ExitStack() as open_ones:
         sockets = [open_ones.enter_context(socket.socket()) for _ in range(number)]
         for one in sockets:

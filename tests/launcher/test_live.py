@@ -1,4 +1,4 @@
-"""hvdrun ps, stacks and kill, from outside of a running job; and the verdict on one that hangs."""
+"""hvdrun ps, stacks and kill, from outside of a running job; and the verdict on a hanging job."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def stall():
 
 @pytest.fixture
 def env() -> dict[str, str]:
-    """In which `import hvd` works, or a skip."""
+    """An environment in which `import hvd` works, or a skip."""
     env = {"PYTHONPATH": str(PACKAGE)} if (PACKAGE / "hvd/_native.abi3.so").exists() else {}
     if subprocess.run([sys.executable, "-c", "import hvd"], env={**os.environ, **env}, capture_output=True).returncode:
         pytest.skip("hvd is neither built nor installed")
@@ -58,7 +58,7 @@ def env() -> dict[str, str]:
 
 
 def ready(job: subprocess.Popen[str], ranks: int) -> dict[int, int]:
-    """Process ids by rank, once all have said so."""
+    """Process ids by rank, once all ranks have printed them."""
     pids: dict[int, int] = {}
     assert job.stdout is not None
     while len(pids) < ranks:
@@ -94,19 +94,19 @@ def test_ps_stacks_kill(job: subprocess.Popen[str]) -> None:
     if "no native frames" not in stacks:  # ptrace or libdw may be missing
         assert "  thread " in second
         assert re.search(r"#\d+ +\w+ \(", second)
-        assert re.search(r"  thread \d+ .*, sleeps\n", second)  # what is waited for
+        assert re.search(r"  thread \d+ .*, sleeps\n", second)  # the kernel function in which it waits
     assert hvdrun.run("kill", str(job.pid)).stdout == f"ending job {row[0]}\n"
     assert job.wait(30) == 143
     assert hvdrun.run("stacks", row[0]).stderr.startswith(f"hvdrun: {row[0]}: no such job of yours runs here\n")
 
 
 def test_a_hang_is_explained(env: dict[str, str], tmp_path: pathlib.Path) -> None:
-    """When the runtime says who is missing, hvdrun says where they are, once; and when they go on."""
+    """When the runtime reports a missing rank, hvdrun prints its place once, and when the ranks continue."""
     (tmp_path / "hang.py").write_text(SCRIPT)
     args = ["-np", "3", *hvdrun.python_args(), "hang.py", "stall"]
     with hvdrun.started(*args, cwd=tmp_path, env=env) as job:
         assert job.stderr is not None
-        # A rank may be just before its loop: then it is in ready().
+        # A rank may be just before its loop, in ready().
         assert re.fullmatch(
             r"hvdrun: rank 0 on localhost is in hang.py:\d+ \(\w+\); 1 rank has waited \d+ s for grad/3 and 299 more tensors\n",
             hvdrun.next_line(job.stderr),
@@ -119,7 +119,7 @@ def test_a_hang_is_explained(env: dict[str, str], tmp_path: pathlib.Path) -> Non
         assert "grad/3" not in job.stderr.read()
 
 
-HANGS = {  # what rank 1 does instead of the third allreduce, and what is said of it
+HANGS = {  # rank 1's action instead of the third allreduce, and the expected message
     "loops": ("while True: pass", r"is in hang.py:10 \(astray\)"),
     "is stopped": ("os.kill(os.getpid(), signal.SIGSTOP)", r"is stopped \(kill -CONT lets it go on\)"),
     "takes another branch": ("hvd.allreduce(x, name='other')", r"is in hang.py:10 \(astray\)"),
@@ -128,7 +128,7 @@ HANGS = {  # what rank 1 does instead of the third allreduce, and what is said o
 
 @pytest.mark.parametrize("how", HANGS)
 def test_the_runtime_tells_of_a_hang(env: dict[str, str], tmp_path: pathlib.Path, how: str) -> None:
-    """From a collective that one rank does not join to the line in which that rank is."""
+    """From a collective that one rank does not join to the message with that rank's line."""
     pytest.importorskip("numpy")
     action, said = HANGS[how]
     (tmp_path / "hang.py").write_text(
@@ -158,7 +158,7 @@ def test_the_runtime_tells_of_a_hang(env: dict[str, str], tmp_path: pathlib.Path
 
 @pytest.mark.nightly
 def test_long_steps_ask_for_patience(env: dict[str, str], tmp_path: pathlib.Path) -> None:
-    """Steps of 2 s: nothing is said of a rank that is 5.5 s behind once, but it is of one that stays away."""
+    """Steps of 2 s: a rank that is once 5.5 s late is not reported, but one that stays away is."""
     pytest.importorskip("numpy")
     (tmp_path / "slow.py").write_text(
         "import time\n"
@@ -193,7 +193,7 @@ def test_long_steps_ask_for_patience(env: dict[str, str], tmp_path: pathlib.Path
 
 
 def test_the_report_tells_of_steps_and_the_slowest_rank(env: dict[str, str], tmp_path: pathlib.Path) -> None:
-    """What comes once, at the beginning, is no step; the others wait for what it works longer."""
+    """One-time work at the beginning is no step; the others wait for the rank with more work."""
     pytest.importorskip("numpy")
     (tmp_path / "job.py").write_text(
         "import sys, time, numpy, hvd.numpy as hvd\n"
@@ -215,7 +215,7 @@ def test_the_report_tells_of_steps_and_the_slowest_rank(env: dict[str, str], tmp
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_should_stop_is_agreed_at_one_step(env: dict[str, str], tmp_path: pathlib.Path, number: int) -> None:
-    """hvdrun is to end: every rank hears of it at the same call, saves, and leaves well."""
+    """hvdrun must end: every rank learns of it at the same call, saves, and exits with success."""
     pytest.importorskip("numpy")
     (tmp_path / "job.py").write_text(
         "import hvd.numpy as hvd\n"

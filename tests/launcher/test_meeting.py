@@ -1,4 +1,4 @@
-"""Ranks find their world through their host daemon: without MPI, again and again, some of them, and when others are gone."""
+"""Ranks find their world through their host daemon: without MPI, repeatedly, some of them, and after others have ended."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from support import hvdrun
 
-# What every program below begins with.
+# The beginning of every program below.
 HEAD = """
 import os, sys, time
 import numpy as np
@@ -41,7 +41,7 @@ def check(done: subprocess.CompletedProcess[str], words: str, ranks: int) -> Non
 def no_mpi(tmp_path: pathlib.Path) -> dict[str, str]:
     """An environment in which neither Open MPI nor PMIx can be loaded or started."""
     for name in ("libpmix.so.2", "libmpi.so.40"):
-        (tmp_path / name).touch()  # which the loader finds first
+        (tmp_path / name).touch()  # the loader finds it first
     (tmp_path / "bin").mkdir()
     for name in ("sh", "true"):
         (tmp_path / "bin" / name).symlink_to(f"/bin/{name}")
@@ -50,7 +50,7 @@ def no_mpi(tmp_path: pathlib.Path) -> dict[str, str]:
 
 @pytest.mark.parametrize("per_node", ["0", "1"])
 def test_a_world_without_mpi(no_mpi: dict[str, str], per_node: str) -> None:
-    """Nor is it loaded where it is there; OpenSSL neither, within a host."""
+    """MPI is not loaded even if it exists, nor is OpenSSL within a host."""
     program = """
     hvd.init()
     assert total() == hvd.size() == 3 and hvd.rank() == launched
@@ -76,7 +76,7 @@ def test_mpi_where_it_is_asked_for(no_mpi: dict[str, str]) -> None:
 
 
 def test_again_and_again() -> None:
-    """Each world is a new one, and nothing of it stays: descriptors, threads, files in /dev/shm."""
+    """Each world is new, and leaves nothing: descriptors, threads, files in /dev/shm."""
     program = """
     def things():
         mine = [name for name in os.listdir("/dev/shm") if f".{os.getpid()}." in name]
@@ -93,7 +93,7 @@ def test_again_and_again() -> None:
 
 
 def test_some_of_the_ranks() -> None:
-    """Two worlds at once, in an order of their own; then all; then one of them with itself."""
+    """Two worlds at once, in different orders; then all ranks; then one of them alone."""
     program = """
     ranks = [[2, 0], [1, 3]][launched % 2]
     hvd.init(ranks)
@@ -150,7 +150,7 @@ def test_who_is_missing_is_named() -> None:
 
 
 def test_who_waits_for_a_rank_that_has_ended_hears_of_it_at_once() -> None:
-    """Though HVD_INIT_TIMEOUT is ten minutes."""
+    """HVD_INIT_TIMEOUT is ten minutes."""
     program = """
     if launched == 1: sys.exit(0)
     begin = time.monotonic()
@@ -163,7 +163,7 @@ def test_who_waits_for_a_rank_that_has_ended_hears_of_it_at_once() -> None:
 
 
 def test_ranks_listen_on_no_port_and_under_no_name() -> None:
-    """Of one host, while they talk: their unix sockets have no file, and no abstract name."""
+    """While ranks of one host communicate, their unix sockets have no file and no abstract name."""
     program = """
     hvd.init()
     assert total() == 2
@@ -180,7 +180,7 @@ def test_ranks_listen_on_no_port_and_under_no_name() -> None:
 
 
 def test_a_process_without_its_descriptor_is_no_rank() -> None:
-    """Another thing under the number of HVD_MEETING_FD is left alone."""
+    """Another descriptor under the number of HVD_MEETING_FD is left alone."""
     program = """
     if launched == 0:
         fd = int(os.environ["HVD_MEETING_FD"])
@@ -196,7 +196,7 @@ def test_a_process_without_its_descriptor_is_no_rank() -> None:
 
 
 def test_a_rank_that_talks_nonsense_to_its_daemon() -> None:
-    """It alone is cut off, and whoever waits for it hears of its end."""
+    """Only that rank is cut off, and ranks that wait for it learn of its end."""
     program = """
     import socket
     if launched == 0:

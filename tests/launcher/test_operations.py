@@ -1,4 +1,4 @@
-"""The last operations of ranks: kept where a job hangs, shown while it runs, and where the ranks differ."""
+"""The last operations of ranks: kept when a job hangs, shown while it runs, with the first difference between ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of options (src/options/table.h) is the one definition: each row has a use, and nothing is read around it."""
+"""The table of options (src/options/table.h) is the only definition: each row has a use, and no code bypasses it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hvd._options import RUN_KEYWORDS
 from support import hvdrun
 
 ROOT = Path(__file__).resolve().parents[2]
-# Where a component's sources lie.
+# The source folders of a component.
 FOLDERS = {
     "hvdrun": ("launcher",),
     "guard": ("src/rank", "src/wire"),
@@ -23,7 +23,7 @@ FOLDERS = {
     "python": ("src/python",),
     "tools": ("tools",),
 }
-# The one reader of each language; the bootstrap is text inside hvdrank; spawn.cc sets a child's environment.
+# The only reader in each language; the bootstrap is text inside hvdrank; spawn.cc sets a child's environment.
 READERS = {
     "src/base/environment.h",
     "src/python/hvd/_environment.py",
@@ -84,7 +84,7 @@ def test_nothing_reads_the_environment_but_the_readers() -> None:
 
 
 def test_the_other_programs_variables_are_known() -> None:
-    """One list of all that is read by name and is not ours."""
+    """One list has all variables that are read by name and belong to other programs."""
     pattern = re.compile(r'(?:environment_value\(|whole\.get\()\s*[fr]?["\']([A-Z0-9_]+)["\']')
     found = {name for text in sources().values() for name in pattern.findall(text)}
     found.discard("HVD_LIBRARY")  # native/open_libhvd.c is C: the typed reader is C++
@@ -92,7 +92,7 @@ def test_the_other_programs_variables_are_known() -> None:
 
 
 def test_every_variable_has_its_readers() -> None:
-    """A row that says hvdrun, guard, libhvd, python or tools read it is named there; one that nobody reads says so."""
+    """The components in a row's readers contain its name; a row without a reader says so."""
     for row in (row for row in table() if row["variable"]):
         for reader in (one for one in row["readers"] if one in FOLDERS):
             if row["effect"] != "full" or (row["spellings"] != [""] and reader == "hvdrun"):
@@ -103,7 +103,7 @@ def test_every_variable_has_its_readers() -> None:
 
 
 def test_every_option_has_a_use() -> None:
-    """hvdrun asks for each of its options by id, or hands it to the ranks, or says that it changes nothing."""
+    """hvdrun reads each of its options by id, passes it to the ranks, or declares that it changes nothing."""
     asked = quoted_in(("launcher",))
     for row in (row for row in table() if row["id"]):
         used = row["id"] in asked or row["for_ranks"] or row["effect"] != "full"
@@ -111,7 +111,7 @@ def test_every_option_has_a_use() -> None:
 
 
 def test_every_variable_of_ours_is_in_the_table() -> None:
-    """A name in quotes that begins with HVD_ or HOROVOD_ is a row's, or made of one."""
+    """A quoted name that begins with HVD_ or HOROVOD_ is a row's, or derived from one."""
     known = {row["variable"] for row in table()} | {"HVD_HOST_SET_PYTHONPATH", "HVD_VERSION"}
     named = {word for word in quoted_in(("launcher", "runtime", "src", "tools")) if re.match(r"(HVD|HOROVOD)_[A-Z_]+$", word)}
     constants = {"HVD_WHOLE_CONTEXT", "HVD_PLUGIN", "HVD_GPU_KERNELS", "HVD_DTYPE_NUMBERS"}
@@ -119,7 +119,7 @@ def test_every_variable_of_ours_is_in_the_table() -> None:
 
 
 def test_runs_keywords_are_the_tables() -> None:
-    """run()'s and spark's arguments, but for what is called and with what."""
+    """The arguments of run() and Spark's run(), except the function and its arguments."""
     own = {"func", "args", "kwargs", "shown"}
     keywords = set(inspect.signature(hvd.run).parameters) - own
     assert keywords == set(RUN_KEYWORDS) - {"prefix_output_with_timestamp"}

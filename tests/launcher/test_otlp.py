@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(shutil.which("curl") is None, reason="curl is no
 
 
 class Collector(http.server.ThreadingHTTPServer):
-    """Keeps what is posted to it."""
+    """Keeps the bodies that are posted to it."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Answer)
@@ -42,7 +42,7 @@ class Answer(http.server.BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *_: object) -> None:
-        """Nothing on standard error."""
+        """Prints nothing on standard error."""
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def env(tmp_path: pathlib.Path, collector: Collector) -> dict[str, str]:
 
 
 def metrics_in(body: dict[str, Any]) -> dict[str, Any]:
-    """By name."""
+    """The metrics by name."""
     (scope,) = body["resourceMetrics"][0]["scopeMetrics"]
     return {metric["name"]: metric for metric in scope["metrics"]}
 
@@ -88,7 +88,7 @@ def test_steps_and_causes_reach_the_collector(env: dict[str, str], collector: Co
     assert 190 <= found["hvdrun_steps_total"]["sum"]["dataPoints"][0]["asDouble"] <= 200
     assert found["hvdrun_steps_total"]["sum"]["isMonotonic"]
     assert found["hvdrun_step_seconds"]["gauge"]["dataPoints"][0]["asDouble"] >= 0.015
-    causes = found["hvdrun_cause_seconds"]["gauge"]["dataPoints"]  # on a busy machine there may be others
+    causes = found["hvdrun_cause_seconds"]["gauge"]["dataPoints"]  # a busy machine may have further causes
     assert any({"key": "rank", "value": {"stringValue": "1"}} in cause["attributes"] for cause in causes)
 
 
@@ -103,7 +103,7 @@ def test_a_collector_that_refuses_is_told_of_once_and_ends_no_job(env: dict[str,
     collector.status = 503
     done = hvdrun.run(*argv(), env=env)
     assert done.returncode == 0, done.stderr
-    assert len(collector.got) >= 2  # one at the beginning, one at the end
+    assert len(collector.got) >= 2  # one at the start, one at the end
     assert done.stderr.count("the metrics do not reach http://127.0.0.1:") == 1
     assert "503" in done.stderr
 
@@ -145,7 +145,7 @@ def test_what_cannot_be_used_is_an_error(env: dict[str, str], variables: dict[st
 
 
 def test_no_key_shows_in_a_process_list(env: dict[str, str], tmp_path: pathlib.Path) -> None:
-    """curl reads it from a file that is private and gone with the job: a curl of ours, first in PATH, keeps what it gets."""
+    """curl reads it from a private file that disappears with the job; a test program curl, first in PATH, keeps its input."""
     folder = tmp_path / "bin"
     folder.mkdir()
     script = f'echo "$@" >{tmp_path}/called; cp -p "$(echo "$@" | sed "s/.*--config //")" {tmp_path}/configuration'
@@ -165,7 +165,7 @@ def test_no_key_shows_in_a_process_list(env: dict[str, str], tmp_path: pathlib.P
 
 
 def test_a_body_of_many_ranks_is_sent_whole(env: dict[str, str], collector: Collector) -> None:
-    """Longer than a line of curl's configuration may be: 100 KiB in older ones."""
+    """It exceeds a line of curl's configuration: 100 KiB in older versions."""
     done = hvdrun.run(*argv(steps=20), env=env | {"OTEL_RESOURCE_ATTRIBUTES": "long=" + "x" * 120_000})
     assert done.returncode == 0, done.stderr
     attributes = collector.got[-1][2]["resourceMetrics"][0]["resource"]["attributes"]

@@ -1,4 +1,4 @@
-"""Output at speed: every line of every rank arrives, whole, in its rank's order, on its own stream."""
+"""Output at speed: every line of every rank arrives whole, in its rank's order, on its own stream."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 from support import hvdrun
 
 RANKS, LINES = 8, 25_000
-# Each rank prints without a pause, a tenth of it on stderr, in writes that end in the middle of lines.
+# Each rank prints without a pause, a tenth of it on stderr, in writes that end within lines.
 TALKER = """
 import os, sys
 rank, lines = os.environ["HVD_RANK"], int(sys.argv[1])
@@ -30,13 +30,13 @@ while out or err:
 
 
 def rank_code(tmp_path: pathlib.Path, code: str) -> list[str]:
-    """Words that make the ranks run it."""
+    """A command for the ranks that runs the code."""
     (tmp_path / "job.py").write_text(code + "\n")
     return [*hvdrun.python_args(), str(tmp_path / "job.py")]
 
 
 def counted(text: str, letter: str) -> dict[int, int]:
-    """Lines of each rank; an assertion where one is torn, out of order, doubled or another's."""
+    """The numbers of lines of each rank; AssertionError for a torn, unordered, repeated or foreign line."""
     seen: collections.Counter[int] = collections.Counter()
     pattern = re.compile(rf"\d\d:\d\d:\d\d\.\d\d\d \[(\d) localhost\] {letter}(\d)\.(\d+)\.(x*)\.?end")
     for line in text.splitlines():
@@ -52,7 +52,7 @@ def counted(text: str, letter: str) -> dict[int, int]:
 
 @pytest.mark.parametrize("reader", ["file", "slow pipe"])
 def test_no_line_is_torn_or_lost(tmp_path: pathlib.Path, reader: str) -> None:
-    """220 000 lines from eight ranks, to a file and to a reader that is slower than they are."""
+    """220 000 lines from eight ranks, to a file and to a slow reader."""
     (tmp_path / "talker.py").write_text(TALKER)
     options = ["-np", str(RANKS), "--prefix-timestamp", "--output-filename", str(tmp_path / "logs")]
     argv = [hvdrun.program(), *options, *hvdrun.python_args(), str(tmp_path / "talker.py"), str(LINES)]
@@ -80,7 +80,7 @@ def test_no_line_is_torn_or_lost(tmp_path: pathlib.Path, reader: str) -> None:
 
 
 def test_progress_bars_stay_whole(tmp_path: pathlib.Path) -> None:
-    """States that end with a carriage return: whole, at most one a second, the last one always; the file has them all."""
+    """States that end with a carriage return: whole, at most one a second, and always the last; the file has them all."""
     (tmp_path / "bar.py").write_text(
         "import sys\nfor i in range(101): sys.stderr.write(f'\\r{i:3}% of it'); sys.stderr.flush()\nsys.stderr.write('\\n')\n"
     )
@@ -95,7 +95,7 @@ def test_progress_bars_stay_whole(tmp_path: pathlib.Path) -> None:
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
 def test_closed_descriptors_stay_out_of_the_way(closed: str) -> None:
-    """What is opened next is not taken for them: the job ends, with its code."""
+    """New files do not get the numbers of standard streams: the job ends, with its code."""
     shell = f"exec {hvdrun.program()} -np 2 -- sh -c 'echo word; exit 3' {closed}"
     done = subprocess.run(["sh", "-c", shell], capture_output=True, text=True, timeout=60, env=hvdrun.environment())
     assert done.returncode == 3
@@ -103,14 +103,14 @@ def test_closed_descriptors_stay_out_of_the_way(closed: str) -> None:
 
 
 def test_a_line_in_pieces_is_told_once() -> None:
-    """On the screen."""
+    """The screen shows it once."""
     done = hvdrun.run("-np", "1", "--", "python3", "-c", "print('x' * 300000)")
     assert done.stdout.count("x") == 300000
     assert done.stderr.count("is longer than 64 KiB and shown in pieces") == 1
 
 
 def on_a_terminal(argv: list[str], answer: tuple[str, str] | None = None, **extra: str) -> str:
-    """All that a terminal is sent by hvdrun; with (prompt, words): words are typed when the prompt is there."""
+    """All bytes that hvdrun sends to a terminal; with (prompt, words), the words are typed after the prompt."""
     main, terminal = pty.openpty()
     termios.tcsetwinsize(terminal, (24, 80))
     env = hvdrun.environment(TERM="xterm", **extra)
@@ -124,7 +124,7 @@ def on_a_terminal(argv: list[str], answer: tuple[str, str] | None = None, **extr
                 continue
             try:
                 shown += os.read(main, 65536)
-            except OSError:  # all have closed it
+            except OSError:  # all ends are closed
                 break
             if answer and answer[0].encode() in shown:
                 os.write(main, answer[1].encode())
@@ -138,7 +138,7 @@ def on_a_terminal(argv: list[str], answer: tuple[str, str] | None = None, **extr
 
 
 def test_progress_bars_are_redrawn_in_place(tmp_path: pathlib.Path) -> None:
-    """A row a rank below the lines, none of which is lost; only the last state of a bar stays."""
+    """One row for each rank below the lines, none of which is lost; only the last state of a bar stays."""
     code = (
         "import sys, time\n"
         "for i in range(11):\n"
@@ -157,7 +157,7 @@ def test_progress_bars_are_redrawn_in_place(tmp_path: pathlib.Path) -> None:
 
 
 def test_a_prompt_is_seen_before_its_answer(tmp_path: pathlib.Path) -> None:
-    """Without a newline behind it."""
+    """The prompt has no newline."""
     code = "print('got', input('Name? '))"
     argv = ["-np", "1", "--no-report", "--stdin", "0", *rank_code(tmp_path, code)]
     shown = on_a_terminal(argv, answer=("[0 localhost] Name? ", "Ada\n"), NO_COLOR="1")
@@ -165,7 +165,7 @@ def test_a_prompt_is_seen_before_its_answer(tmp_path: pathlib.Path) -> None:
 
 
 def screen(shown: str) -> list[str]:
-    """The lines that stay on the screen, for the few escapes that we use."""
+    """The lines that stay on the screen, for the few escapes that hvdrun uses."""
     lines, row, column = [""], 0, 0
     for token in re.findall(r"\x1b\[\d*[A-Z]|\r|\n|[^\x1b\r\n]+", shown):
         if token == "\r":

@@ -58,7 +58,7 @@ def test_the_example_finds_the_mean() -> None:
 
 
 def test_one_program_has_all_ranks() -> None:
-    """program_sets() is no error there, and makes nothing."""
+    """program_sets() succeeds there, and makes no set."""
     code = "import hvd.numpy as hvd; hvd.init(); print(hvd.program_sets() == [hvd.global_process_set])"
     done = hvdrun.run("-np", "2", "--", sys.executable, "-c", code)
     assert done.stdout.count("True") == 2, done.stderr
@@ -75,14 +75,14 @@ def test_three_programs_and_commands() -> None:
 
 
 def test_one_verdict(scripts: pathlib.Path) -> None:
-    """A program that fails ends the others."""
+    """If one program fails, the others end."""
     done = hvdrun.run("-np", "1", "--", "sleep", "100", ":", "-np", "2", "--", "sh", "-c", "exit $((HVD_RANK + 3))")
     assert done.returncode in (4, 5)
     assert re.match(r"hvdrun: rank [12] on localhost ended with exit code [45]\n", done.stderr), done.stderr
 
 
 def test_dry_run(scripts: pathlib.Path) -> None:
-    """Says which ranks run what."""
+    """Shows the ranks of each program."""
     args = ["-np", "1", "learner.py", ":", "-np", "2", "--", "echo", "a b"]
     text = hvdrun.run("--dry-run", *args, cwd=scripts).stdout
     assert re.search(r"^3 ranks on 1 host", text)
@@ -119,7 +119,7 @@ def test_mpi_knows_the_program(mpirun: str, tmp_path: pathlib.Path) -> None:
     ],
 )
 def test_errors(args: list[str], problem: str, scripts: pathlib.Path) -> None:
-    """Before anything is started."""
+    """Reported before the start."""
     done = hvdrun.run(*args, cwd=scripts)
     assert done.returncode == 2, done.stderr
     assert problem in done.stderr

@@ -1,4 +1,4 @@
-"""Why a job was slow: the report at its end, as text, JSON, page and metrics; hvdrun top while it runs."""
+"""The report on slow steps: at the end, as text, JSON, page and metrics; hvdrun top while the job runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from support.late_steps import LATE, PACKAGE, argv
 
 @pytest.fixture
 def env(tmp_path: pathlib.Path) -> dict[str, str]:
-    """The package of the build folder; reports are kept in a place of the test's own."""
+    """The package of the build folder; reports are stored in the test's own folder."""
     return {"PYTHONPATH": str(PACKAGE), "XDG_STATE_HOME": str(tmp_path / "state")}
 
 
@@ -53,7 +53,7 @@ def test_the_late_rank_is_named_and_what_it_costs(env: dict[str, str], tmp_path:
 
 
 def check_metrics(text: str) -> None:
-    """Each line is of the format, each family is declared once, before its values."""
+    """Each line has the right format, and each family is declared once, before its values."""
     declared: list[str] = []
     for line in text.splitlines():
         if head := re.fullmatch(r"# TYPE (\w+) (gauge|counter)", line):
@@ -68,7 +68,7 @@ def check_metrics(text: str) -> None:
 
 
 def test_a_board_shows_what_the_metrics_file_has(env: dict[str, str], tmp_path: pathlib.Path) -> None:
-    """examples/grafana.json asks for no name that is not written."""
+    """examples/grafana.json uses only names that are written."""
     metrics = tmp_path / "job.prom"
     done = hvdrun.run(*argv("--metrics", str(metrics)), env=env)
     assert done.returncode == 0, done.stderr
@@ -79,7 +79,7 @@ def test_a_board_shows_what_the_metrics_file_has(env: dict[str, str], tmp_path: 
     assert asked <= names
 
 
-# Rank 0 prints the last report that it got.
+# Rank 0 prints its last report.
 READER = (
     LATE
     + """
@@ -92,7 +92,7 @@ if hvd.rank() == 0:
 
 
 def test_a_rank_reads_the_report_while_it_runs(env: dict[str, str]) -> None:
-    """hvd.report() on any rank; it is asked for by the guard's next look, and comes with the steps after that."""
+    """hvd.report() on any rank; the guard's next look notices the request, and the report comes with the following steps."""
     done = hvdrun.run("-np", "2", "--", sys.executable, "-c", READER, "500", env=env)
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout.split("REPORT ")[1])
@@ -110,7 +110,7 @@ def test_no_report_without_hvdrun(env: dict[str, str]) -> None:
 
 @pytest.mark.ci
 def test_slower_than_the_last_time(env: dict[str, str]) -> None:
-    """The same job in the same folder, but that something else slows it down."""
+    """The same job in the same folder, with an additional delay."""
     slow = LATE.replace("0.015", "float(open('pause').read())")
     job = ["-np", "2", "--report", "--", sys.executable, "-c", slow, "100"]
     folder = pathlib.Path(env["XDG_STATE_HOME"]).parent
@@ -126,7 +126,7 @@ def test_slower_than_the_last_time(env: dict[str, str]) -> None:
 
 def test_top_shows_a_running_job(env: dict[str, str]) -> None:
     with hvdrun.started(*argv(steps=100_000), env=env) as running:
-        job = str(running.pid)  # others may run here
+        job = str(running.pid)  # other jobs may run here
         limit = time.monotonic() + 60
         while True:
             done = hvdrun.run("top", "--json", job, env=env)

@@ -1,4 +1,4 @@
-"""--stdin: hvdrun's standard input reaches one rank, whole, with its end, and no faster than the rank takes it."""
+"""--stdin: hvdrun's standard input reaches one rank, whole, with its end, and no faster than the rank reads."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ SUM = "import hashlib, os, sys; print(os.environ['HVD_RANK'], hashlib.sha256(sys
 
 
 def rank_code(tmp_path: pathlib.Path, code: str) -> list[str]:
-    """Words that make the ranks run it."""
+    """A command for the ranks that runs the code."""
     (tmp_path / "job.py").write_text(code + "\n")
     return [*hvdrun.python_args(), str(tmp_path / "job.py")]
 
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_large_file_arrives_bit_for_bit(tmp_path: pathlib.Path, rank: int) -> None:
-    """20 MiB from a file and from a pipe; the others read an end at once."""
+    """20 MiB from a file and from a pipe; the other ranks read end-of-file at once."""
     data = random.Random(7).randbytes(20 << 20)
     (tmp_path / "data").write_bytes(data)
     argv = [hvdrun.program(), "-np", "2", "--stdin", str(rank), *rank_code(tmp_path, SUM)]
@@ -40,7 +40,7 @@ def test_a_large_file_arrives_bit_for_bit(tmp_path: pathlib.Path, rank: int) -> 
 
 
 def test_lines_go_back_and_forth(tmp_path: pathlib.Path) -> None:
-    """Each line is answered before the next is written, as from a person; then Ctrl-D on a terminal ends it."""
+    """Each line is answered before the next is written, as with a person; then Ctrl-D on a terminal ends it."""
     main, terminal = pty.openpty()
     code = "import sys\nfor line in sys.stdin: print('got', line.strip(), flush=True)\nprint('end', flush=True)"
     argv = [hvdrun.program(), "-np", "2", "--stdin", "0", *rank_code(tmp_path, code)]
@@ -64,7 +64,7 @@ def test_lines_go_back_and_forth(tmp_path: pathlib.Path) -> None:
 
 
 def test_a_rank_that_does_not_read_holds_its_feeder(tmp_path: pathlib.Path) -> None:
-    """A few MiB are under way at most; a rank that ends without reading ends the job well."""
+    """At most a few MiB are in transit; a rank that ends without reading ends the job with success."""
     argv = [hvdrun.program(), "-np", "1", "--stdin", "0", "--", "sh", "-c", "echo up; while [ ! -e end ]; do sleep 0.05; done"]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     job = subprocess.Popen(argv, **pipes, env=hvdrun.environment(), cwd=tmp_path)
@@ -92,7 +92,7 @@ def test_a_rank_that_does_not_read_holds_its_feeder(tmp_path: pathlib.Path) -> N
 
 
 def test_without_it_there_is_none(tmp_path: pathlib.Path) -> None:
-    """/dev/null for all ranks, and hvdrun leaves its own standard input to others; a rank that is not there is refused."""
+    """All ranks have /dev/null, and hvdrun leaves its own standard input alone; an unknown rank is refused."""
     argv = [hvdrun.program(), "-np", "2", "--", "readlink", "/proc/self/fd/0"]
     done = subprocess.run(argv, input="x", capture_output=True, text=True, timeout=60, env=hvdrun.environment())
     assert [line.split()[-1] for line in done.stdout.splitlines()] == ["/dev/null"] * 2
@@ -113,7 +113,7 @@ def test_user_signals_reach_every_rank(tmp_path: pathlib.Path, number: signal.Si
         "    caught.append(number)\n"
         f"signal.signal({int(number)}, note)\n"
         "print('up', flush=True)\n"
-        "while not caught: time.sleep(0.02)"  # pause() would wait for a second signal where the first came just before it
+        "while not caught: time.sleep(0.02)"  # pause() could miss a first signal that came just before it
     )
     with hvdrun.started("-np", "2", *rank_code(tmp_path, code)) as job:
         assert job.stdout is not None

@@ -1,4 +1,4 @@
-"""What ranks record of their steps: whose input was late, who waited for it, and what else took time."""
+"""The ranks' records of their steps: late input, waiting ranks, and other delays."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ show()
 
 
 def run(script: str, ranks: int = 2) -> dict[int, list[dict[str, int]]]:
-    """The steps of each rank, without the first, which warms up."""
+    """The steps of each rank, without the first, which is the warm-up."""
     text = script.replace("TESTS", repr(str(ROOT / "tests")))
     done = subprocess.run(
         [hvdrun.program(), "-np", str(ranks), sys.executable, "-c", text],
@@ -73,7 +73,7 @@ def run(script: str, ranks: int = 2) -> dict[int, list[dict[str, int]]]:
 
 
 def mean(steps: list[dict[str, int]], what: str) -> float:
-    """In milliseconds, of a step in the middle."""
+    """The mean of a value over the middle steps, in milliseconds."""
     values = sorted(s[what] for s in steps)
     return values[len(values) // 2] / 1e6
 
@@ -116,7 +116,7 @@ show()
 
 @pytest.mark.ci
 def test_a_checkpoint_counts_from_the_opening_of_its_file() -> None:
-    """A large one that is there already goes first."""
+    """A large existing file is removed first."""
     pytest.importorskip("torch")
     steps = run(
         BEGIN

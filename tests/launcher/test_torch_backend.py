@@ -118,7 +118,7 @@ dist.destroy_process_group()
 
 
 def test_a_receive_from_any_source_ends_when_nobody_can_answer(tmp_path: pathlib.Path) -> None:
-    """Rank 0, which leaves, ends the letters between ranks."""
+    """Rank 0 leaves, which ends the messages through torch's store."""
     script = """
 dist.init_process_group("hvd")
 if dist.get_rank() == 2:

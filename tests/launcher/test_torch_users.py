@@ -1,6 +1,6 @@
 """accelerate, transformers' Trainer, Lightning and torch's @record under hvdrun, as they run under torchrun.
 
-HVD_TEST_TORCH_USERS: an interpreter that has these packages (default this one); what it lacks is skipped.
+HVD_TEST_TORCH_USERS: an interpreter with these packages (default this one); tests of missing ones are skipped.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ print("done", trainer.global_rank, trainer.world_size, trainer.global_step, dist
 
 
 def has(package: str) -> bool:
-    """Whether that interpreter has it."""
+    """Whether that interpreter has the package."""
     code = f"import sys; from importlib.util import find_spec; sys.exit(find_spec({package!r}) is None)"
     return subprocess.run([PYTHON, "-c", code], timeout=60).returncode == 0
 

@@ -1,4 +1,4 @@
-"""What another user could have written or put there is not run, on one host; netns/test_trust has several."""
+"""Files that another user can write or replace are not run, on one host; netns/test_trust has several hosts."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def write(path: pathlib.Path, text: str | bytes, uid: int = 0, mode: int = 0o644
 
 
 def trap(folder: pathlib.Path, name: str = "calendar.py") -> pathlib.Path:
-    """Another user's module, which says that it ran."""
+    """Another user's module, which reports when it runs."""
     mark = folder / "ran"
     write(folder / name, f"open({str(mark)!r}, 'w').close()\n", OTHER)
     return mark
@@ -50,14 +50,14 @@ def job(*args: str, **options: object) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def shared(tmp_path: pathlib.Path) -> pathlib.Path:
-    """As /tmp: everybody may put files there, and nobody takes those of others away."""
+    """A folder like /tmp: everybody may add files, and nobody may remove others' files."""
     return tree(tmp_path / "shared", 0, 0o1777)
 
 
 @needs_root
 @pytest.mark.parametrize("how", ["pickle", "script", "python script", "module", "module by python"])
 def test_modules_beside_the_payload(shared: pathlib.Path, tmp_path: pathlib.Path, how: str) -> None:
-    """Another user's calendar.py in a shared folder is not imported, by none of the ways; --allow-writable does it."""
+    """Another user's calendar.py in a shared folder is not imported, by any form of start; --allow-writable imports it."""
     mark = trap(shared)
     script = write(shared / "train.py", IMPORTS + "\n")
     (tmp_path / "job.pkl").write_bytes(pickle.dumps((exec, (IMPORTS, {}))))
@@ -78,7 +78,7 @@ def test_modules_beside_the_payload(shared: pathlib.Path, tmp_path: pathlib.Path
 
 @needs_root
 def test_modules_beside_the_payload_in_a_folder_of_ones_own(tmp_path: pathlib.Path) -> None:
-    """They are imported, as ever."""
+    """They are imported."""
     write(tmp_path / "beside.py", MINE)
     write(tmp_path / "train.py", "import beside\n")
     (tmp_path / "job.pkl").write_bytes(pickle.dumps((exec, ("import beside", {}))))
@@ -91,7 +91,7 @@ def test_modules_beside_the_payload_in_a_folder_of_ones_own(tmp_path: pathlib.Pa
 @needs_root
 @pytest.mark.parametrize("how", ["pickle", "script", "module"])
 def test_a_module_that_is_kept_out_is_told(shared: pathlib.Path, tmp_path: pathlib.Path, how: str) -> None:
-    """Who has his own module in a shared folder hears why it is not found."""
+    """A user whose own module is in a shared folder learns why it is not found."""
     write(shared / "beside.py", MINE)
     write(shared / "train.py", "import beside\n")
     (tmp_path / "job.pkl").write_bytes(pickle.dumps((exec, ("import beside", {}))))
@@ -103,7 +103,7 @@ def test_a_module_that_is_kept_out_is_told(shared: pathlib.Path, tmp_path: pathl
 
 @needs_root
 def test_empty_entries_of_path_variables(shared: pathlib.Path) -> None:
-    """`export PYTHONPATH=$PYTHONPATH:/x` makes one, and it means the working folder: left out of a shared one."""
+    """`export PYTHONPATH=$PYTHONPATH:/x` can make one.  It means the working folder, and is dropped if that is shared."""
     mark = trap(shared, "sitecustomize.py")
     write(shared / "true", f"#!/bin/sh\ntouch {mark}\n", OTHER, 0o755)
     path = os.environ["PATH"]
@@ -202,7 +202,7 @@ REFUSED: dict[str, tuple[Make, str]] = {
 @needs_root
 @pytest.mark.parametrize("case", REFUSED)
 def test_refused(tmp_path: pathlib.Path, case: str) -> None:
-    """By one rule, before anything is run: who could choose what runs, and what to do."""
+    """One rule, before anything is run: the message names the other user and the remedy."""
     make, message = REFUSED[case]
     words = make(tmp_path)
     assert words is not None
@@ -215,7 +215,7 @@ def test_refused(tmp_path: pathlib.Path, case: str) -> None:
 
 
 def test_what_a_pipe_brings(tmp_path: pathlib.Path) -> None:
-    """A FIFO is never waited for, whoever made it; a descriptor of ours is read."""
+    """A FIFO is never awaited, whoever made it; a descriptor of ours is read."""
     os.mkfifo(tmp_path / "pipe")
     done = hvdrun.run("--allow-writable", "--hostfile", "pipe", "true", cwd=tmp_path, timeout=30)
     assert (done.returncode, done.stderr.splitlines()[0]) == (2, "hvdrun: pipe: is no regular file")
@@ -232,7 +232,7 @@ def test_what_a_pipe_brings(tmp_path: pathlib.Path) -> None:
 
 @needs_root
 def test_discovery_runs_what_was_looked_at(tmp_path: pathlib.Path) -> None:
-    """A bare name is one of PATH: looked at there, and run from there."""
+    """A bare name comes from PATH: it is checked there, and run from there."""
     tree(tmp_path / "bin", 0)
     write(tmp_path / "find-hosts", "#!/bin/sh\necho localhost:2\n", 0, 0o755)
     write(tmp_path / "bin/find-hosts", "#!/bin/sh\necho localhost:3\n", OTHER, 0o755)
@@ -248,7 +248,7 @@ def test_discovery_runs_what_was_looked_at(tmp_path: pathlib.Path) -> None:
 
 @pytest.fixture
 def programs(tmp_path: pathlib.Path) -> pathlib.Path:
-    """A folder with hvdrun and hvdrank that other users reach; the checkout may lie in a folder of root's alone."""
+    """A folder with hvdrun and hvdrank that other users can reach; the checkout may be in a folder of root only."""
     for folder in (tmp_path, *tmp_path.parents[:2]):
         folder.chmod(0o755)
     folder = tree(tmp_path / "programs", 0)
@@ -267,7 +267,7 @@ def as_user(uid: int, programs: pathlib.Path, *args: str, cwd: pathlib.Path) -> 
 
 @needs_root
 def test_software_of_a_user_of_its_own(shared: pathlib.Path, tmp_path: pathlib.Path, programs: pathlib.Path) -> None:
-    """As clusters have it: run by others where it is named by its whole path or found in PATH; by root it is not."""
+    """As on clusters: other users run it if it is named by its whole path or found in PATH; root does not."""
     kept = tree(tmp_path / "software", OTHER)
     tool = write(kept / "tool", "#!/bin/sh\necho it ran\n", OTHER, 0o755)
     assert "its folder" in job(str(tool), cwd=shared).stderr
@@ -283,7 +283,7 @@ def test_software_of_a_user_of_its_own(shared: pathlib.Path, tmp_path: pathlib.P
 
 @needs_root
 def test_a_group_of_ones_own(shared: pathlib.Path, programs: pathlib.Path) -> None:
-    """With umask 002 all files are the group's too: fine where that is the user's own group, as Linux gives each user one."""
+    """With umask 002 all files also belong to the group, which is accepted if the group is the user's own."""
     user = pwd.getpwnam("daemon")
     if grp.getgrgid(user.pw_gid).gr_name != "daemon" or grp.getgrgid(user.pw_gid).gr_mem:
         pytest.skip("daemon has no group of its own here")
@@ -299,7 +299,7 @@ def test_a_group_of_ones_own(shared: pathlib.Path, programs: pathlib.Path) -> No
 @needs_root
 @pytest.mark.parametrize(("uid", "mode"), [(OTHER, 0o755), (0, 0o777)], ids=["another user's", "open to all"])
 def test_a_checkout_that_holds_hvdrun_itself(tmp_path: pathlib.Path, uid: int, mode: int) -> None:
-    """A bind mount in a container, say: whoever could change the script could have changed hvdrun."""
+    """For example a bind mount in a container: a user who could change the script could also have changed hvdrun."""
     checkout = tree(tmp_path / "checkout", uid, mode)
     for program in (hvdrun.program(), hvdrun.program().replace("launcher/hvdrun", "src/rank/hvdrank")):
         shutil.copy(program, checkout)
@@ -307,4 +307,4 @@ def test_a_checkout_that_holds_hvdrun_itself(tmp_path: pathlib.Path, uid: int, m
     argv = [str(checkout / "hvdrun"), "-np", "1", *hvdrun.python_args(), "train.py"]
     done = subprocess.run(argv, cwd=checkout, capture_output=True, text=True, timeout=60, env=hvdrun.environment())
     assert done.stdout == "[0 localhost] mine\n", done.stderr
-    assert job("train.py", cwd=checkout).returncode == 2  # of an hvdrun that lies elsewhere
+    assert job("train.py", cwd=checkout).returncode == 2  # with an hvdrun in another folder

@@ -1,4 +1,4 @@
-"""check-asserts finds tests that cannot fail, and knows the helpers that check."""
+"""check-asserts finds tests that cannot fail, and recognises helpers that check."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The engine of tests/campaigns: each trial is judged once, whatever runs beside it, and all are counted."""
+"""The engine of tests/campaigns: each trial is judged once, also with parallel trials, and all are counted."""
 
 from __future__ import annotations
 

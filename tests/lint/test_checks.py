@@ -1,4 +1,4 @@
-"""The checks of the tree find what is planted: check-includes, check-names."""
+"""The checks of the tree find planted faults: check-includes, check-names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""scripts/compare shows what a job has measured at once, and ends in time."""
+"""scripts/compare shows a job's figures at once, and ends in time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ compare = load("compare")
 
 @pytest.fixture
 def made(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> object:
-    """A comparison with two jobs that measure nothing real."""
+    """A comparison with two dummy jobs."""
     options = argparse.Namespace(horovod=None, minutes=1.0, build=None, python=None)
     made = compare.Compare(options, tmp_path)
 

@@ -1,4 +1,4 @@
-"""scripts/test counts as it says: forms, records of pytest, failures that pass alone, the quarantine."""
+"""scripts/test counts correctly: forms, records of pytest, failures that pass alone, the quarantine."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_of_both(): pass
 
 @pytest.fixture
 def reported(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> report.Report:
-    """A report that keeps its files in a folder of its own."""
+    """A report with files in its own folder."""
     monkeypatch.setattr(report, "QUARANTINE", tmp_path / "quarantine.txt")
     monkeypatch.setattr(report, "PUSH_RESULT", tmp_path / "push.json")
     (tmp_path / "quarantine.txt").write_text("# none\n")
@@ -51,7 +51,7 @@ def part(*failed: tally.Failure) -> Part:
 
 
 def records_of(folder: pathlib.Path, suite: str, form: Form) -> tally.Tally:
-    """The suite as scripts/test would run it in that form."""
+    """The records of the suite as scripts/test would run it in that form."""
     (folder / "test_planted.py").write_text(suite)
     (folder / "pytest.ini").write_text("[pytest]\nmarkers =\n  ci: a\n  nightly: b\n")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "support.records", "-m", form.value, "--records", "records.json"]

@@ -1,4 +1,4 @@
-"""Clean environments to install the wheel into: kept under .cache/venvs, since torch takes minutes to install."""
+"""Clean environments for installing the wheel; kept under .cache/venvs, since torch takes minutes to install."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OURS = ("hvd", "horovod", "sparkdl", "hvdrun-*.dist-info", "__editable__*hvdrun*
 
 
 def bounded(argv: list[str], limit_seconds: float, **options: object) -> str:
-    """Runs a command to its end; its output.  AssertionError with the end of that where it fails."""
+    """Runs a command to its end; returns its output.  AssertionError with the end of the output if it fails."""
     done = subprocess.run(
         argv,
         stdin=subprocess.DEVNULL,
@@ -29,12 +29,12 @@ def bounded(argv: list[str], limit_seconds: float, **options: object) -> str:
 
 
 def site_packages(environment: pathlib.Path) -> pathlib.Path:
-    """Its folder of packages."""
+    """The environment's folder of packages."""
     return next(environment.glob("lib/python3*/site-packages"))
 
 
 def like_ours() -> pathlib.Path:
-    """An environment with .venv's packages but ours, as hard links, since it would take minutes and gigabytes otherwise."""
+    """An environment with .venv's packages except ours, as hard links, since copies would take minutes and gigabytes."""
     environment = CACHE / "torch-current"
     shutil.rmtree(environment, ignore_errors=True)
     bounded([str(ROOT / ".venv/bin/python"), "-m", "venv", "--without-pip", str(environment)], 60)
@@ -48,7 +48,7 @@ def like_ours() -> pathlib.Path:
 
 
 def python_for_old_torch() -> str | None:
-    """A Python that torch 2.0.1 has wheels for: 3.8 to 3.11."""
+    """A Python for which torch 2.0.1 has wheels: 3.8 to 3.11."""
     names = ["/usr/bin/python3", "python3.11", "python3.10", "python3.9", sys.executable]
     for name in (found for found in map(shutil.which, names) if found):
         version = bounded([name, "-c", "import sys, venv, ensurepip; print(*sys.version_info[:2])"], 20).split()
@@ -58,7 +58,7 @@ def python_for_old_torch() -> str | None:
 
 
 def with_packages(name: str, python: str, requirements: list[str]) -> pathlib.Path:
-    """An environment made by pip, taken from the cache when it was made with the same requirements."""
+    """An environment made by pip, or a cached one with the same requirements."""
     environment = CACHE / name
     wanted = " ".join([python, *requirements])
     stamp = environment / "made-with"
@@ -71,13 +71,13 @@ def with_packages(name: str, python: str, requirements: list[str]) -> pathlib.Pa
 
 
 def install(environment: pathlib.Path, wheel: pathlib.Path) -> None:
-    """Installs the wheel, and nothing else, replacing an earlier one."""
+    """Installs the wheel without dependencies, replacing an earlier one."""
     pip = [str(ROOT / ".venv/bin/pip"), f"--python={environment / 'bin/python'}", "--disable-pip-version-check"]
     bounded([*pip, "install", "-q", "--no-index", "--no-deps", "--force-reinstall", str(wheel)], 120)
 
 
 def without_compilers(folder: pathlib.Path) -> tuple[dict[str, str], pathlib.Path]:
-    """(an environment in which every compiler is a program that fails, the file that each of them would leave)."""
+    """(an environment in which every compiler is a program that fails, the file that each of them would create)."""
     trap = folder / "compiler-was-called"
     programs = folder / "no-compilers"
     programs.mkdir()

@@ -1,4 +1,4 @@
-"""Which cases of a parametrized test scripts/test runs, and which only .ci/run (pytest's marker ci)."""
+"""Marks the cases of a parametrized test that only .ci/run runs (pytest's marker ci); scripts/test runs the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""hvdrun as tests use it: which one, bounded runs, and what a job left behind."""
+"""hvdrun for tests: its path, bounded runs, and a job's remains."""
 
 from __future__ import annotations
 
@@ -45,40 +45,40 @@ def mpiruns() -> list[Any]:
 
 
 def nightly_for_openmpi5() -> list[Any]:
-    """The same for tests that take long and differ little between the two."""
+    """mpiruns() for tests that take long and differ little between the two."""
     four, five = mpiruns()
     return [four, pytest.param(*five.values, id=five.id, marks=[*five.marks, pytest.mark.nightly])]
 
 
 def some_nightly(number: str | None, quick: int, all_of_them: int) -> list[Any]:
-    """Rounds of a test: a few each time and the rest nightly, or as many as somebody asked for."""
+    """Rounds of a test: a few each time and the rest nightly, or the requested number."""
     if number is not None:
         return list(range(int(number)))
     return [pytest.param(r, marks=[pytest.mark.nightly] if r >= quick else []) for r in range(all_of_them)]
 
 
 def environment(**extra: str) -> dict[str, str]:
-    """Ours without what an outer job or a user's settings would change."""
+    """Our environment without variables of an outer job or of a user's settings."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("OMPI_", "PMIX_", "HOROVOD_", "PRTE_"))}
-    kept["XDG_STATE_HOME"] = STATE.name  # hvdrun keeps the last reports there
+    kept["XDG_STATE_HOME"] = STATE.name  # hvdrun stores the last reports there
     for name in ("HVD_GRACE", "HVD_MPIRUN", "HVD_PYTHON", "NO_COLOR"):
         kept.pop(name, None)
-    kept["HVD_SHARE_GPUS"] = "1"  # tests start as many ranks as they like, also where there is one GPU
+    kept["HVD_SHARE_GPUS"] = "1"  # tests start any number of ranks, even with one GPU
     return {**kept, **extra}
 
 
 def patience() -> float:
-    """How much longer than on an idle machine a thing may take here now."""
+    """The factor by which this machine is slower now than an idle one."""
     return max(1.0, os.getloadavg()[0] / len(os.sched_getaffinity(0)))
 
 
 def said(text: str) -> str:
-    """What hvdrun wrote, less its notes that ranks are slow to come up: on a busy machine they stand before anything else."""
+    """hvdrun's output without its notes on slowly starting ranks, which come first on a busy machine."""
     return "".join(line for line in text.splitlines(keepends=True) if not line.startswith(SLOW_START))
 
 
 def next_line(stream: IO[str] | None) -> str:
-    """The next line that hvdrun writes, less those notes; "" at the end."""
+    """hvdrun's next line, without those notes; "" at the end."""
     assert stream is not None
     while (line := stream.readline()).startswith(SLOW_START):
         pass
@@ -86,7 +86,7 @@ def next_line(stream: IO[str] | None) -> str:
 
 
 def wait_until(condition: Callable[[], Any], what: str, limit_seconds: float = 60) -> Any:
-    """Polls until it holds, and returns what it gave; the limit is for hangs only."""
+    """Polls until the condition is true, and returns its value; the limit is for hangs only."""
     deadline = time.monotonic() + limit_seconds
     while not (value := condition()):
         assert time.monotonic() < deadline, f"{what}: not within {limit_seconds:g} s"
@@ -97,7 +97,7 @@ def wait_until(condition: Callable[[], Any], what: str, limit_seconds: float = 6
 def run(
     *args: str, timeout: float = 120, env: dict[str, str] | None = None, **options: Any
 ) -> subprocess.CompletedProcess[str]:
-    """hvdrun to its end; stderr as said() leaves it."""
+    """Runs hvdrun to its end; stderr as said() returns it."""
     done = subprocess.run(
         [program(), *args],
         stdin=subprocess.DEVNULL,
@@ -113,7 +113,7 @@ def run(
 
 @contextlib.contextmanager
 def started(*args: str, env: dict[str, str] | None = None, **options: Any) -> Iterator[subprocess.Popen[str]]:
-    """hvdrun under way; killed when the block ends."""
+    """A running hvdrun; killed when the block ends."""
     options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
     process = subprocess.Popen(
         [program(), *args],
@@ -135,17 +135,17 @@ def python_args() -> list[str]:
 
 
 class Sleepers:
-    """A command whose processes can be found again, children that run away (setsid, env -i) included."""
+    """A command whose processes can be found again, including children that leave their session (setsid, env -i)."""
 
     def __init__(self) -> None:
         self.mark = f"9{uuid.uuid4().int % 10**9}"  # seconds to sleep: unique, and long
 
     def command(self) -> list[str]:
-        """For the ranks: three processes each, two of them in sessions of their own."""
+        """The command for the ranks: three processes each, two of them in sessions of their own."""
         return ["sh", "-c", f"setsid sh -c 'sleep {self.mark}; true' & env -i setsid sleep {self.mark} & sleep {self.mark}"]
 
     def alive(self) -> list[int]:
-        """Its processes."""
+        """The living processes."""
         found = []
         for entry in pathlib.Path("/proc").iterdir():
             with contextlib.suppress(OSError):
@@ -157,14 +157,14 @@ class Sleepers:
         return found
 
     def wait_for(self, count: int, limit_seconds: float = 60) -> None:
-        """Until so many are there (0: none)."""
+        """Waits until `count` processes live (0: none)."""
         deadline = time.monotonic() + limit_seconds
         while (len(self.alive()) < count) if count else self.alive():
             assert time.monotonic() < deadline, f"{len(self.alive())} processes instead of {count}: {self.alive()}"
             time.sleep(0.02)
 
     def kill(self) -> None:
-        """So that a failed test leaves nothing."""
+        """Kills the processes, so that a failed test leaves nothing."""
         for pid in self.alive():
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
@@ -180,7 +180,7 @@ def children(pid: int) -> list[int]:
 
 
 def state(pid: int) -> str:
-    """One letter of /proc: R, S, T, Z …; "" once it is gone."""
+    """The state letter in /proc: R, S, T, Z …; "" once it is gone."""
     try:
         return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (OSError, IndexError):

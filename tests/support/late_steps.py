@@ -1,4 +1,4 @@
-"""A job of two ranks whose steps one of them makes late: something to report."""
+"""A job of two ranks, one of which delays the steps, so that there is something to report."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 from support import hvdrun
 
 PACKAGE = pathlib.Path(os.environ.get("HVD_BUILD_DIR", hvdrun.ROOT / "build")).absolute() / "src/python"
-# Rank 1 comes 15 ms late to each of its steps, which are told by their rounds of operations.
+# Rank 1 is 15 ms late to each of its steps, which are rounds of operations.
 LATE = """
 import sys, time
 import numpy as np

@@ -18,13 +18,13 @@ import pytest
 
 
 def processor_seconds() -> float:
-    """Of this process and of its children that were waited for."""
+    """The processor seconds of this process and of its waited-for children."""
     usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
 def reason_of(report: pytest.TestReport | pytest.CollectReport) -> str:
-    """Why a test failed or was skipped."""
+    """The reason why a test failed or was skipped."""
     if isinstance(report.longrepr, tuple):
         return str(report.longrepr[2]).removeprefix("Skipped: ")
     crash = getattr(report.longrepr, "reprcrash", None)

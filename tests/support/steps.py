@@ -1,4 +1,4 @@
-"""The steps that a rank has recorded for its guard, as the rank itself can read them (src/wire/shared/recorder_memory.h)."""
+"""The steps that a rank has recorded for its guard, as the rank itself reads them (src/wire/shared/recorder_memory.h)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Step(NamedTuple):
 
 
 def own_steps() -> list[Step]:
-    """Of this process, which is a rank of hvdrun's; at most the last 1024."""
+    """The steps of this process, which is a rank of hvdrun; at most the last 1024."""
     fd = int(os.environ["HVD_RECORDER_FD"])
     with mmap.mmap(fd, os.fstat(fd).st_size, prot=mmap.PROT_READ) as memory:
         (written,) = struct.unpack_from("<Q", memory, _RING_AT)

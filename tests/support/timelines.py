@@ -1,4 +1,4 @@
-"""Jobs that leave timelines, and what stands in those."""
+"""Jobs that write timelines, and the timelines' content."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FAKE_RANK = BUILD / "tests/trace/fake_rank"
 
 
 def environment(**changes: str) -> dict[str, str]:
-    """This process's environment without settings of ours, plus changes."""
+    """This process's environment without our variables, plus changes."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("HVD_", "HOROVOD_", "OMPI_", "PMIX_"))}
     package = BUILD / "src/python"
     ours = {
@@ -48,7 +48,7 @@ class Job:
         return self.log.read_text(errors="replace")
 
     def processes(self) -> list[tuple[int, int, str]]:
-        """(pid, parent, name) of what hvdrun has started, parents first."""
+        """(pid, parent, name) of the processes that hvdrun has started, parents first."""
         parents: dict[int, tuple[int, str]] = {}
         for entry in pathlib.Path("/proc").iterdir():
             try:
@@ -68,7 +68,7 @@ class Job:
         return found
 
     def wait_for(self, holds: Callable[[list[dict[str, Any]]], bool], limit_seconds: float = 60) -> None:
-        """Until that holds for the events in the file."""
+        """Waits until that is true for the events in the file."""
         deadline = time.monotonic() + limit_seconds
         while not holds(read_events(self.timeline)):
             assert self.process.poll() is None, self.output()
@@ -76,19 +76,19 @@ class Job:
             time.sleep(0.1)
 
     def wait_for_events(self) -> None:
-        """Until both ranks' operations are in the file."""
+        """Waits until both ranks' operations are in the file."""
         self.wait_for(lambda events: {event["pid"] for event in events if event["name"] == "ALLREDUCE"} == {0, 1})
 
 
 def python_with(*modules: str) -> str | None:
-    """An interpreter for ranks that has them: HVD_TEST_PYTHON, or this one."""
+    """An interpreter for ranks with these modules: HVD_TEST_PYTHON, or this one."""
     python = os.environ.get("HVD_TEST_PYTHON", sys.executable)
     code = f"import sys; from importlib.util import find_spec; sys.exit(not all(map(find_spec, {modules!r})))"
     return python if subprocess.run([python, "-c", code], timeout=60).returncode == 0 else None
 
 
 def read_packets(path: pathlib.Path) -> list[dict[str, Any]]:
-    """Perfetto's format, through hvd-timeline."""
+    """The packets of a file in Perfetto's format, read with hvd-timeline."""
     if not path.exists() or path.stat().st_size < 3:
         return []
     converted = path.with_suffix(".converted.json")
@@ -98,7 +98,7 @@ def read_packets(path: pathlib.Path) -> list[dict[str, Any]]:
 
 
 def read_text(path: pathlib.Path) -> str:
-    """What a timeline says; of a compressed one as much as is whole."""
+    """A timeline's text; of a compressed one the readable part."""
     packed, text = path.read_bytes(), b""
     if path.suffix != ".gz":
         return packed.decode(errors="replace")
@@ -110,7 +110,7 @@ def read_text(path: pathlib.Path) -> str:
 
 
 def read_events(path: pathlib.Path) -> list[dict[str, Any]]:
-    """The whole events of a timeline that may stop anywhere."""
+    """The complete events of a timeline that may end anywhere."""
     if path.suffix == ".pftrace":
         return read_packets(path)
     text = read_text(path) if path.exists() else ""

@@ -1,4 +1,4 @@
-"""What several tests of timelines do with jobs, and ask Perfetto."""
+"""Jobs and Perfetto queries for several tests of timelines."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def counts(rows: list[list[Any]]) -> dict[str, int]:
 
 
 def victim(job: Job, kind: str) -> int:
-    """The process to kill: hvdrun, the host daemon, rank 1's or its guard's."""
+    """The process to kill: hvdrun, the host daemon, rank 1 or its guard."""
     if kind == "hvdrun":
         return job.process.pid
     processes = job.processes()
@@ -30,7 +30,7 @@ def victim(job: Job, kind: str) -> int:
 
 
 def ranks_alone(folder: pathlib.Path, ending: str) -> list[pathlib.Path]:
-    """What two ranks write without hvdrun."""
+    """The files that two ranks write without hvdrun."""
     for rank in ("0", "1"):
         env = environment(HOROVOD_TIMELINE=str(folder / f"t.{ending}"), HVD_RANK=rank, HVD_SIZE="2")
         subprocess.run([str(FAKE_RANK), "10", "20"], env=env, check=True, timeout=30, stdout=subprocess.DEVNULL)
