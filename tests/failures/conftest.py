@@ -16,7 +16,7 @@ PACKAGE = pathlib.Path(os.environ.get("HVD_BUILD_DIR", hvdrun.ROOT / "build")).a
 
 @pytest.fixture(scope="session")
 def package() -> str:
-    """The folder in which `import hvd` works, "" where it is installed; or a skip."""
+    """The folder for `import hvd`, "" if it is installed; or a skip."""
     folder = str(PACKAGE) if (PACKAGE / "hvd/_native.abi3.so").exists() else ""
     env = {**os.environ, **({"PYTHONPATH": folder} if folder else {})}
     if subprocess.run([sys.executable, "-c", "import hvd.numpy"], env=env, capture_output=True).returncode:
@@ -26,5 +26,5 @@ def package() -> str:
 
 @pytest.fixture(scope="session")
 def with_package(package: str) -> dict[str, str]:
-    """Variables with which ranks find it."""
+    """Variables with which ranks find the package."""
     return {"PYTHONPATH": package} if package else {}

@@ -1,7 +1,7 @@
-"""Training with keep_global_batch=True: what it prints must not depend on who was killed, nor when.
+"""Training with keep_global_batch=True: its output must not depend on the killed ranks and the times of their deaths.
 
-Variables as in elastic_counter.py; die_if_told() is asked before each micro-batch, so some are killed between two of them.
-BATCHES_SHARES: the shares, where they are to be more or fewer than the first world's ranks.
+Variables as in elastic_counter.py; die_if_told() runs before each micro-batch, so some ranks die between two of them.
+BATCHES_SHARES: the number of shares, if it differs from the number of the first world's ranks.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ from hvd import _shares
 SAMPLES, BATCH, EPOCHS = 157, 3, 2  # with four shares: 13 batches and one of a single sample
 FOLDER = pathlib.Path(os.environ["ELASTIC_FOLDER"])
 PAUSE = float(os.environ.get("ELASTIC_PAUSE", "0"))
-WANTED = int(os.environ.get("ELASTIC_WANTED", "0"))  # the last epoch begins with that many ranks, where given
+WANTED = int(os.environ.get("ELASTIC_WANTED", "0"))  # the last epoch begins with that many ranks, if given
 
 hvd.init()
 torch.set_num_threads(1)
@@ -29,7 +29,7 @@ _shares.keep(int(os.environ.get("BATCHES_SHARES", "0")))
 
 
 class Model(torch.nn.Module):
-    """Dropout, a sparse gradient, one that only some micro-batches have, one that nobody has, and one in another order."""
+    """Dropout, a sparse gradient, one of some micro-batches only, one of none, and one in another order."""
 
     def __init__(self):
         super().__init__()

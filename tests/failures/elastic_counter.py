@@ -1,8 +1,8 @@
-"""A training run without a framework: which samples it has seen, and their sum by allreduce, stand in its state.
+"""A training run without a framework: its state has the samples that it has seen, and their sum by allreduce.
 
-Both must come out as in a run without faults: no sample is lost, none comes twice.
-ELASTIC_FOLDER: where `steps` gets a line for each step, "<time> <step> <size>", `begun` one for each step that a worker
-begins, "<step> <worker>", and `restored` one for each rank that goes back to its last commit.
+Both must be as in a run without faults: no sample is lost, none occurs twice.
+ELASTIC_FOLDER: `steps` there gets a line for each step, "<time> <step> <size>", `begun` one for each step that a worker
+begins, "<step> <worker>", and `restored` one for each rank that restores its last commit.
 """
 
 import json
@@ -21,8 +21,8 @@ SAMPLES, BATCH = 192, 4
 FOLDER = pathlib.Path(os.environ["ELASTIC_FOLDER"])
 PAUSE = float(os.environ.get("ELASTIC_PAUSE", "0.01"))
 WORK = float(os.environ.get("ELASTIC_WORK", "0"))  # seconds in each step, before the sum
-WORKER = os.environ["HVD_RANK"]  # until it is in a world, that is its number
-WANTED = int(os.environ.get("ELASTIC_WANTED", "0"))  # the second half begins with that many ranks, where given
+WORKER = os.environ["HVD_RANK"]  # before its first world, this is its number
+WANTED = int(os.environ.get("ELASTIC_WANTED", "0"))  # the second half begins with that many ranks, if given
 
 
 class NotedState(ObjectState):

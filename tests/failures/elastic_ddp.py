@@ -26,7 +26,7 @@ def train(state):
     network = DistributedDataParallel(state.model, bucket_cap_mb=0.005)
     state.worlds.append(dist.get_world_size())
     pair = dist.new_group([0, 1])
-    last = max(20, state.step + 5)  # all take part in each world, until the pair's process set is there
+    last = max(20, state.step + 5)  # all take part in each world, until the pair's process set exists
     while state.step < last or dist.get_world_size() < SIZE:
         state.optimizer.zero_grad()
         loss = network(torch.ones(4, 32)).pow(2).mean()

@@ -1,7 +1,7 @@
 """Ranks that kill themselves, once in a job.
 
-ELASTIC_KILL: JSON list of [step, [ranks]]: at that step (of the state) these ranks of the world do, whoever has the rank by
-then.  ELASTIC_FOLDER: where that is noted.
+ELASTIC_KILL: JSON list of [step, [ranks]]: at that step (of the state) these ranks of the world kill themselves.
+ELASTIC_FOLDER: the folder for notes of this.
 """
 
 import json
@@ -27,8 +27,8 @@ def die_if_told(step: int) -> None:
 
 
 def die_in_init(late: bool) -> None:
-    """To be called before hvd.init(): one worker of the first ones, or the first that comes later, dies in there, after
-    it has met the others: that is when init() starts its first thread."""
+    """Must be called before hvd.init(): one worker of the first ones, or the first late one, dies in init() after it has
+    met the others, which is when init() starts its first thread."""
     note = FOLDER / "died in init"
     is_late = os.environ["HVD_ELASTIC_LATE"] == "1"
     if is_late != late or note.exists() or (not late and os.environ["HOROVOD_RANK"] != "1"):

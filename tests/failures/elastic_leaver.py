@@ -1,8 +1,8 @@
-"""Steps of which each worker notes in `begun` that it has begun one: "<step> <worker>".  Worker 1 gets SIGTERM in step 3.
-Likewise `restored` and `synced`, with the step that is done.
+"""Training steps.  Each worker notes the begin of a step in `begun`: "<step> <worker>".  Worker 1 gets SIGTERM in step 3.
+`restored` and `synced` are similar, with the number of finished steps.
 
-ELASTIC_LEAVER: "late": in its commit(), behind the agreement on who leaves; "alone": most steps have no commit(), but
-check_host_updates(), and so has this one; "own": the script's own check_host_updates() agrees on nothing.
+ELASTIC_LEAVER: "late": in its commit(), after the agreement on leaving ranks; "alone": most steps, including this one, have
+check_host_updates() without commit(); "own": the script's own check_host_updates() makes no agreement.
 """
 
 import json

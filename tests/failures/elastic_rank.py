@@ -1,4 +1,4 @@
-"""A training run of PyTorch that can be killed anywhere: which samples it has seen stands in its state.
+"""A PyTorch training run that can be killed anywhere; its state has the samples that it has seen.
 
 Variables as in elastic_counter.py.
 """
@@ -17,7 +17,7 @@ import hvd.torch as hvd
 SAMPLES, BATCH, EPOCHS = 192, 4, 2
 FOLDER = pathlib.Path(os.environ["ELASTIC_FOLDER"])
 PAUSE = float(os.environ.get("ELASTIC_PAUSE", "0.01"))
-WANTED = int(os.environ.get("ELASTIC_WANTED", "0"))  # the last epoch begins with that many ranks, where given
+WANTED = int(os.environ.get("ELASTIC_WANTED", "0"))  # the last epoch begins with that many ranks, if given
 
 hvd.init()
 torch.manual_seed(1)

@@ -1,4 +1,4 @@
-"""Training with GlobalBatches in one of four frameworks: what it prints must not depend on who was killed, nor when.
+"""Training with GlobalBatches in one of four frameworks: its output must not depend on killed ranks.
 
 SHARES_FRAMEWORK: numpy, jax, tensorflow or keras.  Other variables: as in elastic_counter.py.
 """
@@ -70,7 +70,7 @@ def in_jax():
 
 
 def reduces_over_ranks():
-    """What scripts have that do not keep the batch."""
+    """Calls of scripts that do not keep the batch."""
     if FRAMEWORK == "jax":
         import hvd.jax as of_jax
 
@@ -141,7 +141,7 @@ def of_tensorflow():
     def compiled(words, labels):
         with tf.GradientTape() as tape:
             loss = tf.reduce_mean((model(words) - labels) ** 2)
-        return loss, tape.gradient(loss, model.trainable_variables)  # of the embedding: IndexedSlices
+        return loss, tape.gradient(loss, model.trainable_variables)  # for the embedding: IndexedSlices
 
     def both(_, some, seed):
         noise = np.random.default_rng(seed).integers(0, 3, (len(some), 6))

@@ -1,7 +1,7 @@
-"""A rank for test_peers.py: peer.py HOW WHEN — the last rank goes, the others must say how they heard of it.
+"""A rank for test_peers.py: peer.py HOW WHEN.  The last rank ends, and the others must print how they learned of it.
 
-HOW: kill, exit0, exit1, shutdown.  WHEN: idle (the others wait for it), large (in the midst of a large
-allreduce) or polled (it goes while nothing is under way; the others submit later, and only ask now and then).
+HOW: kill, exit0, exit1, shutdown.  WHEN: idle (the others wait for it), large (during a large allreduce) or polled (it ends
+while no operation is pending; the others submit later, and only poll).
 """
 
 import os
@@ -27,14 +27,14 @@ def go() -> None:
         os.kill(os.getpid(), signal.SIGKILL)
     elif how == "shutdown":
         hvd.shutdown()
-        time.sleep(20)  # still there, but no peer any more
+        time.sleep(20)  # still alive, but no peer any more
         os._exit(0)
     os._exit(0 if how == "exit0" else 1)
 
 
 if rank == size - 1:
     if when == "large":
-        # All take part; this one goes while it runs.
+        # All take part; this one ends during the operation.
         threading.Timer(0.15, go).start()
         while True:
             try:

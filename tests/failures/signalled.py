@@ -1,4 +1,4 @@
-"""A script with a handler for every signal that hvdrun hands on, and a test's way through it."""
+"""A script with a handler for every signal that hvdrun forwards, and a test that sends them."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ HANDED_ON = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTSTP, signal.SIGCONT)
 def follow(
     job: subprocess.Popen[str], send: Callable[[int], None], ranks: int, end: signal.Signals, extra: str | None = None
 ) -> None:
-    """Every signal to hvdrun is seen by all ranks, the last one ends them; hvdrun's exit code tells of it.
+    """All ranks see every signal to hvdrun, and the last one ends them; hvdrun's exit code names it.
 
-    extra: a line with that may be said besides.
+    extra: a line that may also be printed.
     """
     assert job.stdout is not None
     assert job.stderr is not None
@@ -60,4 +60,4 @@ def follow(
     first, _, rest = hvdrun.said(job.stderr.read()).partition("\n")
     assert first.startswith("hvdrun: the ranks are stopped; they go on with: kill -CONT ")
     lines = [line for line in rest.splitlines() if not (extra and extra in line)]
-    assert len(lines) == 1, rest  # no tracebacks, no chatter of mpirun
+    assert len(lines) == 1, rest  # no tracebacks, no output of mpirun

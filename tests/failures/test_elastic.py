@@ -1,4 +1,4 @@
-"""Elastic jobs on one host: whoever is killed, whenever, the others go on, and every sample is seen."""
+"""Elastic jobs on one host: for any killed rank and any time, the others continue, and every sample is seen."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SAMPLES = 192
 
 
 def environment(tmp_path: pathlib.Path, **more: str) -> dict[str, str]:
-    """For scripts that stand in other folders too."""
+    """The environment for scripts in other folders, too."""
     return {"ELASTIC_FOLDER": str(tmp_path), "PYTHONPATH": str(COUNTER.parent), **more}
 
 
@@ -51,7 +51,7 @@ def result(done: Any) -> dict[str, Any]:
     for seen in found["seen"]:
         times = Counter(seen)
         assert set(times) == set(range(SAMPLES))
-        # ElasticSampler divides what is left evenly, so up to size - 1 samples come twice after each change.
+        # ElasticSampler divides the remaining samples evenly, so up to size - 1 samples occur twice after each change.
         assert sum(times.values()) - SAMPLES <= 3 * 4
     return found
 
@@ -91,16 +91,16 @@ def test_a_process_group_outside_of_elastic_run_ends_with_its_first_lost_rank(tm
 
 @pytest.mark.parametrize("who", ["first", "late"])
 def test_a_rank_dies_in_its_init(tmp_path: pathlib.Path, who: str) -> None:
-    """After it has met the others, which wait for it in their own init(): they hear of it at once."""
+    """After it has met the others, which wait for it in their own init(): they learn of it at once."""
     late = who == "late"
     script = tmp_path / "script.py"
     script.write_text(f"import elastic_faults\nelastic_faults.die_in_init({late})\n" + COUNTER.read_text())
-    options = ["--min-np", "1", "--blacklist-cooldown-range", "1", "2"]  # the late one's slot has failed twice then
+    options = ["--min-np", "1", "--blacklist-cooldown-range", "1", "2"]  # the late one's slot has then failed twice
     kills = "[[5, [2]]]" if late else "[]"
     done = job(tmp_path, 3, *options, script=script, ELASTIC_KILL=kills, ELASTIC_WANTED="3")
     assert result(done)["size"] == 3
     assert (tmp_path / "died in init").exists()
-    # 3 → 3: the survivors were slow, so that a replacement came to the same meeting.
+    # 3 → 3: the survivors were slow, so a replacement came to the same meeting.
     waits = [float(s) for s in re.findall(r"3 → [23] ranks .*?, ([0-9.]+) s after", done.stderr)]
     assert len(waits) == (2 if late else 1), done.stderr
     assert max(waits) < 3 * hvdrun.patience(), done.stderr
@@ -112,7 +112,7 @@ def test_two_faults_one_after_the_other(tmp_path: pathlib.Path) -> None:
 
 
 def test_too_few_for_too_long(tmp_path: pathlib.Path) -> None:
-    """No replacement comes: each dies at once."""
+    """No replacement comes, because each dies at once."""
     script = tmp_path / "script.py"
     script.write_text(
         "import os, signal\nif os.environ['HVD_ELASTIC_LATE'] == '1': os.kill(os.getpid(), signal.SIGKILL)\n"
@@ -120,7 +120,7 @@ def test_too_few_for_too_long(tmp_path: pathlib.Path) -> None:
     )
     begun = time.monotonic()
     done = job(tmp_path, 2, "--min-np", "2", "--elastic-timeout", "3", script=script, ELASTIC_KILL="[[5, [1]]]")
-    assert done.returncode == 137, done.stderr  # as the rank that was killed
+    assert done.returncode == 137, done.stderr  # like the killed rank
     assert "1 rank left, --min-np asks for 2, and no more came in 3 s (--elastic-timeout)" in done.stderr
     assert time.monotonic() - begun < 60 * hvdrun.patience()
 
@@ -137,7 +137,7 @@ def test_the_same_error_again_and_again_ends_the_job(tmp_path: pathlib.Path) -> 
 
 
 def test_spares(tmp_path: pathlib.Path) -> None:
-    """Two deaths: each time a spare gets the slot, and another spare is started."""
+    """Two deaths: each time a spare gets the slot, and another spare starts."""
     pause = {"ELASTIC_PAUSE": "0.2"}
     done = job(tmp_path, 2, "--min-np", "2", "--spares", "1", ELASTIC_KILL="[[8, [1]], [16, [0]]]", **pause)
     assert result(done)["size"] == 2
@@ -170,7 +170,7 @@ def test_an_error_before_the_first_world_ends_the_job(tmp_path: pathlib.Path) ->
     assert "ModuleNotFoundError" in done.stderr
 
 
-# What it does first, and what hvdrun says of it.
+# The script's first behaviour, and hvdrun's message.
 DISCOVERIES = {
     "fails": ("exit 3", "ended with exit code 3"),
     "prints garbage": ("echo 'loc al:x:y'", "is not expected here; the hosts stay as they are"),
@@ -181,7 +181,7 @@ DISCOVERIES = {
 
 @pytest.mark.ci
 def test_one_rank_of_pytorch_becomes_two(tmp_path: pathlib.Path) -> None:
-    """Its optimizer was made where there was nobody to reduce gradients with."""
+    """Its optimizer was made in a world without other ranks."""
     discover = tmp_path / "discover"
     discover.write_text(f"#!/bin/sh\nif test -e {tmp_path}/steps; then echo localhost:2; else echo localhost:1; fi\n")
     discover.chmod(0o755)
@@ -214,7 +214,7 @@ train(state)
 
 
 def test_who_hangs_is_told(tmp_path: pathlib.Path) -> None:
-    """In a world after the first: ranks there are other numbers than the workers'."""
+    """In a later world, ranks differ from workers' numbers."""
     (tmp_path / "train.py").write_text(HANGS)
     done = hvdrun.run("-np", "3", "--min-np", "2", *hvdrun.python_args(), "train.py", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -247,7 +247,7 @@ train(state)
 
 
 def test_a_script_that_looks_for_new_hosts_itself_hears_of_them_when_their_ranks_are_ready(tmp_path: pathlib.Path) -> None:
-    """Horovod's own test scripts look for 3 seconds, and new ranks may import longer than that."""
+    """Horovod's own test scripts poll for 3 seconds, and new ranks may import for longer."""
     (tmp_path / "train.py").write_text(LOOKS_FOR_HOSTS)
     discover = tmp_path / "discover"
     discover.write_text(f"#!/bin/sh\ntest -e {tmp_path}/found && echo localhost:2 || echo localhost:1\n")
@@ -260,7 +260,7 @@ def test_a_script_that_looks_for_new_hosts_itself_hears_of_them_when_their_ranks
 
 @pytest.mark.parametrize("what", [pytest.param(w, marks=pytest.mark.nightly) if w == "hangs" else w for w in DISCOVERIES])
 def test_discovery_goes_wrong(tmp_path: pathlib.Path, what: str) -> None:
-    """The job stays where it is, and grows when the script is well again."""
+    """The job keeps its hosts, and grows when the script works again."""
     does, says = DISCOVERIES[what]
     hosts = tmp_path / "hosts"
     hosts.write_text("echo localhost:1\n")
@@ -272,7 +272,7 @@ def test_discovery_goes_wrong(tmp_path: pathlib.Path, what: str) -> None:
         steps = tmp_path / "steps"
         hvdrun.wait_until(lambda: len(fault_job.lines(steps)) > 2, "steps")
         replace(hosts, does + "\n")
-        time.sleep(14 if what == "hangs" else 2.5)  # it is asked every second
+        time.sleep(14 if what == "hangs" else 2.5)  # it is called every second
         assert process.poll() is None
         assert {size for _, _, size in fault_job.lines(steps)} == {"1"}
         replace(hosts, "echo localhost:2\n")
@@ -323,8 +323,8 @@ OFFLINE = ["unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh
     ("hosts", "around"), few([(1, []), (3, OFFLINE), (3, [])], 2), ids=["1 host", "3 hosts, offline", "3 hosts"]
 )
 def test_a_function_on_ranks_that_are_replaced(tmp_path: pathlib.Path, hosts: int, around: list[str]) -> None:
-    """hvd.run: the successor has the function too, where the rank that its host's ranks got it from is dead; results come in
-    the order of the ranks.  Hosts of that name are this machine: the manifest's agent only runs a shell."""
+    """hvd.run: the successor has the function too, even if the rank that distributed it on that host is dead; results are in
+    the order of the ranks.  All host names mean this machine: the manifest's agent only runs a shell."""
     if around and subprocess.run([*around, "true"], check=False, capture_output=True).returncode:
         pytest.skip("a machine without a network needs unshare --net and ip")
     agent = tmp_path / "agent"
@@ -343,7 +343,7 @@ def test_a_function_on_ranks_that_are_replaced(tmp_path: pathlib.Path, hosts: in
 
 
 def replace(file: pathlib.Path, text: str) -> None:
-    """At once."""
+    """Replaces a file atomically."""
     fresh = file.with_name("fresh")
     fresh.write_text(text)
     fresh.rename(file)

@@ -1,4 +1,4 @@
-"""How jobs end badly: exceptions, Ctrl-C, and SIGKILL of hvdrun, mpirun and hvdrank, with nothing left behind."""
+"""Failed jobs: exceptions, Ctrl-C, and SIGKILL of hvdrun, mpirun and hvdrank, with nothing left behind."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GONE_WITHIN_SECONDS = 3.0
 
 
 def slack() -> float:
-    """Seconds added to limits: these tests are about what is left, not about how busy the machine is."""
+    """Seconds added to limits: these tests check remains, not the speed of a busy machine."""
     return 5.0 * hvdrun.patience()
 
 
@@ -61,7 +61,7 @@ LAST_WORDS = {
 
 @pytest.mark.parametrize("case", LAST_WORDS)
 def test_a_fatal_signal_comes_with_its_place(case: str, tmp_path: pathlib.Path) -> None:
-    """The line of Python, or the limit that was reached."""
+    """The line of Python, or the exceeded limit."""
     code, story, place = LAST_WORDS[case]
     (tmp_path / "job.py").write_text(f"import hvd, ctypes, os, resource, signal\n{code}\n")
     done = hvdrun.run("-np", "1", *hvdrun.python_args(), "job.py", cwd=tmp_path)
@@ -105,7 +105,7 @@ def test_a_rank_killed_by_sigkill_is_named_as_such() -> None:
 @mpirun
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_one_signal_ends_everything_within_the_grace(mpirun: str, number: int, code: int) -> None:
-    """Ctrl-C once is enough."""
+    """One Ctrl-C is enough."""
     sleepers = hvdrun.Sleepers()
     with hvdrun.started("-np", "2", "--mpirun", mpirun, "--grace", "4", "--", *sleepers.command()) as job:
         sleepers.wait_for(6)
@@ -114,7 +114,7 @@ def test_one_signal_ends_everything_within_the_grace(mpirun: str, number: int, c
         assert job.wait(60) == code
         assert time.monotonic() - at < 4 + slack()
         assert job.stderr is not None
-        assert hvdrun.said(job.stderr.read()).count("\n") == 1  # one line, no chatter of mpirun
+        assert hvdrun.said(job.stderr.read()).count("\n") == 1  # one line, without mpirun's output
     assert sleepers.alive() == []
 
 
@@ -131,13 +131,13 @@ def test_ranks_that_ignore_the_signal_are_killed_after_the_grace() -> None:
                 job.send_signal(signal.SIGINT)
                 time.sleep(0.2)
             assert job.wait(60) == 130
-            assert time.monotonic() - at < min(limit + slack(), 25)  # the second one does not wait for its 30 s
+            assert time.monotonic() - at < min(limit + slack(), 25)  # the second signal does not wait for the 30 s
 
 
 @mpirun
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_every_signal_reaches_the_scripts_own_handler(mpirun: str, end: signal.Signals, tmp_path: pathlib.Path) -> None:
-    """As itself; of those that end the job, Ctrl-C as a KeyboardInterrupt, with the grace to write a checkpoint."""
+    """Each arrives as itself; Ctrl-C as a KeyboardInterrupt; ending signals leave the grace period for a checkpoint."""
     (tmp_path / "job.py").write_text(signalled.SCRIPT)
     with hvdrun.started("-np", "2", "--mpirun", mpirun, *hvdrun.python_args(), "job.py", cwd=tmp_path) as job:
         signalled.follow(job, job.send_signal, 2, end)
@@ -158,7 +158,7 @@ def test_a_script_without_a_handler_ends_quietly_on_ctrl_c(tmp_path: pathlib.Pat
 
 
 def test_nohup(tmp_path: pathlib.Path) -> None:
-    """A terminal that goes away ends no job that nohup(1) started."""
+    """A hangup of the terminal ends no job that nohup(1) started."""
     with hvdrun.started(
         "-np", "1", "--", "sh", "-c", "echo up; sleep 0.5; echo over",
         preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN),
@@ -190,7 +190,9 @@ def find(who: str, job: int) -> int | None:
 @pytest.mark.parametrize("who", ["hvdrun", "mpirun", "watchdog", "guard"])
 @pytest.mark.parametrize("seed", few(hvdrun.some_nightly(os.environ.get("HVD_TEST_SEEDS"), 2, 4)))
 def test_kill_9_leaves_nothing(mpirun: str, who: str, seed: int) -> None:
-    """At any moment, before all ranks are there too; children that ran away included.  Without mpirun: tests/launcher."""
+    """At any moment, also before all ranks have started, including children that left their session.  Without mpirun:
+    tests/launcher.
+    """
     sleepers = hvdrun.Sleepers()
     moment = random.Random(f"{who}{seed}").uniform(0.02, 0.6) if seed else None
     try:
@@ -215,7 +217,7 @@ def test_kill_9_leaves_nothing(mpirun: str, who: str, seed: int) -> None:
 
 
 def test_start_timeout_names_who_did_not_come(tmp_path: pathlib.Path) -> None:
-    """An mpirun that hangs: exit code 6 after the time asked for."""
+    """An mpirun that hangs: exit code 6 after the requested time."""
     fake = tmp_path / "bin/orterun"
     fake.parent.mkdir()
     fake.write_text("#!/bin/sh\ntrap '' TERM\nsleep 100\n")
@@ -231,7 +233,7 @@ def test_start_timeout_names_who_did_not_come(tmp_path: pathlib.Path) -> None:
 
 
 def test_mpirun_that_fails_is_quoted(tmp_path: pathlib.Path) -> None:
-    """What it said, before any rank came."""
+    """Its output before any rank started."""
     fake = tmp_path / "bin/orterun"
     fake.parent.mkdir()
     fake.write_text("#!/bin/sh\necho ------; echo it is broken >&2; exit 9\n")
@@ -244,7 +246,7 @@ def test_mpirun_that_fails_is_quoted(tmp_path: pathlib.Path) -> None:
 
 
 def test_end_with_parent() -> None:
-    """--parent, as hvd.run() gives it: a SIGKILLed Python takes its job along, whatever signals it ignored."""
+    """--parent, as hvd.run() sets it: the end of a SIGKILLed Python ends its job, even if it ignored signals."""
     sleepers = hvdrun.Sleepers()
     code = (
         "import os, signal, subprocess, sys\n"
@@ -262,9 +264,9 @@ def test_end_with_parent() -> None:
 
 
 def test_the_time_limit(tmp_path: pathlib.Path) -> None:
-    """The ranks get the grace; exit code 6."""
+    """The ranks get the grace period; exit code 6."""
     script = "trap 'echo saved; exit 0' TERM; echo up; while :; do sleep 0.05; done"
-    for limit in ("1.5", "6", "30"):  # it counts from hvdrun's start, and the ranks are to be up by then
+    for limit in ("1.5", "6", "30"):  # it counts from hvdrun's start, and the ranks must have started by then
         done = hvdrun.run("-np", "2", "--time-limit", limit, "--", "sh", "-c", script)
         assert done.returncode == 6
         if done.stdout.count("] up\n") == 2:
@@ -274,7 +276,7 @@ def test_the_time_limit(tmp_path: pathlib.Path) -> None:
 
 
 def test_stop_and_go_on() -> None:
-    """SIGTSTP stops the ranks, not hvdrun; SIGCONT lets them go on."""
+    """SIGTSTP stops the ranks, not hvdrun; SIGCONT continues them."""
     with hvdrun.started("-np", "1", "--", "sh", "-c", "echo $$; exec sleep 60") as job:
         assert job.stdout is not None
         assert job.stderr is not None
@@ -291,7 +293,7 @@ def test_stop_and_go_on() -> None:
 
 
 def test_a_rank_cannot_speak_for_hvdrun(tmp_path: pathlib.Path) -> None:
-    """Whatever its exception, its files and functions are called: no line begins as hvdrun's do, no terminal obeys it."""
+    """With any names of exceptions, files and functions, no line begins like hvdrun's, and no terminal executes one."""
     evil = "\x1b[2K\rhvdrun: all is well\nhvdrun: rank 7 did it\x9b2J\u202e Grüße"
     (tmp_path / "job.py").write_text(f"class Bad(Exception): pass\nraise Bad({evil!r})\n")
     where = ["-H", "localhost:1", *hvdrun.python_args()]

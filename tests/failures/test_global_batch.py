@@ -1,4 +1,4 @@
-"""keep_global_batch=True: losses and weights are those of the run in which nobody was killed, bit by bit."""
+"""keep_global_batch=True: losses and weights are bitwise those of a run without killed ranks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STEPS = 2 * 14
 
 
 def result(done: Any, steps: int = STEPS) -> dict[str, Any]:
-    """What the one rank that tells it has found."""
+    """The result that one rank prints."""
     assert done.returncode == 0, done.stderr + done.stdout
     lines = [line for line in done.stdout.splitlines() if '{"losses"' in line]
     assert len(lines) == 1, done.stdout
@@ -76,7 +76,7 @@ def test_shrinks_and_grows_back(tmp_path: pathlib.Path, undisturbed: dict[str, A
 
 @pytest.mark.parametrize("seed", few(hvdrun.some_nightly(os.environ.get("ELASTIC_SEEDS"), 2, 50), 0))
 def test_killed_at_random(tmp_path: pathlib.Path, undisturbed: dict[str, Any], seed: int) -> None:
-    """Also within an exchange of gradients, or while others recover."""
+    """Also during an exchange of gradients, or during a recovery."""
     dice = random.Random(seed)
     env = environment(tmp_path, ELASTIC_PAUSE="0.02")
     with hvdrun.started("-np", "4", "--min-np", "1", "--python", sys.executable, str(SCRIPT), env=env) as process:

@@ -1,7 +1,7 @@
-"""SIGKILL of any process of a job, at any moment: three seconds later nothing of it is left.
+"""SIGKILL of any process of a job, at any moment: three seconds later no process or file of it is left.
 
 First hvdrank alone, under the stand-in of tests/rank, then whole jobs under hvdrun.
-HVD_KILL_ROUNDS=100 repeats each case; a quick run tries a few moments, and test_kills.py others over two hosts.
+HVD_KILL_ROUNDS=100 repeats each case.  A quick run tries a few moments; test_kills.py uses two hosts.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def processes(mark: str) -> dict[int, str]:
 
 
 def gone_within(mark: str, seconds: float) -> dict[int, str]:
-    """What is left after @p seconds, more on a busy machine; returns as soon as it is nothing."""
+    """The processes left after @p seconds, more on a busy machine; returns as soon as there are none."""
     end = time.monotonic() + 2 * seconds * hvdrun.patience()
     while (left := processes(mark)) and time.monotonic() < end:
         time.sleep(0.02)
@@ -60,7 +60,7 @@ def gone_within(mark: str, seconds: float) -> dict[int, str]:
 
 @pytest.fixture
 def mark():
-    """A word that marks every process of a test; whatever is left is ended by pid."""
+    """A word that marks every process of a test; the fixture ends remaining ones by pid."""
     word = "31" + str(uuid.uuid4().int)[:12]
     yield word
     for pid in processes(word):
@@ -69,7 +69,7 @@ def mark():
 
 
 def family(mark: str) -> str:
-    """A rank with every kind of runaway: setsid, an empty environment, double forks."""
+    """A rank with every kind of escaping child: setsid, an empty environment, double forks."""
     nap = f"sleep {mark}"
     return f"setsid {nap} & env -i /usr/bin/setsid {nap} & (setsid sh -c '{nap} & {nap}' &) ; trap '' TERM; {nap} & {nap}"
 
@@ -138,12 +138,12 @@ def start_job(mark: str, payload: list[str], tmp_path: Path, launcher: str) -> s
 
 
 def launcher_of(victim: str) -> str:
-    """The launcher that has such a process; hvdrun itself is killed in both."""
+    """The launcher with such a process; hvdrun itself is killed in both."""
     return "hvdrun" if "daemon" in victim else "mpirun"
 
 
 def pick(victim: str, job: int) -> int:
-    """The pid of that process of the job, as soon as it is there."""
+    """The pid of that process of the job, as soon as it exists."""
     if victim == "hvdrun":
         return job
 
@@ -152,7 +152,7 @@ def pick(victim: str, job: int) -> int:
             daemons = named(children(job), "hvdrank")
             if victim == "daemon":
                 return daemons[-1] if daemons else 0
-            # MPI's server comes first and for a moment has the guards' name; no job without MPI needs it.
+            # MPI's server comes first and briefly has the guards' name; a job without MPI does not need it.
             guards = [p for d in daemons for p in named(children(d), "hvdrank")]
             return guards[-1] if len(guards) > 1 else 0
         mpiruns = [p for name in ("mpirun", "orterun", "prterun", "prte") for p in named(tree(job), name)]

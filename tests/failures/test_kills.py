@@ -1,4 +1,4 @@
-"""Whichever process of a job over two hosts is killed, and whenever: soon nothing of the job is left on either (kills.py)."""
+"""Kills any process of a job over two hosts, at any time: soon nothing of the job is left on either (kills.py)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from support.forms import few
 
 
 def nothing_left(first: int, number: int, launcher: str, mpirun: str, longest: float, package: str) -> None:
-    """So many kills; the table goes to the log."""
+    """Makes `number` kills; the table goes to the log."""
     if reason := why_not():
         pytest.skip(reason)
     words = ["--first", first, "--kills", number, "--launcher", launcher, "--mpirun", mpirun, "--longest", longest]
@@ -26,7 +26,7 @@ def nothing_left(first: int, number: int, launcher: str, mpirun: str, longest: f
 
 
 def test_what_has_ended_by_itself_is_no_victim() -> None:
-    """A subshell may end between the look at the host's processes and the kill."""
+    """A subshell may end between the listing of the host's processes and the kill."""
     child = subprocess.Popen(["true"])
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
     assert kills.parent(child.pid) is None
@@ -56,5 +56,5 @@ def test_500_kills(package: str, launcher: str) -> None:
 @pytest.mark.parametrize("mpirun", [row for row in hvdrun.mpiruns() if row.id == "openmpi5"])
 @pytest.mark.parametrize("launcher", kills.PATTERNS)
 def test_kills_under_open_mpi_5(package: str, launcher: str, mpirun: str) -> None:
-    """The same."""
+    """Kills with Open MPI 5 as launcher."""
     nothing_left(2000, 70, launcher, mpirun, 5.0, package)

@@ -1,4 +1,4 @@
-"""The verdict names the cause that a rank's last words only hint at."""
+"""The verdict names the cause at which a rank's last output only hints."""
 
 from __future__ import annotations
 

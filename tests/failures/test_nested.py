@@ -26,7 +26,9 @@ INNER = "import hvd.numpy as hvd; hvd.init(); print('inner', hvd.size())"
 
 @pytest.mark.parametrize("mpirun", few(hvdrun.mpiruns()))
 def test_what_a_rank_starts(mpirun: str, tmp_path: pathlib.Path, with_package: dict[str, str]) -> None:
-    """A program that calls init() is told that it is no rank (it would wait, and its parent with it); a job of its own runs."""
+    """A program that calls init() gets an error that it is no rank; otherwise it and its parent would wait.  A nested job
+    runs.
+    """
     constants = f"INNER, HVDRUN, MPIRUN = {INNER!r}, {hvdrun.program()!r}, {mpirun!r}\n"
     (tmp_path / "rank.py").write_text(constants + RANK)
     args = ["-np", "2", "--mpirun", mpirun, *hvdrun.python_args(), "rank.py"]

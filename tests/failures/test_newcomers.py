@@ -1,4 +1,4 @@
-"""Ranks that an elastic job starts while others train: nobody waits for them while they prepare."""
+"""Ranks that an elastic job starts while others train: the others do not wait while they prepare."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pathlib
 
 from support import hvdrun
 
-# What every program below begins with.
+# The beginning of every program below.
 HEAD = """
 import os, pathlib, time
 import numpy as np
@@ -43,7 +43,7 @@ state.register_reset_callbacks([lambda: resets.append((hvd.rank(), hvd.size()))]
 
 
 def job(tmp_path: pathlib.Path, program: str, *options: str) -> tuple[str, str]:
-    """What it says on stdout and stderr."""
+    """The job's stdout and stderr."""
     (tmp_path / "train.py").write_text(HEAD + program)
     done = hvdrun.run(*options, *hvdrun.python_args(), "train.py", cwd=tmp_path)
     assert done.returncode == 0, done.stderr + done.stdout
@@ -108,7 +108,7 @@ print(WORKER, "was told", told, "and is", (hvd.rank(), hvd.size()), resets)
 
 
 def test_the_world_changes_while_a_newcomer_prepares(tmp_path: pathlib.Path) -> None:
-    """It gets its real rank when it is admitted, and its callbacks hear of it."""
+    """It gets its real rank when it is admitted, and its callbacks are called."""
     out, _ = job(tmp_path, MOVES, "-np", "3", "--min-np", "1")
     assert "3 was told (2, 3, 2, '2', '3') and is (1, 3) [(1, " in out, out
     assert "4 was told (2, 3, 2, '2', '3') and is (2, 3) []" in out, out

@@ -1,4 +1,4 @@
-"""A rank that the kernel's out-of-memory killer ends is named as such."""
+"""The verdict names the kernel's out-of-memory killer for a rank that it ended."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def group():
 
 @contextmanager
 def member_of(group: Path) -> Iterator[None]:
-    """What is started here is in the group, as a job is in its container's."""
+    """Processes started here are in the group, as a job is in its container's."""
     line = next(line for line in Path("/proc/self/cgroup").read_text().splitlines() if ":memory:" in line)
     mine = V1 / line.split(":", 2)[2].lstrip("/")
     (group / "cgroup.procs").write_text(str(os.getpid()))
@@ -67,7 +67,7 @@ def test_out_of_memory_is_named(group: Path, tmp_path: Path, mode: str) -> None:
 
 
 def test_a_worker_that_was_killed_for_memory_is_told_of(group: Path, tmp_path: Path) -> None:
-    """The rank itself ends with an error of its own, as torch's data loader does."""
+    """The rank itself ends with another error, as with torch's data loader."""
     (tmp_path / "work.py").write_text(
         f"import subprocess, sys\nif subprocess.run([sys.executable, '-c', {EAT!r}]).returncode: raise RuntimeError('lost')\n"
     )

@@ -1,4 +1,4 @@
-"""Causes of failure planted in a rank: hvdrun names the right rank and the right cause; and it says nothing of healthy jobs."""
+"""Causes of failure planted in a rank: hvdrun names the right rank and cause, and reports nothing for healthy jobs."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from campaigns import causes, engine
 
 
 def judged(package: str, *words: str) -> None:
-    """At least 98 % of the jobs told right."""
+    """At least 98 % of the jobs must be judged right."""
     outcomes = engine.run(causes.CAMPAIGN, "--package", package, *words)
     print(engine.table(outcomes))
     assert engine.share_right(outcomes) >= 0.98, "\n\n".join(map(str, engine.wrong(outcomes)))
 
 
 def test_causes(package: str) -> None:
-    """One seed of each (HVD_TEST_SEED: another), less those that are much like others."""
+    """One seed of each (HVD_TEST_SEED: another), without causes that resemble others."""
     judged(package, "--short", "--seeds", "1", "--first", os.environ.get("HVD_TEST_SEED", "0"), "--side", "3")
 
 
@@ -30,13 +30,13 @@ def test_98_of_100_are_right(package: str) -> None:
 
 @pytest.mark.parametrize("seed", range(2))
 def test_healthy(seed: int, package: str) -> None:
-    """Slow ranks, caught exceptions, children, signals: no word of hvdrun."""
+    """Slow ranks, caught exceptions, children, signals: hvdrun prints nothing."""
     assert causes.healthy(seed, package) == ""
 
 
 @pytest.mark.nightly
 @pytest.mark.timeout(1800)
 def test_200_healthy_runs(package: str) -> None:
-    """The same, often."""
+    """Many healthy jobs."""
     outcomes = engine.run(causes.CAMPAIGN, "--seeds", "0", "--healthy", "200", "--package", package)
     assert len(outcomes) == 200 and not engine.wrong(outcomes), list(map(str, engine.wrong(outcomes)))

@@ -1,4 +1,4 @@
-"""SIGTERM (preemption) in a long step: the rank leaves at its end; where the grace is shorter, the last commit counts."""
+"""SIGTERM (preemption) in a long step: the rank leaves at its end; with a shorter grace period, the last commit counts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RANKS = 4
 
 
 class Preempted:
-    """A job of four ranks and long steps, of which some were told to leave amid one: what has become of it."""
+    """The result of a job of four ranks with long steps, some of which were told to leave during one."""
 
     def __init__(self, folder: pathlib.Path, victims: list[int], grace: float, at_guards: bool) -> None:
         options = ["-np", str(RANKS), "--min-np", "1", "--max-np", str(RANKS), "--grace", str(grace)]
@@ -49,7 +49,7 @@ class Preempted:
         return fault_job.lines(folder / name)
 
     def lost(self) -> int:
-        """How many steps were computed twice."""
+        """The number of steps that were computed twice."""
         numbers = [step for _, step, _ in self.steps]
         return len(numbers) - len(set(numbers))
 
@@ -71,7 +71,7 @@ def test_it_leaves_at_the_end_of_the_step(tmp_path: pathlib.Path, victims: list[
     job = Preempted(tmp_path, victims, 20, at_guards)
     assert job.lost() == 0
     assert job.err.count("this rank leaves, as SIGTERM has asked") == len(victims), job.err
-    # It costs no more than the meeting: nobody goes back, or has begun what is to be done again.
+    # It costs only the meeting: no rank restores, or has begun a step that is repeated.
     assert job.restored == 0
     assert len(job.begun) == len(set(job.begun)), job.begun
     assert job.longest_step() < (STEP + 0.4) * hvdrun.patience()
@@ -81,14 +81,14 @@ def test_it_leaves_at_the_end_of_the_step(tmp_path: pathlib.Path, victims: list[
 @pytest.mark.parametrize("victims", few([[1, 2], [1]]), ids=["two", "one"])
 def test_a_grace_that_is_shorter_than_the_step(tmp_path: pathlib.Path, victims: list[int]) -> None:
     job = Preempted(tmp_path, victims, 0.2, True)
-    assert job.lost() == 0 and job.restored >= RANKS - len(victims)  # the step was not complete, and is done again
+    assert job.lost() == 0 and job.restored >= RANKS - len(victims)  # the step was incomplete, and is repeated
     assert "it was told to end from outside, and had not after 0.2 s (--grace)" in job.err, job.err
     assert "this rank leaves" not in job.err
     assert job.longest_step() < 3 * STEP * hvdrun.patience()
 
 
 def told_in_step_3(folder: pathlib.Path, how: str, *options: str) -> tuple[int, int]:
-    """The last step that worker 1 has begun, and how often others went back to a commit."""
+    """The last step that worker 1 has begun, and the number of restores of others."""
     env = environment(folder, ELASTIC_LEAVER=how)
     done = hvdrun.run("-np", "3", *options, "--python", sys.executable, str(LEAVER), env=env)
     assert done.returncode == 0, done.stderr + done.stdout
@@ -104,13 +104,13 @@ def told_in_step_3(folder: pathlib.Path, how: str, *options: str) -> tuple[int, 
 @pytest.mark.parametrize("least", ["1", "3"])
 @pytest.mark.parametrize(("how", "last"), [("late", 4), ("alone", 3)])
 def test_it_leaves_where_all_have_agreed(tmp_path: pathlib.Path, how: str, last: int, least: str) -> None:
-    """SIGTERM that comes behind the agreement counts at the next; one that leaves too few: they wait for another."""
+    """SIGTERM after the agreement counts at the next one; if it leaves too few ranks, they wait for another."""
     assert told_in_step_3(tmp_path, how, "--min-np", least, "--max-np", "3") == (last, 0)
-    # Only a new one needs what the others have.
+    # Only a new one needs the others' state.
     assert ([str(last), "0"] in fault_job.lines(tmp_path / "synced")) == (least == "3")
 
 
 def test_a_script_that_does_not_agree(tmp_path: pathlib.Path) -> None:
-    """The others find out in their next step, which they do again."""
+    """The others notice in their next step, which they repeat."""
     last, restored = told_in_step_3(tmp_path, "own", "--min-np", "1", "--max-np", "3")
     assert last == 3 and restored >= 2

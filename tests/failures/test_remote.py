@@ -1,4 +1,4 @@
-"""Jobs over two hosts through real ssh: where ranks land, what goes wrong, and that nothing is left on either host."""
+"""Jobs over two hosts through real ssh: the ranks' places, failures, and a clean end on both hosts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ mpirun = pytest.mark.parametrize("mpirun", few(hvdrun.mpiruns()))
 
 @pytest.fixture(autouse=True, params=few(["hvdrun", "mpirun"]))
 def launcher(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Who starts the ranks; the hosts pass the variable on."""
+    """The launcher that starts the ranks; the hosts pass the variable on."""
     monkeypatch.setenv("HVD_LAUNCHER", request.param)
     return str(request.param)
 
@@ -39,7 +39,7 @@ def run(hosts: Cluster, *args: str, **options: object) -> subprocess.CompletedPr
 
 
 def nothing_left(hosts: Cluster, limit_seconds: float = 6.0) -> None:
-    """No process of a job on either host, within 3 s on an idle machine."""
+    """No process of a job is left on either host, within 3 s on an idle machine."""
     deadline = time.monotonic() + limit_seconds * hvdrun.patience()
     while left := {h: p for h in hosts.names if (p := hosts.processes(h))}:
         assert time.monotonic() < deadline, left
@@ -56,7 +56,7 @@ def nothing_left(hosts: Cluster, limit_seconds: float = 6.0) -> None:
     ],
 )
 def test_ranks_land_where_planned(two_hosts: Cluster, mpirun: str, where: str, lines: list[str]) -> None:
-    """In the order of -H, whichever host hvdrun runs on."""
+    """In the order of -H, whichever host runs hvdrun."""
     done = run(two_hosts, "--mpirun", mpirun, "-H", where, "--", "sh", "-c", WHO)
     assert done.returncode == 0, done.stderr
     assert sorted(line.split("] ", 1)[1] for line in done.stdout.splitlines()) == lines
@@ -64,7 +64,7 @@ def test_ranks_land_where_planned(two_hosts: Cluster, mpirun: str, where: str, l
 
 
 def test_a_manifest_with_an_agent_of_its_own(two_hosts: Cluster) -> None:
-    """What --manifest says is run in place of ssh, with the job's secret on its stdin."""
+    """The agent of --manifest replaces ssh, and gets the job's secret on its stdin."""
     (two_hosts.tmp("alpha") / "agent").write_text('#!/bin/sh\necho "$1" >>/tmp/agent.log\nexec ssh -T -o BatchMode=yes "$@"\n')
     (two_hosts.tmp("alpha") / "agent").chmod(0o755)
     hosts = '[{"address": "alpha"}, {"address": "10.77.0.2", "slots": 2}]'
@@ -82,7 +82,7 @@ def test_a_manifest_with_an_agent_of_its_own(two_hosts: Cluster) -> None:
 
 @mpirun
 def test_a_pickle_is_only_where_hvdrun_starts(two_hosts: Cluster, mpirun: str) -> None:
-    """Several frames of it; its host's second rank gets it from the first."""
+    """It takes several frames; a host's second rank gets it from the first."""
     (two_hosts.tmp("alpha") / "job.pkl").write_bytes(pickle.dumps((len, ("x" * 9_000_000,), {}), protocol=5))
     args = ["--mpirun", mpirun, "-H", "alpha:2,beta:2", "--python", sys.executable, "--results", "/tmp/results", "/tmp/job.pkl"]
     done = run(two_hosts, *args)
@@ -94,7 +94,7 @@ def test_a_pickle_is_only_where_hvdrun_starts(two_hosts: Cluster, mpirun: str) -
 
 @mpirun
 def test_a_remote_ranks_exit_code(two_hosts: Cluster, mpirun: str) -> None:
-    """Named with its host; the rest is stopped."""
+    """The verdict names the rank and its host; the other ranks are stopped."""
     script = '[ "$HVD_RANK" = 2 ] && { echo bad >&2; exit 9; }; sleep 100'
     done = run(two_hosts, "--mpirun", mpirun, "-H", "alpha:1,beta:2", "--", "sh", "-c", script)
     assert done.returncode == 9
@@ -123,7 +123,7 @@ def test_a_remote_ranks_exit_code(two_hosts: Cluster, mpirun: str) -> None:
 )
 @mpirun
 def test_ssh_troubles_are_told_with_the_host(two_hosts: Cluster, mpirun: str, options: list[str], message: str) -> None:
-    """And quickly: mpirun ends as soon as its agent fails."""
+    """mpirun ends as soon as its agent fails."""
     done = run(two_hosts, "--mpirun", mpirun, *options, "-H", "alpha:1,beta:1", "--", "true")
     assert done.stderr.startswith(message), done.stderr
     assert done.returncode == 4
@@ -141,7 +141,7 @@ def test_a_host_that_never_answers(two_hosts: Cluster, mpirun: str) -> None:
 
 
 def test_ctrl_c_while_a_host_does_not_answer(two_hosts: Cluster) -> None:
-    """At once: no rank runs yet, so none has a grace period."""
+    """It ends at once: no rank runs yet, so none has a grace period."""
     slow = ["--grace", "60", "--ssh-program", "sh -c 'sleep 100' --", "-H", "alpha:1,beta:1"]
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with two_hosts.popen("alpha", [hvdrun.program(), *slow, "--", "true"], **pipes) as job:
@@ -161,7 +161,7 @@ def test_ctrl_c_while_a_host_does_not_answer(two_hosts: Cluster) -> None:
 def test_kill_9_leaves_nothing_on_any_host(
     two_hosts: Cluster, mpirun: str, who: str, launcher: str, tmp_path: pathlib.Path
 ) -> None:
-    """Children that ran away included."""
+    """Including children that left their session."""
     if launcher == "hvdrun" and who == "mpirun":
         who = "daemon here"
     runaways = "setsid sleep 778 & env -i setsid sleep 778 & sleep 778"
@@ -183,7 +183,7 @@ def test_kill_9_leaves_nothing_on_any_host(
         os.kill(victims[0], signal.SIGKILL)
         assert job.wait(60) != 0
     nothing_left(two_hosts)
-    if who in ("ssh", "daemon"):  # of a daemon's end its guards may tell before mpirun does
+    if who in ("ssh", "daemon"):  # its guards may report a daemon's end before mpirun does
         said = hvdrun.said((tmp_path / "err").read_text())
         assert re.match(r"hvdrun: (mpirun lost its connection to beta|rank [12] on beta is lost)", said), said
 
@@ -191,9 +191,9 @@ def test_kill_9_leaves_nothing_on_any_host(
 @mpirun
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_signals_over_two_hosts(two_hosts: Cluster, launcher: str, mpirun: str, end: signal.Signals) -> None:
-    """Each reaches the ranks there, too, and Ctrl-C once is enough.
+    """Each also reaches the ranks there, and one Ctrl-C is enough.
 
-    mpirun sometimes ends a host's guards before they have looked for what is left there, and hvdrun says so.
+    mpirun sometimes ends a host's guards before they have searched for remains there, and hvdrun says so.
     """
     (two_hosts.tmp("beta") / "job.py").write_text(signalled.SCRIPT)
     (two_hosts.tmp("alpha") / "job.py").write_text(signalled.SCRIPT)
@@ -207,7 +207,7 @@ def test_signals_over_two_hosts(two_hosts: Cluster, launcher: str, mpirun: str, 
 
 
 def test_a_live_job_over_two_hosts_is_shown_and_ended(two_hosts: Cluster) -> None:
-    """ps, stacks and kill from where hvdrun runs; another job beside it is left alone."""
+    """ps, stacks and kill on hvdrun's host; another job beside it is left alone."""
 
     def start(seconds: int) -> subprocess.Popen[str]:
         command = ["sh", "-c", f"echo up; exec sleep {seconds}"]
@@ -242,7 +242,7 @@ def test_a_live_job_over_two_hosts_is_shown_and_ended(two_hosts: Cluster) -> Non
 
 
 def test_the_doctor(two_hosts: Cluster) -> None:
-    """A row for each host, a line for each problem, and what to do; quickly."""
+    """A row for each host, and a line with the remedy for each problem, in a short time."""
     python = ["--python", sys.executable]
     (two_hosts.tmp("alpha") / "job.py").write_text("import json, no_such_module\n")
     done = run(two_hosts, "doctor", *python, "-H", "alpha:1,beta:2", "/tmp/job.py")
@@ -260,8 +260,8 @@ def test_the_doctor(two_hosts: Cluster) -> None:
     assert done.returncode == 0
     done = run(two_hosts, "doctor", "-p", "2223", "-H", "alpha:1,beta:2", "--", "true")
     assert "problem beta: nothing listens for ssh on beta\n        is sshd running there?" in done.stdout
-    assert "port 2223: Connection refused\n" in done.stdout  # ssh's own words
-    assert "hosts reach this one at" not in done.stdout  # nobody has tried
+    assert "port 2223: Connection refused\n" in done.stdout  # ssh's own message
+    assert "hosts reach this one at" not in done.stdout  # it was not tested
     assert done.returncode == 4
     done = run(two_hosts, "doctor", "-H", "alpha:1,beta:1,nowhere:1", "--", "true")
     lines = done.stdout.splitlines()
@@ -272,7 +272,7 @@ def test_the_doctor(two_hosts: Cluster) -> None:
 
 
 def test_the_doctor_over_three_hosts(three_hosts: Cluster) -> None:
-    """Who cannot reach whom; with a module that only this user's PYTHONPATH has.  About 2 s on an idle machine."""
+    """Hosts that cannot reach each other, and a module only in this user's PYTHONPATH.  About 2 s on an idle machine."""
     for host in three_hosts.names:
         (three_hosts.tmp(host) / "own").mkdir(exist_ok=True)
         (three_hosts.tmp(host) / "own/of_mine.py").touch()
@@ -288,12 +288,12 @@ def test_the_doctor_over_three_hosts(three_hosts: Cluster) -> None:
     print(f"the doctor took {time.monotonic() - begin:.1f} s")
     assert "note    beta: cannot reach gamma\n" in done.stdout, done.stdout
     assert "lacks" not in done.stdout
-    assert "note    gamma: cannot reach beta\n" in done.stdout  # whose answer finds no way back
+    assert "note    gamma: cannot reach beta\n" in done.stdout  # its answer does not return
     assert "alpha: cannot reach" not in done.stdout
 
 
 def set_link(hosts: Cluster, state: str) -> None:
-    """Cuts beta off, or brings it back."""
+    """Cuts beta off, or reconnects it."""
     assert hosts.run("beta", ["ip", "link", "set", "eth0", state]).returncode == 0
 
 
@@ -315,7 +315,7 @@ def test_a_network_cut_names_the_host_and_ends_all_ranks(two_hosts: Cluster) -> 
             assert hvdrun.said(job.stderr.read()).startswith(
                 "hvdrun: rank 1 on beta is lost: no word comes from its host any more"
             )
-            nothing_left(two_hosts, 30)  # mpirun's daemon too, though the network is still down
+            nothing_left(two_hosts, 30)  # also mpirun's daemon, though the network is still down
             print(f"all has ended {time.monotonic() - cut:.1f} s after the cut")
         finally:
             set_link(two_hosts, "up")
@@ -323,7 +323,7 @@ def test_a_network_cut_names_the_host_and_ends_all_ranks(two_hosts: Cluster) -> 
 
 @pytest.mark.nightly
 def test_a_network_cut_between_two_hosts_is_named(three_hosts: Cluster) -> None:
-    """hvdrun, on a third one, reaches both."""
+    """hvdrun, on a third host, reaches both."""
     script = (
         "import time, numpy, hvd.numpy as hvd\nhvd.init()\nx = numpy.ones(4)\n"
         "while True:\n    hvd.allreduce(x, name='grad')\n    if hvd.rank() == 0: print('up', flush=True)\n    time.sleep(0.1)\n"
@@ -336,12 +336,12 @@ def test_a_network_cut_between_two_hosts_is_named(three_hosts: Cluster) -> None:
     with three_hosts.popen("alpha", argv, env=env, text=True, **pipes) as job:
         assert job.stdout is not None
         assert job.stdout.readline() == "[0 beta] up\n"
-        for host, other in (("beta", "gamma"), ("gamma", "beta")):  # nobody hears of it: the frames just go nowhere
+        for host, other in (("beta", "gamma"), ("gamma", "beta")):  # the frames are dropped silently
             nowhere = ["lladdr", "02:00:00:00:00:99", "dev", "eth0", "nud", "permanent"]
             cut = three_hosts.run(host, ["ip", "neigh", "replace", three_hosts.address(other), *nowhere])
             assert cut.returncode == 0, cut.stderr
         at = time.monotonic()
-        ranks = [hvdrun.next_line(job.stderr) for _ in range(2)]  # each says of the other that it does not answer
+        ranks = [hvdrun.next_line(job.stderr) for _ in range(2)]  # each reports that the other does not answer
         lines = [hvdrun.next_line(job.stderr) for _ in range(2)]
         print(f"told {time.monotonic() - at:.1f} s after the cut: {ranks} {lines}")
         three_hosts.signal(job, signal.SIGTERM)
@@ -357,7 +357,7 @@ def test_a_network_cut_between_two_hosts_is_named(three_hosts: Cluster) -> None:
 @pytest.mark.nightly
 @pytest.mark.parametrize("missing", ["[5]", "[4, 5]", "[0]"])
 def test_a_hang_over_three_hosts_is_told(three_hosts: Cluster, missing: str) -> None:
-    """With who is missing and where, 5 s after the wait has begun, wherever they are; time enough here."""
+    """The message names the missing rank and its place, 5 s after the wait has begun, on any host, with some slack here."""
     script = (
         "import time, numpy, hvd.numpy as hvd\nhvd.init()\nx = numpy.ones(4)\n"
         "for i in range(20): hvd.allreduce(x, name='grad')\n"

@@ -1,4 +1,4 @@
-"""GlobalBatches: losses and weights are those of the run in which nobody was killed, bit by bit, in each framework."""
+"""GlobalBatches: losses and weights are bitwise those of a run without killed ranks, in each framework."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ KILLS = {
 
 
 def trained(folder: pathlib.Path, framework: str, ranks: int, *options: str, **env: str) -> dict[str, Any]:
-    """What it prints.  Skips where the framework is missing."""
+    """The program's output.  Skips if the framework is missing."""
     python = {"numpy": sys.executable, "jax": jax_interpreter()}.get(framework) or tensorflow()
     if not has(framework, interpreter=python):
         pytest.skip(f"{python} has no {framework}")
@@ -56,7 +56,7 @@ def cases() -> list[Any]:
     rows = []
     for framework in FRAMEWORKS:
         for name, kills in KILLS.items():
-            in_ci = name == "4 to 3 to 1" and framework != "keras"  # whose layers are TensorFlow's
+            in_ci = name == "4 to 3 to 1" and framework != "keras"  # its layers are TensorFlow's
             marks = [] if framework == "numpy" else [pytest.mark.ci if in_ci else pytest.mark.nightly]
             rows.append(pytest.param(framework, kills, id=f"{framework}, {name}", marks=marks))
     return rows

@@ -1,4 +1,4 @@
-"""Signals that hvdrun's parent ignores or blocks: exec passes both on, and no job may suffer from it."""
+"""Signals that hvdrun's parent ignores or blocks: exec inherits both, but no job may be affected."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from support import hvdrun
 
 mpirun = pytest.mark.parametrize("launcher", ["hvdrun", "mpirun"])
-# The rank's own words on what it has inherited.
+# The rank prints its inherited signal state.
 SHOW = ["grep", "-E", "^Sig(Blk|Ign):", "/proc/self/status"]
 
 
@@ -25,7 +25,7 @@ def deaf() -> None:
 
 @mpirun
 def test_a_parent_that_ignores_and_blocks_all(launcher: str) -> None:
-    """The job ends as it should, and its ranks begin with no signal ignored or blocked."""
+    """The job ends normally, and its ranks start with no signal ignored or blocked."""
     done = hvdrun.run("--launcher", launcher, "-np", "2", "--", *SHOW, preexec_fn=deaf, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
     assert re.findall(r"Sig(?:Blk|Ign):\s+(\w+)", done.stdout) == ["0" * 16] * 4
@@ -45,7 +45,7 @@ def test_signals_end_a_job_of_a_deaf_parent(launcher: str) -> None:
 
 
 def test_an_elastic_job_of_a_deaf_parent() -> None:
-    """It ends with the code of its rank; its time limit is kept."""
+    """It ends with the code of its rank; its time limit works."""
     done = hvdrun.run("-np", "1", "--min-np", "1", "--", "sh", "-c", "exit 5", preexec_fn=deaf, timeout=60)
     assert done.returncode == 5, done.stderr
     done = hvdrun.run("-np", "1", "--min-np", "1", "--time-limit", "1", "--grace", "1", "--", "sleep", "300", preexec_fn=deaf)

@@ -1,4 +1,4 @@
-"""A container's small /dev/shm (64 MiB by default, less with --shm-size) is no reason not to train."""
+"""A job trains with a container's small /dev/shm (64 MiB by default, less with --shm-size)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ hvd.shutdown()
 @pytest.mark.parametrize("mpirun", few(hvdrun.mpiruns()))
 @pytest.mark.parametrize("size", ["64k", "8m"])
 def test_a_job_runs_with_a_small_shm(mpirun: str, size: str, tmp_path: pathlib.Path, with_package: dict[str, str]) -> None:
-    """Ours and Open MPI's files go elsewhere, and are gone at the end."""
+    """Our files and Open MPI's go elsewhere, and are removed at the end."""
     if os.geteuid() != 0 or not shutil.which("unshare"):
         pytest.skip("a small /dev/shm needs root and unshare")
     (tmp_path / "train.py").write_text(TRAIN)
@@ -54,7 +54,7 @@ def limited(blocks: int) -> None:
 
 
 def test_a_limit_on_the_size_of_files(tmp_path: pathlib.Path, with_package: dict[str, str]) -> None:
-    """It is named, not /dev/shm; a job that needs no such file runs; no guard ends without a word."""
+    """The message names the limit, not /dev/shm; a job without such files runs; no guard ends silently."""
     done = hvdrun.run("-np", "2", "--", "echo", "fine", preexec_fn=lambda: limited(100))
     assert (done.returncode, done.stderr, done.stdout.count("fine")) == (0, "", 2)
     done = hvdrun.run("-np", "1", "--", "true", preexec_fn=lambda: limited(1))
@@ -70,7 +70,7 @@ def test_a_limit_on_the_size_of_files(tmp_path: pathlib.Path, with_package: dict
 
 
 def test_what_mpi_says_is_shown(tmp_path: pathlib.Path, with_package: dict[str, str]) -> None:
-    """MPI tells its errors to mpirun alone: the rank itself wrote nothing."""
+    """MPI reports its errors to mpirun only: the rank itself wrote nothing."""
     (tmp_path / "train.py").write_text("import hvd.numpy as hvd\nhvd.init()\n")
     args = ["--launcher", "mpirun", "-np", "2", *hvdrun.python_args(), "train.py"]
     done = hvdrun.run(*args, cwd=tmp_path, env={**with_package, "OMPI_MCA_btl": "self"})

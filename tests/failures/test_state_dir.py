@@ -1,4 +1,4 @@
-"""hvdrun --state-dir: the last commit outlives the ranks, and hvdrun; what is not ours, or not whole, is never loaded."""
+"""hvdrun --state-dir: the last commit survives the ranks and hvdrun; foreign or incomplete files are never loaded."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ NAME = "elastic-state"
 
 
 def went_on(done: Any) -> int:
-    """From which commit."""
+    """The commit from which it resumed."""
     found = re.search(r"hvd\.elastic: goes on from commit (\d+) in ", done.stdout + done.stderr)
     assert found, done.stdout + done.stderr
     return int(found[1])
 
 
 def steps(tmp_path: pathlib.Path) -> list[int]:
-    """As they were completed, those that were done again too."""
+    """The steps in the order of completion, including repeated ones."""
     return [int(line.split()[1]) for line in (tmp_path / "steps").read_text().splitlines()]
 
 
@@ -50,7 +50,7 @@ def test_all_ranks_die_and_new_ones_go_on(tmp_path: pathlib.Path, folder: pathli
 
 
 def test_nobody_is_left_and_nobody_can_be_started_yet(tmp_path: pathlib.Path, folder: pathlib.Path) -> None:
-    """Both slots have failed twice: they are left alone for two seconds."""
+    """Both slots have failed twice: they rest for two seconds."""
     kill = json.dumps([[8, [0, 1]], [16, [0, 1]]])
     options = ["--min-np", "2", "--state-dir", str(folder), "--blacklist-cooldown-range", "2", "2"]
     done = job(tmp_path, 2, *options, ELASTIC_KILL=kill)
@@ -69,7 +69,7 @@ def test_a_job_of_fixed_ranks_is_started_again(tmp_path: pathlib.Path, folder: p
     commit = went_on(second)
     assert 0 < commit <= before
     assert steps(tmp_path)[before] == commit + 1
-    third = job(tmp_path, 2, *options)  # done: it begins anew
+    third = job(tmp_path, 2, *options)  # the training was finished: it starts again
     result(third)
     assert "goes on from" not in third.stdout + third.stderr
 
@@ -96,7 +96,7 @@ def test_hvdrun_itself_dies(tmp_path: pathlib.Path, folder: pathlib.Path) -> Non
         running.wait(timeout=30)
     limit = time.monotonic() + 30
     before = -1
-    while before != len(steps(tmp_path)):  # its ranks end by themselves
+    while before != len(steps(tmp_path)):  # the ranks end by themselves
         assert time.monotonic() < limit
         before = len(steps(tmp_path))
         time.sleep(1)
@@ -107,7 +107,7 @@ def test_hvdrun_itself_dies(tmp_path: pathlib.Path, folder: pathlib.Path) -> Non
 
 @pytest.fixture
 def kept(tmp_path: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
-    """The file of a job that has died."""
+    """The file of a dead job."""
     done = job(tmp_path, 1, "--state-dir", str(folder), ELASTIC_KILL=json.dumps([[10, [0]]]), ELASTIC_PAUSE="0.03")
     assert done.returncode == 137, done.stderr
     return folder / NAME
@@ -191,7 +191,7 @@ def test_what_must_not_be_loaded(
 
 
 def test_what_is_done_is_not_gone_on_with(tmp_path: pathlib.Path, folder: pathlib.Path, kept: pathlib.Path) -> None:
-    """Nothing is committed any more: the file goes all the same."""
+    """No further commit is made, but the file is removed."""
     script = tmp_path / "done.py"
     script.write_text(
         COUNTER.read_text().replace("while len(state.seen) < SAMPLES:", "while False:").split("assert state.total")[0]
@@ -204,9 +204,9 @@ def test_what_is_done_is_not_gone_on_with(tmp_path: pathlib.Path, folder: pathli
 
 @pytest.mark.ci
 def test_two_jobs_in_one_folder(tmp_path: pathlib.Path, folder: pathlib.Path, kept: pathlib.Path) -> None:
-    """The second is refused while the first lives, and touches nothing of it; then it goes on from the first one's commit."""
+    """The second is refused while the first lives, and changes nothing; then it resumes from the first one's commit."""
     before = kept.read_bytes()
-    with kept.with_name(f"{NAME}.lock").open("r+") as lock:  # as the first one holds it
+    with kept.with_name(f"{NAME}.lock").open("r+") as lock:  # as the first job holds it
         fcntl.lockf(lock, fcntl.LOCK_EX)
         done = job(tmp_path, 2, "--state-dir", str(folder))
         assert done.returncode == 1, done.stderr
@@ -249,7 +249,7 @@ def test_a_state_with_a_save_of_its_own(tmp_path: pathlib.Path, folder: pathlib.
 
 
 def test_a_full_disk_is_told_once_and_training_goes_on(tmp_path: pathlib.Path, folder: pathlib.Path) -> None:
-    """In a name space of mounts of its own, with a disk of some pages."""
+    """In a mount namespace, with a disk of a few pages."""
     unshare = shutil.which("unshare")
     if os.geteuid() != 0 or not unshare:
         pytest.skip("needs root, to mount a small disk")

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""What one step's exchange costs the host, without a GPU: NCCL groups, driver calls, wake-ups and processor time.
+"""Measures a step's exchange on the host, without a GPU: NCCL groups, driver calls, wake-ups and processor time.
 
 tests/gpu/costs_on_fakes.py [--build DIR] [--ranks N] [--rounds N] [--kinds] [--json] [ROW...]: the 161 gradients of
-ResNet-50, by DistributedOptimizer's hooks, grouped and one by one; at once, and at the pace of a real backward pass
-(a gradient each 100 us); and from the C interface (hvd-bench).  Rows: hooks, grouped, single, hooks-paced,
-single-paced, c.  --kinds: how often each function of the driver and of NCCL was called.
+ResNet-50, by DistributedOptimizer's hooks, grouped and one by one; at once, and at the pace of a real backward pass (a
+gradient each 100 us); and from the C interface (hvd-bench).  Rows: hooks, grouped, single, hooks-paced, single-paced, c.
+--kinds: calls of each function of the driver and of NCCL.
 
 Driver and NCCL are tests/gpu/fakes/nothing.cc, whose calls cost nothing.  In the paced rows NCCL's groups take time on the
-device: --group-us each, and their bytes at --gb-s.  Torch's tensors lie in host memory and count as the fake GPU's
-(tests/python/ranks/fake_gpu.py), so what torch's own CUDA calls cost is not in these figures.
-The figures are medians of rank 0; in paced rows the time spent waiting for the next gradient is left out.
+device: --group-us each, and their bytes at --gb-s.  Torch's tensors are in host memory and are treated as the fake GPU's
+(tests/python/ranks/fake_gpu.py), so the figures exclude torch's own CUDA calls. The figures are medians of rank 0; in paced
+rows the wait for the next gradient is left out.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ TORCH = {"cuStreamSynchronize"}  # called by fake_gpu.py, not by the runtime
 
 
 class Counters:
-    """What libfakenothing.so has counted."""
+    """The counters of libfakenothing.so."""
 
     def __init__(self) -> None:
         self.library = ctypes.CDLL(os.environ["HVD_CUDA_LIBRARY"])
@@ -51,7 +51,7 @@ class Counters:
 
 
 def inside(given: argparse.Namespace) -> None:
-    """In a rank."""
+    """Runs in a rank."""
     sys.path.insert(0, str(HERE))
     runpy.run_path(str(ROOT / "tests/python/ranks/fake_gpu.py"))
     from exchange_steps import costs
@@ -59,7 +59,7 @@ def inside(given: argparse.Namespace) -> None:
     import hvd.torch as hvd
     from hvd.torch import _registered_gradients
 
-    _registered_gradients._owners = None  # gradients in host memory would be moved to registered memory
+    _registered_gradients._owners = None  # otherwise gradients in host memory would be moved to registered memory
 
     hvd.init()
     counters = Counters()
@@ -96,7 +96,7 @@ def ran(command: list[str], ranks: int, env: dict[str, str]) -> str:
 
 
 def from_c(program: Path, ranks: int, env: dict[str, str]) -> list[dict[str, Any]]:
-    """hvd-bench's rows, as others here are."""
+    """hvd-bench's rows, in the form of the other rows."""
     (line,) = (x for x in ran([str(program), "--only", "gpu", "--json"], ranks, env).splitlines() if x.startswith("FIGURES"))
     rows: dict[str, dict[str, Any]] = {}
     for figure in json.loads(line.partition(" ")[2])["rows"]:
@@ -104,7 +104,7 @@ def from_c(program: Path, ranks: int, env: dict[str, str]) -> list[dict[str, Any
         row = rows.setdefault(what, {"row": "c: " + what.removeprefix("161 "), "caller_us": 0.0})
         if part in ("submit", "wait"):
             row["caller_us"] = round(row["caller_us"] + figure["hvd"]["median"], 1)
-        elif part in ("others", "all"):  # at one rank, the others are the engine's thread
+        elif part in ("others", "all"):  # with one rank, the others are the engine's thread
             row["engine_us" if part == "others" else "all_us"] = round(figure["hvd"]["median"], 1)
         elif part == "calls":
             row |= {"driver_calls": figure["number"], "driver_calls_per_tensor": round(figure["number"] / 161, 2)}

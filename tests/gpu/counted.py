@@ -1,9 +1,9 @@
-"""Libraries that count: they have the names of the CUDA driver's and NCCL's functions, and pass every call on.
+"""Counting libraries: they have the function names of the CUDA driver and NCCL, and forward every call.
 
     counted.py FOLDER    builds libcuda_counted.so and libnccl_counted.so there (gcc, x86-64)
 
-HVD_CUDA_LIBRARY and HVD_NCCL_LIBRARY name them; COUNTED_CUDA (default libcuda.so.1) and COUNTED_NCCL (libnccl.so.2) name
-the libraries behind them.  The functions are all that runtime/gpu names: libhvd finds them by dlsym.
+HVD_CUDA_LIBRARY and HVD_NCCL_LIBRARY name them; COUNTED_CUDA (default libcuda.so.1) and COUNTED_NCCL (libnccl.so.2) name the
+real libraries.  The functions are all those in runtime/gpu: libhvd finds them by dlsym.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from pathlib import Path
 SOURCES = Path(__file__).resolve().parents[2] / "runtime" / "gpu"
 BEHIND = {"cuda": "libcuda.so.1", "nccl": "libnccl.so.2"}
 NAMES = {"cuda": r'"(cu[A-Z]\w+)"', "nccl": r'"(nccl[A-Z]\w+)"'}
-TIMED = "ncclGroupEnd"  # and how long it took: the host's time of a group
+TIMED = "ncclGroupEnd"  # also measures its time: the host's time for a group
 
-# A trampoline leaves all registers and the stack as they are, so it serves every signature.
+# A trampoline preserves all registers and the stack, so it fits every signature.
 CODE = """
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -73,7 +73,7 @@ int @NAME@(void) {
 
 
 def functions(library: str) -> list[str]:
-    """What the runtime looks up in "cuda" or "nccl"."""
+    """The functions that the runtime looks up in "cuda" or "nccl"."""
     text = "".join(file.read_text() for file in sorted(SOURCES.rglob("*")) if file.suffix in (".h", ".cc"))
     return sorted(set(re.findall(NAMES[library], text)))
 
@@ -88,7 +88,7 @@ def source(library: str) -> str:
 
 
 def build(folder: Path) -> dict[str, Path]:
-    """The two libraries, by "cuda" and "nccl".  OSError where they cannot be built."""
+    """The two libraries, by "cuda" and "nccl".  OSError if they cannot be built."""
     if os.uname().machine != "x86_64" or not shutil.which("gcc"):
         raise OSError("counting libraries need gcc and x86-64")
     folder.mkdir(parents=True, exist_ok=True)

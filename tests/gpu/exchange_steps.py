@@ -1,4 +1,4 @@
-"""One step's exchange of ResNet-50's gradients, three ways, and what it costs the host.
+"""One step's exchange of ResNet-50's gradients, in three ways, and its cost on the host.
 
 For costs_on_fakes.py and speed.py: in a rank, after hvd.init().
 """
@@ -23,7 +23,7 @@ Shapes = list[tuple[int, ...]]
 
 
 class Pace:
-    """When the next gradient comes.  The processor time of waiting for that is nobody's cost."""
+    """Waits until the next gradient is due.  The processor time of this wait is not counted."""
 
     def __init__(self, paced: bool) -> None:
         self.paced = paced
@@ -43,7 +43,7 @@ class Pace:
 
 
 class NoUpdate(torch.optim.Optimizer):
-    """step() of the user's optimizer costs nothing."""
+    """An optimizer whose step() costs nothing."""
 
     def __init__(self, parameters: Any) -> None:
         super().__init__(parameters, {})
@@ -58,15 +58,15 @@ THROUGH_NCCL: dict[str, Any] = {"prescale_factor": HALF, "postscale_factor": DOU
 
 
 def through_nccl() -> dict[str, Any]:
-    """Arguments that make an allreduce use the buffer and NCCL on a single rank too."""
+    """Arguments with which an allreduce uses the buffer and NCCL on a single rank too."""
     return THROUGH_NCCL if hvd.size() == 1 else {}
 
 
 def optimizer_of(optimizer: torch.optim.Optimizer, named: Any, **settings: Any) -> Any:
-    """DistributedOptimizer that exchanges on a single rank too, through the buffer and NCCL."""
+    """A DistributedOptimizer that exchanges on a single rank too, through the buffer and NCCL."""
     if hvd.size() == 1:
         settings.setdefault("gradient_predivide_factor", DOUBLE)
-    os.environ["HOROVOD_ELASTIC"] = "1"  # other ranks may come: else one rank alone exchanges nothing
+    os.environ["HOROVOD_ELASTIC"] = "1"  # other ranks may join; otherwise one rank alone exchanges nothing
     try:
         return hvd.DistributedOptimizer(optimizer, named, **settings)
     finally:
@@ -74,7 +74,7 @@ def optimizer_of(optimizer: torch.optim.Optimizer, named: Any, **settings: Any) 
 
 
 def step_of(way: str, pace: Pace, device: str, shapes: Shapes, exchanges: bool = True) -> Callable[[], None]:
-    """One step's exchange, as a training script makes it."""
+    """One step's exchange, as in a training script."""
     if way.startswith("hooks"):
         return _step_of_hooks(pace, device, shapes, exchanges)
     gradients = [torch.empty(shape, device=device) for shape in shapes]
@@ -98,7 +98,7 @@ def step_of(way: str, pace: Pace, device: str, shapes: Shapes, exchanges: bool =
 
 def _step_of_hooks(pace: Pace, device: str, shapes: Shapes, exchanges: bool) -> Callable[[], None]:
     class Layer(torch.autograd.Function):
-        """Its backward pass makes a parameter's gradient, which nobody writes to."""
+        """Its backward pass makes a parameter's gradient; no code writes to it."""
 
         @staticmethod
         def forward(ctx: Any, x: Any, parameter: Any) -> Any:  # type: ignore[override]
@@ -134,10 +134,10 @@ def costs(
     idle: Callable[[], None] = lambda: None,
     small: bool = False,
 ) -> dict[str, Any]:
-    """Medians of the rounds: groups, calls, wake-ups, and processor time without what torch's own part of a step costs.
+    """Medians of the rounds: groups, calls, wake-ups, and processor time without torch's own part of a step.
 
-    counted: calls of each function so far, and "groups".  idle: waits until the device has nothing to do.
-    small: tiny gradients, to see that this runs.
+    counted: calls of each function so far, and "groups".  idle: waits until the device is idle.
+    small: tiny gradients, for tests of this code.
     """
     shapes: Shapes = [(1,)] * TENSORS if small else resnet50_shapes()
     torchs = 0.0
@@ -182,7 +182,7 @@ def _rounds(
         pace.begin()
         calls, begin = counted(), Processor.now(engine)
         step()
-        time.sleep(0.002)  # what the others still do for this step
+        time.sleep(0.002)  # remaining work of other threads for this step
         cost = Processor.now(engine).since(begin)
         cost.caller -= pace.waited_us
         cost.total -= pace.waited_us

@@ -1,4 +1,4 @@
-"""What both programs that measure a step share: the gradients of ResNet-50, and processor time thread by thread."""
+"""Shared by both programs that measure a step: the gradients of ResNet-50, and processor time thread by thread."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _tasks() -> dict[int, str]:
     for number in os.listdir("/proc/self/task"):
         try:
             found[int(number)] = Path(f"/proc/self/task/{number}/comm").read_text().strip()
-        except OSError:  # it has ended
+        except OSError:  # the thread has ended
             continue
     return found
 
@@ -40,12 +40,12 @@ def engine_thread() -> int:
     found = [number for number, name in _tasks().items() if name == ENGINE]
     if not found:
         raise LookupError(f"no thread is called {ENGINE}")
-    return min(found)  # threads that it has started have its name too
+    return min(found)  # threads that it has started have the same name
 
 
 @dataclass
 class Processor:
-    """Processor time in microseconds, and how often the engine's thread went to sleep: a moment, or from one to another."""
+    """Processor time in microseconds, and sleeps of the engine's thread: at one moment, or between two."""
 
     caller: float  # this thread, and those in which autograd runs
     engine: float
@@ -69,7 +69,7 @@ class Processor:
 
     @property
     def others(self) -> float:
-        """Of all threads but the caller's and the engine's."""
+        """The time of all threads except the caller's and the engine's."""
         return max(0.0, self.total - self.caller - self.engine)
 
 

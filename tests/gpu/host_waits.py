@@ -9,10 +9,10 @@ from typing import Any
 def waits(events: list[dict[str, Any]]) -> collections.Counter[str]:
     """The host's waits in a trace.
 
-    CUPTI counts queries of events as synchronisation.  The call with the same correlation id tells them apart.  Torch's
-    profiler leaves cuEventQuery out of its traces, so an "Event Sync" without a call is a query: libhvd calls no function of
-    the driver that waits for an event (test_host_waits.py), and waits of NCCL and torch are calls of the CUDA runtime, which
-    the profiler records.  "Stream Wait Event" is the GPU's wait.
+    CUPTI counts queries of events as synchronisation.  The call with the same correlation id distinguishes them.  Torch's
+    profiler leaves cuEventQuery out of its traces, so an "Event Sync" without a call is a query.  libhvd calls no function of
+    the driver that waits for an event (test_host_waits.py).  Waits of NCCL and torch are calls of the CUDA runtime, which the
+    profiler records.  "Stream Wait Event" is the GPU's wait.
     """
     calls = {
         event["args"]["correlation"]: event["name"]

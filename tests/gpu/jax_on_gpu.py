@@ -1,4 +1,4 @@
-"""What ranks on a real GPU run for test_on_gpu.py: hvd.jax inside compiled programs, against NumPy."""
+"""The ranks' program of test_on_gpu.py on a real GPU: hvd.jax inside compiled programs, against NumPy."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""A rank for test_lost_peer.py: the last rank dies while its part of what is queued on the GPUs is still missing."""
+"""A rank for test_lost_peer.py: the last rank dies before its part of the operations queued on the GPUs has arrived."""
 
 import os
 import signal
@@ -27,4 +27,4 @@ try:
 except hvd.HorovodInternalError as error:
     again = str(error)
 os.write(1, f"SURVIVOR {hvd.rank()} {time.monotonic() - started:.2f} {text} | {again}\n".encode())
-signal.pause()  # an end of this one would be news for the others; the test ends all
+signal.pause()  # the others would notice this one's end; the test ends all

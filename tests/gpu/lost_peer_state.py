@@ -1,4 +1,4 @@
-"""A rank for test_lost_peer.py: an elastic state is saved while the last rank's part of what is queued never comes."""
+"""A rank for test_lost_peer.py: an elastic state is saved while the last rank's part of the queued operations is missing."""
 
 import os
 import signal
@@ -15,7 +15,7 @@ missing_part.start()
 weight = torch.ones(100)
 state = hvd.elastic.TorchState(weight=weight, step=0)
 handle = missing_part.exchange(weight)
-hvd.synchronize(handle)  # all is queued: the script goes on
+hvd.synchronize(handle)  # everything is queued: the script continues
 state.step = 1
 started = time.monotonic()
 try:
@@ -26,4 +26,4 @@ except hvd.HorovodInternalError as error:
 seconds = time.monotonic() - started
 state.restore()
 os.write(1, f"SURVIVOR {hvd.rank()} {seconds:.2f} {text} | step {state.step}, {float(state.weight.sum())}\n".encode())
-signal.pause()  # an end of this one would be news for the others; the test ends all
+signal.pause()  # the others would notice this one's end; the test ends all

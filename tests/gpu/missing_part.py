@@ -1,4 +1,4 @@
-"""For ranks of test_lost_peer.py: an exchange on the fake GPU to which the last rank's part never comes."""
+"""For ranks of test_lost_peer.py: an exchange on the fake GPU to which the last rank never contributes."""
 
 from __future__ import annotations
 

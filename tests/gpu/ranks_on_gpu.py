@@ -1,4 +1,4 @@
-"""What ranks on a real GPU run for test_on_gpu.py: every operation against torch on the CPU, and training."""
+"""The ranks' program of test_on_gpu.py on a real GPU: every operation against torch on the CPU, and training."""
 
 import os
 import sys
@@ -40,7 +40,7 @@ def check_operations() -> None:
 
 
 def check_8_bit_floats() -> None:
-    """Sums are made in f32 and rounded once, and too large ones show.  Both formats have the numbers drawn."""
+    """Sums use f32 and are rounded once, and too large ones are visible.  The drawn numbers exist in both formats."""
     for dtype, most in ((torch.float8_e4m3fn, 448.0), (torch.float8_e5m2, 57344.0)):
         name = str(dtype)
         all_ranks = [data(r, 1000, 3).to(dtype) for r in range(size)]
@@ -63,7 +63,7 @@ def check_8_bit_floats() -> None:
 
 
 def check_late_tensors_on_streams() -> None:
-    """Input that is still being computed, results read at once, on a stream of our own: no synchronise anywhere."""
+    """Inputs that are still being computed, results that are read at once, on a stream of our own: no synchronise anywhere."""
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
         for i in range(20):
@@ -84,11 +84,11 @@ def check_mixed_sizes_fuse() -> None:
 
 
 def check_memory_is_torchs() -> None:
-    """Where torch offers its allocator, its statistics count our buffers and results, and all of a result comes back."""
+    """If torch offers its allocator, its statistics count our buffers and results, and all memory of a result returns."""
 
     def held() -> int:
         torch.cuda.synchronize()
-        hvd.allreduce(small, op=hvd.Sum, name="tidy")  # what the device is through with goes back at the next call
+        hvd.allreduce(small, op=hvd.Sum, name="tidy")  # the next call returns memory that the device no longer uses
         torch.cuda.synchronize()
         return int(torch.cuda.memory_stats()["allocated_bytes.all.current"])
 
@@ -106,7 +106,7 @@ def check_memory_is_torchs() -> None:
 
 
 def check_groups_and_splits_as_in_horovod() -> None:
-    """A group is on one side; received splits are where the splits are; a state without gradients can be broadcast."""
+    """A group is on one side; received splits are on the side of the splits; a state without gradients can be broadcast."""
     mixed = [torch.ones(3), torch.ones(3, device="cuda")]
     try:
         hvd.grouped_allreduce(mixed, op=hvd.Sum, name="mixed")
@@ -146,7 +146,7 @@ def check_training_equals_one_process() -> None:
 
 
 def check_cuda_graph() -> None:
-    """Forward and backward are one graph, whose gradients are reduced behind each launch; hvd inside it is refused."""
+    """Forward and backward are one graph, whose gradients are reduced after each launch; hvd inside it is refused."""
 
     def model_of() -> torch.nn.Module:
         torch.manual_seed(1)

@@ -1,12 +1,12 @@
-"""How fast tensors on a GPU are exchanged, and what that costs the host: rows of figures, one line of JSON each.
+"""Measures the exchange of tensors on a GPU, and its cost on the host: rows of figures, one line of JSON each.
 
-speed.py [--rounds N] [--small] [ROW...]: alone, or on several ranks (hvdrun -np 2 tests/gpu/speed.py).  Rows: pack, allreduce,
-cpu, group, resnet50, transformer, captured.  Where ranks share a GPU they take turns at it, so that only group is measured.
-The exchange is forced on a single rank.  A row that fails leaves the others alone.
+speed.py [--rounds N] [--small] [ROW...]: alone, or on several ranks (hvdrun -np 2 tests/gpu/speed.py).  Rows: pack,
+allreduce, cpu, group, resnet50, transformer, captured.  Ranks that share a GPU take turns at it, so that only group is
+measured.  On a single rank the exchange is forced.  A row that fails does not affect the others.
 
-The tensors are the 161 gradients of ResNet-50 (25.6 million f32).  Device times are taken by events behind a kernel that
-sleeps, so that the host is ahead and its latency does not show.  COUNTED, a folder made by counted.py, or gcc here: calls of
-the driver and of NCCL are counted.  speed_table.py makes a table of the rows.
+The tensors are the 161 gradients of ResNet-50 (25.6 million f32).  Device times come from events after a kernel that sleeps,
+so that the host is ahead and its latency is hidden.  COUNTED names a folder made by counted.py; without it gcc makes one.
+Calls of the driver and of NCCL are counted.  speed_table.py makes a table of the rows.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from exchange_steps import through_nccl
 
 import hvd.torch as hvd
 
-DEVICE, BACKEND = "cuda", "nccl"  # speed_on_fakes.py puts others here
-SMALLER = 1000  # by how much --small divides
-SLEEP_CYCLES = 10_000_000  # some 5 ms: longer than the host needs for what is timed behind it
+DEVICE, BACKEND = "cuda", "nccl"  # speed_on_fakes.py sets others
+SMALLER = 1000  # divisor of --small
+SLEEP_CYCLES = 10_000_000  # some 5 ms: longer than the host needs for the measured work after it
 
 
 class Setting:
-    """What the rows are measured with."""
+    """The settings of a measurement."""
 
     def __init__(self, rounds: int, small: bool, port: int, counted: dict[str, Any]) -> None:
         self.rounds, self.small, self.port, self.counted = rounds, small, port, counted
@@ -45,7 +45,7 @@ class Setting:
         return [t.flatten()[: 1 + t.numel() // SMALLER].clone() for t in whole] if self.small else whole
 
     def calls(self) -> Counter[str]:
-        """Of all functions so far, and the groups that NCCL was given."""
+        """Calls of all functions so far, and NCCL's groups."""
         found: Counter[str] = Counter()
         for library in self.counted.values():
             found += library.now()
@@ -53,14 +53,14 @@ class Setting:
         return found
 
     def start_torchs(self) -> None:
-        """torch.distributed, for what hvd is compared with."""
+        """Starts torch.distributed, for comparisons."""
         if not torch.distributed.is_initialized():
             address = f"tcp://127.0.0.1:{self.port}"
             torch.distributed.init_process_group(BACKEND, address, rank=hvd.rank(), world_size=hvd.size())
 
 
 def device_ms(work: Callable[[], Any], rounds: int) -> float:
-    """Median time on the device of one call of work, which the host has queued before the device comes to it."""
+    """Median time on the device of one call of work, which the host has queued before the device reaches it."""
     times = []
     for _ in range(rounds + 3):
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -82,7 +82,7 @@ def copy_bandwidth(setting: Setting) -> float:
 
 
 def row_pack(setting: Setting) -> dict[str, Any]:
-    """Gather and scatter of what fuses, against copies of as many bytes.  On one rank NCCL moves nothing in place."""
+    """Gather and scatter for fusion, compared with copies of the same size.  On one rank NCCL moves nothing in place."""
     fused = [t for t in setting.gradients() if t.numel() * 4 < 8 << 20]
     size = sum(t.numel() * 4 for t in fused)
     copies = 2 * size / copy_bandwidth(setting) * 1e3
@@ -91,7 +91,7 @@ def row_pack(setting: Setting) -> dict[str, Any]:
 
 
 def row_allreduce(setting: Setting) -> dict[str, Any]:
-    """All gradients in one group, against the bare NCCL call (torch's) on one flat tensor, and two copies of it."""
+    """All gradients in one group, compared with the bare NCCL call (torch's) on one flat tensor, and two copies of it."""
     setting.start_torchs()
     gradients = setting.gradients()
     flat = torch.cat([t.flatten() for t in gradients])
@@ -117,14 +117,14 @@ def row_cpu(setting: Setting) -> dict[str, Any]:
 
 
 def row_group(setting: Setting) -> dict[str, Any]:
-    """The host's time of one NCCL group: ncclGroupEnd, until the operation is queued, and the processor's."""
+    """The host's time for one NCCL group: ncclGroupEnd, until the operation is queued, and the processor's."""
     tensor = torch.ones(1000, device=DEVICE)
     queued, cpu, ends = [], [], []
     library = setting.counted.get("nccl")
     for at in range(-3, 5 if setting.small else 20):
         torch.cuda.synchronize()
         hvd.barrier()
-        time.sleep(0.01)  # NCCL's own threads have come to rest
+        time.sleep(0.01)  # NCCL's own threads sleep by now
         end, begin, used = library.timed_us() if library else 0.0, time.perf_counter(), time.process_time()
         handle = hvd.allreduce_async_(tensor, op=hvd.Sum, name="group", **through_nccl())
         while not hvd.poll(handle):
@@ -171,7 +171,7 @@ ROWS = {
     "transformer": row_transformer,
     "captured": row_captured,
 }
-WHERE_RANKS_SHARE = ("group",)  # an operation waits milliseconds for its turn there
+WHERE_RANKS_SHARE = ("group",)  # there an operation waits milliseconds for its turn
 
 
 def rounded(value: Any) -> Any:
@@ -201,14 +201,14 @@ def counted_libraries() -> dict[str, Any]:
 
 
 def measure(rows: list[str], setting: Setting) -> list[str]:
-    """Prints each row as soon as there is one.  The rows without figures."""
+    """Prints each row as soon as it is measured.  Returns the rows without figures."""
     gpu = torch.cuda.get_device_name()
     failed = []
     for row in rows:
         begin = time.monotonic()
         try:
             figures = ROWS[row](setting)
-        except Exception as error:  # torch's NCCL may refuse what hvd's own can: ranks that share a GPU
+        except Exception as error:  # torch's NCCL may refuse what hvd's own can do: ranks that share a GPU
             failed.append(row)
             print(f"speed.py: rank {hvd.rank()}: {row}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
             continue

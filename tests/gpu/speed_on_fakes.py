@@ -1,4 +1,4 @@
-"""A rank for test_speed.py: the whole of speed.py where torch has no GPU.  Its figures mean nothing."""
+"""A rank for test_speed.py: all of speed.py with a torch that has no GPU.  Its figures mean nothing."""
 
 import runpy
 import sys
@@ -12,7 +12,7 @@ fake = runpy.run_path(str(HERE.parent / "python" / "ranks" / "fake_gpu.py"))
 
 
 class Event:
-    """The moment when the fake GPU's default stream came here."""
+    """The moment when the fake GPU's default stream reached this point."""
 
     def __init__(self, enable_timing: bool) -> None:
         assert enable_timing

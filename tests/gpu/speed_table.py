@@ -1,4 +1,4 @@
-"""The rows that speed.py and hvd-bench have printed into a file, as a table with their goals: speed_table.py FILE"""
+"""Makes a table with goals from the rows that speed.py and hvd-bench have printed into a file: speed_table.py FILE"""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-# Row, figure, what it is, relation, goal, ranks that the goal is for (0: any).
+# Row, figure, description, relation, goal, number of ranks for the goal (0: any).
 GOALS = [
     ("pack", "of_copy_bandwidth", "gather and scatter, share of the copy bandwidth", ">=", 0.8, 1),
     ("allreduce", "ratio", "fused allreduce, of the bare NCCL call plus two copies", "<=", 1.1, 0),
@@ -31,7 +31,7 @@ TAG = re.compile(r"^\s*(?:\[[^\]]*\](?:<\w+>)?:?\s?)?")  # hvdrun's, before each
 
 
 def rows_in(lines: list[str]) -> list[dict[str, Any]]:
-    """speed.py's rows and hvd-bench's, behind a rank's tag or not.  Other lines are passed over."""
+    """speed.py's rows and hvd-bench's, with or without a rank's tag.  Skips other lines."""
     found: list[dict[str, Any]] = []
     for line in (TAG.sub("", line, count=1) for line in lines):
         try:
@@ -39,7 +39,7 @@ def rows_in(lines: list[str]) -> list[dict[str, Any]]:
                 found.append(row)
             elif line.startswith("FIGURES {"):
                 found.append(_of_bench(json.loads(line.partition(" ")[2])))
-        except ValueError:  # a line that was cut off
+        except ValueError:  # an incomplete line
             continue
     return found
 
@@ -50,7 +50,7 @@ def _of_bench(said: dict[str, Any]) -> dict[str, Any]:
 
 
 def table(lines: list[str]) -> str:
-    """Figures with goals; then, of each model, its contenders' times."""
+    """Figures with goals; then each model's times by contender."""
     rows = rows_in(lines)
     out = "| what | ranks | measured | goal | met |\n|---|---|---|---|---|\n"
     missing = []

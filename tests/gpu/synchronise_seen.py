@@ -1,6 +1,6 @@
-"""Prints, as JSON, how often the host waited for the GPU while gradients were exchanged, as CUPTI tells torch's profiler.
+"""Prints, as JSON, the host's waits for the GPU during exchanges of gradients, from CUPTI by torch's profiler.
 
-{"control": n, "exchange": {"Stream Sync": 2}}: control is a region with a wait of our own, which CUPTI must have told of.
+{"control": n, "exchange": {"Stream Sync": 2}}: control is a region with a wait of our own, which CUPTI must report.
 """
 
 import collections
@@ -43,7 +43,7 @@ def main() -> None:
                 hvd.synchronize(handle)
 
     exchange()  # NCCL's start and the first memory may wait
-    idle = waits_in(lambda: None)  # what the profiler itself does
+    idle = waits_in(lambda: None)  # the profiler's own waits
     control = waits_in(torch.cuda.synchronize) - idle
     print(json.dumps({"control": sum(control.values()), "exchange": waits_in(exchange) - idle}), flush=True)
 

@@ -1,4 +1,4 @@
-"""A rank for test_tensorflow_gpu.py: the last rank dies while what it has queued on its GPU is still to come."""
+"""A rank for test_tensorflow_gpu.py: the last rank dies before its GPU has finished its queued work."""
 
 import os
 import runpy
@@ -23,7 +23,7 @@ with tf.device(checks["DEVICE"]):
     x = tf.ones([100])
     for _ in range(3):
         step(x).numpy()
-    if hvd.rank() == hvd.size() - 1:  # what makes its tensor takes so long that the others' GPUs wait for it
+    if hvd.rank() == hvd.size() - 1:  # its tensor takes so long to make that the others' GPUs wait for it
         for _ in range(5000):  # 10 s
             x = scaled(x, 1.0)
         threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGKILL)).start()

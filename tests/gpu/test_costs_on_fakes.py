@@ -1,4 +1,4 @@
-"""The program that tells what a step's exchange costs the host: every row comes out, and counts what it should."""
+"""The program that measures a step's exchange on the host: every row appears, with the right counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The libraries that count driver calls: over the fake driver, which must not notice."""
+"""The libraries that count driver calls, over the fake driver, which must not be affected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Of what CUPTI calls synchronisation, only the host's waits count."""
+"""Only the host's waits count among CUPTI's synchronisation records."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_queries_are_no_waits() -> None:
         event("cuda_runtime", "cudaEventQuery", 2),
         event("cuda_sync", "Event Sync", 2),
         event("cuda_sync", "Stream Wait Event", 3),
-        event("cuda_sync", "Event Sync", 4),  # its call is not in the trace
+        event("cuda_sync", "Event Sync", 4),  # without its call in the trace
         {"ph": "M", "name": "process_name"},
     ]
     assert waits(trace) == {}

@@ -1,4 +1,4 @@
-"""A rank dies while the others' GPUs wait for it: NCCL is ended, and the callers hear of it within seconds."""
+"""A rank dies while the others' GPUs wait for it: NCCL is ended, and the callers get errors within seconds."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ HERE = pathlib.Path(__file__).resolve().parent
 
 
 def heard_by_survivors(script: str, per_node: int, tmp_path: pathlib.Path) -> dict[int, tuple[float, str]]:
-    """What the ranks say of which the last one dies: seconds, text."""
+    """The messages of the surviving ranks: seconds, text."""
     if not shutil.which("mpirun"):
         pytest.skip("mpirun is not installed")
     if not has("torch"):
         pytest.skip(f"{python()} lacks torch")
-    keep = ["--enable-recovery"]  # mpirun ends all ranks as soon as one has failed, else
+    keep = ["--enable-recovery"]  # otherwise mpirun ends all ranks as soon as one has failed
     keep += ["--mca", "btl_vader_backing_directory", str(tmp_path)]  # a killed rank leaves Open MPI's segment behind
     fakes = ["env", *(f"{name}={value}" for name, value in FAKE.items())]
     command = ["timeout", "-k", "5", "80", *fakes, *mpirun(3), *keep, python(), str(HERE / script)]
@@ -40,7 +40,7 @@ def test_all_survivors_hear_of_it(per_node: int, tmp_path: pathlib.Path) -> None
 
 @pytest.mark.timeout(100)
 def test_a_state_is_not_kept_whose_exchange_was_cut_off(tmp_path: pathlib.Path) -> None:
-    """Seen on an H100: the rank that went on committed a sum of some ranks."""
+    """Seen on an H100: a rank that continued committed a sum of some ranks."""
     for rank, (seconds, text) in heard_by_survivors("lost_peer_state.py", 0, tmp_path).items():
         assert seconds < SOON + SLACK, f"rank {rank} waited {seconds} s"
         said, kept = text.split(" | ")

@@ -1,4 +1,4 @@
-"""On a real GPU; skipped, with the reason, where there is none.  tests/gpu/run brings these to a bare machine."""
+"""Tests on a real GPU; skipped, with the reason, without one.  tests/gpu/run brings them to a bare machine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SHARED = {"NCCL_MULTI_RANK_GPU_ENABLE": "1", "HVD_SHARE_GPUS": "1"}
 
 @functools.cache
 def seen() -> tuple[int, int]:
-    """GPUs that torch can use, and NCCL's version."""
+    """The number of GPUs that torch can use, and NCCL's version."""
     code = "import torch, hvd.torch as h; print(torch.cuda.device_count() if torch.cuda.is_available() else 0, h.nccl_built())"
     done = subprocess.run([python(), "-c", code], env=environment(), capture_output=True, text=True, timeout=120)
     gpus, nccl = done.stdout.split()[:2] if done.returncode == 0 else (0, 0)
@@ -28,7 +28,7 @@ def seen() -> tuple[int, int]:
 
 
 def why_not(ranks: int) -> str:
-    """Why this cannot run here; empty: it can."""
+    """The reason why this cannot run here; empty: it can."""
     if not has("torch"):
         return f"{python()} lacks torch"
     gpus, nccl = seen()
@@ -66,7 +66,7 @@ def test_compute_sanitizer(tool: str) -> None:
         pytest.skip(reason)
     command = [sanitizer, "--tool", tool, "--error-exitcode", "9"]
     if tool == "memcheck" and os.environ.get("HVD_NCCL_LIBRARY"):
-        command += ["--report-api-errors", "no"]  # an NCCL without some of its kernels (pack) asks for them, and goes on
+        command += ["--report-api-errors", "no"]  # an NCCL without some of its kernels (pack) asks for them, and continues
     command += [python(), str(HERE / "ranks_on_gpu.py"), "check_operations", "check_mixed_sizes_fuse"]
     done = subprocess.run(map(str, command), env=environment(**SHARED), capture_output=True, text=True, timeout=550)
     assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]

@@ -1,4 +1,4 @@
-"""What tests/gpu/pack makes of NCCL."""
+"""The reduced NCCL of tests/gpu/pack."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def container(*kernels: tuple[int, bytes]) -> bytes:
 
 def test_only_kernels_of_one_gpu_are_left() -> None:
     def library(of_80: bytes, of_120: bytes) -> bytes:
-        # What merely looks like a container is left alone.
+        # Bytes that only look like a container are left alone.
         return b"code\x50\xed\x55\xba no" + container((80, of_80), (90, b"hopper")) + b"x" + container((120, of_120)) + b"end"
 
     assert thin(library(b"ampere", b"blackwell"), 90) == library(bytes(6), bytes(9))

@@ -1,4 +1,4 @@
-"""A rank that does not use the GPU that hvdrun planned for it says so."""
+"""A rank reports that it does not use the GPU that hvdrun planned for it."""
 
 from __future__ import annotations
 

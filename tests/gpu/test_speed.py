@@ -1,4 +1,4 @@
-"""The program that makes the table of speeds, over the fakes: on a GPU only the figures are to be read."""
+"""The program that makes the table of speeds, over the fakes, so that a GPU is needed only for the figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""torch's C functions that runtime/gpu/cuda/memory.cc calls are in the torch at hand, with the arguments that it gives."""
+"""The installed torch has the C functions that runtime/gpu/cuda/memory.cc calls, with these arguments."""
 
 import functools
 import mmap
@@ -50,7 +50,7 @@ def test_the_header_declares_what_we_call() -> None:
 
 
 def test_the_library_has_them_under_the_name_that_we_look_for() -> None:
-    """Read, not loaded: that takes seconds too."""
+    """The file is read, not loaded, because loading takes seconds too."""
     with (torch_folder() / "lib/libtorch_cuda.so").open("rb") as library:
         text = mmap.mmap(library.fileno(), 0, access=mmap.ACCESS_READ)
         for name in (*SIGNATURES, "libtorch_cuda.so"):

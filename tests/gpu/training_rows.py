@@ -1,7 +1,7 @@
 """Rows of speed.py: steps of ResNet-50 and of a transformer, alone, with hvd, and with torch's DistributedDataParallel.
 
-A step's time is the device's: from the event behind one step to the event behind the next, without a synchronise between
-them, as a training script runs.  exposed_ms: that minus the same step without any exchange.
+A step's time is the device's: from the event after one step to the event after the next, without a synchronise between them,
+as in a training script.  exposed_ms: that minus the same step without any exchange.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Transformer(torch.nn.Module):
 
 
 def resnet50(device: str, small: bool) -> tuple[Callable[[], torch.nn.Module], Callable[[torch.nn.Module], torch.Tensor]]:
-    """Makes a model; and the loss of a batch of it, as a function of the model."""
+    """A function that makes a model, and one that returns the loss of a batch of it."""
     if small:
         images, labels = torch.randn(2, 3, 8, 8), torch.zeros(2, dtype=torch.int64)
 
@@ -101,7 +101,7 @@ class Contender:
         self.optimizer.step()
 
     def block(self, steps: int) -> None:
-        """Steps that follow each other; then some between two synchronises each."""
+        """Runs steps without a pause; then some between two synchronises each."""
         torch.cuda.synchronize()
         self.step()
         marks = [torch.cuda.Event(enable_timing=True) for _ in range(steps + 1)]
@@ -123,7 +123,7 @@ class Contender:
 def contenders(
     model_of: Callable[[], torch.nn.Module], loss: Callable[[torch.nn.Module], torch.Tensor], failed: dict[str, str]
 ) -> dict[str, Contender]:
-    """Warm.  What one cannot do does not keep the others."""
+    """The contenders, warmed up.  A failure of one does not affect the others."""
     found = {}
     for kind in KINDS:
         try:
@@ -138,7 +138,7 @@ def contenders(
 
 
 def training(model: str, device: str, small: bool) -> dict[str, Any]:
-    """All contenders in turn, block by block: the machine changes speed by itself."""
+    """All contenders alternate in blocks, because the machine's speed varies."""
     model_of, loss = MODELS[model](device, small)
     failed: dict[str, str] = {}
     found = contenders(model_of, loss, failed)
@@ -176,7 +176,7 @@ def training(model: str, device: str, small: bool) -> dict[str, Any]:
 
 
 def captured(small: bool) -> dict[str, Any]:
-    """ResNet-50's forward and backward as a graph, then optimizer.step(); and the step captured too, where that works."""
+    """ResNet-50's forward and backward as a graph, then optimizer.step(); and the step captured too, if that works."""
     model_of, loss = resnet50("cuda", small)
     row: dict[str, Any] = {}
     failed: dict[str, str] = {}
@@ -199,7 +199,7 @@ def captured(small: bool) -> dict[str, Any]:
 
 
 def _captured(one: Contender, whole: bool, exchanges: bool) -> dict[str, float]:
-    """whole: optimizer.step() is in the graph too.  exchanges: hvd's optimizer is made behind the capture."""
+    """whole: optimizer.step() is in the graph too.  exchanges: hvd's optimizer is made after the capture."""
 
     def forward_backward() -> None:
         one.loss(one.model).backward()  # type: ignore[no-untyped-call]

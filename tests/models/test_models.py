@@ -1,6 +1,6 @@
 """The protocols in shared memory, explored in every order of steps by the model checker SPIN.
 
-Each model says which lines of the runtime it mirrors, and can be broken on purpose: then the checker must find it.
+Each model names the lines of the runtime that it mirrors, and can be broken on purpose: the checker must find the fault.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ BROKEN = [
 
 
 def explore(folder: pathlib.Path, model: str, defines: tuple[str, ...]) -> tuple[int, str]:
-    """How many errors the checker finds, and what it says.  All states are visited, else it fails."""
+    """The number of errors that the checker finds, and its output.  Fails unless all states are visited."""
     spin, compiler = shutil.which("spin"), shutil.which("cc") or shutil.which("gcc")
     if not spin or not compiler:
         pytest.skip("spin is not installed" if not spin else "there is no C compiler")

@@ -1,10 +1,10 @@
-"""The property test's rank program: draws cases from a seed, runs them, compares with the model.
+"""The property test's rank program: draws cases from a seed, runs them, and compares with the model.
 
     [HVD_RANKS_PER_NODE=n] hvdrun -np 4 --python PYTHON tests/property/job.py SEED FIRST END
 
-Case i is a function of (SEED, i) and the number of ranks; names, and so what the runtime has cached, carry over from case
-to case, therefore a failure is repeated from the first case on.  The first rank that finds something wrong says what, and
-how to repeat it, and ends the job.
+Case i is a function of (SEED, i) and the number of ranks.  Names, and thus the runtime's cache, carry over from case to case,
+so a failure is repeated from the first case on.  The first rank that finds a wrong result prints it and the command to repeat
+it, and ends the job.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LIMIT_SECONDS = 60  # for one case
 
 
 class Wrong(Exception):
-    """A result is not what the model says."""
+    """A result differs from the model's."""
 
 
 def draw_operation(rng: np.random.Generator, index: int, world: World, large: bool) -> Operation:
@@ -38,7 +38,7 @@ def draw_operation(rng: np.random.Generator, index: int, world: World, large: bo
     count = int(rng.integers(1, 6)) if grouped else 1
     op = Operation(
         kind=kind,
-        # Few names: so most have been seen before, with the same signature or another.
+        # Few names, so that most have been seen before, with the same signature or another.
         name=f"{kind}.{int(rng.integers(0, 4))}.{index}",
         dtype=choose(rng, KINDS[kind][0].dtypes),
         shapes=[draw_shape(rng, large and not grouped) for _ in range(count)],
@@ -53,7 +53,7 @@ def draw_operation(rng: np.random.Generator, index: int, world: World, large: bo
 
 
 class Case:
-    """Some operations, done a few times over: all asynchronous in an order of each rank's own, or one after the other."""
+    """Some operations, repeated a few times: all asynchronous, in a different order on each rank, or one after the other."""
 
     def __init__(self, seed: int, number: int, world: World, per_node: int) -> None:
         self.world, self.per_node = world, per_node
@@ -64,7 +64,7 @@ class Case:
         self.turns = int(rng.choice([1, 2, 4]))
         self.blocking = bool(rng.random() < 0.3)
         self.unnamed = bool(rng.random() < 0.1)
-        self.slow = int(rng.integers(0, 3 * world.size))  # this rank, if there is such a one, comes late
+        self.slow = int(rng.integers(0, 3 * world.size))  # this rank, if it exists, is late
         self.own = np.random.default_rng([seed, number, world.rank])  # this rank's timing
 
     def dawdle(self) -> None:
@@ -98,7 +98,7 @@ class Case:
             self.dawdle()
             op, tensors = ready[i]
             if op.kind == "barrier":
-                continue  # has no asynchronous form
+                continue  # it has no asynchronous form
             under_way.append((op, tensors, KINDS[op.kind][0].submit(op, tensors, op.name)))
         for i in self.own.permutation(len(under_way)):
             op, tensors, handle = under_way[i]
@@ -147,7 +147,7 @@ def main() -> None:
         text = str(error) if isinstance(error, Wrong) else traceback.format_exc()
         again = f"{nodes}hvdrun -np {world.size} --python {sys.executable} tests/property/job.py {seed} {first} {number + 1}"
         os.write(2, f"PROPERTY: rank {world.rank}, seed {seed}, case {number}: {text}\nREPEAT: {again}\n".encode())
-        os._exit(1)  # the others may wait for us
+        os._exit(1)  # the others may wait for this rank
     if world.rank == 0:
         print(f"{end - first} cases hold", flush=True)
 

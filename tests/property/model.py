@@ -1,8 +1,8 @@
-"""What the operations mean, in plain NumPy: no communication, all ranks' inputs at hand.
+"""The meaning of the operations in plain NumPy: no communication, with all ranks' inputs at hand.
 
-Exact for integers and bool.  For floats the sum is formed in float64 and comes with a bound: how far a right answer may
-be from it, derived from the roundings that the contract allows (floats of 16 and 8 bits are added up in f32 and rounded
-once, and once more for every node's part where there are several).
+Exact for integers and bool.  For floats the sum is formed in float64, with a bound for the error of a right answer. The bound
+follows from the roundings that the contract allows: floats of 16 and 8 bits are added in f32 and rounded once, and with
+several nodes once more for every node's part.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ TINY = {"float16": 2.0**-24, BF16: 2.0**-133, "float32": 2.0**-149, "float64": 2
 
 
 def _eights(fraction: int, bias: int, infinity: bool) -> np.ndarray:
-    """What each of the 256 codes of an 8-bit float stands for."""
+    """The values of the 256 codes of an 8-bit float."""
     codes = np.arange(128)
     exponent, rest = codes >> fraction, codes & ((1 << fraction) - 1)
     whole = np.where(exponent > 0, rest + (1 << fraction), rest)
@@ -32,7 +32,7 @@ EIGHTS = {E4M3: _eights(3, 7, False), E5M2: _eights(2, 15, True)}
 
 
 def to_eight(values: np.ndarray, dtype: str) -> np.ndarray:
-    """The nearest 8-bit floats (ties to even), as uint8; what is too large is infinity, or NaN where there is none."""
+    """The nearest 8-bit floats (ties to even), as uint8; too large values become infinity, or NaN in a type without it."""
     numbers = EIGHTS[dtype][:128]
     last = int(np.flatnonzero(np.isfinite(numbers))[-1])
     numbers = np.append(numbers[: last + 1], 2 * numbers[last] - numbers[last - 1])
@@ -63,12 +63,12 @@ def is_float(dtype: str) -> bool:
 
 
 def storage(dtype: str) -> str:
-    """NumPy's dtype that holds it."""
+    """The NumPy dtype that stores it."""
     return "uint16" if dtype == BF16 else "uint8" if dtype in EIGHTS else dtype
 
 
 def wide(array: np.ndarray, dtype: str) -> np.ndarray:
-    """As float64."""
+    """The values as float64."""
     if dtype in EIGHTS:
         return np.asarray(EIGHTS[dtype][array])
     return (from_bf16(array) if dtype == BF16 else array).astype(np.float64)
@@ -89,7 +89,7 @@ def reduce(inputs: list[np.ndarray], dtype: str, op: int, before: float, after: 
 
 def _truth(inputs, op):
     stack = np.stack(inputs)
-    return stack.any(0) if op in (SUM, MAX) else stack.all(0)  # the average truncates: 1 only where all are
+    return stack.any(0) if op in (SUM, MAX) else stack.all(0)  # the average truncates: 1 only if all are
 
 
 def _truncated(values, factor):
@@ -131,7 +131,7 @@ def _floats(inputs, dtype, op, before, after, nodes):
 
 
 def rows_of(rows: int, count: int, place: int) -> slice:
-    """The rows of a reducescatter's result that a member gets: the first (rows mod count) get one more."""
+    """The rows of a reducescatter's result for a member: the first (rows mod count) members get one more."""
     each, more = divmod(rows, count)
     begin = place * each + min(place, more)
     return slice(begin, begin + each + (place < more))
@@ -153,7 +153,7 @@ def mismatch(got: np.ndarray, want: np.ndarray, bound, dtype: str) -> str | None
         with np.errstate(all="ignore"):
             limit = {"float16": 65504.0, BF16: 3.3895e38, "float32": 3.4028e38, E4M3: 448.0, E5M2: 57344.0}.get(dtype, np.inf)
             good = (np.abs(shown - want) <= bound) | (shown == want) | (np.isnan(shown) & np.isnan(want))
-            # Beyond the largest number there is infinity; right at the edge either will do.
+            # Beyond the largest number there is infinity; at the edge both are right.
             beyond = np.isnan(shown) if dtype == E4M3 else np.isinf(shown) & (np.sign(shown) == np.sign(want))
             good |= beyond & (np.abs(want) + bound >= limit)
         bad = ~good

@@ -1,7 +1,7 @@
 """The operations that the property test draws from: one class each, and a table at the end.
 
-A class says how an operation of its kind is drawn at random, what each rank puts in, how it is called, and what must come
-out.  All of it is a function of the random generator and the world, so that every rank knows what every other one does.
+A class defines how an operation of its kind is drawn at random, each rank's inputs, the call, and the expected result. All of
+it is a function of the random generator and the world, so that every rank knows the others' inputs.
 To add an operation: a class, and its row in KINDS.
 """
 
@@ -24,7 +24,7 @@ DTYPES = [*INTEGERS, *FLOATS, "float32", "bool"]
 
 
 class StandIn(NumpyAdapter):
-    """NumPy lacks a dtype: unsigned integers of its size stand for it."""
+    """Unsigned integers stand for a dtype of equal size that NumPy lacks."""
 
     def __init__(self, dtype: str) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ STAND_INS = {dtype: Collectives(StandIn(dtype)) for dtype in (model.BF16, *model
 
 @dataclass
 class World:
-    """What all ranks know before anything is drawn."""
+    """Facts that all ranks know before the first draw."""
 
     rank: int
     size: int
@@ -69,8 +69,8 @@ class Operation:
     form: str = "new"  # or "in place"
     layout: str = "dense"
     grouped: bool = False
-    turn: int = 0  # how often it was done before
-    extra: dict[str, Any] = field(default_factory=dict)  # what only its own kind knows
+    turn: int = 0  # number of earlier repetitions
+    extra: dict[str, Any] = field(default_factory=dict)  # data of its kind only
 
     def api(self) -> Any:
         return STAND_INS.get(self.dtype, hvd)
@@ -89,7 +89,7 @@ class Operation:
 
 
 def draw_shape(rng: np.random.Generator, large: bool) -> tuple[int, ...]:
-    """Any shape: scalars, empty ones, the sizes at which the runtime changes its ways, some hundred thousand elements."""
+    """Any shape: scalars, empty ones, sizes at which the runtime changes its method, some hundred thousand elements."""
     choice = rng.integers(0, 12)
     if choice == 0:
         return ()
@@ -113,7 +113,7 @@ def draw_values(rng: np.random.Generator, dtype: str, shape: tuple[int, ...], mi
         low, high = (max(info.min, -3), 4) if mild else (max(info.min, -(2**40)), min(info.max, 2**40) + 1)
         return np.asarray(rng.integers(low, high, shape, dtype=np.int64)).astype(dtype)
     values = rng.standard_normal(shape) * (1.0 if mild else 10.0 ** float(rng.integers(-3, 4)))
-    if not mild and rng.random() < 0.1 and values.size:  # now and then something special
+    if not mild and rng.random() < 0.1 and values.size:  # sometimes special values
         flat = np.atleast_1d(values).reshape(-1)
         flat[rng.integers(0, flat.size)] = rng.choice([np.inf, -np.inf, np.nan, 0.0, -0.0])
         values = flat.reshape(shape)
@@ -125,7 +125,7 @@ def draw_values(rng: np.random.Generator, dtype: str, shape: tuple[int, ...], mi
 
 
 def lay_out(array: np.ndarray, layout: str) -> np.ndarray:
-    """The same values, strided or column by column where the shape allows."""
+    """The same values, strided or column by column if the shape allows."""
     if layout == "strided" and array.ndim:
         spread = np.zeros((*array.shape[:-1], array.shape[-1] * 2), array.dtype)
         spread[..., ::2] = array
@@ -141,17 +141,17 @@ def choose(rng: np.random.Generator, values: list[Any]) -> Any:
 
 
 class Kind:
-    """Base: all ranks put in tensors of the drawn shapes."""
+    """Base: all ranks contribute tensors of the drawn shapes."""
 
     dtypes = DTYPES
     groups = False
     needs: tuple[str, ...] = ()  # names that hvd.numpy must have
 
     def draw(self, rng: np.random.Generator, op: Operation, world: World) -> None:
-        """Fills in what is special to the kind."""
+        """Draws the parts that are special to the kind."""
 
     def inputs(self, op: Operation, rank: int, turn: int) -> list[np.ndarray]:
-        """What a rank puts in, its turn-th time."""
+        """The inputs of a rank in a given repetition."""
         rng = np.random.default_rng([op.seed, rank, turn])
         return [draw_values(rng, op.dtype, shape) for shape in op.shapes]
 
@@ -164,7 +164,7 @@ class Kind:
         return op.api().synchronize(self.submit(op, tensors, name))
 
     def check(self, op: Operation, world: World, turn: int, result: Any, per_node: int) -> str | None:
-        """None, or what is wrong with the result on this rank."""
+        """None, or the fault in the result on this rank."""
         raise NotImplementedError
 
 
@@ -179,9 +179,9 @@ class Allreduce(Kind):
 
     def inputs(self, op, rank, turn):
         rng = np.random.default_rng([op.seed, rank, turn])
-        # Scaled integers pass through a double, whose 53 bits the model and the runtime must not leave.
+        # Scaled integers pass through a double, so model and runtime must stay within its 53 bits.
         mild = op.op == model.PRODUCT or (op.dtype in INTEGERS and (op.before, op.after) != (1, 1))
-        if op.dtype == "float16" and op.op == model.AVERAGE and op.seed % 4 == 0:  # the sum is beyond its largest number
+        if op.dtype == "float16" and op.op == model.AVERAGE and op.seed % 4 == 0:  # the sum exceeds its largest number
             return [np.asarray(rng.uniform(2e4, 6e4, shape)).astype("float16") for shape in op.shapes]
         return [draw_values(rng, op.dtype, shape, mild) for shape in op.shapes]
 
@@ -232,7 +232,7 @@ class Allgather(Kind):
     def inputs(self, op, rank, turn):
         rng = np.random.default_rng([op.seed, rank, turn])
         shapes = op.shapes
-        if op.extra["ragged"]:  # another first dimension on each rank, and each time
+        if op.extra["ragged"]:  # a different first dimension on each rank and in each repetition
             shapes = [(int(rng.integers(0, 2 * shape[0] + 2)), *shape[1:]) for shape in shapes]
         return [draw_values(rng, op.dtype, shape) for shape in shapes]
 
@@ -325,7 +325,7 @@ class Barrier(Kind):
         return None
 
 
-KINDS: dict[str, tuple[Kind, float]] = {  # and how often each is drawn
+KINDS: dict[str, tuple[Kind, float]] = {  # with the frequency of each
     "allreduce": (Allreduce(), 5),
     "broadcast": (Broadcast(), 2),
     "allgather": (Allgather(), 2),

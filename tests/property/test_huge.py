@@ -1,4 +1,4 @@
-"""More than 2^31 elements, between two processes of one node and of two: counts are 64 bit all through."""
+"""More than 2^31 elements, between two processes of one node and of two: all counts have 64 bits."""
 
 from __future__ import annotations
 

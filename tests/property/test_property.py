@@ -1,6 +1,6 @@
 """Random operations against a plain NumPy model (job.py, operations.py, model.py), on 2 to 6 ranks, one node and several.
 
-HVD_PROPERTY_SEED: repeat a seed; else it is another one each time.  A failure prints it, and one line that repeats it.
+HVD_PROPERTY_SEED repeats a seed; the default is random.  A failure prints it, and one line that repeats it.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from support.hvdrun import program
 
 JOB = pathlib.Path(__file__).resolve().parent / "job.py"
 SEED = int(os.environ.get("HVD_PROPERTY_SEED", "0")) or time.time_ns() % 1_000_000_007
-WORLDS = [(2, 0), (3, 0), (4, 2), (5, 2), (6, 3), (2, 1)]  # ranks, and how many of them make a node (0: all)
+WORLDS = [(2, 0), (3, 0), (4, 2), (5, 2), (6, 3), (2, 1)]  # number of ranks, and ranks per node (0: all on one)
 
 
 def run_cases(ranks: int, per_node: int, cases: int, limit: float) -> None:
-    """A job of so many cases; its output shows seed, case and how to repeat it where one fails."""
+    """A job with `cases` cases; after a failure its output has the seed, the case and the command to repeat it."""
     if not has("numpy"):
         pytest.skip(f"{python()} lacks numpy")
     command = [program(), "-np", str(ranks), "--python", python(), str(JOB), str(SEED), "0", str(cases)]

@@ -72,7 +72,7 @@ class Driver:
         if payload is not None:
             (folder / "payload").write_bytes(payload)
             command.append(str(folder / "payload"))
-        # Short, for the socket in it; it goes with this object, however the driver ends.
+        # Short, because of the socket in it; it disappears with this object, however the driver ends.
         self._folder = tempfile.TemporaryDirectory(prefix="hvd-driver-", dir="/tmp", ignore_cleanup_errors=True)
         environment = {**os.environ, "HVD_DRIVER_FOLDER": self._folder.name, **(env or {})}
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
@@ -94,7 +94,7 @@ class Driver:
     def wait(
         self, event: str, rank: int = 0, limit: float = LIMIT, test: Callable[[dict[str, Any]], bool] | None = None
     ) -> dict[str, Any]:
-        """The first event of that kind, also among those that came before."""
+        """The first event of that kind, also among earlier ones."""
         end = time.monotonic() + limit
         seen = 0
         while True:
@@ -111,7 +111,7 @@ class Driver:
             self.events.append(got)
 
     def finish(self, limit: float = LIMIT) -> Driver:
-        """Waits for the end of everything."""
+        """Waits for the end of all processes."""
         end = time.monotonic() + limit
         while True:
             try:

@@ -1,4 +1,4 @@
-"""What a rank's death record says of its GPU, over a library of NVIDIA's that is not (fakes/nvml.cc)."""
+"""The part of a rank's death record about its GPU, with an imitation of NVIDIA's library (fakes/nvml.cc)."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from rank_bench import BUILD, PLACEMENT, Driver, manifest
 OUT_OF_MEMORY = (
     "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 79.11 GiB of which 3.00 GiB is free."
 )
-# Writes what the driver shall say, and goes on when the guard has asked so often after that. Three times: the first question
-# may have been under way, and the third begins when the second's answer has been kept.
+# Writes the driver's answers, and continues when the guard has asked three times after that.  The first question may have
+# been in progress, and the third begins when the second's answer has been stored.
 TELL = """
 import os, sys, time
 def tell(*lines, times=3):
@@ -66,7 +66,7 @@ raise OutOfMemoryError({OUT_OF_MEMORY!r})
 
 
 def test_errors_of_the_gpu_are_in_the_death_record(death) -> None:
-    """Those that came while the rank ran, the last of them just before its end; a good end is no death."""
+    """Errors during the rank's run, the last just before its end; a successful end is no death."""
     got = death(r"""
 tell("ecc 2", times=1)
 open(sys.argv[1], "a").write("xid 79\n")

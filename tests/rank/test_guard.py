@@ -1,4 +1,4 @@
-"""What the guard does for a running rank."""
+"""The guard's work for a running rank."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def test_placement(run) -> None:
     assert d.text() == f"Cpus_allowed_list:\t{allowed[-1]}\n1\n"
     assert d.started()["cpus"] == allowed[-1:]
     assert d.started()["warning"] == ""
-    d = run(sh(show, placement={**PLACEMENT, "planned": True, "cpus": [allowed[-1], 1000]}))  # a core that it cannot have
+    d = run(sh(show, placement={**PLACEMENT, "planned": True, "cpus": [allowed[-1], 1000]}))  # a core that does not exist
     assert d.started()["warning"].startswith(f"it could not be bound to the cores planned for it ({allowed[-1]},1000)")
     d = run(sh(show, env={"OMP_NUM_THREADS": "5"}, placement={**PLACEMENT, "bind": False}))
     assert d.text().endswith("\n5\n")

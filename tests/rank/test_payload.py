@@ -1,4 +1,4 @@
-"""What can be wrong with a payload, and what the user is told: one line and a hint, never a crash."""
+"""Faulty payloads, and the user's message: one line and a hint, never a crash."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def code_args(arguments: int, code: bytes) -> tuple:
     ],
 )
 def test_the_bytecode_of_another_python_is_refused_not_run(run, pickled, mode: str, args: tuple, made: str) -> None:
-    """It would crash the interpreter; the version that made it is named as far as it shows."""
+    """It would crash the interpreter; the message names the version that made it, if it is known."""
     mine = f"{sys.version_info[0]}.{sys.version_info[1]}"
     if made == mine or (made == "3.8 to 3.10" and sys.version_info < (3, 11)):
         pytest.skip("made by this very version")
@@ -99,7 +99,7 @@ def test_the_bytecode_of_another_python_is_refused_not_run(run, pickled, mode: s
 
 
 def test_a_pickle_made_by_another_python_end_to_end(run, pickled, interpreter, venv) -> None:
-    """A real function, pickled by this Python and run by each of the machine's."""
+    """A real function, pickled by this Python and run by each Python of the machine."""
     data = cloudpickle.dumps(eval("lambda: print(sum(range(4)))"))
     d = run(pickled(data, python=venv, env={"PYTHONPATH": SITE}), payload=data)
     death = d.death()
@@ -143,7 +143,7 @@ def test_a_module_that_raises_on_import_shows_its_traceback(run, pickled, tmp_pa
 
 @pytest.mark.parametrize("by_value", [True, False], ids=["by-value", "from-module"])
 def test_a_setstate_that_raises_shows_its_traceback(run, pickled, mode: str, by_value: bool, tmp_path: Path) -> None:
-    """The pickle is one: what is wrong stands in the class, whose line is shown."""
+    """The pickle is valid: the fault is in the class, whose line is shown."""
     body = "class Trainer:\n    def __setstate__(self, state):\n        raise ValueError('no such state')\n"
     body += "    def __call__(self):\n        pass\n"
     (tmp_path / "own_trainer.py").write_text(body)

@@ -1,4 +1,4 @@
-"""Becoming Python: every interpreter of the machine, in a venv, embedded and by exec, to the same effect."""
+"""Becoming Python: every interpreter of the machine, in a venv, embedded and by exec, with the same result."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def force(mode: str) -> dict[str, str]:
 
 
 def expect(d, mode: str, interpreter: str) -> None:
-    """Embedded wherever the interpreter has a shared libpython beside it."""
+    """Embedded if the interpreter has a shared libpython beside it."""
     if mode == "exec":
         assert d.started()["python"] == "exec"
     elif "pyenv" in interpreter:
@@ -134,7 +134,7 @@ def test_sys_exit_in_a_pickle(run, pickled, venv, mode, tmp_path: Path, interpre
     assert d.death()["traceback"] == ""
 
 
-# What torch does: a thread of C++ that drops a Python object while Python ends, in a frame that may not be unwound.
+# As in torch: a C++ thread drops a Python object while Python ends, in a frame that must not be unwound.
 LATE = """
 #include <dlfcn.h>
 #include <unistd.h>

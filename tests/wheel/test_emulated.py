@@ -1,4 +1,4 @@
-"""The wheel for aarch64, under qemu: scripts/test --nightly aarch64 makes it, and the small system that it runs in."""
+"""The wheel for aarch64, under qemu: scripts/test --nightly aarch64 makes the wheel and the small system for it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ print(platform.machine(), "rank", hvd.rank())
 
 @pytest.fixture(scope="module")
 def installed() -> pathlib.Path:
-    """The wheel's files, laid out as pip lays them out, in a folder that is seen inside too."""
+    """The wheel's files in pip's layout, in a folder that is visible inside too."""
     wheels = list((ROOT / "dist/aarch64").glob("*.whl"))
     if not wheels or "HVD_TEST_WHEELS" not in os.environ:
         pytest.skip("scripts/test --nightly aarch64 makes the wheel")
@@ -52,7 +52,7 @@ def installed() -> pathlib.Path:
 def test_a_job_of_two_ranks(how: str, installed: pathlib.Path) -> None:
     script = installed / "job.py"
     script.write_text(JOB)
-    libraries = "/usr/lib/aarch64-linux-gnu"  # NumPy's are found by links that no script of a package has made
+    libraries = "/usr/lib/aarch64-linux-gnu"  # no package script has made the links to NumPy's libraries
     env = {
         "PATH": f"{installed}/bin:/usr/bin:/bin",
         "PYTHONPATH": str(installed / "lib/python"),

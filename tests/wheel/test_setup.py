@@ -1,4 +1,4 @@
-"""scripts/setup: what it installs is pinned, and what it says where it cannot install."""
+"""scripts/setup: pinned packages, and messages if it cannot install."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LISTS = sorted((ROOT / "scripts/requirements").glob("*.txt"))
 
 
 def steps(script: str, folder: pathlib.Path, path: str = "/usr/bin:/bin") -> subprocess.CompletedProcess[str]:
-    """Runs shell text behind scripts/lib/steps.sh, in an empty folder."""
+    """Runs shell text after scripts/lib/steps.sh, in an empty folder."""
     return subprocess.run(
         ["sh", "-euc", f". {ROOT}/scripts/lib/steps.sh\n{script}"],
         cwd=folder,

@@ -1,4 +1,4 @@
-"""The wheel that scripts/setup built, once: what is in it, and that it runs wherever it claims to."""
+"""The wheel that scripts/setup built: its content, and its use on the systems that it claims to support."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from support import environments
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FOLDER = "lib/hvdrun"
-# PEP 600's: every system has them.
+# PEP 600's libraries, which every system has.
 EVERYWHERE = re.compile(r"(ld-linux.*|lib(c|m|dl|rt|pthread|resolv|gcc_s|stdc\+\+))\.so\.\d+")
 PYTHONS = ("3.9", "3.10", "3.11", "3.12", "3.13")
 
@@ -35,7 +35,7 @@ def built() -> pathlib.Path:
 
 @pytest.fixture(scope="module")
 def native(built: pathlib.Path) -> pathlib.Path:
-    """The wheel, where it is for this machine."""
+    """The wheel, if it is for this machine."""
     if not built.name.endswith(f"_{platform.machine()}.whl"):
         pytest.skip(f"{built.name} does not run here")
     return built
@@ -43,7 +43,7 @@ def native(built: pathlib.Path) -> pathlib.Path:
 
 @pytest.fixture(scope="module")
 def unpacked(built: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """Its files."""
+    """The wheel's files."""
     folder = tmp_path_factory.mktemp("wheel")
     with zipfile.ZipFile(built) as archive:
         archive.extractall(folder)
@@ -96,7 +96,7 @@ def test_binaries_are_tied_to_nothing(unpacked: pathlib.Path) -> None:
     for path in binaries:
         said = subprocess.run(["readelf", "--dynamic", "--wide", str(path)], capture_output=True, text=True, timeout=20).stdout
         run_paths = re.findall(r"\((?:RPATH|RUNPATH)\).*\[(.*)\]", said)
-        # Debian's Open MPI asks for its own folder, which is searched after LD_LIBRARY_PATH: that ties to nothing.
+        # Debian's Open MPI has a run path to its own folder, searched after LD_LIBRARY_PATH, which is harmless.
         places = [part for paths in run_paths for part in paths.split(":")]
         assert all(part.startswith(("$ORIGIN", "/usr/lib/")) for part in places), (path.name, places)
         needed = re.findall(r"\(NEEDED\).*\[(.*)\]", said)
@@ -107,7 +107,7 @@ def test_binaries_are_tied_to_nothing(unpacked: pathlib.Path) -> None:
 
 
 def elf_files(folder: pathlib.Path) -> list[pathlib.Path]:
-    """The programs and libraries in it."""
+    """The programs and libraries in a folder."""
     return [path for path in folder.rglob("*") if path.is_file() and path.open("rb").read(4) == b"\x7fELF"]
 
 
@@ -128,7 +128,7 @@ def test_what_it_loads_comes_along(unpacked: pathlib.Path) -> None:
 
 
 def test_our_code_runs_on_the_systems_of_2021(unpacked: pathlib.Path) -> None:
-    """glibc 2.34 and GCC 11's libstdc++, which RHEL 9 has; Debian 12's compiler would take newer ones unasked."""
+    """glibc 2.34 and GCC 11's libstdc++, which RHEL 9 has; Debian 12's compiler would use newer ones by default."""
     if platform.libc_ver()[1] not in ("2.35", "2.36"):
         pytest.skip(f"built with glibc {platform.libc_ver()[1]}: the tag says what it needs; Debian 12 makes the wheel for all")
     for path in elf_files(unpacked):
@@ -138,7 +138,7 @@ def test_our_code_runs_on_the_systems_of_2021(unpacked: pathlib.Path) -> None:
 
 
 def test_the_bundled_libzmq_is_the_one_that_is_loaded(native: pathlib.Path, unpacked: pathlib.Path) -> None:
-    """Its wanted versions were changed: the loader would say no here, and hvdrun take the system's in silence."""
+    """Its needed versions were changed: a loader error would make hvdrun silently use the system's."""
     zmq = next(unpacked.rglob("libzmq.so.5"))
     code = f"import ctypes; ctypes.CDLL({str(zmq)!r}, 2).zmq_ctx_new"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=30)
@@ -184,7 +184,7 @@ def test_the_module_loads_in_every_python(
 
 
 def run_the_quickstart(environment: pathlib.Path, folder: pathlib.Path) -> str:
-    """Makes train.pkl with the environment's Python and runs it on two ranks, without a compiler in reach; the output."""
+    """Makes train.pkl with the environment's Python and runs it on two ranks, without a usable compiler; returns the output."""
     env, trap = environments.without_compilers(folder)
     python = str(environment / "bin/python")
     environments.bounded([python, str(ROOT / "examples/make_pickle.py"), "train.pkl"], 120, cwd=folder, env=env)
@@ -234,7 +234,7 @@ print("all as it should be")
 
 
 def groups_work(environment: pathlib.Path, folder: pathlib.Path) -> bool:
-    """torch.distributed over hvd, on two ranks of the environment's torch."""
+    """Whether torch.distributed works over hvd, on two ranks with the environment's torch."""
     (folder / "groups.py").write_text(GROUPS)
     output = environments.bounded([str(environment / "bin/hvdrun"), "-np", "2", "groups.py"], 240, cwd=folder)
     return output.count("all as it should be") == 2
