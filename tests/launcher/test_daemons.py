@@ -281,17 +281,17 @@ def test_nothing_listens_for_strangers(mpirun: str, programs: dict[str, str]) ->
     """Only PMIx's port listens, on loopback, and answers only the job's own processes; the job is not disturbed."""
     code = "import time; print('up', flush=True); time.sleep(60)"  # before MPI_Init: PMIx still waits for its ranks
     with running("--mpirun", mpirun, "--", sys.executable, "-c", code) as job:
-        doors = hvdrun.wait_until(lambda: listening(tree(job.pid)), "PMIx's port")
-        assert len(doors) == 1, doors
-        assert all(address == "0100007F" for address, _ in doors.values()), doors
-        assert tries(next(iter(doors))) == b""
+        ports = hvdrun.wait_until(lambda: listening(tree(job.pid)), "PMIx's port")
+        assert len(ports) == 1, ports
+        assert all(address == "0100007F" for address, _ in ports.values()), ports
+        assert tries(next(iter(ports))) == b""
         assert job.poll() is None
         daemon = hvdrun.children(job.pid)[0]
         assert hvdrun.state(daemon) in "SR"
     with running("--mpirun", mpirun, "--", programs[mpirun], "wait") as job:
-        doors = listening(tree(job.pid))
-        assert len(doors) == 1, doors
-        assert tries(next(iter(doors))) == b""
+        ports = listening(tree(job.pid))
+        assert len(ports) == 1, ports
+        assert tries(next(iter(ports))) == b""
         assert job.poll() is None
         job.send_signal(signal.SIGTERM)
         assert job.wait(60) == 143

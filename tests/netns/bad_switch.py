@@ -1,10 +1,10 @@
-"""A switch that delays, loses and swaps packets, in place of a cluster's bridge (the kernel's netem is not everywhere).
+"""A switch that delays, loses and reorders packets; replaces a cluster's bridge (the kernel's netem is not everywhere).
 
-    bad_switch.py [--delay SECONDS] [--loss SHARE] [--swap SHARE] [--seed N] CARD CARD [CARD]
+    bad_switch.py [--delay SECONDS] [--loss SHARE] [--swap SHARE] [--seed N] INTERFACE INTERFACE [INTERFACE]
 
-Runs in the network namespace of the cards, none of which is on a bridge, and prints "ready".  A packet is what the hosts'
-kernels hand to their cards: --loss and --swap mean packets of a cable only where put_in() has ended segmentation by the card.
-Carries some 100 MB/s of such packets, and a GB/s of large ones.
+Runs in the network namespace of the interfaces, none of which is on a bridge, and prints "ready".  A packet is what the
+hosts' kernels pass to their interfaces.  --loss and --swap thus affect packets of a cable only if put_in() has disabled
+segmentation by the interface.  The switch carries some 100 MB/s of such packets, and a GB/s of large ones.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from netns.cluster import Cluster
 
 ALL_PROTOCOLS, SOL_PACKET, PACKET_VNET_HDR, PACKET_IGNORE_OUTGOING, SO_RCVBUFFORCE = 3, 263, 15, 23, 33
-HEADER = 10  # bytes of virtio_net_hdr before each packet: how the card is to segment it, and where its checksum goes
+HEADER = 10  # bytes of virtio_net_hdr before each packet: instructions for segmentation and checksum
 MOST_BYTES = 70_000
-MOST_AT_ONCE = 64  # packets from one card before the others get their turn
-ROOM = 128 << 20  # bytes that the kernel keeps of what a card has received
+MOST_AT_ONCE = 64  # packets from one interface before the others get their turn
+ROOM = 128 << 20  # kernel's buffer for received bytes of an interface
 
 
 class Faults(NamedTuple):
-    """What becomes of packets: seconds on the way; how many of them are lost, and overtaken by the next."""
+    """Delay of packets in seconds; the shares that are lost, and overtaken by the next packet."""
 
     delay: float = 0.0
     loss: float = 0.0
@@ -41,8 +41,8 @@ class Faults(NamedTuple):
 
 @contextlib.contextmanager
 def put_in(cluster: Cluster, faults: Faults, seed: int = 0) -> Iterator[None]:
-    """The bad switch instead of the cluster's own, as long as the `with` block runs."""
-    cards = [f"p-{host}" for host in cluster.names]
+    """Runs the bad switch in place of the cluster's own during the `with` block."""
+    interfaces = [f"p-{host}" for host in cluster.names]
     at_switch = ["nsenter", f"--target={cluster.switch_pid}", "--net"]
 
     def link(place: list[str], *words: str) -> None:
@@ -54,11 +54,11 @@ def put_in(cluster: Cluster, faults: Faults, seed: int = 0) -> Iterator[None]:
 
     if faults.loss or faults.swap:
         segments(1)
-    for card in cards:
-        link(at_switch, card, "nomaster")
+    for interface in interfaces:
+        link(at_switch, interface, "nomaster")
     options = [f"--delay={faults.delay}", f"--loss={faults.loss}", f"--swap={faults.swap}", f"--seed={seed}"]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    switch = subprocess.Popen([*at_switch, sys.executable, __file__, *options, *cards], **pipes)
+    switch = subprocess.Popen([*at_switch, sys.executable, __file__, *options, *interfaces], **pipes)
     try:
         assert switch.stdout is not None
         assert switch.stdout.readline() == "ready\n"
@@ -66,34 +66,34 @@ def put_in(cluster: Cluster, faults: Faults, seed: int = 0) -> Iterator[None]:
     finally:
         switch.kill()
         switch.communicate()
-        for card in cards:
-            link(at_switch, card, "master", "switch")
+        for interface in interfaces:
+            link(at_switch, interface, "master", "switch")
         segments(65535)
 
 
-def port(card: str) -> socket.socket:
-    """All that the card receives; what is sent goes out by it."""
+def port(interface: str) -> socket.socket:
+    """A socket that receives all packets of the interface, and sends through it."""
     line = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
     line.setsockopt(SOL_PACKET, PACKET_VNET_HDR, 1)
     line.setsockopt(SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)
     line.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, ROOM)
     line.setblocking(False)
-    line.bind((card, ALL_PROTOCOLS))
+    line.bind((interface, ALL_PROTOCOLS))
     return line
 
 
 class Switch:
-    """Packets on their way between ports."""
+    """Moves packets between ports."""
 
     def __init__(self, ports: list[socket.socket], faults: Faults, seed: int) -> None:
         self.ports, self.faults = ports, faults
         self.chance = random.Random(seed)
         self.homes = dict[bytes, socket.socket]()  # by Ethernet address
-        self.waiting = list[tuple[float, int, socket.socket, bytes]]()  # by when they leave
+        self.waiting = list[tuple[float, int, socket.socket, bytes]]()  # by departure time
         self.count = 0
 
     def run(self, owner: int) -> None:
-        """Until that descriptor is closed at its other end: nobody is left who would end this."""
+        """Runs until that descriptor is closed at its other end, because then nobody is left to end this process."""
         while True:
             left = max(0.0, self.waiting[0][0] - time.monotonic()) if self.waiting else None
             ready = select.select([owner, *(line.fileno() for line in self.ports)], [], [], left)[0]
@@ -105,15 +105,15 @@ class Switch:
             now = time.monotonic()
             while self.waiting and self.waiting[0][0] <= now:
                 _, _, to, packet = heapq.heappop(self.waiting)
-                with contextlib.suppress(OSError):  # its card is full or down: lost, as on a cable
+                with contextlib.suppress(OSError):  # its interface is full or down: lost, as on a cable
                     to.send(packet)
 
     def take(self, line: socket.socket) -> None:
-        """What has come in by a port."""
+        """Takes the packets that have arrived at a port."""
         for _ in range(MOST_AT_ONCE):
             try:
                 packet = line.recv(MOST_BYTES)
-            except OSError:  # nothing more, or the card is down
+            except OSError:  # no more packets, or the interface is down
                 return
             self.homes[packet[HEADER + 6 : HEADER + 12]] = line
             if self.faults.loss and self.chance.random() < self.faults.loss:
@@ -134,9 +134,9 @@ def main() -> None:
     for name in ("delay", "loss", "swap"):
         parser.add_argument(f"--{name}", type=float, default=0.0)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("cards", nargs="+")
+    parser.add_argument("interfaces", nargs="+")
     options = parser.parse_args()
-    ports = [port(card) for card in options.cards]
+    ports = [port(interface) for interface in options.interfaces]
     print("ready", flush=True)
     Switch(ports, Faults(options.delay, options.loss, options.swap), options.seed).run(sys.stdin.fileno())
 

@@ -1,4 +1,4 @@
-"""Everything that crosses the bridge of a cluster, and the search in it.
+"""Records all frames that cross a cluster's bridge, and searches them.
 
     with Capture(cluster) as wire:
         ...
@@ -73,7 +73,7 @@ def tcp_segment(frame: bytes) -> tuple[Flow, int, bytes] | None:
 
 
 class Capture:
-    """Records the bridge of `cluster` between enter and exit.  RuntimeError at the exit where frames were lost."""
+    """Records the bridge of `cluster` between enter and exit.  RuntimeError at the exit if frames were lost."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._path = cluster.state / "wire"
@@ -100,7 +100,7 @@ class Capture:
         self.streams = self._reassemble()
 
     def _reassemble(self) -> dict[Flow, bytes]:
-        """One byte string for each direction of each connection (frames are seen on several ports: once each is kept)."""
+        """One byte string for each direction of each connection.  Frames are seen on several ports; only one copy is kept."""
         pieces: dict[Flow, dict[int, bytes]] = defaultdict(dict)
         other = []
         for frame in frames(self._path):
@@ -116,7 +116,7 @@ class Capture:
         return streams
 
     def find(self, needle: bytes) -> list[Flow]:
-        """The streams that hold `needle` in clear, in base64 at any of its three alignments, or in hex."""
+        """The streams that contain `needle` in clear, in base64 at any of its three alignments, or in hex."""
         forms = {needle, needle.hex().encode(), needle.hex().upper().encode()}
         for shift in range(3):
             encoded = base64.b64encode(b"\0" * shift + needle)
@@ -125,7 +125,7 @@ class Capture:
 
 
 def join(parts: dict[int, bytes]) -> bytes:
-    """Segments in the order of their sequence numbers from the first one on, which may wrap; overlaps cut off."""
+    """Segments in the order of their sequence numbers, which may wrap, without overlaps."""
     first = min(parts)
     if max(parts) - first > 1 << 31:  # the numbers wrapped
         first = min(number for number in parts if number > 1 << 31)

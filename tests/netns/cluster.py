@@ -1,14 +1,14 @@
-"""Two or three hosts on one machine: what a test gets to see of them.
+"""Two or three hosts on one machine, for tests.
 
-Each host has a network namespace, a hostname, process ids, /tmp, /dev/shm, /run, /etc/hosts and /etc/ssh of its own, and a
-real sshd that lets its neighbours in without a question.  The hosts hang on a bridge in a further network namespace, so
-nothing of them shows on this machine's own network, and any number of clusters can be up at once with the same addresses.
+Each host has its own network namespace, hostname, process ids, /tmp, /dev/shm, /run, /etc/hosts and /etc/ssh, and a real sshd
+that its neighbours can use without a question.  The hosts are connected by a bridge in a further network namespace. They are
+thus invisible on this machine's own network, and any number of clusters can exist at once with the same addresses.
 
     with Cluster(hosts=2) as cluster:
         cluster.run("alpha", ["ssh", "beta", "hostname"]).stdout      # "beta\n"
 
-One keeper process holds a cluster together.  It ends when its owner does (its stdin closes) or when its time is over, and
-every process of every host ends with it: namespaces need no other clean-up.
+One holder process keeps a cluster alive.  It ends when its owner does (its stdin closes) or when its time is over.  Every
+process of every host ends with it, and namespaces need no other clean-up.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ TOOLS = ("ip", "nsenter", "ssh", "ssh-keygen", "/usr/sbin/sshd")
 
 
 def why_not() -> str | None:
-    """None where hosts can be made here, else the reason in one line."""
+    """None if hosts can be made here, else the reason in one line."""
     if os.geteuid() != 0:
         return "network namespaces need root"
     missing = [tool for tool in TOOLS if shutil.which(tool, path=DEFAULT_PATH) is None]
@@ -52,7 +52,7 @@ def why_not() -> str | None:
 
 
 class Program(subprocess.Popen[Any]):
-    """On a host. A `with` block that fails ends it at once; Popen's own would wait for it, for ever."""
+    """A program on a host. A failing `with` block ends it at once; Popen's own would wait for it, for ever."""
 
     def __exit__(self, kind: Any, value: Any, traceback: Any) -> None:
         if kind is not None:
@@ -63,13 +63,13 @@ class Program(subprocess.Popen[Any]):
 
 
 class NotEnded(AssertionError):
-    """A program on a host has not ended in time; with what it has said."""
+    """A program on a host has not ended in time; the message has its output."""
 
 
 class Cluster:
     """Hosts alpha, beta and (with hosts=3) gamma, at 10.77.0.1, .2, .3.
 
-    `ttl_seconds` bounds the life of the whole cluster, whatever happens to its owner.
+    `ttl_seconds` bounds the life of the whole cluster, even without its owner.
     """
 
     def __init__(self, hosts: int = 2, ttl_seconds: float = 3600.0) -> None:
@@ -77,8 +77,8 @@ class Cluster:
             raise ValueError(f"hosts must be 1 to {len(NAMES)}, not {hosts}")
         self.names = NAMES[:hosts]
         self.state = pathlib.Path(tempfile.mkdtemp(prefix="hvd-hosts-", dir="/tmp"))
-        self._keeper = subprocess.Popen(
-            [sys.executable, str(HERE / "keeper.py"), str(self.state), str(hosts), str(ttl_seconds)],
+        self._holder = subprocess.Popen(
+            [sys.executable, str(HERE / "holder.py"), str(self.state), str(hosts), str(ttl_seconds)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -91,10 +91,10 @@ class Cluster:
             raise
 
     def _wait_until_up(self) -> dict[str, Any]:
-        assert self._keeper.stdout is not None and self._keeper.stderr is not None
-        line = self._keeper.stdout.readline()  # the keeper has a limit of its own for its start
+        assert self._holder.stdout is not None and self._holder.stderr is not None
+        line = self._holder.stdout.readline()  # the holder has its own limit for its start
         if not line:
-            raise RuntimeError("the hosts did not come up: " + self._keeper.stderr.read().decode(errors="replace"))
+            raise RuntimeError("the hosts did not come up: " + self._holder.stderr.read().decode(errors="replace"))
         return dict(json.loads(line))
 
     def address(self, host: str) -> str:
@@ -102,7 +102,7 @@ class Cluster:
         return f"{NETWORK}.{self.names.index(host) + 1}"
 
     def tmp(self, host: str) -> pathlib.Path:
-        """The folder, seen from outside, that the host sees as /tmp."""
+        """The path, outside of the host, of the host's /tmp."""
         self.names.index(host)
         return self.state / host / "tmp"
 
@@ -116,7 +116,7 @@ class Cluster:
         return int(self._info["switch"])
 
     def cable(self, host: str, state: str) -> None:
-        """Pulls it ("down"), or puts it back ("up")."""
+        """Pulls the cable ("down"), or reconnects it ("up")."""
         inside = ["nsenter", f"--target={self.switch_pid}", "--net"]
         subprocess.run([*inside, "ip", "link", "set", f"p-{host}", state], check=True)
 
@@ -143,7 +143,8 @@ class Cluster:
     ) -> subprocess.CompletedProcess[str]:
         """Runs `argv` on the host to its end; text, captured.
 
-        After `timeout` it is ended, and NotEnded raised with what it has said: of a job that hangs, which ranks and where.
+        After `timeout` it is ended, and NotEnded raised with its output, which for a hanging job names the ranks and their
+        places.
         """
         options.setdefault("stdin", subprocess.DEVNULL)
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
@@ -164,7 +165,7 @@ class Cluster:
             os.kill(child, number)
 
     def processes(self, host: str) -> dict[int, str]:
-        """pid (this machine's number) → command line of all that runs on the host, less its init and sshd."""
+        """pid (this machine's number) → command line of the host's processes, without its init and sshd."""
         namespace = os.readlink(f"/proc/{self.init_pid(host)}/ns/pid")
         found = {}
         for entry in pathlib.Path("/proc").iterdir():
@@ -176,21 +177,21 @@ class Cluster:
                 line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
             except OSError:
                 continue
-            if line and "keeper.py" not in line and not line.startswith(("sshd:", "/usr/sbin/sshd")):
+            if line and "holder.py" not in line and not line.startswith(("sshd:", "/usr/sbin/sshd")):
                 found[int(entry.name)] = line
         return found
 
     def close(self) -> None:
         """Ends every process of every host and removes the state folder.  May be called twice."""
-        keeper = self._keeper
-        if keeper.stdin is not None and not keeper.stdin.closed:
-            keeper.stdin.close()
+        holder = self._holder
+        if holder.stdin is not None and not holder.stdin.closed:
+            holder.stdin.close()
         try:
-            keeper.wait(timeout=5)
+            holder.wait(timeout=5)
         except subprocess.TimeoutExpired:
-            keeper.kill()
-            keeper.wait(timeout=5)
-        for stream in (keeper.stdout, keeper.stderr):
+            holder.kill()
+            holder.wait(timeout=5)
+        for stream in (holder.stdout, holder.stderr):
             close_quietly(stream)
         shutil.rmtree(self.state, ignore_errors=True)
 
@@ -202,7 +203,7 @@ class Cluster:
 
 
 def close_quietly(stream: IO[Any] | None) -> None:
-    """Closes a stream that may not be there."""
+    """Closes a stream if it exists."""
     if stream is not None:
         stream.close()
 
@@ -216,17 +217,17 @@ def children(pid: int) -> list[int]:
 
 
 def sweep() -> int:
-    """Removes what killed runs left: state folders whose keeper is gone.  Returns how many.
+    """Removes remains of killed runs: state folders whose holder is gone.  Returns their number.
 
-    The hosts' processes need no sweeping, since they die with their keeper.
+    The hosts' processes end with their holder.
     """
     removed = 0
     for state in pathlib.Path("/tmp").glob("hvd-hosts-*"):
         try:
             if time.time() - state.stat().st_mtime < 2 * START_LIMIT_SECONDS:
-                continue  # perhaps just being made
-            pid = int((state / "keeper.pid").read_text())
-            if "keeper.py" in pathlib.Path(f"/proc/{pid}/cmdline").read_text():
+                continue  # perhaps it is just being made
+            pid = int((state / "holder.pid").read_text())
+            if "holder.py" in pathlib.Path(f"/proc/{pid}/cmdline").read_text():
                 continue
         except (OSError, ValueError):
             pass
@@ -244,10 +245,10 @@ def wait_for(condition: Any, limit_seconds: float, what: str) -> None:
         time.sleep(0.02)
 
 
-def stop_keeper(pid: int) -> None:
-    """Ends a keeper that this process did not start (the shell command's `down`)."""
+def stop_holder(pid: int) -> None:
+    """Ends a holder that this process did not start (the shell command's `down`)."""
     try:
         os.kill(pid, signal.SIGTERM)
-        wait_for(lambda: not pathlib.Path(f"/proc/{pid}").exists(), 5.0, "the keeper's end")
+        wait_for(lambda: not pathlib.Path(f"/proc/{pid}").exists(), 5.0, "the holder's end")
     except ProcessLookupError:
         pass

@@ -1,9 +1,9 @@
 """A stranger on the network: hostile.py SEED COUNT SECONDS CANARY HOST:PORT,… [RECORDING …]
 
-Runs on a host of a cluster and nowhere else: it ends at once where the hostname is not one of theirs, and connects to
-addresses of the cluster's own network only.  It opens COUNT connections, at most OPEN_AT_ONCE at a time, for at most SECONDS,
-and prints {"made", "refused", "bytes_back", "kinds"}.  CANARY is a path; every message that could make a careless receiver
-run something would only make that file.  RECORDING: a file with one direction of a genuine connection, to be sent again.
+Runs only on a host of a cluster: it ends at once under another hostname, and connects only to addresses of the cluster's own
+network.  It opens COUNT connections, at most OPEN_AT_ONCE at a time, for at most SECONDS, and prints {"made", "refused",
+"bytes_back", "kinds"}.  CANARY is a path; a message that could make a careless receiver run something would only make that
+file.  RECORDING: a file with one direction of a genuine connection, to be replayed.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ import time
 from collections.abc import Callable
 
 OPEN_AT_ONCE = 64
-HELD_SECONDS = 0.5  # half-open and slow ones
+HELD_SECONDS = 0.5  # half-open and slow connections
 GREETING = b"\xff" + b"\0" * 8 + b"\x7f\x03\x00" + b"CURVE".ljust(20, b"\0") + b"\0" * 32  # ZMTP 3.0
 
 
 class Canary:
-    """Unpickled, it makes a file."""
+    """An object that makes a file when it is unpickled."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -63,7 +63,7 @@ def unknown_key(random: random.Random, _: str) -> bytes:
 
 
 def huge_length(random: random.Random, _: str) -> bytes:
-    """Frames of up to 2^63 bytes, of which some come."""
+    """Frames of up to 2^63 bytes, of which a part is sent."""
     size = random.choice([1 << 32, 1 << 40, (1 << 63) - 1, (1 << 64) - 1])
     return GREETING + bytes([random.choice([2, 3, 6])]) + struct.pack(">Q", size) + random.randbytes(1000)
 
@@ -77,7 +77,7 @@ def key_value_store(random: random.Random, canary: str) -> bytes:
 
 
 def signed_service(random: random.Random, canary: str) -> bytes:
-    """Digest, length, pickle: a driver's or a task's service; signed with the key that a stranger has, none."""
+    """Digest, length, pickle: a driver's or a task's service; signed with the stranger's key: none."""
     body = pickle.dumps(Canary(canary))
     digest = hmac.new(random.choice([b"", b"0" * 32]), body, hashlib.sha256).digest()
     return digest + struct.pack(random.choice(["i", ">I", "<Q"]), len(body)) + body
@@ -104,7 +104,7 @@ class Stranger:
         self.refused = self.bytes_back = 0
 
     def connection(self) -> None:
-        """Opens one, and says something."""
+        """Opens a connection, and sends something."""
         kinds: list[Callable[[random.Random, str], bytes]] = [*KINDS, *([self.replay] if self.recordings else [])]
         kind = self.random.choice(kinds)
         words = kind(self.random, self.canary)
@@ -112,7 +112,7 @@ class Stranger:
         try:
             peer = socket.create_connection(self.random.choice(self.targets), 0.02)
             peer.setblocking(False)
-            peer.send(words[:3] if slowly else words)  # what does not fit into the socket's buffer is left out
+            peer.send(words[:3] if slowly else words)  # bytes beyond the socket's buffer are dropped
         except OSError:
             self.refused += 1
         else:
@@ -123,7 +123,7 @@ class Stranger:
         return random.choice(self.recordings)
 
     def turn(self) -> None:
-        """Reads what comes back, drips a byte into some, closes the oldest."""
+        """Reads answers, sends single bytes on some connections, closes the oldest."""
         now = time.monotonic()
         peers = [peer for _, peer in self.open]
         for peer in select.select(peers, [], [], 0)[0]:

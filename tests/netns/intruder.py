@@ -1,10 +1,10 @@
-"""Another user of a host: intruder.py UID MARK, as root, which it gives up for UID.  For a cluster's hosts only.
+"""Another user of a host: intruder.py UID MARK, started as root, which it drops for UID.  For a cluster's hosts only.
 
-It makes names beforehand that a job might use, as folders open to all and as links into its own folder, and prints "ready".
-Then, until its stdin closes, it looks again and again for what is not its own: files and folders of /tmp, /dev/shm and /run
-to read, write, replace and remove; processes to look into; sockets to speak to; TCP and UDP ports, which it shouts at.  In
-the end it prints what it could {"rounds", "read", "written", "listed", "spoke", "answered", "planted", "tries", "knocks"}:
-"planted" is what others put behind the names it made, "knocks" counts the ports tried.
+First it takes names that a job might use, for folders open to all and links into its own folder, and prints "ready". Then,
+until its stdin closes, it searches repeatedly for objects of others: files and folders of /tmp, /dev/shm and /run to read,
+write, replace and remove; processes to inspect; sockets to connect to; TCP and UDP ports to send to.  At the end it prints
+its results {"rounds", "read", "written", "listed", "spoke", "answered", "planted", "tries", "knocks"}: "planted" lists
+entries of others under its names, "knocks" counts the tried ports.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import socket
 import stat
 import sys
 
-import doors  # beside this file
+import open_ports  # beside this file
 
 SSH_PORT = 22
 NAMES = {"alpha", "beta", "gamma"}
@@ -27,7 +27,7 @@ LINKS = ("vader_segment.{host}.0", "sm_segment.{host}.0", "hvd-0", "hvd_0", "pay
 
 
 class Intruder:
-    """Counts what it tries and remembers what it could."""
+    """Counts its attempts and remembers its successes."""
 
     def __init__(self, mark: str) -> None:
         self.mark = mark.encode()
@@ -38,7 +38,7 @@ class Intruder:
         self.known = {path for place in PLACES for path in everything(pathlib.Path(place))}
 
     def plant(self) -> None:
-        """Folders and links under names that can be guessed."""
+        """Makes folders and links under guessable names."""
         host = os.uname().nodename
         self.lair.mkdir(mode=0o777)
         self.lair.chmod(0o777)
@@ -54,7 +54,7 @@ class Intruder:
         self.count()
 
     def count(self) -> None:
-        """For the job, which waits for some rounds; replaced as a whole."""
+        """Writes the count for the job, which waits for some rounds; replaces the file atomically."""
         (self.lair / "rounds.new").write_text(str(self.rounds))
         (self.lair / "rounds.new").rename(self.lair / "rounds")
 
@@ -70,15 +70,15 @@ class Intruder:
             words = line.split()
             if len(words) > 7:
                 self.speak_to(words[7])
-        for kind, address, port, owner in doors.of_process("self"):
+        for kind, address, port, owner in open_ports.of_process("self"):
             if owner != os.getuid() and port != SSH_PORT:
                 self.knocks += 1
-                if doors.shout(kind, address, port, 0.2) == "answers":
+                if open_ports.shout(kind, address, port, 0.2) == "answers":
                     self.could["answered"].add(f"{kind} {address}:{port}")
         self.count()
 
     def touch(self, path: pathlib.Path) -> None:
-        """One file or folder of somebody else's, made since we came."""
+        """Tries one file or folder of another user, made since the start."""
         try:
             about = path.lstat()
         except OSError:
@@ -107,7 +107,7 @@ class Intruder:
                 self.could["written"].add(str(path))
 
     def look_into(self, process: str) -> None:
-        """Another user's process."""
+        """Tries another user's process."""
         try:
             if os.stat(process).st_uid == os.getuid():
                 return
@@ -124,7 +124,7 @@ class Intruder:
             pass
 
     def speak_to(self, name: str) -> None:
-        """A unix socket by path, or @name for an abstract one."""
+        """Tries a unix socket, by path, or by @name for an abstract one."""
         self.tries += 1
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as peer:
             peer.settimeout(0.2)
@@ -139,7 +139,7 @@ class Intruder:
 
 
 def everything(top: pathlib.Path) -> list[pathlib.Path]:
-    """All paths below a folder that we can see."""
+    """All visible paths below a folder."""
     found = []
     for folder, folders, files in os.walk(top):
         found += [pathlib.Path(folder) / name for name in (*folders, *files)]
@@ -147,7 +147,7 @@ def everything(top: pathlib.Path) -> list[pathlib.Path]:
 
 
 def take(path: str) -> None:
-    """Reads some of a file or a folder; OSError where it cannot be, or where it is empty."""
+    """Reads a part of a file or a folder; OSError if that is impossible, or it is empty."""
     if os.path.isdir(path):
         os.listdir(path)
     elif not pathlib.Path(path).open("rb").read(1):
@@ -155,7 +155,7 @@ def take(path: str) -> None:
 
 
 def attempt(deed: object) -> bool:
-    """Whether it could be done."""
+    """Whether the attempt succeeded."""
     try:
         deed()  # type: ignore[operator]
     except OSError:

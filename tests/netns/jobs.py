@@ -1,4 +1,4 @@
-"""Jobs over the hosts of a cluster: what they run with, where they listen, how large they are."""
+"""Jobs over the hosts of a cluster: their environment, listening sockets and memory."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ def python() -> str:
 
 
 def environment(**extra: str) -> dict[str, str]:
-    """What a job of the build folder needs beside a login's environment."""
+    """Variables that a job of the build folder needs besides a login's environment."""
     return {"PYTHONPATH": str(BUILD / "src/python"), "OMP_NUM_THREADS": "1", **extra}
 
 
 @contextlib.contextmanager
 def pulled(job: subprocess.Popen[str], pull: Callable[[str], object], words: str) -> Iterator[tuple[str, float]]:
-    """pull("down") once both ranks have said that they are ready: the line with these words, and after how many seconds.
+    """Runs pull("down") once both ranks are ready; yields the line with these words, and the seconds until it came.
 
-    In the end pull("up"), and the job is over.
+    At the end runs pull("up") and ends the job.
     """
     try:
         assert job.stdout is not None
@@ -52,7 +52,7 @@ def pulled(job: subprocess.Popen[str], pull: Callable[[str], object], words: str
 
 
 def listening(cluster: Cluster, host: str) -> dict[tuple[str, int], int]:
-    """(address, port) → inode of the listening TCP sockets on a host, less sshd's."""
+    """(address, port) → inode of the listening TCP sockets on a host, without sshd's."""
     found = {}
     for name, family in (("tcp", socket.AF_INET), ("tcp6", socket.AF_INET6)):
         for line in pathlib.Path(f"/proc/{cluster.init_pid(host)}/net/{name}").read_text().splitlines()[1:]:
@@ -75,7 +75,7 @@ def owners(cluster: Cluster, host: str, inode: int) -> list[str]:
 
 
 def entries(folder: str) -> list[str]:
-    """Empty for a process that is gone."""
+    """The entries of a folder; empty for a process that is gone."""
     try:
         return os.listdir(folder)
     except OSError:
@@ -83,7 +83,7 @@ def entries(folder: str) -> list[str]:
 
 
 def link(path: str) -> str:
-    """Empty where there is none any more."""
+    """The target of a link; empty if it is gone."""
     try:
         return os.readlink(path)
     except OSError:
@@ -91,7 +91,7 @@ def link(path: str) -> str:
 
 
 def resident_bytes(pid: int) -> int:
-    """0 for a process that is gone."""
+    """The resident memory; 0 for a process that is gone."""
     try:
         return int(pathlib.Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
     except OSError:

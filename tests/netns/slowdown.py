@@ -1,6 +1,6 @@
-"""How much strangers slow a job over two hosts: by turns in peace, calling ports that nobody owns, and calling the job's.
+"""Measures how much strangers slow a job over two hosts: in turns without calls, with calls to unused ports, and to the job's.
 
-The second is what the strangers' own processor time costs where hosts share a machine, as they do here.
+Calls to unused ports show the cost of the strangers' own processor time on a shared machine, as here.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from netns import jobs
 from netns.cluster import Cluster
 from support import hvdrun
 
-# Tells every tenth step's time until the file is there.
+# Prints every tenth step's time until the file exists.
 TRAINING = """
 import os, time
 import numpy as np
@@ -27,7 +27,7 @@ while not over:
     if len(told) % 20 == 0: over = bool(hvd.broadcast(np.array([os.path.exists("/tmp/over")]), 0, name="over")[0])
 if hvd.rank() == 0: open("/tmp/steps", "w").write(" ".join(map(str, told)))
 """
-# Calls RATE times a second and holds the line for half a second; by turns, tells when each began and ended.
+# Connects RATE times a second and holds each connection for half a second; in turns, and prints when each began and ended.
 CALLER = """
 import json, random, socket, sys, time
 turns, seconds, rate, listeners = int(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3]), json.loads(sys.argv[4])
@@ -57,7 +57,7 @@ print(json.dumps(told))
 
 
 def measure(cluster: Cluster, mpirun: str, turns: int, seconds: float, rate: int, **variables: str) -> dict[str, list[float]]:
-    """Steps a second in each turn, by kind; and under "made" how many calls got through."""
+    """Steps a second in each turn, by kind; "made" has the numbers of successful connections."""
     for name in ("over", "steps"):
         (cluster.tmp("alpha") / name).unlink(missing_ok=True)
     for host in ("alpha", "beta"):
@@ -89,7 +89,7 @@ def measure(cluster: Cluster, mpirun: str, turns: int, seconds: float, rate: int
 
 
 def text(found: dict[str, list[float]]) -> str:
-    """Medians, and what the job's own ports cost beside what any call costs."""
+    """Medians, and the cost of calls to the job's ports compared with any calls."""
     medians = {kind: statistics.median(rates) for kind, rates in found.items()}
     return (
         f"steps a second: {medians['peace']:.0f} in peace, {medians['nobody']:.0f} beside calls to nobody, "

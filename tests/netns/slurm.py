@@ -1,6 +1,6 @@
 """A real Slurm over the hosts of a cluster: munge and slurmd on each, slurmctld on alpha.
 
-Its state lies in each host's own /tmp and /run and goes with them.  SLURM_CONF, which jobs get, names the configuration.
+Its state is in each host's own /tmp and /run and disappears with them.  Jobs get SLURM_CONF, the path of the configuration.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ START_SECONDS = 90
 
 
 def why_not() -> str | None:
-    """None where Slurm can run, else the reason in one line."""
+    """None if Slurm can run, else the reason in one line."""
     missing = [name for name in PROGRAMS if shutil.which(name, path=DEFAULT_PATH) is None]
     return f"not installed: {', '.join(missing)} (Debian: slurm-wlm, munge)" if missing else None
 
 
 def configuration(cluster: Cluster) -> str:
-    """slurm.conf(5): no accounting, no cgroups, as many processors as we say."""
+    """slurm.conf(5): no accounting, no cgroups, a given number of processors."""
     nodes = "".join(f"NodeName={name} NodeAddr={cluster.address(name)} CPUs={CPUS}\n" for name in cluster.names)
     return (
         "ClusterName=test\nSlurmctldHost=alpha\nSlurmUser=root\nSlurmdUser=root\nAuthType=auth/munge\nCredType=cred/munge\n"
@@ -40,7 +40,7 @@ def configuration(cluster: Cluster) -> str:
 
 
 def start(cluster: Cluster) -> None:
-    """Starts all daemons and waits until every node is idle.  RuntimeError with the logs' ends where that fails."""
+    """Starts all daemons and waits until every node is idle.  RuntimeError with the logs' ends if that fails."""
     text, key = configuration(cluster), secrets.token_bytes(128)
     for host in cluster.names:
         folder = cluster.tmp(host) / "slurm"
@@ -64,7 +64,7 @@ def start(cluster: Cluster) -> None:
 
 
 def daemon(cluster: Cluster, host: str, *argv: str) -> None:
-    """Runs what puts itself into the background."""
+    """Runs a program that puts itself into the background."""
     done = run(cluster, host, *argv)
     if done.returncode != 0:
         raise RuntimeError(f"{host}: {' '.join(argv)}: {done.stderr or done.stdout}")
@@ -77,13 +77,13 @@ def idle(cluster: Cluster) -> set[str]:
 
 
 def run(cluster: Cluster, host: str, *argv: str, timeout: float = 60.0, **options: Any) -> Any:
-    """A command with Slurm's configuration in its environment, to its end."""
+    """Runs a command to its end with Slurm's configuration in its environment."""
     env = {**ENVIRONMENT, **options.pop("env", {})}
     return cluster.run(host, list(argv), timeout=timeout, env=env, **options)
 
 
 def processes(cluster: Cluster, host: str) -> dict[int, str]:
-    """What runs there beside Slurm's daemons."""
+    """The processes on the host without Slurm's daemons."""
     own = {"slurmctld", "slurmd", "munged", "slurmscriptd"}
     found = cluster.processes(host)
     return {pid: line for pid, line in found.items() if not own & {os.path.basename(word) for word in line.split()[:2]}}

@@ -48,14 +48,16 @@ def console(hosts: Cluster, rank: str) -> subprocess.Popen[Any]:
 
 
 def attach(hosts: Cluster, rank: str, text: str) -> tuple[str, str]:
-    """(stdout, stderr) of what a user types, and the end of the input."""
+    """(stdout, stderr) for a user's input, and the end of the input."""
     with console(hosts, rank) as process:
         said: tuple[str, str] = process.communicate(text, timeout=60)
     return said
 
 
 def test_another_host(two_hosts: Cluster, job: subprocess.Popen[str]) -> None:
-    """A variable is shown; much comes whole and in order; after a killed console the rank goes on, and takes another."""
+    """A variable is shown; long output arrives whole and in order; after a killed console the rank continues and accepts
+    another.
+    """
     shown, said = attach(two_hosts, "1", "p secret\nquit\n")
     assert "what only rank 1 knows" in shown and "on beta; quit" in said, shown + said
     assert " ".join(str(i) for i in range(200_000)) in attach(two_hosts, "1", f"p {NUMBERS}\n")[0]

@@ -1,4 +1,4 @@
-"""The hosts themselves: are they apart, and does nothing of them stay?"""
+"""The hosts themselves are separate, and leave nothing behind."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from netns.cluster import Cluster, children, wait_for
 def test_hosts_are_apart(two_hosts: Cluster) -> None:
     (two_hosts.tmp("alpha") / "here").write_text("x")
     tree = pathlib.Path(__file__).resolve()
-    ours = {tree.parts[2]} if tree.is_relative_to("/tmp") else set()  # a checkout in /tmp is seen by its hosts
+    ours = {tree.parts[2]} if tree.is_relative_to("/tmp") else set()  # a checkout in /tmp is visible on its hosts
     seen = two_hosts.run("alpha", ["ssh", "beta", "hostname; ls /tmp /dev/shm; echo end"]).stdout
     assert [word for word in seen.split() if word not in ours] == ["beta", "/dev/shm:", "/tmp:", "end"]
     assert set(two_hosts.run("alpha", ["ls", "/tmp"]).stdout.split()) - ours == {"here"}

@@ -1,4 +1,4 @@
-"""Elastic jobs over hosts: a host that dies, one that is added, one that is named no more."""
+"""Elastic jobs over hosts: a host dies, is added, or is removed from the list."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ print("well", flush=True)
 
 
 class ElasticRun:
-    """hvdrun on alpha, and how far its rank 0 there has come."""
+    """hvdrun on alpha, and the progress of its rank 0 there."""
 
     def __init__(self, cluster: Cluster, *words: str) -> None:
         self.cluster = cluster
         for host in cluster.names:
             (cluster.tmp(host) / "train.py").write_text(PROGRAM)
-        for left in ("steps", "enough"):  # by an earlier job of this cluster
+        for left in ("steps", "enough"):  # from an earlier job of this cluster
             (cluster.tmp("alpha") / left).unlink(missing_ok=True)
         pipes: dict[str, Any] = {
             "stdin": subprocess.DEVNULL,
@@ -83,7 +83,7 @@ class ElasticRun:
         return out, err
 
 
-# A rank's file in shared memory, as one leaves it that is killed before all others have it open: hvd.MAKER.RANDOM.
+# A rank's file in shared memory, as a killed rank leaves it before all others have opened it: hvd.MAKER.RANDOM.
 LEFTOVER = """
 import os, pathlib
 start = pathlib.Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
@@ -93,7 +93,7 @@ pathlib.Path(f"/dev/shm/hvd.{maker}.0123456789abcdef").write_bytes(bytes(8))
 
 
 def kill_all_of_the_job(cluster: Cluster, host: str) -> None:
-    """Its processes on that host, at once."""
+    """Kills its processes on that host, at once."""
     for pid, line in cluster.processes(host).items():
         if "hvdrank" in line or "train.py" in line:
             with contextlib.suppress(ProcessLookupError):
@@ -102,7 +102,7 @@ def kill_all_of_the_job(cluster: Cluster, host: str) -> None:
 
 @pytest.mark.timeout(240)
 def test_a_host_dies(three_hosts: Cluster) -> None:
-    """What its ranks have left in shared memory the next daemon there removes."""
+    """The next daemon there removes its ranks' files in shared memory."""
     job = ElasticRun(three_hosts, "-H", "alpha:1,beta:1,gamma:1", "--min-np", "1", "--start-timeout", "20")
     job.wait_for_size(3)
     three_hosts.run("gamma", [jobs.python(), "-c", LEFTOVER])
@@ -110,7 +110,7 @@ def test_a_host_dies(three_hosts: Cluster) -> None:
     assert list(shared.glob("hvd.*.0123456789abcdef"))
     kill_all_of_the_job(three_hosts, "gamma")
     hvdrun.wait_until(lambda: any(step[1] == "2" for step in job.steps()), "a world of 2", 60)
-    job.wait_for_size(3)  # its daemon is started anew
+    job.wait_for_size(3)  # its daemon starts again
     _, err = job.end()
     assert not list(shared.glob("hvd.*.0123456789abcdef"))
     assert "3 → 2 ranks" in err, err
@@ -119,7 +119,7 @@ def test_a_host_dies(three_hosts: Cluster) -> None:
 @pytest.mark.nightly
 @pytest.mark.timeout(300)
 def test_a_host_dies_in_a_bad_network(three_hosts: Cluster) -> None:
-    """With a round trip of 200 ms, and 1 % of the packets lost."""
+    """The network has a round trip of 200 ms, and loses 1 % of the packets."""
     with bad_switch.put_in(three_hosts, bad_switch.Faults(delay=0.1, loss=0.01)):
         job = ElasticRun(three_hosts, "-H", "alpha:1,beta:1,gamma:1", "--min-np", "1", "--start-timeout", "60")
         job.wait_for_size(3)
@@ -131,7 +131,7 @@ def test_a_host_dies_in_a_bad_network(three_hosts: Cluster) -> None:
 
 @pytest.mark.timeout(240)
 def test_a_host_is_unplugged_and_comes_back(three_hosts: Cluster) -> None:
-    """While it is away nothing of the job is left there, and ssh cannot start anything; once it is back, it has ranks again."""
+    """While it is away, nothing of the job stays there, and ssh cannot start anything; once it returns, it has ranks again."""
     again = ["--blacklist-cooldown-range", "1", "1"]
     job = ElasticRun(three_hosts, "-H", "alpha:1,beta:1", "--min-np", "1", "--start-timeout", "5", *again)
     job.wait_for_size(2)

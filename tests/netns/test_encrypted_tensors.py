@@ -1,5 +1,5 @@
-"""--encrypt-tensors: the bridge is recorded, and what is in the tensors is found there without it and not with it; where
-tensors could only travel in clear the job is refused."""
+"""--encrypt-tensors: the bridge is recorded.  The tensors' content is found there without the option, and not with it.
+If tensors could only travel in clear, the job is refused."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from netns.cluster import Cluster
 from netns.test_tcp import PROGRAM as SUMS
 from support import hvdrun
 
-# Each operation, small and large, carries a mark of its own: the bytes of eight integers, again and again. Rank 0 adds
-# zeros to them, so that partial and final sums are the marks too.
+# Each operation, small and large, carries its own mark: the bytes of eight integers, repeated.  Rank 0 adds zeros to them, so
+# that partial and final sums are the marks too.
 PROGRAM = """
 import json, os, sys
 import numpy as np, torch
@@ -47,7 +47,7 @@ for step in range(2):
 assert weight.abs().max() > 0
 print("well", flush=True)
 """
-# Rank 1 sends, and then waits for nothing that it takes part in: rank 3 comes late to the sum.
+# Rank 1 sends, and then waits for nothing in which it takes part: rank 3 comes late to the sum.
 ONE_BY_ONE = """
 import time
 import numpy as np
@@ -71,7 +71,7 @@ def run(cluster: Cluster, hosts: str, program: str, *words: str, **env: str) -> 
 
 
 def numbers() -> bytes:
-    """Eight that are finite as doubles too, and change under no addition of 0."""
+    """Eight numbers that are finite as doubles too, and that an addition of 0 does not change."""
     return b"".join(secrets.token_bytes(6) + b"\xe0\x3f" for _ in range(8))
 
 
@@ -101,8 +101,8 @@ def test_sums_are_right(three_hosts: Cluster, hosts: str) -> None:
 
 @pytest.mark.timeout(240)
 def test_the_end_of_a_message_leaves(two_hosts: Cluster) -> None:
-    """Where the kernel takes little at once, the end of what a rank has encrypted is still its own when its operation is
-    over: it leaves, though that rank has nothing more to do and leads nobody."""
+    """If the kernel accepts few bytes at once, the end of an encrypted message still lies in the rank's buffer when its
+    operation ends.  It is sent, though that rank has no further work and is no leader."""
     usual = two_hosts.run("alpha", ["sysctl", "-n", "net.ipv4.tcp_wmem"]).stdout.strip()
     for host in two_hosts.names:
         two_hosts.run(host, ["sysctl", "-qw", "net.ipv4.tcp_wmem=4096 16384 16384"])
@@ -135,7 +135,7 @@ def test_it_is_refused(two_hosts: Cluster, program: str, words: list[str], env: 
 
 @pytest.mark.timeout(120)
 def test_hosts_that_cannot_connect_get_no_mpi_in_its_place(two_hosts: Cluster) -> None:
-    """auto would take MPI, which carries tensors in clear."""
+    """auto would choose MPI, which carries tensors in clear."""
     done = run(two_hosts, "alpha:1,beta:1", SUMS, "--encrypt-tensors", "--network-interfaces", "lo")
     assert done.returncode != 0 and "well" not in done.stdout, done.stdout + done.stderr
     assert "hosts cannot connect to one another" in done.stderr and "MPI would carry" in done.stderr, done.stderr
@@ -143,7 +143,7 @@ def test_hosts_that_cannot_connect_get_no_mpi_in_its_place(two_hosts: Cluster) -
 
 @pytest.mark.timeout(120)
 def test_a_job_that_hvdrun_has_not_started(two_hosts: Cluster) -> None:
-    """Its key would be one that MPI carries in clear."""
+    """MPI would carry its key in clear."""
     for host in two_hosts.names:
         (two_hosts.tmp(host) / "program.py").write_text(SUMS)
     argv = ["mpirun", "--allow-run-as-root", "-np", "2", "-H", "alpha:1,beta:1", "-x", "PYTHONPATH"]

@@ -1,4 +1,4 @@
-"""A job's folders on its hosts: nothing else is removed, and nothing of a job stays for ever."""
+"""A job's folders on its hosts: no other folder is removed, and no folder of a job stays for ever."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LOOK_ALIKES = ("hvdrank-results", "hvdrank-abcdefgh", "hvdrun-0.1.0", "hvdrun-ab
 
 @pytest.fixture
 def look_alikes(three_hosts: Cluster) -> Iterator[list[pathlib.Path]]:
-    """On each host: folders of the user's with such names, and another user's that holds a good mark for a dead process."""
+    """On each host: folders of the user with such names, and another user's with a valid mark for a dead process."""
     kept = []
     for host in three_hosts.names:
         for name in LOOK_ALIKES:
@@ -44,7 +44,7 @@ ln -s "4000000.1.$(stat -Lc %i /proc/self/ns/pid) $(stat -c %i .) $(cat /proc/sy
 
 
 def of_jobs(hosts: Cluster) -> dict[str, list[str]]:
-    """Folders of jobs by host, less those that only look so."""
+    """Folders of jobs by host, without those that only look like them."""
     return {
         host: [
             path.name
@@ -57,7 +57,7 @@ def of_jobs(hosts: Cluster) -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("mpirun", hvdrun.nightly_for_openmpi5())
 def test_on_three_hosts(three_hosts: Cluster, look_alikes: list[pathlib.Path], mpirun: str) -> None:
-    """Folders come and go with a job; those of killed shells and hvdruns go with the next one; others stay."""
+    """Folders are made and removed with a job; those of killed shells and hvdruns are removed by the next job; others stay."""
     argv = [hvdrun.program(), "--mpirun", mpirun, "-H", "alpha:1,beta:1,gamma:1", "--grace", "1"]
     env = jobs.environment(XDG_RUNTIME_DIR="")
     job = three_hosts.popen(
@@ -85,14 +85,14 @@ def test_on_three_hosts(three_hosts: Cluster, look_alikes: list[pathlib.Path], m
     assert all(left.values()), left
     done = three_hosts.run("alpha", [*argv, "--", "true"], env=env, timeout=60)
     assert done.returncode == 0, done.stderr
-    # A remote shell removes its folder once its daemon has ended, which hvdrun does not wait for.
+    # A remote shell removes its folder once its daemon has ended; hvdrun does not wait for that.
     wait_for(lambda: not any(of_jobs(three_hosts).values()), 20, "the end of all folders")
     assert [path for path in look_alikes if not path.exists()] == []
 
 
 @pytest.mark.parametrize("launcher", ["hvdrun", "mpirun"])
 def test_a_variables_name_is_no_shell_text(two_hosts: Cluster, launcher: str) -> None:
-    """Scripts for other hosts export Open MPI's parameters: a name that no shell knows is left out, and runs nothing."""
+    """Scripts for other hosts export Open MPI's parameters: a name that no shell accepts is left out, and runs nothing."""
     strange = {"OMPI_MCA_a-b": "1", "OMPI_MCA_x$(touch /tmp/hvd-ran)": "1", "OMPI_MCA_y;touch /tmp/hvd-ran;": "1"}
     argv = [hvdrun.program(), "--launcher", launcher, "-H", "alpha:1,beta:1", "--", "true"]
     done = two_hosts.run("alpha", argv, env=jobs.environment(**strange), timeout=90)

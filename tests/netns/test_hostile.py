@@ -1,4 +1,4 @@
-"""Strangers on the network of a job: what they send is dropped unread, and the job does not feel it."""
+"""Strangers on the network of a job: their data is dropped unread, and the job is not affected."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 SEED = int(os.environ.get("HVD_TEST_SEED", str(time.time_ns() % 10**6)))
 MOST_GROWTH_BYTES = 16 << 20
 
-# Trains a number of steps, tells what came out and how long it took; then goes on until rank 0 sees the file.
+# Trains a number of steps, prints the results and the time; then continues until rank 0 sees the file.
 TRAINING = """
 import hashlib, os, sys, time
 import numpy as np
@@ -44,7 +44,7 @@ while not hvd.broadcast(np.array([os.path.exists("/tmp/over")]), 0, name="over")
 
 @dataclasses.dataclass
 class Outcome:
-    """Of one run of TRAINING."""
+    """The results of one run of TRAINING."""
 
     digests: set[str]
     seconds: float
@@ -53,7 +53,7 @@ class Outcome:
 
 
 def train(cluster: Cluster, mpirun: str, steps: int, hostile: list[str] | None) -> Outcome:
-    """Two ranks on alpha and beta; from the moment they are ready, gamma's stranger calls, where `hostile` is given."""
+    """Two ranks on alpha and beta; with `hostile`, gamma's stranger connects from the moment they are ready."""
     (cluster.tmp("alpha") / "over").unlink(missing_ok=True)
     for host in ("alpha", "beta"):
         (cluster.tmp(host) / "training.py").write_text(TRAINING)
@@ -93,7 +93,7 @@ def train(cluster: Cluster, mpirun: str, steps: int, hostile: list[str] | None) 
 
 
 def sizes(cluster: Cluster) -> dict[str, int]:
-    """What each process of the job holds, by host, pid and name."""
+    """The memory of each process of the job, by host, pid and name."""
     found = {}
     for host in ("alpha", "beta"):
         for pid, line in cluster.processes(host).items():
@@ -103,7 +103,7 @@ def sizes(cluster: Cluster) -> dict[str, int]:
 
 
 def recorded(cluster: Cluster, mpirun: str, steps: int) -> tuple[Outcome, list[str]]:
-    """A job left in peace, and files on gamma with every stream of it but ssh's, each way."""
+    """An undisturbed job, and files on gamma with every stream of it except ssh's, in each direction."""
     with Capture(cluster) as wire:
         outcome = train(cluster, mpirun, steps, None)
     paths = []
@@ -116,7 +116,7 @@ def recorded(cluster: Cluster, mpirun: str, steps: int) -> tuple[Outcome, list[s
 
 
 def attack(cluster: Cluster, mpirun: str, count: int, seconds: int, steps: int) -> None:
-    """The same job with and without strangers."""
+    """Runs the same job with and without strangers."""
     print(f"seed {SEED}")
     canary = f"/tmp/canary-{SEED}"
     in_peace, recordings = recorded(cluster, mpirun, steps)
@@ -136,12 +136,12 @@ def attack(cluster: Cluster, mpirun: str, count: int, seconds: int, steps: int) 
 
 
 def test_strangers_change_nothing(three_hosts: Cluster) -> None:
-    """Some hundreds of connections to every port on which a process of the job listens, while it trains."""
+    """Some hundreds of connections to every port on which a process of the job listens, during the training."""
     attack(three_hosts, "", count=300, seconds=60, steps=60)
 
 
 def test_strangers_at_the_door(three_hosts: Cluster) -> None:
-    """While hvdrun still waits for a host, its port is open: nobody gets in without the job's key, and the host does."""
+    """While hvdrun still waits for a host, its port is open: nobody is accepted without the job's key, and the host is."""
     print(f"seed {SEED}")
     slowly = [
         "--ssh-program",
@@ -179,7 +179,9 @@ sys.stdin.read()
 
 
 def test_silent_connections_do_not_end_a_job(three_hosts: Cluster) -> None:
-    """More of them than hvdrun has descriptors, while its guards come: those come in, and it answers."""
+    """More of them than hvdrun has descriptors, while its guards connect: the guards are accepted, and hvdrun answers
+    queries.
+    """
     slowly = "sh -c 'until [ -e /tmp/open ]; do sleep 0.1; done; exec ssh \"$@\"' --"
     (three_hosts.tmp("alpha") / "open").unlink(missing_ok=True)
     argv = [hvdrun.program(), "--ssh-program", slowly, "--start-timeout", "90", "-H", "alpha:1,beta:1", "--", "hostname"]
@@ -225,7 +227,7 @@ def test_ten_thousand_strangers_change_nothing(three_hosts: Cluster, mpirun: str
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("mpirun", hvdrun.mpiruns())
 def test_strangers_slow_nothing(three_hosts: Cluster, mpirun: str) -> None:
-    """200 calls a second to the job's ports cost it what calls to anybody on this machine cost, and none gets through."""
+    """200 calls a second to the job's ports cost it as much as calls to other ports of this machine, and none gets through."""
     found = slowdown.measure(three_hosts, mpirun, turns=20, seconds=1.5, rate=200)
     print(slowdown.text(found))
     assert sum(found["made"]) == 0

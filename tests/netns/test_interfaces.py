@@ -1,4 +1,4 @@
-"""Two network cards between two hosts: their rates add up, and a job outlives the second one."""
+"""Two network interfaces between two hosts: their rates add up, and a job survives the loss of the second."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from netns.cluster import Cluster
 from support import hvdrun
 
 RATE = "400mbit"
-# Sums of 64 MiB; says how long the fastest took.  With a file's name it goes on until that file is there.
+# Sums of 64 MiB; prints the fastest time.  With a file name it continues until that file exists.
 PROGRAM = """
 import os, sys, time
 import numpy as np
@@ -40,12 +40,12 @@ print(f"well {best:.3f}", flush=True)
 
 
 def inside(pid: int, *words: str) -> None:
-    """Runs a program in a process's network."""
+    """Runs a program in a process's network namespace."""
     subprocess.run(["nsenter", f"--target={pid}", "--net", *words], check=True, timeout=10)
 
 
-def add_card(cluster: Cluster) -> None:
-    """eth1 on each host, at 10.78.0.x, on a bridge of its own."""
+def add_interface(cluster: Cluster) -> None:
+    """Adds eth1 to each host, at 10.78.0.x, with a bridge of its own."""
     inside(cluster.switch_pid, "ip", "link", "add", "switch1", "type", "bridge", "stp_state", "0", "forward_delay", "0")
     inside(cluster.switch_pid, "ip", "link", "set", "switch1", "up")
     for index, host in enumerate(cluster.names):
@@ -59,20 +59,20 @@ def add_card(cluster: Cluster) -> None:
 
 
 @pytest.fixture(scope="module")
-def two_cards() -> Iterator[Cluster]:
-    """Two hosts with two cards each, all limited to RATE."""
+def two_interfaces() -> Iterator[Cluster]:
+    """Two hosts with two interfaces each, all limited to RATE."""
     for cluster in fixtures.make(2):
-        add_card(cluster)
+        add_interface(cluster)
         for host in cluster.names:
             (cluster.tmp(host) / "sums.py").write_text(PROGRAM)
-            for card in ("eth0", "eth1"):
+            for interface in ("eth0", "eth1"):
                 limit = ["rate", RATE, "burst", "256k", "latency", "50ms"]
-                inside(cluster.init_pid(host), "tc", "qdisc", "add", "dev", card, "root", "tbf", *limit)
+                inside(cluster.init_pid(host), "tc", "qdisc", "add", "dev", interface, "root", "tbf", *limit)
         yield cluster
 
 
 def start(cluster: Cluster, *words: str) -> subprocess.Popen[str]:
-    """The program on both hosts.  Words with a slash are for it, others for hvdrun."""
+    """Starts the program on both hosts.  Words with a slash are its arguments, others hvdrun's."""
     argv = [hvdrun.program(), "-H", "alpha:1,beta:1", "--verbose", "--transport", "tcp", "--python", jobs.python()]
     argv += [word for word in words if not word.startswith("/")]
     argv += ["/tmp/sums.py", *(word for word in words if word.startswith("/"))]
@@ -81,7 +81,7 @@ def start(cluster: Cluster, *words: str) -> subprocess.Popen[str]:
 
 
 def seconds_of(cluster: Cluster, *words: str) -> tuple[float, str]:
-    """Of the fastest sum, and what was said."""
+    """The time of the fastest sum, and the output."""
     job = start(cluster, *words)
     out, err = job.communicate(timeout=120)
     assert job.returncode == 0, out + err
@@ -89,72 +89,72 @@ def seconds_of(cluster: Cluster, *words: str) -> tuple[float, str]:
 
 
 def sent_by(cluster: Cluster) -> dict[str, int]:
-    """Bytes that each card of the first host has sent."""
+    """Bytes that each interface of the first host has sent."""
     found = {}
     for line in pathlib.Path(f"/proc/{cluster.init_pid('alpha')}/net/dev").read_text().splitlines():
-        card, _, counts = line.partition(":")
-        if card.strip() in ("eth0", "eth1"):
-            found[card.strip()] = int(counts.split()[8])
+        interface, _, counts = line.partition(":")
+        if interface.strip() in ("eth0", "eth1"):
+            found[interface.strip()] = int(counts.split()[8])
     return found
 
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("way", [[], ["--encrypt-tensors"]], ids=["plain", "encrypted"])
-def test_rates_add_up(two_cards: Cluster, way: list[str]) -> None:
-    """By what each card carries; the times are for the reader."""
-    one, said_of_one = seconds_of(two_cards, "--network-interfaces", "eth0", *way)
-    before = sent_by(two_cards)
-    both, said = seconds_of(two_cards, *way)
-    sent = {card: count - before[card] for card, count in sent_by(two_cards).items()}
-    print(f"64 MiB over one card {one:.3f} s, over two {both:.3f} s: {one / both:.2f} times as fast")
-    assert "all cards at once" not in said_of_one, said_of_one
-    assert re.search(r"by all cards at once: eth\d \(10 Gbit/s\) and eth\d", said), said
+def test_rates_add_up(two_interfaces: Cluster, way: list[str]) -> None:
+    """Checks the bytes that each interface carries; the times are for the reader."""
+    one, said_of_one = seconds_of(two_interfaces, "--network-interfaces", "eth0", *way)
+    before = sent_by(two_interfaces)
+    both, said = seconds_of(two_interfaces, *way)
+    sent = {interface: count - before[interface] for interface, count in sent_by(two_interfaces).items()}
+    print(f"64 MiB over one interface {one:.3f} s, over two {both:.3f} s: {one / both:.2f} times as fast")
+    assert "all interfaces at once" not in said_of_one, said_of_one
+    assert re.search(r"by all interfaces at once: eth\d \(10 Gbit/s\) and eth\d", said), said
     assert min(sent.values()) > 0.3 * sum(sent.values()) > 64 << 20, sent
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("how", ["cable", "card"])
-def test_a_card_that_goes_amid_the_job(two_cards: Cluster, how: str) -> None:
-    """The second card's cable is pulled, or the card is taken down: the job goes on over the first."""
-    over = two_cards.tmp("alpha") / "over"
+@pytest.mark.parametrize("how", ["cable", "interface"])
+def test_an_interface_that_goes_amid_the_job(two_interfaces: Cluster, how: str) -> None:
+    """The second interface's cable is pulled, or the interface is taken down: the job continues over the first."""
+    over = two_interfaces.tmp("alpha") / "over"
     over.unlink(missing_ok=True)
-    where = (two_cards.switch_pid, "q-beta") if how == "cable" else (two_cards.init_pid("beta"), "eth1")
-    job = start(two_cards, "/tmp/over")
+    where = (two_interfaces.switch_pid, "q-beta") if how == "cable" else (two_interfaces.init_pid("beta"), "eth1")
+    job = start(two_interfaces, "/tmp/over")
     pull = lambda state: inside(where[0], "ip", "link", "set", where[1], state)  # noqa: E731
     with jobs.pulled(job, pull, "carries no tensors") as (told, waited):
         over.touch()
         out, err = job.communicate(timeout=60)
     assert job.returncode == 0, out + told + err
     assert out.count("well") == 2, out + told + err
-    assert re.search(r"card eth1 \(10 Gbit/s\) to rank \d \(10\.\d+\.0\.\d\) carries no tensors", told), told
+    assert re.search(r"interface eth1 \(10 Gbit/s\) to rank \d \(10\.\d+\.0\.\d\) carries no tensors", told), told
     assert waited < 6 * hvdrun.patience(), told
 
 
 @pytest.mark.timeout(240)
-def test_a_card_that_is_filtered(two_cards: Cluster) -> None:
-    """Nothing gets through by the second card: the first carries all."""
+def test_an_interface_that_is_filtered(two_interfaces: Cluster) -> None:
+    """No packet gets through the second interface: the first carries everything."""
     link = ["qdisc", "replace", "dev", "q-beta", "root", "tbf", "rate", "8bit", "burst", "1", "latency", "1ms"]
-    inside(two_cards.switch_pid, "tc", *link)  # no packet fits
+    inside(two_interfaces.switch_pid, "tc", *link)  # no packet fits
     try:
-        took, said = seconds_of(two_cards)
+        took, said = seconds_of(two_interfaces)
     finally:
-        inside(two_cards.switch_pid, "tc", "qdisc", "del", "dev", "q-beta", "root")
+        inside(two_interfaces.switch_pid, "tc", "qdisc", "del", "dev", "q-beta", "root")
     assert took < 10 * hvdrun.patience(), said
 
 
 @pytest.mark.timeout(240)
-def test_hvd_network_names_a_slow_card(two_cards: Cluster) -> None:
-    """And shows what each card of both hosts sends."""
+def test_hvd_network_names_a_slow_interface(two_interfaces: Cluster) -> None:
+    """It also shows the rate at which each interface of both hosts sends."""
     change = ["tc", "qdisc", "change", "dev", "eth1", "root", "tbf", "burst", "256k", "latency", "50ms", "rate"]
-    inside(two_cards.init_pid("beta"), *change, "80mbit")
+    inside(two_interfaces.init_pid("beta"), *change, "80mbit")
     try:
         argv = [hvdrun.program(), "-H", "alpha:1,beta:1", "--transport", "tcp", "--python", jobs.python()]
         argv += ["-m", "hvd.network", "--json", "/tmp/network.json"]
-        done = two_cards.run("alpha", argv, env=jobs.environment(), timeout=120)
+        done = two_interfaces.run("alpha", argv, env=jobs.environment(), timeout=120)
     finally:
-        inside(two_cards.init_pid("beta"), *change, RATE)
+        inside(two_interfaces.init_pid("beta"), *change, RATE)
     assert done.returncode == 0, done.stderr
-    (pair,) = json.loads((two_cards.tmp("alpha") / "network.json").read_text())["pairs"]
+    (pair,) = json.loads((two_interfaces.tmp("alpha") / "network.json").read_text())["pairs"]
     rates = pair["gbit_per_s_by_interface"]
     assert list(rates) == ["alpha eth0", "alpha eth1", "beta eth0", "beta eth1"], rates
     assert 0 < rates["beta eth1"] < 0.15 < 0.2 < rates["beta eth0"], rates

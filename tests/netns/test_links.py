@@ -1,4 +1,4 @@
-"""An allreduce over three hosts: its results, and what each host's link carries for it."""
+"""An allreduce over three hosts: its results, and the bytes on each host's link."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ PROTOCOL = 1.12  # TCP's headers and acknowledgements, and the negotiation
 @pytest.mark.skipif(MPIRUN is None, reason="mpirun is not installed")
 @pytest.mark.parametrize("slots", [(2, 2, 2), (3, 2, 1)], ids=["equal", "unequal"])
 def test_each_byte_crosses_a_link_once_each_way(three_hosts: Cluster, slots: tuple[int, int, int]) -> None:
-    """A host sends what others add up, and what it has added up to each of them: (n - 1) / n of the tensor twice."""
+    """A host sends the parts that others add up, and the sums that it has made to each of them: (n - 1) / n of the tensor
+    twice.
+    """
     program = BUILD / "tests/runtime/hvd_links"
     hosts = ",".join(f"{name}:{count}" for name, count in zip(three_hosts.names, slots, strict=True))
     done = three_hosts.run(

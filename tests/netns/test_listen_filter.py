@@ -1,4 +1,4 @@
-"""MPI's ports in the ranks: open to the job's hosts, by whatever address they come, and closed to others."""
+"""MPI's ports in the ranks: open to the job's hosts, from any of their addresses, and closed to others."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ print("ready", flush=True)
 while not hvd.broadcast(np.array([os.path.exists("/tmp/over")]), 0, name="over")[0]: time.sleep(0.01)
 assert hvd.allreduce(np.ones(1 << 18), op=hvd.Sum, name="sum")[0] == 2
 """
-# Tries each address and port given, all at once; prints those that answer.
+# Tries each given address and port, all at once; prints those that answer.
 KNOCK = """
 import asyncio, json, sys
 async def knock(host, port):
@@ -41,7 +41,7 @@ PATHS = {
 
 @pytest.fixture(scope="module")
 def hosts(three_hosts: Cluster) -> Cluster:
-    """Each with a second IPv4 address, in a network of its own, and one of IPv6."""
+    """Each has a second IPv4 address, in a separate network, and one of IPv6."""
     for host, (four, six) in OTHER_ADDRESSES.items():
         three_hosts.run(host, ["ip", "addr", "add", f"{four}/24", "dev", "eth0"])
         three_hosts.run(host, ["ip", "addr", "add", f"{six}/64", "dev", "eth0", "nodad"])
@@ -49,7 +49,7 @@ def hosts(three_hosts: Cluster) -> Cluster:
 
 
 def answering(hosts: Cluster, mpirun: str, **variables: str) -> list[list[object]]:
-    """Of the ports of a job on alpha and beta, those on which gamma gets an answer."""
+    """The ports of a job on alpha and beta on which gamma gets an answer."""
     (hosts.tmp("alpha") / "over").unlink(missing_ok=True)
     for host in ("alpha", "beta"):
         (hosts.tmp(host) / "job.py").write_text(JOB)

@@ -1,4 +1,4 @@
-"""Another user on the hosts of a job; and what one host shows to the network."""
+"""Another user on the hosts of a job; and the visibility of one host on the network."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from netns import doors, jobs
+from netns import jobs, open_ports
 from netns.cluster import Cluster, wait_for
 from support import hvdrun
 
@@ -29,13 +29,13 @@ for step in range(20): hvd.allreduce(np.ones(1000), name="t")
 print("up", flush=True)
 HOLD
 """
-# The job goes on until the intruder has looked round some more times.
+# The job continues until the intruder has made some more rounds.
 ROUNDS = """
 looks = lambda: int(open("/tmp/lair/rounds").read() or 0)
 enough, limit = looks() + 4, time.monotonic() + 60
 while looks() < enough and time.monotonic() < limit: time.sleep(0.1)
 """
-# Whether who connects is let in; an error where nobody listens.
+# Whether a caller is accepted; an error without a listener.
 PROBE = """
 import socket, sys
 with socket.create_connection((sys.argv[1], int(sys.argv[2])), 1) as stranger:
@@ -44,13 +44,13 @@ with socket.create_connection((sys.argv[1], int(sys.argv[2])), 1) as stranger:
     except TimeoutError: print("stays")
     except OSError: print("ends")
 """
-# A program that is started so has the secret in its environment, and nothing on the way there had it in its arguments.
+# Such a program has the secret in its environment, and no program on the path to it had it in its arguments.
 WITH_SECRET = ["sh", "-c", '. /tmp/secret.sh && exec "$@"', "sh"]
 pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
 
 
 def clear(cluster: Cluster, host: str) -> None:
-    """What the intruder made, told by its owner, and our own files.  Nothing else: a checkout in /tmp shows through here."""
+    """Removes the intruder's files, recognised by their owner, and our own.  No others: a checkout in /tmp is visible here."""
     theirs = ["find", "/tmp", "/dev/shm", "-xdev", "-mindepth", "1", "-maxdepth", "1", "-uid", str(UID)]
     cluster.run(host, [*theirs, "-exec", "rm", "-rf", "--one-file-system", "{}", "+"])
     cluster.run(host, ["rm", "-rf", "--one-file-system", "/tmp/output", "/tmp/job.py", "/tmp/secret.sh"])
@@ -59,8 +59,8 @@ def clear(cluster: Cluster, host: str) -> None:
 @pytest.mark.parametrize("mpirun", hvdrun.mpiruns())
 @pytest.mark.parametrize("where", ["two hosts", "one host"])
 def test_another_user_reads_and_writes_nothing(two_hosts: Cluster, mpirun: str, where: str) -> None:
-    """Files, shared memory, processes, sockets, names made beforehand, and every TCP and UDP port, on each host of the job
-    from before its first process to its end."""
+    """It tries files, shared memory, processes, sockets, names made beforehand, and every TCP and UDP port, on each host of
+    the job, from before its first process to its end."""
     secret = secrets.token_hex(20)
     alone = where == "one host"
     for host in two_hosts.names:
@@ -116,7 +116,7 @@ def test_another_user_reads_and_writes_nothing(two_hosts: Cluster, mpirun: str, 
 @pytest.mark.parametrize("launcher", ["hvdrun", "mpirun"])
 @pytest.mark.parametrize("mpirun", hvdrun.mpiruns())
 def test_one_host_shows_nothing_to_the_network(two_hosts: Cluster, mpirun: str, launcher: str) -> None:
-    """What mpirun listens on lets in this host only; PMIx in our daemon, which is on loopback, nobody; ranks listen nowhere."""
+    """mpirun's ports accept this host only; the PMIx port of our daemon, on loopback, accepts nobody; ranks have no port."""
     (two_hosts.tmp("alpha") / "job.py").write_text(JOB.replace("HOLD", "time.sleep(100)"))
     argv = [hvdrun.program(), "--launcher", launcher, "--mpirun", mpirun, "-np", "2", "--python", jobs.python(), "/tmp/job.py"]
     job = two_hosts.popen("alpha", argv, env=jobs.environment(SECRET_OF_THE_USER="x"), stdin=subprocess.DEVNULL, **pipes)
@@ -140,17 +140,17 @@ def test_one_host_shows_nothing_to_the_network(two_hosts: Cluster, mpirun: str, 
 
 @pytest.mark.parametrize("mpirun", hvdrun.mpiruns())
 def test_a_host_outside_the_job_is_not_heard(three_hosts: Cluster, mpirun: str) -> None:
-    """gamma shouts at every TCP and UDP port of a job on alpha and beta, as often as it can from the job's first process to
-    its last: none answers, and once all ranks are up none lets it in."""
+    """gamma sends to every TCP and UDP port of a job on alpha and beta, as often as it can, from the job's first process to
+    its last: none answers, and once all ranks have started, none accepts it."""
     job_hosts = ("alpha", "beta")
     for host in job_hosts:
         (three_hosts.tmp(host) / "job.py").write_text(
             JOB.replace("HOLD", "while not os.path.exists('/tmp/enough'): time.sleep(0.1)")
         )
         (three_hosts.tmp(host) / "enough").unlink(missing_ok=True)
-    before = {host: {door[:3] for door in doors.of_process(str(three_hosts.init_pid(host)))} for host in job_hosts}
+    before = {host: {port[:3] for port in open_ports.of_process(str(three_hosts.init_pid(host)))} for host in job_hosts}
     argv = [hvdrun.program(), "--mpirun", mpirun, "-H", "alpha:2,beta:2", "--python", jobs.python(), "/tmp/job.py"]
-    stranger = three_hosts.popen("gamma", ["python3", str(HERE / "doors.py")], stdin=subprocess.PIPE, **pipes)
+    stranger = three_hosts.popen("gamma", ["python3", str(HERE / "open_ports.py")], stdin=subprocess.PIPE, **pipes)
     job = three_hosts.popen("alpha", argv, env=jobs.environment(SECRET_OF_THE_USER="x"), stdin=subprocess.DEVNULL, **pipes)
     told: dict[str, set[str]] = {"while it starts": set(), "while it runs": set()}
     try:
@@ -159,7 +159,7 @@ def test_a_host_outside_the_job_is_not_heard(three_hosts: Cluster, mpirun: str) 
 
         def shout(when: str) -> None:
             for host in job_hosts:
-                for kind, address, port, _ in doors.of_process(str(three_hosts.init_pid(host))):
+                for kind, address, port, _ in open_ports.of_process(str(three_hosts.init_pid(host))):
                     if (kind, address, port) in before[host]:
                         continue
                     where = address if address.startswith("10.") else three_hosts.address(host)

@@ -1,4 +1,4 @@
-"""hvd.network: microseconds and Gbit/s between hosts, and which of them is slow."""
+"""hvd.network: microseconds and Gbit/s between hosts, and the name of a slow host."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What of a job over two hosts can be read by others: the bridge is recorded during whole jobs, and searched; so are
-command lines, hvdrun's own words (--verbose, --dry-run) and every file that is readable by all."""
+"""Secrets of a job over two hosts that others could read.  The bridge is recorded during whole jobs and searched; so are
+command lines, hvdrun's own output (--verbose, --dry-run) and every file that all users can read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from netns.capture import Capture
 from netns.cluster import Cluster
 from support import hvdrun
 
-# Cloudpickled by value, since it lies in __main__. The marks are in its constants, so in the pickle's bytes.
+# Cloudpickled by value, since it is in __main__.  The marks are in its constants, and thus in the pickle's bytes.
 PROGRAM = """
 import cloudpickle, os, sys, time
 
@@ -46,8 +46,8 @@ NAMESPACE = re.compile(rb"(?<=PMIX_NAMESPACE=)[!-~]+(?=\0)")
 
 
 class Watch(threading.Thread):
-    """Looks at both hosts while a job runs: what is secret, in the processes that have it; command lines, environments,
-    files that all may read."""
+    """Observes both hosts while a job runs: the secrets, in the processes that have them; command lines, environments,
+    files that all users may read."""
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(daemon=True)
@@ -64,10 +64,10 @@ class Watch(threading.Thread):
         while not self.over.wait(0.05):
             ranks_run = ranks_run or any(
                 path.is_file() and path.stat().st_size > 0 for path in (self.cluster.tmp("alpha") / "output").rglob("*")
-            )  # hvdrun makes the folder before the daemons have their keys out of their environments
+            )  # hvdrun makes the folder before the daemons have removed their keys from their environments
             for host in self.cluster.names:
                 for pid, line in self.cluster.processes(host).items():
-                    if not re.search("(^|[ /])env -i ", line):  # the cluster's own, which becomes hvdrun
+                    if not re.search("(^|[ /])env -i ", line):  # the cluster's own command, which becomes hvdrun
                         self.command_lines.add(line)
                     environment = contents(f"/proc/{pid}/environ")
                     self.namespaces.update(found.decode() for found in NAMESPACE.findall(environment))
@@ -80,7 +80,7 @@ class Watch(threading.Thread):
 
 
 def contents(path: str) -> bytes:
-    """Of a file in /proc; empty for a process that is gone."""
+    """The content of a file in /proc; empty for a process that is gone."""
     try:
         return pathlib.Path(path).read_bytes()
     except OSError:
@@ -88,7 +88,7 @@ def contents(path: str) -> bytes:
 
 
 def memory(pid: int) -> bytes:
-    """What a process can write to."""
+    """The writable memory of a process."""
     found = []
     for line in contents(f"/proc/{pid}/maps").decode().splitlines():
         begin, end = (int(word, 16) for word in line.split()[0].split("-"))
@@ -100,7 +100,7 @@ def memory(pid: int) -> bytes:
 
 
 def readable_by_all(cluster: Cluster, host: str) -> dict[str, bytes]:
-    """Files of a host's /tmp, /dev/shm and /run that any user may read, less what the test has put there."""
+    """Files of a host's /tmp, /dev/shm and /run that any user may read, without those of the test."""
     found = {}
     top = pathlib.Path(f"/proc/{cluster.init_pid(host)}/root")
     for place in (cluster.tmp(host), top / "dev/shm", top / "run"):
@@ -112,12 +112,12 @@ def readable_by_all(cluster: Cluster, host: str) -> dict[str, bytes]:
                     if stat.S_ISREG(about.st_mode) and about.st_mode & stat.S_IROTH and path.name != "job.pkl":
                         found[f"{host} {path}"] = path.read_bytes()
                 except OSError:
-                    continue  # gone already
+                    continue  # it is gone already
     return found
 
 
 def open_to_all(folder: pathlib.Path) -> bool:
-    """False also for one that is gone already."""
+    """Whether all users can enter the folder; False if it is gone already."""
     try:
         return bool(folder.stat().st_mode & stat.S_IXOTH)
     except OSError:
@@ -153,7 +153,7 @@ def test_nothing_of_a_job_is_in_clear(two_hosts: Cluster, mpirun: str, launcher:
     shown = done.stdout + done.stderr
     assert done.returncode == 0, shown
 
-    # It ran on both hosts, and what we look for was really there.
+    # It ran on both hosts, and the searched content really existed.
     assert shown.count(marks["output"]) == 2 and shown.count(marks["errors"]) == 2, shown
     assert "beta" in shown and f"{marks['output']} True" in shown
     assert (two_hosts.tmp("alpha") / "results").read_bytes().count(marks["result"].encode()) == 2
@@ -162,7 +162,7 @@ def test_nothing_of_a_job_is_in_clear(two_hosts: Cluster, mpirun: str, launcher:
     assert wire.find(b"OpenSSH") and len(wire.streams) > 4, "the capture missed the job"
 
     needles = {word: mark.encode() for word, mark in marks.items()}
-    secret = next(iter(watch.keys))[41:]  # the public key in Z85 (40 characters, a colon may be among them), ":", the secret
+    secret = next(iter(watch.keys))[41:]  # the public key in Z85 (40 characters, possibly with a colon), ":", the secret
     assert len(secret) == 40
     needles["secret"] = secret.encode()
     if launcher == "hvdrun":

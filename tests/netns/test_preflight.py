@@ -1,4 +1,4 @@
-"""What differs on one host is told before the job runs, in a line that names the host and what to do."""
+"""A difference on one host is reported before the job runs, in a line with the host and the remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The map of a job over several hosts: each is asked what it is."""
+"""The map of a job over several hosts, each of which describes itself."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_each_host_says_what_it_is(three_hosts: Cluster) -> None:
     argv = [hvdrun.program(), *where, "--", "sh", "-c", "echo $HVD_RANK $(taskset -cp $$ | sed 's/.*: //')"]
     done = three_hosts.run("alpha", argv, env=jobs.environment(), timeout=60)
     bound = dict(line.split("] ")[1].split() for line in done.stdout.splitlines())
-    allowed = sorted(os.sched_getaffinity(0))  # where there are more ranks than cores, a rank may have all
+    allowed = sorted(os.sched_getaffinity(0))  # if there are more ranks than cores, a rank may use all
     assert {int(rank): spread(cpus) for rank, cpus in bound.items()} == {r: cpus or allowed for r, cpus in planned.items()}
 
 

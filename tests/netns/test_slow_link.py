@@ -1,4 +1,4 @@
-"""One host whose card is slow: the report names it."""
+"""The report names a host with a slow network interface."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ while hvd.allreduce(np.float64(time.monotonic() < end), op=hvd.Min, name="goes o
 
 @pytest.fixture(scope="module")
 def limited() -> Iterator[Cluster]:
-    """Three hosts, whose cards send at 400 Mbit/s, and that of the third at 50."""
+    """Three hosts, whose interfaces send at 400 Mbit/s, and the third's at 50."""
     for cluster in fixtures.make(3):
         for host in cluster.names:
             (cluster.tmp(host) / "sums.py").write_text(PROGRAM)
@@ -37,7 +37,7 @@ def limited() -> Iterator[Cluster]:
 
 
 def report_of(cluster: Cluster, hosts: str) -> list[dict[str, object]]:
-    """What a job over these hosts says at its end."""
+    """The report at the end of a job over these hosts."""
     argv = [hvdrun.program(), "-H", hosts, "--transport", "tcp", "--no-report", "--report-filename", "/tmp/report.json"]
     done = cluster.run("alpha", [*argv, "--python", jobs.python(), "/tmp/sums.py"], env=jobs.environment(), timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -46,7 +46,7 @@ def report_of(cluster: Cluster, hosts: str) -> list[dict[str, object]]:
 
 
 @pytest.mark.timeout(240)
-def test_a_slow_card_is_named(limited: Cluster) -> None:
+def test_a_slow_interface_is_named(limited: Cluster) -> None:
     first = report_of(limited, "alpha:1,beta:1,gamma:1")[0]
     assert (first["cause"], first["host"], first["ranks"]) == ("COMMUNICATION", "gamma", [2]), first
     assert "one link is slow: gamma sends" in str(first["what"]), first

@@ -1,4 +1,4 @@
-"""hvdrun inside allocations of a real Slurm: ranks land where Slurm says, by srun and munge, with no word about hosts."""
+"""hvdrun inside allocations of a real Slurm: ranks run where Slurm places them, by srun and munge, without named hosts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def slurm_hosts() -> Iterator[Cluster]:
 
 
 def lines(text: str) -> list[str]:
-    """The ranks' lines, less their tags."""
+    """The ranks' lines without their tags."""
     return sorted(re.findall(r"^\[\d+ \w+\] (.*)$", text, re.M))
 
 
@@ -45,7 +45,7 @@ def idle_again(cluster: Cluster) -> None:
 
 
 def left_over(cluster: Cluster, out: dict[str, object]) -> bool:
-    """Whether a host runs anything but daemons; `out` gets what."""
+    """Whether a host runs anything but daemons; `out` gets the processes."""
     out.clear()
     out.update({host: found for host in cluster.names if (found := slurm.processes(cluster, host))})
     return bool(out)
@@ -62,7 +62,7 @@ def test_salloc(slurm_hosts: Cluster, mpirun: str) -> None:
 
 
 def test_a_rank_is_what_slurm_calls_a_task(slurm_hosts: Cluster) -> None:
-    """JAX and Lightning read these, and would take the batch script's or the daemon's for the rank's."""
+    """JAX and Lightning read these variables, and would otherwise take the batch script's or the daemon's."""
     argv = ["salloc", "-N2", "--ntasks-per-node=2", hvdrun.program(), "--", "sh", "-c", TASK]
     done = slurm.run(slurm_hosts, "alpha", *argv)
     assert done.returncode == 0, done.stderr
@@ -98,7 +98,7 @@ def test_sbatch_of_a_training_script(slurm_hosts: Cluster, mpirun: str) -> None:
 
 
 def told(cluster: Cluster, job: str) -> str:
-    """What Slurm says of a job.  (sbatch --wait would ask for its end every ten seconds only.)"""
+    """Slurm's description of a job.  (sbatch --wait would poll only every ten seconds.)"""
     return str(slurm.run(cluster, "alpha", "scontrol", "show", "job", job.strip()).stdout)
 
 
@@ -118,7 +118,7 @@ def test_srun_itself_starts_one_world_on_one_host(slurm_hosts: Cluster) -> None:
 
 
 def test_scancel_leaves_nothing(slurm_hosts: Cluster) -> None:
-    """What preemption does: SIGTERM, then SIGKILL after KillWait."""
+    """It acts like preemption: SIGTERM, then SIGKILL after KillWait."""
     batch = f"#!/bin/sh\nexec {hvdrun.program()} -- sh -c 'echo up; sleep 777'\n"
     (slurm_hosts.tmp("alpha") / "job.sh").write_text(batch)
     args = ["--parsable", "-N2", "-n2", "--output=/tmp/out", "--error=/tmp/err", "/tmp/job.sh"]
@@ -130,7 +130,7 @@ def test_scancel_leaves_nothing(slurm_hosts: Cluster) -> None:
 
 
 def test_the_batch_script_of_the_examples_saves_and_goes_on(slurm_hosts: Cluster) -> None:
-    """examples/train.sbatch on two nodes: told to end as Slurm tells it, it saves; submitted again, it goes on from there."""
+    """examples/train.sbatch on two nodes: on Slurm's signal it saves; submitted again, it resumes."""
     if reason := no_torch():
         pytest.skip(reason)
     options = ["--parsable", "--ntasks-per-node=1", f"--chdir={ROOT}", "--output=/tmp/digits.out", "examples/train.sbatch"]
@@ -139,7 +139,7 @@ def test_the_batch_script_of_the_examples_saves_and_goes_on(slurm_hosts: Cluster
     for times in (1, 2):
         epochs = text_of(out).count("  accuracy ")
         job = slurm.run(slurm_hosts, "alpha", "sbatch", *options, env=env, cwd=str(ROOT)).stdout.strip()
-        # It listens for signals from its first step on.
+        # It handles signals from its first step on.
         wait_for(lambda epochs=epochs: text_of(out).count("  accuracy ") > epochs, 150, f"an epoch of job {job}")
         slurm.run(slurm_hosts, "alpha", "scancel", "--batch", "--signal=TERM", job)
         idle_again(slurm_hosts)
@@ -148,10 +148,10 @@ def test_the_batch_script_of_the_examples_saves_and_goes_on(slurm_hosts: Cluster
 
 
 def text_of(file: pathlib.Path) -> str:
-    """Empty where it does not exist yet."""
+    """The file's text; empty if it does not exist yet."""
     return file.read_text() if file.exists() else ""
 
 
 def no_torch() -> str | None:
-    """Why the example cannot run, or None."""
+    """The reason why the example cannot run, or None."""
     return None if (ROOT / ".venv/bin/hvdrun").exists() else "the batch script runs what scripts/setup puts into .venv"

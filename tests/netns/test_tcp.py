@@ -1,4 +1,4 @@
-"""Tensors over TCP connections of our own: right sums over two and three hosts, and strangers who call change nothing."""
+"""Tensors over our own TCP connections: right sums over two and three hosts, without effect of strangers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from netns.bad_switch import Faults
 from netns.cluster import Cluster
 from support import hvdrun
 
-# Sums that are exact in float32, of sizes that travel in one message, in slices, and after one another in one batch.
+# Sums that are exact in float32, with sizes for one message, for slices, and for several in one batch.
 PROGRAM = """
 import sys, time
 import numpy as np
@@ -37,7 +37,7 @@ for round in range(int(sys.argv[1])):
     time.sleep(0.02 * (round % 3))
 print("well", flush=True)
 """
-# Calls all ports again and again: says nothing, rubbish, or a TLS greeting without a key.
+# Connects to all ports repeatedly: sends nothing, rubbish, or a TLS greeting without a key.
 CALLER = """
 import json, socket, ssl, sys, time
 end, calls = time.monotonic() + float(sys.argv[1]), 0
@@ -54,12 +54,12 @@ while time.monotonic() < end:
     time.sleep(0.01)
 print(calls)
 """
-# Until alpha's file is there its rank does not come: beta's port is open to all meanwhile.
+# alpha's rank waits for a file there: beta's port is open to all meanwhile.
 LATE = """
 import os, time
 while os.uname().nodename == "alpha" and not os.path.exists("/tmp/open"): time.sleep(0.05)
 """
-# Nobody's user holds connections that say nothing, and makes further ones anew and anew, until its stdin closes.
+# User nobody holds silent connections, and makes further ones repeatedly, until its stdin closes.
 SILENT = """
 import os, select, socket, sys
 os.setuid(65534)
@@ -100,7 +100,7 @@ def test_sums_are_right(three_hosts: Cluster, hosts: str) -> None:
 
 @pytest.mark.timeout(180)
 def test_who_calls_without_the_key_changes_nothing(three_hosts: Cluster) -> None:
-    """A host of the job may call the ranks' ports; gamma, which is none, gets no answer."""
+    """A host of the job may connect to the ranks' ports; gamma, outside of the job, gets no answer."""
     job = run(three_hosts, "alpha:1,beta:1", 60)  # auto
     try:
         assert job.stdout is not None
@@ -121,7 +121,7 @@ def test_who_calls_without_the_key_changes_nothing(three_hosts: Cluster) -> None
 
 
 def port_of_rank(cluster: Cluster, host: str) -> int:
-    """The TCP port of the one rank there; 0 while there is none."""
+    """The TCP port of the only rank there; 0 while there is none."""
     for (_, port), inode in jobs.listening(cluster, host).items():
         if any("sums.py" in line and "hvdrun" not in line.split()[0] for line in jobs.owners(cluster, host, inode)):
             return port
@@ -131,7 +131,7 @@ def port_of_rank(cluster: Cluster, host: str) -> int:
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("way", [[], ["--encrypt-tensors"]], ids=["plain", "encrypted"])
 def test_silent_connections_do_not_choose_what_tensors_travel_by(three_hosts: Cluster, way: list[str]) -> None:
-    """900 at a rank's port from before the ranks meet, of another host and of other users of the job's own two hosts."""
+    """900 at a rank's port from before the ranks meet, from another host and from other users of the job's own two hosts."""
     (three_hosts.tmp("alpha") / "open").unlink(missing_ok=True)
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     job = run(three_hosts, "alpha:1,beta:1", 3, *way, program=LATE + PROGRAM)
@@ -156,7 +156,7 @@ def test_silent_connections_do_not_choose_what_tensors_travel_by(three_hosts: Cl
 
 @pytest.mark.timeout(180)
 def test_a_link_that_is_gone_for_5_seconds(two_hosts: Cluster) -> None:
-    """The job goes on, and has said within 3 s who did not answer."""
+    """The job continues, and has named the silent rank within 3 s."""
     job = run(two_hosts, "alpha:1,beta:1", 30)
     with jobs.pulled(job, lambda state: two_hosts.cable("beta", state), "has not answered") as (told, waited):
         time.sleep(max(0.0, 5 - waited))
@@ -174,7 +174,7 @@ def test_a_link_that_is_gone_for_5_seconds(two_hosts: Cluster) -> None:
     "faults", [Faults(delay=0.05), Faults(loss=0.01), Faults(delay=0.005, loss=0.01, swap=0.02)], ids=["far", "lossy", "both"]
 )
 def test_sums_are_right_over_a_bad_network(two_hosts: Cluster, faults: Faults, way: list[str]) -> None:
-    """50 ms on the way, 1 % of the packets lost, 2 % overtaken by later ones: slow, but right, and nobody is blamed."""
+    """50 ms of delay, 1 % of the packets lost, 2 % overtaken by later ones: slow, but right, and no host is blamed."""
     with bad_switch.put_in(two_hosts, faults):
         job = run(two_hosts, "alpha:1,beta:1", 1, "--transport", "tcp", *way)
         out, err = job.communicate(timeout=200)
@@ -190,7 +190,7 @@ def test_no_mpi_is_needed(three_hosts: Cluster) -> None:
     """Hosts on which neither Open MPI nor PMIx can be loaded."""
     for host in three_hosts.names:
         for name in ("libpmix.so.2", "libmpi.so.40"):
-            (three_hosts.tmp(host) / name).touch()  # which the loader finds first
+            (three_hosts.tmp(host) / name).touch()  # the loader finds it first
     try:
         for hosts in ("alpha:1,beta:1,gamma:1", "alpha:2,beta:2"):
             job = run(three_hosts, hosts, 2, LD_LIBRARY_PATH="/tmp", HVD_MPIRUN="")

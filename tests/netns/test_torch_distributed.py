@@ -22,7 +22,7 @@ dist.destroy_process_group()
 
 @pytest.mark.parametrize("first", ["alpha", "beta"])
 def test_ranks_of_two_hosts_meet(two_hosts: Cluster, first: str) -> None:
-    """Where rank 0 is hvdrun's neighbour, and where it is on the other host."""
+    """Rank 0 is on hvdrun's own host, or on the other one."""
     pytest.importorskip("torch")
     second = {"alpha": "beta", "beta": "alpha"}[first]
     script = two_hosts.tmp("alpha") / "job.py"
@@ -56,7 +56,7 @@ def torchrun(hosts: Cluster, host: str, node: int, **env: str) -> subprocess.Pop
 
 
 def test_torchrun_on_two_hosts_starts_one_world_of_hvd(two_hosts: Cluster) -> None:
-    """The key of connections comes through torchrun's store; encryption with such a key is refused."""
+    """The connection key comes from torchrun's store; encryption with such a key is refused."""
     pytest.importorskip("torch")
     for variables in ({}, {"HVD_ENCRYPT_TENSORS": "1"}):
         nodes = [torchrun(two_hosts, host, node, **variables) for node, host in enumerate(("alpha", "beta"))]

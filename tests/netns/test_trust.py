@@ -1,4 +1,4 @@
-"""What another user put on one of a job's hosts, under the names that the job uses, is not run there."""
+"""Files of another user on one of the job's hosts, under names that the job uses, are not run there."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MINE = "import os; print('mine', flush=True)\n"
 
 @pytest.fixture
 def hosts(three_hosts: Cluster) -> Cluster:
-    """The job's folder on alpha and beta is ours; gamma's is another user's, who made it there first."""
+    """The job's folder on alpha and beta is ours; gamma's belongs to another user, who made it first."""
     for host in three_hosts.names:
         folder = three_hosts.tmp(host) / "work"
         shutil.rmtree(folder, ignore_errors=True)
@@ -54,7 +54,7 @@ def launch(hosts: Cluster, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_another_users_script(hosts: Cluster) -> None:
-    """Not run; with --allow-writable it is, so the word reaches that host."""
+    """Not run; with --allow-writable it is, so the option reaches that host."""
     words = ["--python", jobs.python(), "train.py"]
     done = launch(hosts, *words)
     assert (done.returncode, done.stdout.count(" mine\n")) == (0, 3), done.stderr
@@ -70,7 +70,7 @@ def test_another_users_script(hosts: Cluster) -> None:
 
 
 def test_another_script_of_ours(hosts: Cluster) -> None:
-    """One that differs from hvdrun's is told, and not run unless --allow-writable is given."""
+    """A script that differs from hvdrun's is reported, and not run unless --allow-writable is given."""
     (hosts.tmp("gamma") / "work/train.py").write_text(MINE.replace("mine", "older"))
     for words in (["--python", jobs.python(), "train.py"], ["--", jobs.python(), "-u", "train.py"]):
         done = launch(hosts, *words)
@@ -82,7 +82,7 @@ def test_another_script_of_ours(hosts: Cluster) -> None:
 
 
 def test_another_users_modules(hosts: Cluster) -> None:
-    """Beside a .pkl, in a working folder that is his on one host."""
+    """Beside a .pkl, in a working folder that belongs to the other user on one host."""
     (hosts.tmp("alpha") / "job.pkl").write_bytes(pickle.dumps((exec, ("import calendar; print(calendar.isleap(2000))", {}))))
     take_over(hosts, "gamma", "calendar.py", f"open('{WORK}/ran', 'w').close()\n")
     done = launch(hosts, "--python", jobs.python(), "/tmp/job.pkl")
@@ -94,7 +94,7 @@ def test_another_users_modules(hosts: Cluster) -> None:
 
 @pytest.mark.parametrize("what", ["python", "hvdrank", "command"])
 def test_another_users_programs(hosts: Cluster, what: str) -> None:
-    """Under a path that is ours on the other hosts: not even asked for its version."""
+    """Under a path that is ours on the other hosts: it is not run even for its version."""
     fake = f"#!/bin/sh\ntouch {WORK}/ran\n"
     real = {"python": jobs.python(), "hvdrank": str(jobs.BUILD / "src/rank/hvdrank"), "command": "/bin/true"}[what]
     for host in ("alpha", "beta"):
@@ -120,7 +120,7 @@ def test_another_users_programs(hosts: Cluster, what: str) -> None:
 
 
 def test_the_way_to_it(hosts: Cluster) -> None:
-    """The folder is ours, but one above it is open to everybody: it could be put in another's place."""
+    """The folder is ours, but one above it is open to everybody, who could replace it."""
     parent = pathlib.Path(hosts.tmp("gamma")) / "work"
     parent.chmod(0o777)
     done = launch(hosts, "--python", jobs.python(), "train.py")

@@ -1,7 +1,7 @@
-"""A FUSE file system whose files only grow at their end, as /dbfs: append_only_fs.py FOLDER LOG, until stdin closes.
+"""A FUSE file system whose files grow only at their end, like /dbfs: append_only_fs.py FOLDER LOG, until stdin closes.
 
-It speaks the kernel's protocol (linux/fuse.h, version 7.31) itself, so nothing has to be installed; mounting needs root.
-Files lie in memory.  Each fsync, and all that is refused, is a line of LOG.
+It implements the kernel's protocol (linux/fuse.h, version 7.31) itself, so nothing must be installed; mounting needs root.
+Files are in memory.  Each fsync, and each refused request, is a line of LOG.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MOST_WRITTEN = 1 << 17
 
 
 class Refused(OSError):
-    """What this file system cannot do."""
+    """A request that this file system does not support."""
 
 
 class Files:
@@ -47,11 +47,11 @@ class Files:
         return struct.pack("<6Q10I", node, size, -(-size // 512), now, now, now, 0, 0, 0, mode, 1, 0, 0, 0, 4096, 0)
 
     def entry(self, node: int) -> bytes:
-        """struct fuse_entry_out, nothing of it to be kept."""
+        """struct fuse_entry_out, not to be cached."""
         return struct.pack("<4Q2I", node, 0, 0, 0, 0, 0) + self.attributes(node)
 
     def answer(self, code: int, node: int, body: bytes) -> bytes | None:
-        """The reply to one request; None where there is none.  OSError is its error."""
+        """The reply to one request; None without one.  An OSError is its error."""
         if code == INIT:
             readahead = struct.unpack_from("<3I", body)[2]
             return struct.pack("<4I2H2I2H8I", 7, 31, readahead, 0, 16, 12, MOST_WRITTEN, 1, 0, 0, *[0] * 8)
@@ -100,7 +100,7 @@ class Files:
 
 
 def serve(device: int, files: Files) -> None:
-    """Until stdin closes or the file system is unmounted."""
+    """Serves until stdin closes or the file system is unmounted."""
     while True:
         ready, _, _ = select.select([device, sys.stdin], [], [])
         if sys.stdin in ready:
@@ -109,7 +109,7 @@ def serve(device: int, files: Files) -> None:
             request = os.read(device, MOST_WRITTEN + 4096)
         except OSError as error:
             if error.errno in (errno.ENOENT, errno.EINTR, errno.EAGAIN):
-                continue  # taken back
+                continue  # the request was interrupted
             return
         _, code, unique, node = struct.unpack_from("<2I2Q", request)
         failure, reply = 0, None
@@ -136,7 +136,7 @@ def main() -> None:
         print("mounted", flush=True)
         serve(device, Files(log))
     finally:
-        os.close(device)  # whatever still waits for an answer gets an error
+        os.close(device)  # requests without an answer get an error
         libc.umount2(folder.encode(), DETACH)
 
 

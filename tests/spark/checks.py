@@ -1,4 +1,4 @@
-"""What the tests' driver process can be asked to do.  Each takes the session first and returns what JSON can carry."""
+"""The requests for the tests' driver process.  Each takes the session first and returns a value that JSON can represent."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ cloudpickle.register_pickle_by_value(checks)
 
 
 def executors_are_there(spark: Any, count: int, limit: float = 60.0) -> None:
-    """Until `count` executors have registered: a young session has none, and its messages say so."""
+    """Waits until `count` executors have registered: a young session has none, and its messages say so."""
     deadline = time.monotonic() + limit
     while (found := spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() - 1) < count:
         assert time.monotonic() < deadline, f"{found} of {count} executors after {limit:g} s"
@@ -57,7 +57,7 @@ def decorated(lr: float) -> dict[str, Any]:
 
 
 def decorator(_spark: Any, here: bool = False, gpus: int | None = None) -> Any:
-    """Results of a marked function: of two tasks; here: of one rank on the driver."""
+    """Results of a marked function: of two tasks, or with `here` of one rank on the driver."""
     if here:
         return hvd.spark.distributed(np=-1, gpus=gpus)(rank_value).distributed(lr=0.4)
     return (
@@ -77,7 +77,7 @@ def all_results(_spark: Any, np: int | None = None) -> Any:
 
 
 def start_times(_spark: Any, np: int, runs: int) -> list[float]:
-    """Seconds from run() to the first line of main, for runs one after the other."""
+    """Seconds from run() to the first line of main, for consecutive runs."""
     found = []
     for _ in range(runs):
         began = time.time()
@@ -86,7 +86,7 @@ def start_times(_spark: Any, np: int, runs: int) -> list[float]:
 
 
 def slow_main(seconds: float, marker: str = "") -> int:
-    """A rank that works for a while."""
+    """A rank that works for some time."""
     import hvd.numpy as h
 
     h.init()
@@ -98,12 +98,12 @@ def slow_main(seconds: float, marker: str = "") -> int:
 
 
 def slow(_spark: Any, np: int, seconds: float = 120.0, marker: str = "") -> Any:
-    """A job to be disturbed."""
+    """A job that a test disturbs."""
     return HorovodRunner(np=np).run(slow_main, seconds=seconds, marker=marker)
 
 
 def cancelled(spark: Any, np: int, after: float, marker: str) -> Any:
-    """A job that another thread cancels as a notebook's button does."""
+    """A job that another thread cancels like a notebook's button."""
 
     def cancel() -> None:
         while not pathlib.Path(marker + ".0").exists():
@@ -141,7 +141,7 @@ def captured_sc(spark: Any) -> Any:
 
 
 class Trainer:
-    """Holds something that cannot be pickled, two steps down."""
+    """Contains an object that cannot be pickled, two levels down."""
 
     def __init__(self) -> None:
         self.settings = {"rate": 1, "log": {"lock": threading.Lock()}}
@@ -157,7 +157,7 @@ def unpicklable(_spark: Any) -> Any:
 
 
 def with_setting(spark: Any, key: str, value: str) -> Any:
-    """A run with one of Spark's settings changed for the moment, as the driver reads it."""
+    """A run with a temporary change of one of Spark's settings, as the driver reads it."""
     conf = spark.sparkContext._conf
     before = conf.get(key)
     conf.set(key, value)
@@ -177,7 +177,7 @@ def connected(_spark: Any) -> Any:
 
 
 def other_cloudpickle(_spark: Any) -> Any:
-    """A driver whose cloudpickle is another version."""
+    """A driver with another version of cloudpickle."""
     real = cloudpickle.__version__
     cloudpickle.__version__ = "1.0.0"
     try:
@@ -187,7 +187,7 @@ def other_cloudpickle(_spark: Any) -> Any:
 
 
 def other_python(spark: Any) -> Any:
-    """A driver of another Python, as its workers see it."""
+    """A driver with another Python, from the workers' point of view."""
     context = spark.sparkContext
     real, context.pythonVer = context.pythonVer, "3.7"
     try:
@@ -197,12 +197,12 @@ def other_python(spark: Any) -> Any:
 
 
 def manifest(_spark: Any, path: str) -> Any:
-    """The cluster, written down."""
+    """Writes the cluster's manifest."""
     return hvd.spark.write_manifest(path)
 
 
 def py_file(spark: Any, path: str, np: int) -> Any:
-    """A module that only sc.addPyFile brings to the executors."""
+    """A module that the executors get only from sc.addPyFile."""
     spark.sparkContext.addPyFile(path)
 
     def main() -> str:
@@ -214,7 +214,7 @@ def py_file(spark: Any, path: str, np: int) -> Any:
 
 
 def two_at_once(_spark: Any, np: int) -> Any:
-    """Two jobs beside each other."""
+    """Two parallel jobs."""
     found: dict[str, Any] = {}
 
     def one(name: str) -> None:
@@ -232,7 +232,7 @@ def two_at_once(_spark: Any, np: int) -> Any:
 
 
 def one_behind_the_other(_spark: Any, np: int) -> Any:
-    """Two jobs of which each needs all slots, and what is said of waiting after a second."""
+    """Two jobs that each need all slots, and the message about waiting after a second."""
     import hvd.spark._run as module
 
     before, module._BUSY_SECONDS = module._BUSY_SECONDS, 1.0
@@ -243,7 +243,7 @@ def one_behind_the_other(_spark: Any, np: int) -> Any:
 
 
 def payload_of_ancestors() -> str:
-    """In a rank: the file that the hvdrun above was started with, once it is gone, or its name after a while."""
+    """In a rank: the file with which the hvdrun above was started, once it is gone, or its name after some time."""
     pid = os.getpid()
     while "--results" not in (words := pathlib.Path(f"/proc/{pid}/cmdline").read_text().split("\0")):
         pid = int(pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
@@ -257,12 +257,12 @@ def payload_of_ancestors() -> str:
 
 
 def folders_while_ranks_run(_spark: Any) -> Any:
-    """What is on disk of the function while it runs: nothing, however the job ends then."""
+    """The function's remains on disk while it runs: none, however the job then ends."""
     return hvd.spark.run(payload_of_ancestors, num_proc=2)
 
 
 def payload(_spark: Any, megabytes: int) -> Any:
-    """A closure that carries much data: whether it came whole, seconds from run() to main, and to the results."""
+    """A closure with much data: whether it arrived whole, seconds from run() to main, and to the results."""
     data = os.urandom(megabytes << 20)
     began = time.time()
     found = hvd.spark.run(lambda: (len(data), data[:8].hex(), data[-8:].hex(), time.time()), num_proc=2)
@@ -271,7 +271,7 @@ def payload(_spark: Any, megabytes: int) -> Any:
 
 
 def patterned(rank: int, megabytes: int) -> Any:
-    """A model of so many megabytes, another one for each rank."""
+    """A model of this size in megabytes, different for each rank."""
     import numpy
 
     numbers = numpy.arange(megabytes << 17, dtype=numpy.int64)
@@ -280,7 +280,7 @@ def patterned(rank: int, megabytes: int) -> Any:
 
 
 def is_patterned(numbers: Any, rank: int) -> bool:
-    """Whether patterned() made it; looks at a part at a time."""
+    """Whether patterned() made it; checks part by part."""
     import numpy
 
     part = 1 << 22
@@ -291,7 +291,7 @@ def is_patterned(numbers: Any, rank: int) -> bool:
 
 
 def large_results(spark: Any, megabytes: int, only: int | None = None) -> Any:
-    """Models out of both ranks, or one: [megabytes, whether it came as it was made]; and what is left in Spark's folder."""
+    """Models of both ranks, or of one: [megabytes, whether it is unchanged]; and the remains in Spark's folder."""
 
     def main() -> Any:
         rank = int(os.environ["HVD_RANK"])
@@ -305,12 +305,12 @@ def large_results(spark: Any, megabytes: int, only: int | None = None) -> Any:
 
 
 def result_that_breaks_off(_spark: Any, megabytes: int) -> Any:
-    """A result whose end cannot be pickled, when much of it has gone to the driver."""
+    """A result whose end cannot be pickled, after much of it has been sent to the driver."""
     return HorovodRunner(np=2).run(lambda: (patterned(0, megabytes), threading.Lock()))
 
 
 def results_without_room(spark: Any, megabytes: int) -> Any:
-    """Large results where the driver may not write files of that size."""
+    """Large results, if the driver may not write files of that size."""
     import resource
 
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -322,7 +322,7 @@ def results_without_room(spark: Any, megabytes: int) -> Any:
 
 
 def results_without_a_channel(spark: Any, megabytes: int) -> Any:
-    """Results where executors cannot reach the driver's port for output."""
+    """Results, if executors cannot reach the driver's port for output."""
     conf = spark.sparkContext._conf
     before = conf.get("spark.driver.host")
     conf.set("spark.driver.bindAddress", "127.0.0.1").set("spark.driver.host", "127.0.0.77")
@@ -338,7 +338,7 @@ def too_few(_spark: Any, np: int, timeout: float) -> Any:
 
 
 def start_timeout_variable(_spark: Any, value: str) -> Any:
-    """More ranks than slots, with the variable that Horovod has for it."""
+    """More ranks than slots, with Horovod's variable for the time-out."""
     os.environ["HOROVOD_SPARK_START_TIMEOUT"] = value
     try:
         return hvd.spark.run(rank_value, kwargs={"lr": 1.0}, num_proc=5)
@@ -347,7 +347,7 @@ def start_timeout_variable(_spark: Any, value: str) -> Any:
 
 
 def secrets_in_ranks(_spark: Any, np: int) -> list[str]:
-    """Names of variables in the ranks that hold what is Spark's alone."""
+    """Names of variables in the ranks that contain Spark's secrets."""
 
     def main() -> list[str]:
         return [name for name, value in os.environ.items() if "SECRET" in name or "for-this-test-only" in value]
@@ -356,21 +356,21 @@ def secrets_in_ranks(_spark: Any, np: int) -> list[str]:
 
 
 def many_runs(_spark: Any, np: int, runs: int) -> int:
-    """Jobs one after the other."""
+    """Consecutive jobs."""
     return sum(
         HorovodRunner(np=np, driver_log_verbosity="log_callback_only").run(rank_value, lr=0.1)["size"] for _ in range(runs)
     )
 
 
 def open_files(_spark: Any) -> dict[str, int]:
-    """What the driver's process holds."""
+    """The open files and threads of the driver's process."""
     descriptors = len(os.listdir("/proc/self/fd"))
     children = pathlib.Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
     return {"descriptors": descriptors, "children": len(children), "threads": threading.active_count()}
 
 
 def with_timeline(_spark: Any, path: str) -> Any:
-    """A run that HOROVOD_TIMELINE traces, as one sets it in a notebook."""
+    """A run with HOROVOD_TIMELINE, set as in a notebook."""
     os.environ["HOROVOD_TIMELINE"] = path
     try:
         return HorovodRunner(np=2).run(rank_value, lr=0.1)["size"]
@@ -379,12 +379,12 @@ def with_timeline(_spark: Any, path: str) -> Any:
 
 
 def warm_up(spark: Any) -> int:
-    """Both executors are up, and have run Python once."""
+    """Both executors have started, and have run Python once."""
     return int(spark.sparkContext.parallelize(range(2), 2).barrier().mapPartitions(lambda rows: list(rows)).count())
 
 
 def torch_distributor_times(_spark: Any, np: int, runs: int) -> list[float]:
-    """The same measure for Spark's own TorchDistributor."""
+    """start_times() for Spark's own TorchDistributor."""
     from pyspark.ml.torch.distributor import TorchDistributor
 
     found = []
@@ -395,7 +395,7 @@ def torch_distributor_times(_spark: Any, np: int, runs: int) -> list[float]:
 
 
 def threads_of_ranks(_spark: Any) -> Any:
-    """OMP_NUM_THREADS of every rank there can be, as Spark sets it where nobody else has."""
+    """OMP_NUM_THREADS of as many ranks as possible, as Spark sets it by default."""
     return hvd.spark.run(lambda: os.environ.get("OMP_NUM_THREADS"))
 
 
@@ -414,7 +414,7 @@ cloudpickle.register_pickle_by_value(horovods_examples)
 
 
 def counted(folder: str, samples: int, pause: float) -> Any:
-    """A rank's main that outlives others: (rank, size at the end, samples seen, their sum by allreduce)."""
+    """A rank's main that survives other ranks: (rank, size at the end, samples seen, their sum by allreduce)."""
     import numpy
 
     import hvd.numpy as h
@@ -448,7 +448,7 @@ def elastic(_spark: Any, folder: str, samples: int = 200, pause: float = 0.05, *
 
 
 def elastic_cancelled(spark: Any, folder: str) -> Any:
-    """The same, cancelled as by a notebook's button."""
+    """elastic(), cancelled as by a notebook's button."""
 
     def cancel() -> None:
         while not pathlib.Path(folder, "sizes").exists():
@@ -460,7 +460,7 @@ def elastic_cancelled(spark: Any, folder: str) -> Any:
 
 
 def elastic_failing(_spark: Any) -> Any:
-    """Ranks that raise the same again and again."""
+    """Ranks that raise the same error repeatedly."""
 
     def main() -> None:
         import hvd.numpy as h

@@ -1,4 +1,4 @@
-"""Fixtures: one driver on this machine, and Spark standalone on three hosts; a skip with its reason where there is none."""
+"""Fixtures: one driver on this machine, and Spark standalone on three hosts; without Spark, a skip with its reason."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def standalone(three_hosts: Cluster) -> Iterator[s.Standalone]:
 
 @pytest.fixture(scope="session")
 def sessions(standalone: s.Standalone) -> Iterator[list[s.Driver]]:
-    """The session that runs just now, on all six cores; a test may have ended it."""
+    """The current session, on all six cores; a test may have ended it."""
     held: list[s.Driver] = []
     yield held
     for driver in held:
@@ -56,5 +56,5 @@ def driver(standalone: s.Standalone, sessions: list[s.Driver]) -> s.Driver:
     """A session on all six cores."""
     if not sessions or sessions[-1].process.poll() is not None:
         sessions[:] = [standalone.driver()]
-    sessions[-1].good("executors_are_there", count=3)  # a test before may have killed one, which Spark starts anew
+    sessions[-1].good("executors_are_there", count=3)  # an earlier test may have killed one, which Spark replaces
     return sessions[-1]

@@ -1,4 +1,4 @@
-"""A Spark driver that runs checks one after the other: driver.py MASTER [KEY=VALUE …], with a JSON line a check on stdin.
+"""A Spark driver that runs checks one after the other: driver.py MASTER [KEY=VALUE …], with a JSON line per check on stdin.
 
 A line {"check": NAME, "args": {…}} calls checks.NAME(spark, **args); the answer, one line on the true stdout: {"value"},
 or {"error", "kind"}, and {"out", "err", "seconds"}.  Spark's own log goes to the file that DRIVER_LOG names.
@@ -20,7 +20,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 
 class Copy(io.StringIO):
-    """Keeps what is written, and shows it in the log."""
+    """Stores written text, and copies it to the log."""
 
     def write(self, text: str) -> int:
         sys.__stderr__.write(text)  # type: ignore[union-attr]
@@ -28,7 +28,7 @@ class Copy(io.StringIO):
 
 
 def answer(spark: object, line: str) -> dict[str, object]:
-    """One check, run to its end."""
+    """Runs one check to its end."""
     import checks
 
     asked, out, err, began = json.loads(line), Copy(), Copy(), time.monotonic()

@@ -1,4 +1,4 @@
-"""The shape of Horovod's estimator examples, on small data: pytorch_spark_mnist, keras_spark_mnist, keras_spark_rossmann."""
+"""Horovod's estimator examples with small data: pytorch_spark_mnist, keras_spark_mnist, keras_spark_rossmann."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pyspark.sql import types as t
 
 
 def _digits(spark: Any, folder: str) -> tuple[Any, Any]:
-    """scikit-learn's digits through libsvm's format, labels one-hot besides: (training, test)."""
+    """scikit-learn's digits through libsvm's format, with additional one-hot labels: (training, test)."""
     from sklearn.datasets import dump_svmlight_file, load_digits
 
     data = load_digits()
@@ -106,7 +106,7 @@ def keras_mnist(spark: Any, folder: str) -> Any:
 
 
 def rossmann(spark: Any, folder: str) -> Any:
-    """Embeddings of whole numbers beside real columns, a metric and an activation of one's own, the best model, its file."""
+    """Embeddings of whole numbers and real columns, a custom metric and activation, the best model, its file."""
     import keras
     from keras import ops
 

@@ -1,4 +1,4 @@
-"""What the estimators' tests ask the driver process for."""
+"""The requests of the estimators' tests for the driver process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pyspark.ml.feature import StandardScaler, VectorAssembler
 from pyspark.ml.functions import vector_to_array
 from pyspark.sql import functions as f
 
-# In each process that computes: two threads of torch on two shared cores only get into each other's way.
+# In each computing process: two threads of torch on two shared cores only disturb each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
@@ -51,7 +51,7 @@ def torch_estimator(store: str, **given: Any) -> Any:
     torch.manual_seed(1)
     model = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.ReLU(), torch.nn.Linear(32, 10))
     settings = {
-        # As Horovod's examples write it.
+        # As in Horovod's examples.
         "backend": SparkBackend(num_proc=2, stdout=sys.stdout, stderr=sys.stderr, prefix_output_with_timestamp=True),
         "store": store, "model": model, "optimizer": torch.optim.Adam(model.parameters(), lr=0.005),
         "loss": torch.nn.CrossEntropyLoss(), "feature_cols": ["scaled"], "label_cols": ["digit"], "batch_size": 32,
@@ -61,7 +61,7 @@ def torch_estimator(store: str, **given: Any) -> Any:
 
 
 def accuracy(df: Any) -> float:
-    """Of the largest logit."""
+    """The accuracy of the largest logit."""
     found = df.withColumn("array", vector_to_array("logits"))
     best = found.withColumn("prediction", f.expr("array_position(array, array_max(array)) - 1").cast("double"))
     evaluator = MulticlassClassificationEvaluator(labelCol="digit", metricName="accuracy")
@@ -74,7 +74,7 @@ def correct(output: Any, label: Any) -> Any:
 
 
 def losses(fitted: Any) -> list[float]:
-    """Of a torch model's training."""
+    """The losses of a torch model's training."""
     return [epoch["train"]["loss"] for epoch in fitted.getHistory()]
 
 
@@ -99,7 +99,7 @@ def torch_pipeline(spark: Any, folder: str) -> Any:
 
 
 def load_pipeline(spark: Any, folder: str) -> Any:
-    """What another session makes of the saved pipeline."""
+    """The result of the saved pipeline in another session."""
     _, test = digits(spark).randomSplit([0.8, 0.2], seed=5)
     found = PipelineModel.load(f"{folder}/pipeline").transform(test)
     return {"accuracy": accuracy(found), "first": [float(v) for v in found.select("logits").first()[0]]}
@@ -115,7 +115,7 @@ def resumed(spark: Any, folder: str) -> Any:
 
 
 def by_framework(_spark: Any) -> Any:
-    """HorovodEstimator's choice."""
+    """HorovodEstimator's choice of the framework."""
     import keras
     import torch
 
@@ -177,7 +177,7 @@ def regression(spark: Any, folder: str, rows: int, partitions: int, per_group: i
 
 
 def bad_columns(spark: Any, folder: str, **given: Any) -> Any:
-    """A fit that must say what is wrong with its columns."""
+    """A fit that must report the fault in its columns."""
     df = digits(spark, 40).withColumnRenamed("pixels", "scaled").withColumn("word", f.lit("x"))
     return torch_estimator(f"{folder}/store", **given).fit(df)
 
@@ -208,7 +208,7 @@ def on_parquet(spark: Any, folder: str) -> Any:
 
 
 def through_s3(spark: Any, options: dict[str, Any]) -> Any:
-    """Two runs of one name with their store in S3, whose credentials travel with it."""
+    """Two runs of one name with their store in S3, and credentials that travel with it."""
     from hvd.spark.store import Store
 
     store = Store.create("s3://bucket/runs", **options)
@@ -218,7 +218,7 @@ def through_s3(spark: Any, options: dict[str, Any]) -> Any:
 
 
 def xor_model(outputs: int) -> Any:
-    """As in Horovod's own tests."""
+    """The model of Horovod's own tests."""
     import torch
 
     torch.manual_seed(0)
@@ -227,14 +227,14 @@ def xor_model(outputs: int) -> Any:
 
 
 def xor(spark: Any) -> Any:
-    """x1, x2, their vector under a name with a point in it, a weight and y, in partitions of one size."""
+    """x1, x2, their vector under a name with a dot, a weight and y, in partitions of one size."""
     rows = [(i % 2, i // 2 % 2, 1.0 + i % 3, float(i % 2 != i // 2 % 2)) for i in range(64)]
     df = spark.createDataFrame(rows, "x1 int, x2 int, weight float, `y.true` float").repartitionByRange(4, "x1", "x2")
     return VectorAssembler(inputCols=["x1", "x2"], outputCol="the.features").transform(df)
 
 
 def xor_estimator(folder: str, **given: Any) -> Any:
-    """Horovod's test_fit_model: a functional loss, weights, a shape of one row, columns with points in their names."""
+    """Horovod's test_fit_model: a functional loss, weights, a shape of one row, columns with dots in their names."""
     import torch
 
     from horovod.spark.torch import TorchEstimator
@@ -249,7 +249,7 @@ def xor_estimator(folder: str, **given: Any) -> Any:
 
 
 def xor_twice(spark: Any, folder: str) -> Any:
-    """Two runs with one seed, and what the second one's model says of its rows."""
+    """Two runs with one seed, and the second model's predictions for its rows."""
     from pyspark.ml.linalg import Vector
 
     df = xor(spark)
@@ -267,12 +267,12 @@ def xor_twice(spark: Any, folder: str) -> Any:
 
 
 def pair_loss(output: Any, label: Any) -> Any:
-    """Of two outputs for one label."""
+    """The loss of two outputs for one label."""
     return ((output.mean(1) - label) ** 2).mean()
 
 
 def prepared(spark: Any, folder: str) -> Any:
-    """Horovod's prepare_data: a table that stays, trained on now and later, and another one within."""
+    """Horovod's prepare_data: a permanent table, used now and later, and a nested one."""
     from horovod.spark.common import util
     from horovod.spark.common.store import Store
 
@@ -283,7 +283,7 @@ def prepared(spark: Any, folder: str) -> Any:
         one = estimator.fit_on_parquet()
         with util.prepare_data(2, store, df.limit(40), **{**columns, "validation": None}) as second:
             two = estimator.fit_on_parquet(dataset_idx=second)
-    three = estimator.fit(df)  # writes, and removes, tables of its own
+    three = estimator.fit(df)  # writes and removes its own tables
     again = estimator.fit_on_parquet()
     stages = [sorted(set(model.getHistory()[0]) - {"epoch"}) for model in (one, two, three, again)]
     left = sorted(name for name in os.listdir(folder) if name not in ("store", "kept"))
@@ -297,7 +297,7 @@ def prepared(spark: Any, folder: str) -> Any:
 
 
 def refused(_spark: Any, folder: str) -> Any:
-    """What estimators say of losses, metrics and models that do not fit; and Horovod's names of methods."""
+    """The estimators' errors for unsuitable losses, metrics and models; and Horovod's names of methods."""
     import keras
     import torch
 

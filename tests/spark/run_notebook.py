@@ -1,6 +1,6 @@
-"""Runs a notebook in this interpreter: run_notebook.py NOTEBOOK OUT.  OUT gets it with its outputs.
+"""Runs a notebook in this interpreter: run_notebook.py NOTEBOOK OUT.  OUT gets the notebook with its outputs.
 
-CELL_ERRORS=1: a cell that fails is an output too, and the next ones run.
+CELL_ERRORS=1: an error of a cell is an output too, and the next cells run.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from jupyter_client.manager import KernelManager
 
 notebook = nbformat.read(sys.argv[1], as_version=4)  # type: ignore[no-untyped-call]
 manager = KernelManager()
-# This very interpreter, whatever kernels are installed for the user.
+# This interpreter, independent of the user's installed kernels.
 spec = KernelSpec(argv=[sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"], language="python")
 manager._kernel_spec = spec
 client = nbclient.NotebookClient(

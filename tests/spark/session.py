@@ -21,7 +21,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 MASTER_PORT = 7077
 # Small JVMs: a test's executors and daemons together stay below 4 GB.
-# Little compiling and one thread of garbage collection: the tests' JVMs live for a minute.
+# Little compiling and one thread of garbage collection, because the tests' JVMs live for a minute.
 JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:CICompilerCount=1"
 EXECUTOR = (
     "spark.executor.memory=512m",
@@ -38,7 +38,7 @@ def python() -> str | None:
 
 
 def why_not() -> str | None:
-    """None where Spark runs here, else the reason."""
+    """None if Spark runs here, else the reason."""
     if python() is None:
         return "pyspark is not there (HVD_TEST_SPARK names a Python that has it)"
     return None if shutil.which("java") else "java is not there (apt install openjdk-17-jre-headless)"
@@ -104,13 +104,13 @@ class Driver:
         return dict(json.loads(line))
 
     def send(self, check: str, **args: Any) -> None:
-        """Starts a check; result() brings its answer."""
+        """Starts a check; result() returns its answer."""
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps({"check": check, "args": args}) + "\n")
         self.process.stdin.flush()
 
     def result(self, limit: float = 90.0) -> dict[str, Any]:
-        """The answer of the check that was sent."""
+        """The answer to the last check."""
         return self._next(limit)
 
     def ask(self, check: str, limit: float = 90.0, **args: Any) -> dict[str, Any]:
@@ -119,7 +119,7 @@ class Driver:
         return self.result(limit)
 
     def good(self, check: str, limit: float = 90.0, **args: Any) -> Any:
-        """The value of a check that must not fail."""
+        """The value of a check that must succeed."""
         answer = self.ask(check, limit, **args)
         assert "value" in answer, f"{answer.get('kind')}: {answer.get('error')}\n{answer['err'][-3000:]}"
         return answer["value"]
@@ -129,7 +129,7 @@ class Driver:
         self.process.send_signal(signal.SIGINT)
 
     def close(self) -> None:
-        """Ends the session; kills what does not end by itself."""
+        """Ends the session; kills remaining processes."""
         process = self.process
         if process.stdin is not None and not process.stdin.closed:
             process.stdin.close()
@@ -158,8 +158,8 @@ class Standalone:
 
     def __init__(self, cluster: Cluster, cores: int = 2, settings: tuple[str, ...] = ()) -> None:
         self.cluster, self.settings = cluster, settings
-        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="hvd-spark-test-", dir="/var/tmp"))  # on all hosts the same
-        self.variables = environment(pathlib.Path("/tmp/spark"))  # on each host its own
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="hvd-spark-test-", dir="/var/tmp"))  # the same on all hosts
+        self.variables = environment(pathlib.Path("/tmp/spark"))  # separate on each host
         self.processes: list[subprocess.Popen[Any]] = []
         if settings:
             conf = self.folder / "conf"
@@ -218,7 +218,7 @@ class Standalone:
         return [pid for pid, line in found if "CoarseGrainedExecutorBackend" in line and "java" in line.split(" ")[0]]
 
     def close(self) -> None:
-        """Ends the daemons (their hosts' namespaces end whatever is left) and removes the folder."""
+        """Ends the daemons (the hosts' namespaces end all others) and removes the folder."""
         for process in self.processes:
             Cluster.signal(process, signal.SIGKILL)
             process.wait()
@@ -226,7 +226,7 @@ class Standalone:
 
 
 def leftovers(processes: dict[int, str]) -> dict[int, str]:
-    """Of a host's processes, those that belong to a job.  By the programs' names: a checkout's folder may be called hvdrun."""
+    """The processes of a host that belong to a job, by the programs' names, since a checkout's folder may be called hvdrun."""
     programs = {"hvdrank", "hvdrun", "orted", "prted", "mpirun"}
 
     def of_a_job(line: str) -> bool:
@@ -236,7 +236,7 @@ def leftovers(processes: dict[int, str]) -> dict[int, str]:
 
 
 def wait_until_clean(clusters_processes: Any, limit: float = 20.0) -> None:
-    """Until no process of a job is left; AssertionError with them after the limit."""
+    """Waits until no process of a job is left; AssertionError with them after the limit."""
     deadline = time.monotonic() + limit * patience()
     while left := leftovers(clusters_processes()):
         assert time.monotonic() < deadline, f"left: {left}"

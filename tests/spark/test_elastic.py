@@ -1,4 +1,4 @@
-"""run_elastic: executors are killed under a job, which goes on, and takes in what Spark puts in their place."""
+"""run_elastic: executors of a job are killed; it continues, and uses Spark's replacements."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def processes(driver: s.Driver) -> dict[int, str]:
 
 
 def executors(driver: s.Driver) -> list[int]:
-    """Those in which a rank runs."""
+    """The executors with a rank."""
     found = [pid for pid, line in processes(driver).items() if "CoarseGrainedExecutorBackend" in line]
     return [pid for pid in found if any("hvdrank" in command(deeper) for deeper in below(pid))]
 
@@ -63,7 +63,7 @@ def sizes(folder: pathlib.Path) -> list[int]:
 
 
 def complete(results: list[Any], samples: int) -> None:
-    """In the order of ranks, and no sample lost or seen twice."""
+    """The results are in the order of ranks, and no sample is lost or seen twice."""
     assert [rank for rank, *_ in results] == list(range(len(results)))
     for _, size, seen, total in results:
         assert size == len(results)
@@ -78,7 +78,7 @@ def test_nobody_is_lost(here: s.Driver, tmp_path: pathlib.Path) -> None:
 
 
 def test_an_executor_is_killed(here: s.Driver, tmp_path: pathlib.Path) -> None:
-    """The others go on; Spark starts another one, whose rank joins them."""
+    """The others continue; Spark starts a new executor, whose rank joins them."""
     numbers = {"num_proc": 3, "min_num_proc": 1, "samples": 3000, "pause": 0.06}
     here.send("elastic", folder=str(tmp_path), **numbers)
     wait_for(lambda: len(sizes(tmp_path)) > 5, 90.0, "steps")

@@ -1,4 +1,4 @@
-"""However a job ends, nothing of it stays: no rank, no daemon, no mpirun, no file; and the error comes at once."""
+"""After any end of a job no rank, daemon, mpirun or file stays, and the error comes at once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def marker(standalone: s.Standalone) -> str:
 
 
 def wait_for_ranks(driver: s.Driver, marker: str, np: int, limit: float = 90.0) -> None:
-    """Until every rank works.  A driver that answers before that has failed."""
+    """Waits until every rank works.  A driver that answers before has failed."""
 
     def all_work() -> bool:
         assert driver.answers.empty(), driver.result()
@@ -34,7 +34,7 @@ def wait_for_ranks(driver: s.Driver, marker: str, np: int, limit: float = 90.0) 
 
 
 def nothing_left(cluster: Cluster) -> None:
-    """On no host."""
+    """Nothing is left on any host."""
     for host in cluster.names:
         s.wait_until_clean(lambda host=host: cluster.processes(host))
         wait_for(lambda host=host: s.files_left(cluster, host) == [], 60.0, f"the end of {s.files_left(cluster, host)}")
@@ -42,14 +42,14 @@ def nothing_left(cluster: Cluster) -> None:
 
 @pytest.mark.nightly
 def test_cancelled_from_another_thread(driver: s.Driver, three_hosts: Cluster, marker: str) -> None:
-    """As the stop button of a notebook or of Spark's web page does it."""
+    """Like the stop button of a notebook or of Spark's web page."""
     answer = driver.ask("cancelled", np=6, after=0.2, marker=marker)
     assert answer["kind"] == "JobCancelled" and "the Spark job was cancelled" in answer["error"], answer
     nothing_left(three_hosts)
 
 
 def test_ctrl_c(driver: s.Driver, three_hosts: Cluster, marker: str) -> None:
-    """KeyboardInterrupt in the cell, and the session goes on."""
+    """KeyboardInterrupt in the cell, and the session continues."""
     driver.send("slow", np=6, marker=marker)
     wait_for_ranks(driver, marker, 6)
     s.interrupt_on(three_hosts, "alpha")
@@ -81,7 +81,7 @@ def test_executor_killed(driver: s.Driver, standalone: s.Standalone, three_hosts
 
 @pytest.mark.nightly
 def test_driver_killed(standalone: s.Standalone, driver: s.Driver, three_hosts: Cluster, marker: str) -> None:
-    """Its executors, and what they run, end with it.  (The last test of this file: the driver is gone.)"""
+    """Its executors and their processes end with it.  (The last test of this file: the driver is gone.)"""
     driver.send("slow", np=6, marker=marker)
     wait_for_ranks(driver, marker, 6)
     for pid, line in three_hosts.processes("alpha").items():

@@ -1,4 +1,4 @@
-"""What is wrong is said clearly, before anything starts where that is possible."""
+"""Clear errors, before the start if possible."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.skipif(REASON is not None, reason=str(REASON)), pytest
 
 
 def test_too_few_slots_are_told_before_waiting(local: s.Driver) -> None:
-    """Both numbers, at once; the error after the wait says them again."""
+    """Both numbers, at once; the error after the wait repeats them."""
     answer = local.ask("too_few", np=5, timeout=1.0)
     assert answer["kind"] == "ValueError", answer
     assert "np=5 needs 5 slots, but there are 2 slots on 2 executors (spark.task.cpus=1): use np=2" in answer["error"]
@@ -39,7 +39,7 @@ def test_what_cannot_be_pickled_is_named_with_its_path(local: s.Driver) -> None:
 
 @pytest.mark.parametrize(("check", "name"), [("captured_context", "spark"), ("captured_sc", "sc")])
 def test_a_captured_session_is_explained(local: s.Driver, check: str, name: str) -> None:
-    """Ranks have no driver in them."""
+    """Ranks have no driver."""
     answer = local.ask(check)
     assert answer["kind"] == "TypeError", answer
     assert f"'{name}'" in answer["error"] and "exists only at the driver" in answer["error"], answer["error"]
@@ -47,7 +47,7 @@ def test_a_captured_session_is_explained(local: s.Driver, check: str, name: str)
 
 
 def test_another_cloudpickle_is_named(local: s.Driver) -> None:
-    """Both versions, and what to do."""
+    """Both versions, and the remedy."""
     answer = local.ask("other_cloudpickle")
     assert answer["kind"] == "RuntimeError", answer
     assert (
@@ -64,14 +64,14 @@ def test_another_python_is_named(local: s.Driver) -> None:
 
 
 def test_spark_connect_is_refused(local: s.Driver) -> None:
-    """It has no barrier stages; a session of its would fail much later, and say something else."""
+    """It has no barrier stages; otherwise its session would fail much later, with a misleading error."""
     answer = local.ask("connected")
     assert answer["kind"] == "RuntimeError", answer
     assert "Spark Connect cannot start barrier stages" in answer["error"] and "SparkSession.builder.master" in answer["error"]
 
 
 def test_a_start_timeout_that_is_none(local: s.Driver) -> None:
-    """HOROVOD_SPARK_START_TIMEOUT bounds the wait for executors, where start_timeout is not given."""
+    """HOROVOD_SPARK_START_TIMEOUT bounds the wait for executors, if start_timeout is not given."""
     answer = local.ask("start_timeout_variable", value="1.5")
     assert answer["kind"] == "ValueError" and "waiting 1.5 s" in answer["err"], answer
     answer = local.ask("start_timeout_variable", value="soon")
@@ -86,12 +86,12 @@ def test_settings_that_do_not_go_with_it(local: s.Driver, key: str) -> None:
 
 
 def test_still_well_after_all_that(local: s.Driver) -> None:
-    """No error above cost an executor."""
+    """No error above has cost an executor."""
     assert local.good("runner", np=2)["size"] == 2
 
 
 def test_the_manual_has_every_parameter_of_the_estimators() -> None:
-    """As params.py has them."""
+    """The names in params.py."""
     names = re.findall(r'^    "(\w+)": \(', (s.ROOT / "src/python/hvd/spark/ml/defaults.py").read_text(), re.MULTILINE)
     told = re.findall(r"^\.It Fa (\w+)$", (s.ROOT / "man/hvd-spark.7").read_text(), re.MULTILINE)
     assert len(names) > 20 and names == told

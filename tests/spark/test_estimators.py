@@ -65,7 +65,7 @@ def test_few_row_groups_and_empty_partitions(
 
 
 def test_nulls_and_too_few_rows(local: s.Driver, tmp_path: pathlib.Path) -> None:
-    """Said, with the column's name and both numbers."""
+    """The error has the column's name and both numbers."""
     options: dict[str, Any] = {"folder": str(tmp_path), "partitions": 1, "per_group": 10}
     assert "column 'y' has 1 nulls: drop or fill them" in local.ask("regression", rows=20, nulls=True, **options)["error"]
     assert "1 rows for training and 2 ranks" in local.ask("regression", rows=1, **options)["error"]
@@ -91,14 +91,14 @@ def test_nulls_and_too_few_rows(local: s.Driver, tmp_path: pathlib.Path) -> None
     ],
 )
 def test_bad_columns_and_parameters(local: s.Driver, tmp_path: pathlib.Path, given: dict[str, Any], text: str) -> None:
-    """Before anything runs."""
+    """Before the start."""
     answer = local.ask("bad_columns", folder=str(tmp_path), **given)
     assert text in answer["error"], answer
 
 
 @pytest.mark.nightly
 def test_resumes_from_its_checkpoint(local: s.Driver, tmp_path: pathlib.Path) -> None:
-    """The history goes on."""
+    """The history continues."""
     assert local.good("resumed", folder=str(tmp_path))["epochs"] == 4
 
 
@@ -111,13 +111,13 @@ def test_stores_by_url_and_tables_of_others(local: s.Driver, tmp_path: pathlib.P
 
 
 def test_horovods_own_test_and_a_seed_that_repeats(local: s.Driver, tmp_path: pathlib.Path) -> None:
-    """A functional loss with weights, a row's shape, points in names; files of one size; scalars and vectors as outputs."""
+    """A functional loss with weights, a row's shape, dots in names; files of one size; scalars and vectors as outputs."""
     assert local.good("xor_twice", folder=str(tmp_path), limit=150) == [True, "float", True, 2, 0.1, True]
 
 
 @pytest.mark.nightly
 def test_prepared_tables(local: s.Driver, tmp_path: pathlib.Path) -> None:
-    """They stay; one within another has a number; fit() keeps away from them, and what is no table is not replaced."""
+    """They stay; a nested one has a number; fit() leaves them alone, and a folder that is no table is not replaced."""
     found = local.good("prepared", folder=str(tmp_path), limit=150)
     assert found["index"] == [None, 1]
     assert found["stages"] == [["train", "validation"], ["train"], ["train"], ["train", "validation"]]
@@ -128,14 +128,14 @@ def test_prepared_tables(local: s.Driver, tmp_path: pathlib.Path) -> None:
 @pytest.mark.nightly
 @pytest.mark.parametrize("example", ["pytorch_mnist", "keras_mnist", "rossmann"])
 def test_horovods_examples(local: s.Driver, tmp_path: pathlib.Path, example: str) -> None:
-    """Their shape, on small data."""
+    """The examples with small data."""
     found = local.good(example, folder=str(tmp_path), limit=200)
     assert found.get("accuracy", 1.0) > 0.7 and found.get("rate", 1.0) == 1.0 and found.get("epochs", 10) == 10, found
     assert found.get("same", True) and found.get("error", 0.0) < 0.3 and found.get("best", 0) <= found.get("first", 1), found
 
 
 def test_what_is_refused(local: s.Driver, tmp_path: pathlib.Path) -> None:
-    """In a sentence that says what to do; nothing is taken in silence."""
+    """The error gives the remedy; no option is silently ignored."""
     found = local.good("refused", folder=str(tmp_path))
     assert found.pop("names") == [0, True, True]
     expected = {
@@ -152,5 +152,5 @@ def test_what_is_refused(local: s.Driver, tmp_path: pathlib.Path) -> None:
 
 
 def test_one_name_for_both(local: s.Driver) -> None:
-    """HorovodEstimator looks at the model."""
+    """HorovodEstimator inspects the model."""
     assert local.good("by_framework") == ["TorchEstimator", "KerasEstimator"]

@@ -1,4 +1,4 @@
-"""GPUs as Spark gives them to tasks: a discovery script of the workers says which there are."""
+"""GPUs that Spark assigns to tasks: a discovery script of the workers lists them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ EXECUTORS = ("spark.executor.cores=2", "spark.executor.resource.gpu.amount=2", "
 
 @pytest.fixture(scope="module")
 def two_hosts_with_gpus() -> Iterator[Cluster]:
-    """Hosts of their own: which GPUs there are is a setting of the workers."""
+    """Separate hosts, because GPUs are a setting of the workers."""
     yield from make(2)
 
 
@@ -47,7 +47,7 @@ def workers() -> Iterator[tuple[str, ...]]:
 
 
 def test_ranks_see_the_gpus_of_their_tasks(two_hosts_with_gpus: Cluster, workers: tuple[str, ...]) -> None:
-    """By host, in the order of their numbers; the manifest has them; too many ranks are told with the GPUs' part."""
+    """By host, in the order of their numbers; the manifest has them; the error for too many ranks explains the GPUs' part."""
     cluster = s.Standalone(two_hosts_with_gpus, settings=workers)
     try:
         driver = cluster.driver(settings=EXECUTORS)

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.skipif(REASON is not None, reason=str(REASON)), pytest
 
 
 def nothing_left(cluster: Cluster) -> None:
-    """On no host, soon."""
+    """Nothing is left on any host, within a short time."""
     for host in cluster.names:
         s.wait_until_clean(lambda host=host: cluster.processes(host), 5.0)
         wait_for(lambda host=host: s.files_left(cluster, host) == [], 60.0, f"the end of {s.files_left(cluster, host)}")
@@ -44,7 +44,7 @@ def test_a_part_of_the_slots(driver: s.Driver) -> None:
 
 
 def test_a_module_brought_by_spark(driver: s.Driver, standalone: s.Standalone) -> None:
-    """sc.addPyFile's folder is called otherwise on each host."""
+    """The folder of sc.addPyFile has a different name on each host."""
     (standalone.folder / "brought_along.py").write_text("WORD = 'here'\n")
     assert driver.good("py_file", path=str(standalone.folder / "brought_along.py"), np=6) == ["here"] * 6
 
@@ -73,9 +73,9 @@ def test_manifest_for_hvdrun(driver: s.Driver, standalone: s.Standalone, three_h
 
 @pytest.mark.nightly
 def test_the_page_on_spark_literally(standalone: s.Standalone, sessions: list[s.Driver], three_hosts: Cluster) -> None:
-    """All its programs one after the other, and its command, as they stand, on the first of three hosts."""
+    """All its programs, one after the other, and its command, unchanged, on the first of three hosts."""
     while sessions:
-        sessions.pop().close()  # the program asks for every core
+        sessions.pop().close()  # the program requests every core
     text = (s.ROOT / "docs/spark.md").read_text()
     programs = [part.split("```")[0] for part in text.split("```python\n")[1:]]
     command = next(line.strip() for line in text.splitlines() if line.startswith("    hvdrun "))

@@ -1,4 +1,4 @@
-"""Horovod's and Databricks' names for Spark, and what stores say; no session."""
+"""Horovod's and Databricks' names for Spark, and the stores' errors; no session."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ except ValueError as error:
 
 
 def test_stores_by_path() -> None:
-    """DBFS in all its spellings; HDFS where nothing of Hadoop is installed says what to install."""
+    """DBFS in all its spellings; HDFS without Hadoop says what to install."""
     done = subprocess.run([str(s.python()), "-c", STORES], env=environment(), timeout=100, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
@@ -104,7 +104,7 @@ print(sorted(path.name for path in top.iterdir()), (top / "hvd-spark-job-9999999
 
 
 def test_only_sockets_of_dead_tasks_are_swept(tmp_path: pathlib.Path) -> None:
-    """Whatever a folder is called, files in it are somebody's."""
+    """Files in a folder belong to somebody, whatever its name."""
     argv = [str(s.python()), "-c", SWEEP, str(tmp_path)]
     done = subprocess.run(argv, env=environment(), timeout=100, capture_output=True, text=True)
     assert done.stdout == "['hvd-spark-job-1-alive', 'hvd-spark-job-999999999-mine'] True\n", done.stderr

@@ -1,4 +1,4 @@
-"""examples/spark_digits.ipynb, run from its first cell to its last."""
+"""Runs examples/spark_digits.ipynb from its first cell to its last."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HorovodRunner(np=-2).run(train, layer="no such layer")
 @pytest.mark.skipif(REASON is not None, reason=str(REASON))
 @pytest.mark.nightly
 def test_an_error_in_a_cell(tmp_path: pathlib.Path) -> None:
-    """Once, with the line of the cell that raised it in a rank, and with the last of our own frames only."""
+    """Shown once, with the line of the cell that raised it in a rank, and only the last of our own frames."""
     cell = {"cell_type": "code", "source": CELL, "metadata": {}, "outputs": [], "execution_count": None, "id": "one"}
     made, out = tmp_path / "in.ipynb", tmp_path / "out.ipynb"
     made.write_text(json.dumps({"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": [cell]}))

@@ -1,4 +1,4 @@
-"""What is written for the user goes through nobody else's links.  Needs no Spark."""
+"""Files for the user are not written through other users' links.  Needs no Spark."""
 
 from __future__ import annotations
 

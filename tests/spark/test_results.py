@@ -1,4 +1,4 @@
-"""What ranks return: small ones through Spark, large ones over the channel, whatever Java's memory."""
+"""The ranks' results: small ones through Spark, large ones over the channel, with any memory of Java."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ pytestmark = pytest.mark.timeout(300)
 
 @spark
 def test_larger_than_javas_memory_takes(local: s.Driver) -> None:
-    """2 × 150 MB where an executor and the driver have 512 and 640 MB; no file is left at the driver."""
+    """2 × 150 MB, with 512 and 640 MB for an executor and the driver; no file is left at the driver."""
     answer = local.good("large_results", megabytes=150, limit=150.0)
     assert answer == {"found": [[150, True], [150, True]], "left": []}
 
 
 @spark
 def test_the_driver_has_no_room(local: s.Driver) -> None:
-    """Where, and what to do; the session goes on."""
+    """The error names the place and the remedy; the session continues."""
     answer = local.ask("results_without_room", megabytes=20)
     assert answer["kind"] == "RuntimeError", answer
     assert "the results are 42 MB, and the driver cannot keep them in /" in answer["error"], answer["error"]
@@ -40,7 +40,7 @@ def test_the_driver_has_no_room(local: s.Driver) -> None:
 
 @spark
 def test_the_end_of_a_result_cannot_be_pickled(local: s.Driver) -> None:
-    """The first cause comes behind what had gone over the channel."""
+    """The first cause arrives after the bytes that the channel had carried."""
     answer = local.ask("result_that_breaks_off", megabytes=40)
     assert answer["kind"] == "RuntimeError" and "rank 0 on 127.0.0.1 ended with exit code 1" in answer["error"], answer
     assert "the result of this rank, a tuple, cannot be pickled: cannot pickle '_thread.lock' object" in answer["error"]
@@ -49,7 +49,7 @@ def test_the_end_of_a_result_cannot_be_pickled(local: s.Driver) -> None:
 @spark
 @pytest.mark.nightly
 def test_the_driver_cannot_be_reached(local: s.Driver) -> None:
-    """What fits goes through Spark; what does not is an error that names the port."""
+    """Fitting results go through Spark; larger ones give an error with the port."""
     assert local.good("results_without_a_channel", megabytes=20)["found"] == [[20, True], [20, True]]
     answer = local.ask("results_without_a_channel", megabytes=50)
     assert answer["kind"] == "RuntimeError", answer
@@ -61,7 +61,7 @@ def test_the_driver_cannot_be_reached(local: s.Driver) -> None:
 @pytest.mark.nightly
 @pytest.mark.timeout(1200)
 def test_a_model_of_4_gigabytes(tmp_path: pathlib.Path) -> None:
-    """Rank 0's alone, with 1 GB for each JVM."""
+    """Only rank 0 returns one, with 1 GB for each JVM."""
     driver = s.local_cluster(tmp_path, memory_mb=1024)
     try:
         answer = driver.ask("large_results", megabytes=4096, only=0, limit=900.0)
@@ -72,7 +72,7 @@ def test_a_model_of_4_gigabytes(tmp_path: pathlib.Path) -> None:
 
 
 def test_a_connection_that_broke_off(tmp_path: pathlib.Path) -> None:
-    """Fewer bytes than were sent; no file has a name while it is there."""
+    """Fewer bytes than were sent; no file has a name while it exists."""
     kept = Kept(str(tmp_path))
     os.write(kept.write_end, b"three")
     kept.given_away()
@@ -86,7 +86,7 @@ def test_a_connection_that_broke_off(tmp_path: pathlib.Path) -> None:
 
 
 def record(rank: int, data: bytes) -> bytes:
-    """As hvdrun writes them."""
+    """A record in hvdrun's format."""
     return struct.pack("<IIQ", rank, 0, len(data)) + data
 
 
@@ -97,7 +97,7 @@ def whole(value: object) -> bytes:
 
 
 def test_pieces_of_several_ranks_mixed() -> None:
-    """In the order in which they came."""
+    """Pieces in their order of arrival."""
     one, two = whole(["one"] * 100), whole({"two": 2})
     pieces = [record(0xFFFFFFFE, b""), record(0, one[:50]), record(1, two[:3]), record(0, one[50:]), record(1, two[3:])]
     assert results(io.BytesIO(b"".join(pieces)), range(2), 0, "") == [["one"] * 100, {"two": 2}]
@@ -106,7 +106,7 @@ def test_pieces_of_several_ranks_mixed() -> None:
 
 @pytest.mark.parametrize("harm", ["a piece is missing", "a byte is wrong", "the end is missing", "nothing came"])
 def test_what_did_not_come_whole_is_told(harm: str) -> None:
-    """And nothing of it is unpickled."""
+    """No part of it is unpickled."""
     data = whole("x" * 300)
     pieces = {
         "a piece is missing": [data[:100], data[200:]],
@@ -119,7 +119,7 @@ def test_what_did_not_come_whole_is_told(harm: str) -> None:
 
 
 def test_a_failure_counts_more_than_results() -> None:
-    """The first cause, also behind results that are cut off."""
+    """The first cause is reported, also after incomplete results."""
     cause = record(0xFFFFFFFF, b'{"rank": 1, "host": "a", "cause": "exited", "code": 3, "text": "why"}')
     with pytest.raises(RuntimeError, match="rank 1 on a ended with exit code 3\nwhy"):
         results(io.BytesIO(record(0, b"cut off") + cause), range(2), 3, "")

@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.skipif(REASON is not None, reason=str(REASON)), pytest
 
 
 def test_rank_zeros_value_and_live_output(local: s.Driver) -> None:
-    """np=2: rank 0's value, both ranks' streams apart and tagged, one line of progress."""
+    """np=2: rank 0's value, both ranks' streams separate and tagged, one line of progress."""
     answer = local.ask("runner", np=2)
     assert answer["value"]["size"] == 2 and answer["value"]["rank"] == 0, answer
     assert answer["value"]["sum"] == [3.0] * 3 and answer["value"]["lr"] == 0.1
@@ -65,31 +65,31 @@ def test_torch_distributor(local: s.Driver, tmp_path: pathlib.Path) -> None:
 
 @pytest.mark.nightly
 def test_one_rank(local: s.Driver) -> None:
-    """Fewer than there are slots."""
+    """Fewer ranks than slots."""
     assert local.good("runner", np=1)["size"] == 1
 
 
 def test_negative_np_runs_on_the_driver(local: s.Driver) -> None:
-    """As hvdrun does, without Spark; the filter of lines too."""
+    """Like hvdrun, without Spark; the filter of lines works too."""
     answer = local.ask("runner", np=-2, verbosity="log_callback_only")
     assert answer["value"]["size"] == 2 and "loss of 1" in answer["out"] and "out 1" not in answer["out"], answer
 
 
 def test_the_function_is_on_no_disk(local: s.Driver) -> None:
-    """While it runs, so that nothing stays when session, executor or task are gone at once."""
+    """While it runs, so that nothing stays if session, executor or task disappear at once."""
     assert local.good("folders_while_ranks_run") == ["", ""]
 
 
 @pytest.mark.nightly
 def test_waiting_for_slots_is_said_of_who_waits(local: s.Driver) -> None:
-    """And not of the job that runs."""
+    """It is not reported for the running job."""
     answer = local.ask("one_behind_the_other", np=2)
     assert answer["value"] == {"first": 2, "second": 2}, answer
     assert answer["err"].count("waiting for 2 free slots; 2 tasks of other jobs run") == 1, answer["err"]
 
 
 def test_manifest(local: s.Driver, tmp_path: pathlib.Path) -> None:
-    """What hvdrun --manifest reads."""
+    """The input of hvdrun --manifest."""
     made = local.good("manifest", path=str(tmp_path / "cluster.json"))
     assert made["hosts"] == [{"address": "127.0.0.1", "slots": 2}] and made["source"] == "spark"
     assert json.loads((tmp_path / "cluster.json").read_text()) == made
@@ -104,7 +104,7 @@ def test_a_module_brought_by_spark(local: s.Driver, tmp_path: pathlib.Path) -> N
 
 @pytest.mark.nightly
 def test_a_payload_of_200_megabytes(local: s.Driver) -> None:
-    """It goes once to the host of hvdrun, by broadcast."""
+    """Broadcast sends it once to hvdrun's host."""
     found = local.good("payload", megabytes=200, limit=110.0)
     print(f"200 MB: main after {found['to_main']:.1f} s, results after {found['all']:.1f} s")
     assert found["whole"] is True

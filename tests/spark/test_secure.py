@@ -1,4 +1,4 @@
-"""Spark's own authentication, encryption and TLS: the job goes through them and needs nothing besides."""
+"""Spark's own authentication, encryption and TLS: the job uses them and needs nothing else."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def two_secure_hosts() -> Iterator[Cluster]:
-    """Hosts of their own: Spark's settings are those of a whole cluster."""
+    """Separate hosts, because Spark's settings are those of a whole cluster."""
     yield from make(2)
 
 
@@ -48,7 +48,7 @@ def settings() -> Iterator[tuple[str, ...]]:
 
 
 def test_authentication_encryption_and_tls(two_secure_hosts: Cluster, settings: tuple[str, ...]) -> None:
-    """Four ranks on two hosts, and no secret of Spark's in what a rank sees."""
+    """Four ranks on two hosts, and no secret of Spark is visible to a rank."""
     cluster = s.Standalone(two_secure_hosts, settings=settings)
     try:
         driver = cluster.driver(settings=settings)

@@ -1,4 +1,4 @@
-"""Stores elsewhere than on a disk: a real S3 protocol, spoken by s3fs to a server on this machine."""
+"""Stores other than a disk: a real S3 protocol, between s3fs and a server on this machine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ REASON = s.why_not()
 
 @functools.cache
 def s3_missing() -> str | None:
-    """None where the interpreter of the tests has server and client, else the reason."""
+    """None if the tests' interpreter has server and client, else the reason."""
     done = subprocess.run([str(s.python()), "-c", "import moto.server, s3fs"], capture_output=True, text=True, timeout=60)
     return None if done.returncode == 0 else f"no S3 server here: {done.stderr.strip().splitlines()[-1]}"
 
@@ -72,7 +72,7 @@ except FileNotFoundError:
 
 @pytest.mark.nightly
 def test_files_in_s3(s3: dict[str, Any]) -> None:
-    """All that a store does, and no old news after another process wrote."""
+    """All functions of a store, and no stale data after another process wrote."""
     import json
 
     env = s.environment(pathlib.Path("/nowhere"))
@@ -84,7 +84,7 @@ def test_files_in_s3(s3: dict[str, Any]) -> None:
 
 @pytest.mark.nightly
 def test_an_estimator_trains_through_s3(local: s.Driver, s3: dict[str, Any]) -> None:
-    """Tables and checkpoint go there; the tables are gone afterwards; a second run goes on from the checkpoint."""
+    """Tables and checkpoint go there; the tables are removed afterwards; a second run resumes from the checkpoint."""
     found = local.good("through_s3", options=s3, limit=150)
     assert found == {"epochs": [1, 2], "left": ["bucket/runs/runs/u/checkpoint"]}
 

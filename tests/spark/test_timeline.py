@@ -20,7 +20,7 @@ REASON = s.why_not()
 
 
 def shim(folder: pathlib.Path) -> dict[str, str]:
-    """Variables that make folder/dbfs a place without seeks."""
+    """Variables that make folder/dbfs a folder without seeks."""
     (folder / "dbfs").mkdir()
     library = folder / "no_seek.so"
     source = str(s.HERE / "no_seek.c")
@@ -29,7 +29,7 @@ def shim(folder: pathlib.Path) -> dict[str, str]:
 
 
 def check(path: pathlib.Path, log: pathlib.Path) -> None:
-    """One file with all ranks' events; nothing but appending; on the disk when it was closed."""
+    """One file with all ranks' events, made only by appending, and on the disk when it was closed."""
     events = json.loads(path.read_text())
     names = {event.get("name") for event in events}
     assert any("ALLREDUCE" in str(name) for name in names), names
@@ -39,7 +39,7 @@ def check(path: pathlib.Path, log: pathlib.Path) -> None:
 
 @contextlib.contextmanager
 def append_only(folder: pathlib.Path) -> Iterator[None]:
-    """folder/dbfs is a FUSE file system that only appends; folder/log says what it was asked.  Else a skip."""
+    """folder/dbfs is a FUSE file system that only appends; folder/log has its requests.  Else a skip."""
     if os.geteuid() != 0 or not os.access("/dev/fuse", os.R_OK | os.W_OK):
         pytest.skip("mounting a FUSE file system needs root and /dev/fuse")
     (folder / "dbfs").mkdir()
@@ -67,7 +67,7 @@ def test_nothing_but_appending(tmp_path: pathlib.Path) -> None:
 
 
 def test_on_a_file_system_that_only_appends(tmp_path: pathlib.Path) -> None:
-    """A real one, in the kernel, as /dbfs is: every write is at the end."""
+    """A real one, in the kernel, like /dbfs: every write is at the end."""
     with append_only(tmp_path):
         run_traced(tmp_path, {})
         check(tmp_path / "dbfs/timeline.json", tmp_path / "log")
@@ -90,7 +90,7 @@ def run_traced(tmp_path: pathlib.Path, variables: dict[str, str]) -> None:
 
 @pytest.mark.skipif(REASON is not None, reason=str(REASON))
 def test_one_file_from_a_spark_job(local: s.Driver, tmp_path: pathlib.Path) -> None:
-    """Set in the notebook, as Databricks' users do."""
+    """Set in the notebook, as on Databricks."""
     assert local.good("with_timeline", path=str(tmp_path / "timeline.json")) == 2
     events = json.loads((tmp_path / "timeline.json").read_text())
     assert any("ALLREDUCE" in str(event.get("name")) for event in events)

@@ -1,4 +1,4 @@
-"""The estimators' ranks without Spark around them: rows, steps, weights, callbacks, checkpoints."""
+"""The estimators' ranks without Spark: rows, steps, weights, callbacks, checkpoints."""
 
 from __future__ import annotations
 

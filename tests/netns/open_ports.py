@@ -1,7 +1,7 @@
-"""The ports that processes of a network namespace have open, and what a stranger gets to hear there.
+"""The open ports of processes in a network namespace, and their answers to a stranger.
 
-As a program: shouts at each "KIND ADDRESS PORT" of its standard input, and prints that line with its end: "answers", "stays
-silent", "is shut" (who connects is refused, or not even heard).
+As a program: sends bytes to each "KIND ADDRESS PORT" of its standard input, and prints that line with the result: "answers",
+"stays silent", "is shut" (the connection is refused, or dropped).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator
 
 LISTENING = "0A"
-# With these bytes ZeroMQ greets all who connect, before it knows who they are.
+# ZeroMQ sends these bytes to every caller, before it knows the caller.
 ZEROMQ = b"\xff\0\0\0\0\0\0\0\x01\x7f"
 
 
@@ -31,7 +31,7 @@ def of_process(pid: str) -> Iterator[tuple[str, str, int, int]]:
 
 
 def shout(kind: str, address: str, port: int, patience: float) -> str:
-    """What is to be heard after 60 bytes of nonsense: "answers", "stays silent", "is shut"."""
+    """The reaction to 60 random bytes: "answers", "stays silent", "is shut"."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM if kind == "udp" else socket.SOCK_STREAM) as stranger:
         stranger.settimeout(patience)

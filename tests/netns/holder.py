@@ -1,8 +1,8 @@
-"""The process that makes the hosts of a cluster and holds them: keeper.py STATE COUNT TTL.
+"""The process that makes the hosts of a cluster and keeps them alive: holder.py STATE COUNT TTL.
 
-It moves into a network namespace of its own with a bridge (the switch), starts COUNT hosts, prints one JSON line
-{"switch": pid, "hosts": {name: pid}} and then waits: for the end of its stdin, for SIGTERM, or for TTL seconds.  Each host's
-first process dies with the keeper, and the kernel then ends all others of its process namespace.
+It moves into its own network namespace with a bridge (the switch), starts COUNT hosts, and prints one JSON line {"switch":
+pid, "hosts": {name: pid}}.  Then it waits for the end of its stdin, for SIGTERM, or for TTL seconds.  Each host's first
+process dies with the holder, and the kernel then ends all others of its process namespace.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def check(result: int, what: str) -> None:
-    """Raises OSError where a C call failed."""
+    """Raises OSError if a C call failed."""
     if result != 0:
         number = ctypes.get_errno()
         raise OSError(number, f"{what}: {os.strerror(number)}")
@@ -56,7 +56,7 @@ def tool(*argv: str) -> None:
 
 
 def mount(source: str, target: str, kind: str | None = None, flags: int = 0, data: str | None = None) -> None:
-    """mount(2), with the target named in the error."""
+    """mount(2); the error names the target."""
     result = LIBC.mount(
         source.encode(), target.encode(), kind.encode() if kind else None, flags, data.encode() if data else None
     )
@@ -91,7 +91,7 @@ def write_settings(state: pathlib.Path, names: tuple[str, ...]) -> None:
 
 
 def private_root(spare: pathlib.Path) -> None:
-    """Keeps this process's mounts to itself.  In a chroot, / is no mount that could be made private: then a bind of it is."""
+    """Makes this process's mounts private.  In a chroot, / is no mount that could be made private, so a bind of it is."""
     try:
         mount("none", "/", None, MS_REC | MS_PRIVATE)
     except OSError as error:
@@ -105,7 +105,7 @@ def private_root(spare: pathlib.Path) -> None:
 
 
 def private_files(state: pathlib.Path, name: str) -> None:
-    """Gives the calling host its own view of the folders that tell machines apart."""
+    """Gives the calling host its own view of the folders that distinguish machines."""
     private_root(state / name / "root")
     mount("proc", "/proc", "proc")
     mount("shm", "/dev/shm", "tmpfs", 0, "mode=1777,size=4g")
@@ -119,11 +119,11 @@ def private_files(state: pathlib.Path, name: str) -> None:
     mount("run", "/run", "tmpfs", 0, "mode=755")
     os.mkdir("/run/sshd", 0o755)
     tree = pathlib.Path(__file__).resolve().parents[2]
-    if tree.is_relative_to("/tmp"):  # the sources, and what was built there, are to be seen on every host
+    if tree.is_relative_to("/tmp"):  # every host must see the sources, and their builds
         inside = state / name / "tmp" / tree.relative_to("/tmp")
         inside.mkdir(parents=True)
         mount(str(tree), str(inside), None, MS_BIND | MS_REC)
-    mount(str(state / name / "tmp"), "/tmp", None, MS_BIND | MS_REC)  # last: the state folder lies in the old /tmp
+    mount(str(state / name / "tmp"), "/tmp", None, MS_BIND | MS_REC)  # last, because the state folder is in the old /tmp
 
 
 def host_main(state: pathlib.Path, name: str) -> None:
@@ -145,7 +145,7 @@ def host_main(state: pathlib.Path, name: str) -> None:
 
 
 def start_host(state: pathlib.Path, index: int, name: str) -> int:
-    """Forks a host and plugs it into the bridge.  Returns its first process, as the keeper numbers it."""
+    """Forks a host and connects it to the bridge.  Returns its first process, with the holder's number."""
     (state / name).mkdir()
     (state / name / "tmp").mkdir()
     (state / name / "tmp").chmod(0o1777)
@@ -162,7 +162,7 @@ def start_host(state: pathlib.Path, index: int, name: str) -> int:
                 host_main(state, name)
             os.write(told, str(pid).encode())
             os.waitpid(pid, 0)
-        except BaseException as error:  # this is a fork: nothing may escape into the keeper's code
+        except BaseException as error:  # a fork must not return into the holder's code
             print(f"host {name}: {error}", file=sys.stderr, flush=True)
         finally:
             os._exit(1)
@@ -181,7 +181,7 @@ def start_host(state: pathlib.Path, index: int, name: str) -> int:
 
 
 def listens(pid: int) -> bool:
-    """Whether something listens on port 22 in the process's network namespace."""
+    """Whether a process listens on port 22 in the process's network namespace."""
     lines = pathlib.Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]
     return any(line.split()[1].endswith(":0016") and line.split()[3] == "0A" for line in lines)
 
@@ -204,7 +204,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     signal.signal(signal.SIGALRM, lambda *_: sys.exit("the hosts did not come up in time"))
     signal.alarm(int(START_LIMIT_SECONDS) + 5)
-    (state / "keeper.pid").write_text(str(os.getpid()))
+    (state / "holder.pid").write_text(str(os.getpid()))
     check(LIBC.unshare(CLONE_NEWNET), "unshare")
     tool("ip", "link", "set", "lo", "up")
     tool("ip", "link", "add", "switch", "type", "bridge", "stp_state", "0", "forward_delay", "0")
