@@ -134,7 +134,7 @@ TransportPtr connect(Doorway doorway, Neighbours neighbours, const TcpOptions& o
              (options.key ? "connections prove the job's key"
                           : "connections prove a key that MPI has carried in clear text") +
              (options.encrypts ? ", and all is encrypted" : "") +
-             (opened.cards.empty() ? "" : "; large ones by all cards at once: " + opened.cards));
+             (opened.cards.empty() ? "" : "; large ones by all network interfaces at once: " + opened.cards));
   return std::move(opened.transport);
 }
 

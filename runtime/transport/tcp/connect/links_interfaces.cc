@@ -93,8 +93,10 @@ const SharedNetwork* Links::way(LaneName lane) const {
   return ways.empty() ? nullptr : &ways[static_cast<std::size_t>(std::max(0, lane.number - plan_.bulk_lanes))];
 }
 
-/// "card eth1 (10 Gbit/s) to rank 3 (10.0.0.7)"
-std::string Links::way_text(LaneName lane) { return "card " + to_text(*way(lane)) + " to " + name(lane.peer); }
+/// "network interface eth1 (10 Gbit/s) to rank 3 (10.0.0.7)"
+std::string Links::way_text(LaneName lane) {
+  return "network interface " + to_text(*way(lane)) + " to " + name(lane.peer);
+}
 
 void Links::failed(LaneName lane, const std::string& why) {
   if (lane.number == 0 || !has_spares(lane.peer)) return lose(lane.peer, why);
