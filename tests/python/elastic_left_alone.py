@@ -1,4 +1,4 @@
-"""A rank for test_torch_elastic.py: one rank ends well in the midst of the others' training, and never comes back."""
+"""A rank for test_torch_elastic.py: one rank ends with success during the others' training, and never returns."""
 
 import sys
 

@@ -17,14 +17,14 @@ _made: list[str] = []
 
 
 def new_folder() -> str:
-    """One for all ranks; remove_folders() removes it.  Collective."""
+    """A folder for all ranks; remove_folders() removes it.  Collective."""
     made = tempfile.mkdtemp(prefix="hvd-estimator-") if hvd.rank() == 0 else None
     _made.append(hvd.broadcast_object(made, root_rank=0))
     return _made[-1]
 
 
 def remove_folders() -> None:
-    """Once no rank needs them any more.  Collective."""
+    """Removes the folders once no rank needs them.  Collective."""
     hvd.barrier()
     if hvd.rank() == 0:
         for folder in _made:
@@ -38,7 +38,7 @@ def store() -> LocalStore:
 
 
 def written(kept: LocalStore, **columns: object) -> str:
-    """The training table of a store: x is X, and these columns of as many rows.  Collective."""
+    """The training table of a store: x is X, with these columns of equal length.  Collective."""
     path = kept.get_train_data_path()
     if hvd.rank() == 0:
         kept.write(f"{path}/_SUCCESS", b"")

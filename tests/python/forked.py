@@ -17,7 +17,7 @@ class Data(torch.utils.data.Dataset):
         return 64
 
     def __getitem__(self, index):
-        said = f"rank {hvd.rank()} of {hvd.size()}"  # what samplers ask for works
+        said = f"rank {hvd.rank()} of {hvd.size()}"  # queries of samplers work
         try:
             hvd.allreduce(torch.ones(3))
             said = "no error"

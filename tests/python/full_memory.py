@@ -1,10 +1,10 @@
-"""A commit for which there is not memory enough, as ranks of tests/python/ranks see it."""
+"""A commit without enough memory, for ranks of tests/python/ranks."""
 
 from refusals import raises
 
 
 class Full:
-    """A value of which no copy can be made from some moment on."""
+    """A value that cannot be copied from some moment on."""
 
     is_full = False
 
@@ -15,7 +15,7 @@ class Full:
 
 
 def keeps_the_commit_before(state, full, fill, told):
-    """All of it, no part newer.  The state has a step, and full; fill(x): makes its weights x; told(): what they are."""
+    """The whole earlier commit stays.  The state has a step, and full; fill(x): sets its weights to x; told(): returns them."""
     fill(1.0)
     state.step = 1
     state.save()

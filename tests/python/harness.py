@@ -1,13 +1,12 @@
 """Runs files of checks inside ranks, and makes each check a test of its own.
 
-A file in tests/python/ranks has functions check_*(), which all ranks call in
-the order of the file, in one launch: importing torch on two ranks costs
+A file in tests/python/ranks has functions check_*(), which all ranks call in the order of the file, in one launch, because
+importing torch on two ranks costs seconds.  tests/python/test_*.py names the file, and pytest shows the checks.
 seconds.  tests/python/test_*.py names the file, and pytest shows the checks.
 
-HVD_BUILD_DIR: the build folder (default build/).  HVD_TEST_PYTHON: the ranks'
-interpreter, with torch or whatever a file needs (default this one).
-HVD_TEST_TENSORFLOW: an interpreter with TensorFlow and JAX (default HVD_TEST_PYTHON).  HVD_TEST_JAX: one with JAX
-(default HVD_TEST_TENSORFLOW), HVD_TEST_MXNET: one with MXNet (default HVD_TEST_PYTHON).
+HVD_BUILD_DIR: the build folder (default build/).  HVD_TEST_PYTHON: the ranks' interpreter, with torch or the other modules of
+a file (default this one).  HVD_TEST_TENSORFLOW: an interpreter with TensorFlow and JAX (default HVD_TEST_PYTHON).
+HVD_TEST_JAX: one with JAX (default HVD_TEST_TENSORFLOW), HVD_TEST_MXNET: one with MXNet (default HVD_TEST_PYTHON).
 """
 
 from __future__ import annotations
@@ -70,7 +69,7 @@ def environment(**extra: str) -> dict[str, str]:
 
 @cache
 def has(*modules: str, interpreter: str | None = None) -> bool:
-    """Whether the ranks' interpreter has them."""
+    """Whether the ranks' interpreter has these modules."""
     code = f"import sys; from importlib.util import find_spec as f; sys.exit(not all(map(f, {modules!r})))"
     return subprocess.run([interpreter or python(), "-c", code], env=environment(), timeout=60).returncode == 0
 
@@ -83,7 +82,7 @@ def mpirun(ranks: int) -> list[str]:
 def run_ranks(
     file: Path, *args: str, ranks: int = 2, timeout: float = 180, interpreter: str | None = None, **env: str
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a Python file on ranks under plain mpirun; its whole process group ends with the limit."""
+    """Runs a Python file on ranks under plain mpirun; the time limit ends its whole process group."""
     command = [*mpirun(ranks), interpreter or python(), str(file), *args]
     process = subprocess.Popen(
         command,
@@ -109,10 +108,10 @@ def run_ranks(
 
 @dataclass
 class Outcome:
-    """What a check came to on each rank that has ended it, and the output of its launch."""
+    """The results of a check on the ranks that have ended it, and the output of its launch."""
 
     output: str
-    ranks: list[list[Any]] = field(default_factory=list)  # [rank, traceback or None, why it was skipped or None]
+    ranks: list[list[Any]] = field(default_factory=list)  # [rank, traceback or None, reason for a skip or None]
 
     def is_good(self, ranks: int) -> bool:
         return len(self.ranks) == ranks and not any(text for _, text, _ in self.ranks)
@@ -122,7 +121,9 @@ class Outcome:
 def _outcomes(
     files: tuple[str, ...], names: tuple[str, ...], ranks: int, interpreter: str, env: tuple[tuple[str, str], ...], limit: float
 ) -> dict[str, Outcome]:
-    """Of each check that was begun.  One that fails or hangs ends the launch: another one does what comes after it, once."""
+    """The outcome of each started check.  A failing or hanging check ends the launch; one more launch runs the remaining
+    checks.
+    """
     found: dict[str, Outcome] = {}
     left, after = list(names), list[str]()
     for _ in range(2):
@@ -133,7 +134,7 @@ def _outcomes(
                 rank, name, *outcome = json.loads(line[line.index(MARK) + len(MARK) :])
                 new[name].ranks.append([rank, *outcome])
         well = sum(1 for _ in takewhile(lambda outcome: outcome.is_good(ranks), new.values()))
-        begun = left[: well + 1]  # the last one ended the launch, or all were good
+        begun = left[: well + 1]  # the last one ended the launch, or all passed
         found |= {name: new[name] for name in begun}
         left = left[len(begun) :]
         after = ["--after", begun[-1]]
@@ -145,7 +146,7 @@ def _outcomes(
 def checks_of(
     *files: str, ranks: int = 2, needs: tuple[str, ...] = (), interpreter: str | None = None, **env: str
 ) -> Callable[..., None]:
-    """A test for each check_* function of the files in tests/python/ranks: all in one launch, the files one after the other."""
+    """A test for each check_* function of these files in tests/python/ranks: all files run in one launch, in order."""
     paths = tuple(str(HERE / "ranks" / file) for file in files)
     program = interpreter or python()
     limit = 90.0 + 60 * len(files)
@@ -156,7 +157,7 @@ def checks_of(
         if isinstance(node, ast.FunctionDef) and node.name.startswith("check_")
     ]
 
-    @pytest.mark.timeout(2 * limit + 30)  # the first one makes the launches
+    @pytest.mark.timeout(2 * limit + 30)  # the first test makes the launches
     @pytest.mark.parametrize("check", names)
     def test(check: str) -> None:
         if not shutil.which("mpirun"):

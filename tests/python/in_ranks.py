@@ -1,8 +1,8 @@
 """The program that ranks run: in_ranks.py FILE... [--after CHECK] calls the check_* functions of the files in order.
 
-A line per check and rank: MARK and JSON [rank, file.name, traceback or null, why it was skipped or null].  A check that
-fails on one rank may leave the others waiting in a collective, and every later one out of step: the rank ends with an
-error, which ends the launch.
+Prints a line per check and rank: MARK and JSON [rank, file.name, traceback or null, reason for a skip or null].  After a
+failure on one rank, the others may wait in a collective, and every later check would be out of step.  So the rank ends with
+an error, which ends the launch.
 """
 
 import faulthandler
@@ -15,7 +15,7 @@ import traceback
 from pathlib import Path
 from unittest import SkipTest
 
-# For a check, and for what a file does before its first one: importing a framework on a busy machine.
+# For a check, and for a file's code before its first check: importing a framework on a busy machine.
 LIMIT_SECONDS = 100
 
 
@@ -40,10 +40,10 @@ def main() -> None:
             skipped = str(why)
         except Exception:
             text = traceback.format_exc()
-        # One write per line: the ranks' lines must not mix.
+        # One write per line, so that the ranks' lines do not mix.
         os.write(1, ("#check " + json.dumps([rank, f"{stem}.{name}", text, skipped]) + "\n").encode())
         if text:
-            time.sleep(1)  # the others may have failed as well, and should be able to say so
+            time.sleep(1)  # others may have failed as well, and should be able to report it
             os._exit(1)
         faulthandler.dump_traceback_later(LIMIT_SECONDS, exit=True)
 

@@ -1,8 +1,8 @@
-"""What the files of tests/python/ranks expect to be refused."""
+"""Expected errors for the files of tests/python/ranks."""
 
 
 def raises(kind, call, *words):
-    """The error, in which all of them are."""
+    """The error of the call, which must contain all of these words."""
     try:
         call()
     except kind as error:

@@ -1,4 +1,4 @@
-"""The Python in README.md, docs/ and man/, as users copy it: tests/python/ranks/snippets_*.py run each for each framework."""
+"""The Python in README.md, docs/ and man/: tests/python/ranks/snippets_*.py run each block for each framework."""
 
 import ast
 import math
@@ -37,9 +37,9 @@ def all_blocks():
 
 
 def run(file, part, names, *swaps):
-    """Runs the one block of the file that has this part, with these names; gives the names after it.
+    """Runs the only block of the file that contains this part, with these names; returns the names after it.
 
-    swaps: pairs of texts, for what the page leaves out.
+    swaps: pairs of texts, for parts that the page leaves out.
     """
     (block,) = (block for path, block in all_blocks() if path == file and part in block)
     for old, new in swaps:
@@ -51,7 +51,7 @@ def run(file, part, names, *swaps):
 
 
 def regression(np):
-    """What the snippet of docs/elastic.md needs, in NumPy: 64 rows, weights, and two functions."""
+    """The names that docs/elastic.md's snippet needs, in NumPy: 64 rows, weights, and two functions."""
     x = np.random.RandomState(0).rand(64, 3).astype("float32")
     y = x @ np.array([1.0, -2.0, 3.0], "float32")
 
@@ -63,7 +63,7 @@ def regression(np):
 
 
 def same_batch(hvd, names):
-    """Runs the second snippet of docs/elastic.md: an epoch, after which all ranks have the same weights, that fit better."""
+    """Runs the second snippet of docs/elastic.md: after an epoch all ranks have the same weights, with a better fit."""
     seen = [names["weights"]]
 
     def apply(weights, gradients):

@@ -1,4 +1,4 @@
-"""Names of calls that torch matches by their order: alike on all ranks, and the same in every round of a loop."""
+"""Names of calls that torch matches by their order: equal on all ranks, and repeated in every round of a loop."""
 
 import itertools
 

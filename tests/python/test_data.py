@@ -12,7 +12,7 @@ def _named(variable: str) -> str:
     return named if os.access(named, os.X_OK) else python()
 
 
-SPARK = _named("HVD_TEST_SPARK")  # has pyarrow, and torch behind it
+SPARK = _named("HVD_TEST_SPARK")  # has pyarrow, and torch as a fallback
 PETASTORM = _named("HVD_TEST_PETASTORM")
 
 test_parquet = checks_of("data_readers.py", needs=("pyarrow", "torch", "sklearn"), interpreter=SPARK)

@@ -85,7 +85,7 @@ train(state)
 
 
 def grow(script: str, python: str, folder: pathlib.Path) -> str:
-    """What a job prints that has one rank until there is a file "begun", and two afterwards."""
+    """The output of a job that has one rank until a file "begun" exists, and two afterwards."""
     (folder / "train.py").write_text(script)
     discover = folder / "discover"
     discover.write_text(f"#!/bin/sh\ntest -e {folder}/begun && echo localhost:2 || echo localhost:1\n")

@@ -1,4 +1,4 @@
-"""What ranks that train with TensorFlow, Keras or JAX record of their steps: input, waiting, checkpoints (hvd._step_hooks)."""
+"""The records of steps with TensorFlow, Keras or JAX: input, waiting, checkpoints (hvd._step_hooks)."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def run(script: str, **env: str) -> dict[int, list[dict[str, int]]]:
 
 
 def a_step(steps: list[dict[str, int]], what: str) -> float:
-    """In milliseconds, of a step in the middle."""
+    """The value for a middle step, in milliseconds."""
     values = sorted(s[what] for s in steps)
     return values[len(values) // 2] / 1e6
 

@@ -1,4 +1,4 @@
-"""Works and messages of a process group, used by several threads at once.  No ranks: what they call is stood in for."""
+"""Works and messages of a process group, used by several threads at once.  No ranks: stand-ins replace the runtime."""
 
 import threading
 import time
@@ -41,7 +41,7 @@ def test_a_wait_takes_no_longer_than_its_limit_behind_another_one(monkeypatch: p
 
 
 class _Sets:
-    """Of a world whose sets are never made."""
+    """The sets of a world that are never made."""
 
     left = False
 
@@ -53,7 +53,7 @@ class _Sets:
 
 
 class _Met(dict[int, Any]):
-    """get() waits until another thread is in it, or a while: what two threads could do side by side they do."""
+    """get() waits until another thread is in it, or some time, so that two threads run in parallel if they can."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -20,7 +20,7 @@ INTERPRETERS = {"torch": python, "tensorflow": tensorflow, "mxnet": mxnet_interp
 
 @cache
 def problems(interpreter: str) -> dict[str, list[str]]:
-    """What compare.py finds in the modules that this interpreter can import."""
+    """compare.py's problems in the modules that this interpreter can import."""
     command = [interpreter, str(FOLDER / "compare.py")]
     done = subprocess.run(command, env=environment(TF_CPP_MIN_LOG_LEVEL="2"), timeout=110, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -39,7 +39,7 @@ def test_names(framework: str) -> None:
 
 
 def test_each_module_is_compared_or_refused() -> None:
-    """No module is left out because no interpreter has what it needs."""
+    """No module is skipped because every interpreter lacks a dependency."""
     here = [make() for framework, make in INTERPRETERS.items() if has(framework, interpreter=make())]
     if len(here) < len(INTERPRETERS):
         pytest.skip("a framework is not installed")

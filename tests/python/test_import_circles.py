@@ -1,4 +1,4 @@
-"""No module of the packages needs, while it is imported, one that needs it."""
+"""The packages' modules have no import cycle."""
 
 import ast
 from graphlib import CycleError, TopologicalSorter

@@ -1,4 +1,4 @@
-"""What importing does: a message where Horovod itself is in the same folder, and nothing loaded that is not needed yet."""
+"""Effects of imports: a message if Horovod itself is in the same folder, and no early loading."""
 
 import shutil
 import subprocess
@@ -53,7 +53,7 @@ def test_hvd_alone_loads_no_framework():
     assert not frameworks & {name.partition(".")[0] for name in found.stdout.split()}
 
 
-# What Horovod 0.28 has and nothing here stands for: of each package the first module, and what is inside it.
+# Modules of Horovod 0.28 without a counterpart: the first module of each package, and a module inside it.
 MISSING = (
     "horovod._keras.callbacks horovod.ray horovod.ray.elastic_v2 horovod.runner.common.service.driver_service "
     "horovod.runner.common.service.compute_service horovod.runner.common.util.network horovod.runner.driver.driver_service "

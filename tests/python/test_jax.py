@@ -1,7 +1,7 @@
-"""hvd.jax on two ranks: the operations, and what trains with them.
+"""hvd.jax on two ranks: the operations, and training.
 
-The newest jax that installs is tested in every run; the oldest ones that work, by night: 0.4.30, which has no FFI for us so
-that only what is not compiled works, and 0.5.0.
+The newest jax that can be installed is tested in every run; the oldest working ones at night: 0.4.30, which has no FFI for
+us, so that only uncompiled code works, and 0.5.0.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ test_examples = pytest.mark.ci(
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("version", ["0.4.30", "0.5.0", "0.6.2"])
 def test_older_versions(version: str) -> None:
-    python = environments.python_for_old_torch()  # what that torch is made for, this jax is too
+    python = environments.python_for_old_torch()  # this jax is made for the same Pythons as that torch
     if python is None:
         pytest.skip("no Python from 3.9 to 3.11 here")
     wanted = [f"jax=={version}", f"jaxlib=={version}", "optax"]

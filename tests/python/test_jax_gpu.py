@@ -1,4 +1,4 @@
-"""hvd.jax's handler on a GPU that is none: a fake driver and a fake NCCL under the real runtime (tests/gpu/fakes)."""
+"""hvd.jax's handler on a simulated GPU: a fake driver and a fake NCCL under the real runtime (tests/gpu/fakes)."""
 
 from python.harness import checks_of
 from python.test_torch_gpu import FAKE

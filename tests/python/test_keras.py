@@ -17,7 +17,7 @@ def _on(backend: str, module: str, **env: str):
 
 
 test_on_tensorflow = _on("tensorflow", "tensorflow")
-test_on_torch = pytest.mark.ci(_on("torch", "torch", TF_USE_LEGACY_KERAS="1"))  # which is TensorFlow's matter alone
+test_on_torch = pytest.mark.ci(_on("torch", "torch", TF_USE_LEGACY_KERAS="1"))  # it concerns only TensorFlow
 test_on_jax = pytest.mark.ci(_on("jax", "jax"))
 
 # tensorflow_estimator: what TensorFlow needed as long as its Keras was 2

@@ -1,4 +1,4 @@
-"""Which hosts hvd.network measures, and which it calls slow."""
+"""The hosts that hvd.network measures, and those that it reports as slow."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ network = pytest.importorskip("hvd.network", reason="needs numpy")
 
 
 def figures(rates: dict[str, float], late: dict[str, float] | None = None) -> list[network.PairFigures]:
-    """Each pair's least and median time differ: the least is what counts."""
+    """Each pair's least and median time differ: the least counts."""
     return [network.PairFigures((pair[0], pair[1]), (late or {}).get(pair, 20.0), 300.0, rate) for pair, rate in rates.items()]
 
 
@@ -40,16 +40,16 @@ def test_slow_ones(rates: dict[str, float], late: dict[str, float] | None, slow:
 
 
 def test_slow_interfaces() -> None:
-    """Each is compared with the others of its host, and told once, with the pair in which it is slowest."""
-    cards = {"a eth0": 9.0, "a eth1": 3.0, "b eth0": 9.0, "b eth1": 2.0}  # what comes to a slow card is slow as well
-    pairs = [network.PairFigures(("a", "b"), 20.0, 30.0, 9.0, cards)]
+    """Each is compared with the others of its host, and reported once, with the pair in which it is slowest."""
+    rates = {"a eth0": 9.0, "a eth1": 3.0, "b eth0": 9.0, "b eth1": 2.0}  # data for a slow interface is slow as well
+    pairs = [network.PairFigures(("a", "b"), 20.0, 30.0, 9.0, rates)]
     assert network.slow_ones(pairs) == ["b eth1: 2.00 Gbit/s, another network interface of that host has 9.00"]
     pairs.append(network.PairFigures(("b", "c"), 20.0, 30.0, 9.0, {"b eth0": 8.0, "b eth1": 0.0, "c eth0": 4.0, "c eth1": 4.0}))
     assert network.slow_ones(pairs) == ["b eth1: 0.00 Gbit/s, another network interface of that host has 8.00"]
 
 
 def test_rates_of_interfaces() -> None:
-    """Between two looks; one that has sent nothing, or whose connections began anew, has 0."""
+    """The rate between two samples; 0 for one without traffic, or with new connections."""
     before = {"eth0": (1000, 10), "eth1": (9000, 50), "eth2": (5, 5)}
     after = {"eth0": (5000, 20), "eth1": (100, 5), "eth2": (5, 5), "eth3": (80, 20)}
     assert network.interface_rates(before, after) == {"eth0": 3200.0, "eth1": 0.0, "eth2": 0.0, "eth3": 32.0}

@@ -1,4 +1,4 @@
-"""hvd.run from a script, a REPL and a notebook cell; its errors; and that nothing is left."""
+"""hvd.run from a script, a REPL and a notebook cell; its errors; and a clean end."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def run_script(folder: Path, text: str, timeout: float = 180) -> subprocess.Comp
 
 
 def gone(pids: list[int], seconds: float) -> list[int]:
-    """Waits until the processes have ended; those that have not."""
+    """Waits until the processes have ended; returns those that have not."""
     deadline = time.monotonic() + seconds
     while True:
         left = [pid for pid in pids if Path(f"/proc/{pid}").exists() and "Z" not in _state(pid)]
@@ -180,7 +180,7 @@ def test_failure_names_the_rank(tmp_path: Path) -> None:
 
 
 def test_a_cells_error_comes_once_with_its_line(tmp_path: Path) -> None:
-    """As IPython compiles a cell: under a name that is no file, its text in linecache."""
+    """A cell as IPython compiles it: under a name that is no file, with its text in linecache."""
     done = run_script(
         tmp_path,
         """
@@ -203,7 +203,7 @@ def test_a_cells_error_comes_once_with_its_line(tmp_path: Path) -> None:
 
 
 def test_the_function_is_on_no_disk(tmp_path: Path) -> None:
-    """While it runs: nothing stays where this process is killed."""
+    """During the run: nothing stays if this process is killed."""
     checks = Path(__file__).parents[1] / "spark" / "checks.py"
     source = checks.read_text()
     function = source[source.index("def payload_of_ancestors") : source.index("def folders_while_ranks_run")]
@@ -213,7 +213,7 @@ def test_the_function_is_on_no_disk(tmp_path: Path) -> None:
 
 
 def test_one_ranks_result(tmp_path: Path) -> None:
-    """The others' are not looked at, nor pickled."""
+    """The others' results are neither read nor pickled."""
     done = run_script(
         tmp_path,
         """
@@ -350,7 +350,7 @@ class Terminal:
         self.unread = ""
 
     def until(self, text: str, seconds: float = 90) -> str:
-        """What came up to and with the text; what follows stays for the next call."""
+        """The output up to and including the text; the rest stays for the next call."""
         deadline = time.monotonic() + seconds
         while text not in self.unread:
             ready, _, _ = select.select([self.master], [], [], max(0.0, deadline - time.monotonic()))
@@ -368,7 +368,7 @@ def test_repl() -> None:
     """Functions typed at the prompt; Ctrl-C at the terminal; and the prompt works afterwards."""
     master, slave = pty.openpty()
     env = environment(TERM="dumb", PYTHON_BASIC_REPL="1")
-    # Without readline, which throws away what is typed before it is ready.
+    # Without readline, which discards input before it is ready.
     plain = "import sys; del sys.__interactivehook__"
     process = subprocess.Popen(
         [python(), "-q", "-i", "-c", plain],
@@ -408,7 +408,7 @@ def test_repl() -> None:
 
 
 def test_notebook(tmp_path: Path) -> None:
-    """A cell's function; its output appears in the cell; an interrupt of the kernel ends the job."""
+    """A cell's function: its output appears in the cell, and an interrupt of the kernel ends the job."""
     if not has("ipykernel"):
         pytest.skip(f"{python()} has no ipykernel")
     nbformat = pytest.importorskip("nbformat")

@@ -9,7 +9,7 @@ import pytest
 from python.harness import environment, has, jax_interpreter, mxnet_interpreter, python, tensorflow
 from support.forms import few
 
-# What a framework adds to any operation, and where one differs as Horovod's does.
+# Arguments that a framework adds to any operation, and differences that Horovod has too.
 OWN = {
     "hvd.torch": {"compression"},
     "hvd.mxnet": {"priority"},

@@ -1,4 +1,4 @@
-"""init() in processes that another launcher has started: torchrun, srun, mpiexec of MPICH."""
+"""init() in processes of another launcher: torchrun, srun, mpiexec of MPICH."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_torchruns_ranks_form_one_world_and_more_than_once(tmp_path: pathlib.Pat
 
 @pytest.mark.ci
 def test_torchs_variables_alone_are_enough(tmp_path: pathlib.Path) -> None:
-    """As launchers of clusters set them: nobody but rank 0 serves the store.  torch.distributed may use that store too."""
+    """Clusters' launchers set them: only rank 0 serves the store.  torch.distributed may use that store too."""
     pytest.importorskip("torch")
     text = JOB + "import torch.distributed as dist\ndist.init_process_group('gloo')\nprint(dist.get_world_size())\n"
     port = str(free_port())
@@ -107,7 +107,7 @@ def test_who_does_not_come_is_named(tmp_path: pathlib.Path) -> None:
 
 
 def test_the_socket_of_a_step_is_refused_to_other_users(tmp_path: pathlib.Path) -> None:
-    """Another user has taken its name first; and another user calls the right one."""
+    """Another user has taken its name first; and another user connects to the right one."""
     if os.geteuid() != 0:
         pytest.skip("needs root, to be another user")
     take = (

@@ -1,4 +1,4 @@
-"""The folder of --state-dir: one job at a time, and nothing is loaded or removed but what this job's lock protects."""
+"""The folder of --state-dir: one job at a time; only files under this job's lock are loaded or removed."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_one_job_at_a_time(place: pathlib.Path) -> None:
         assert 0.2 <= time.monotonic() - begin < 5
         assert f"another job (process {pid} on {socket.gethostname()}) uses {place}: wait for its end" in str(refused.value)
         StateFolder(str(place), "a", make=True).claim()  # another rank of the same job
-        other.claim(0.2, lambda: False)  # nobody wants it any more
+        other.claim(0.2, lambda: False)  # no further claim is wanted
         assert not other._has_lock()
     other.claim()
     assert other.commits() == 3
@@ -87,12 +87,12 @@ def test_only_this_job_s_file_is_removed(place: pathlib.Path) -> None:
     with holder(place, "a"):
         others.remove()
         assert names(place) == [NAME, LOCK]
-        ours.remove()  # the lock is the other rank's
+        ours.remove()  # the lock belongs to the other rank
         assert names(place) == [LOCK]
     written(place, 4).close()
     others.remove()  # a dead job's
     assert names(place) == [NAME, LOCK]
-    ours.remove()  # its rank that had the lock is dead
+    ours.remove()  # the rank with the lock is dead
     assert names(place) == []
     ours.remove()
     assert names(place) == []
@@ -103,7 +103,7 @@ def test_only_this_job_s_file_is_removed(place: pathlib.Path) -> None:
 
 def test_a_forked_child_does_not_keep_the_lock(place: pathlib.Path) -> None:
     folder = written(place, 1)
-    pid = os.fork()  # as a worker of a DataLoader
+    pid = os.fork()  # like a worker of a DataLoader
     if pid == 0:
         signal.alarm(60)
         signal.pause()
@@ -179,7 +179,7 @@ def test_what_is_not_ours_stays(place: pathlib.Path, name: str, text: bytes, wor
 
 
 def test_a_lock_after_a_crash(place: pathlib.Path) -> None:
-    """Zeros, or half a note: the job goes on, and nothing is noted."""
+    """Zeros, or half a note: the job continues, and has no note."""
     place.mkdir()
     for text in (bytes(80), b'{"job": "a", "ho'):
         (place / LOCK).write_bytes(text)
@@ -203,7 +203,7 @@ def test_another_user_s_link_is_not_followed(place: pathlib.Path, tmp_path: path
 
 
 def test_the_folder_stays_the_same_one(place: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    """Another one that takes its name is not written to."""
+    """Another folder that takes its name is not written to."""
     folder = written(place, 1)
     place.rename(tmp_path / "moved")
     place.mkdir()
@@ -268,7 +268,7 @@ def test_a_commit_under_way_does_not_come_back(
 def test_a_full_disk(
     file: _state_file.StateFile, place: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """The lock holds without a note, too; and a state is read where not even the lock's file can be made."""
+    """The lock also works without a note; a state is read even if the lock file cannot be made."""
 
     def full(*_: Any) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -312,7 +312,7 @@ def test_what_ranks_have_in_memory_is_not_lost_to_an_older_file(file: _state_fil
     file.flush(60)
     with pytest.raises(StateFileError, match=r"rank 0 has commit 5 in memory, but the state in .* is of commit 3"):
         file.load(state(), held=5)
-    for held in (-1, 3, 4):  # the last one: a commit that the others have not made
+    for held in (-1, 3, 4):  # the last one is a commit that the others have not made
         found = state()
         assert file.load(found, held) is True
         assert (found._commits, found.step) == (3, 3)

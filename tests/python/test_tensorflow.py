@@ -1,4 +1,4 @@
-"""horovod.tensorflow on two ranks: the operations, then what trains with them."""
+"""horovod.tensorflow on two ranks: the operations, then training."""
 
 import pytest
 

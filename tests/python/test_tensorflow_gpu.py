@@ -1,4 +1,4 @@
-"""hvd.tensorflow's kernels for a GPU, on a device that is none: a pluggable one over the fake driver and the fake NCCL."""
+"""hvd.tensorflow's kernels for a GPU, on a simulated one: a pluggable device over the fake driver and the fake NCCL."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ GPU = {
 }
 
 
-KNOWN = "2.21."  # the TensorFlow that the device was made with: another's interface may be another
+KNOWN = "2.21."  # the TensorFlow for which the device was made; another's interface may differ
 LOAD = """import sys, tensorflow as tf
 from tensorflow.python.framework import load_library
 tf.load_op_library(sys.argv[1])
@@ -34,7 +34,7 @@ sys.exit("" if tf.config.list_physical_devices("FAKEGPU") else "it shows no devi
 
 
 def tensorflow_there() -> tuple[Path, str]:
-    """Its folder, and its version."""
+    """TensorFlow's folder, and its version."""
     where = "import importlib.util as u; s = u.find_spec('tensorflow'); print(s and s.submodule_search_locations[0])"
     home = Path(subprocess.run([tensorflow(), "-c", where], capture_output=True, text=True, timeout=60).stdout.strip())
     if not (home / "include/tensorflow/c/experimental/stream_executor/stream_executor.h").exists():
@@ -45,7 +45,7 @@ def tensorflow_there() -> tuple[Path, str]:
 
 @pytest.fixture(scope="module", autouse=True)
 def plugin() -> None:
-    """Compiles it against the TensorFlow that is there."""
+    """Compiles the plugin with the installed TensorFlow."""
     compiler = os.environ.get("CXX") or shutil.which("c++") or ""
     if not compiler:
         pytest.skip("there is no C++ compiler for the fake device")
@@ -68,7 +68,7 @@ def plugin() -> None:
 
 test_two_ranks = pytest.mark.ci(checks_of("tensorflow_gpu.py", needs=("tensorflow",), interpreter=tensorflow(), **GPU))
 
-# What TensorFlow puts on a device by itself, where one is there: all operations, and a Keras model.
+# Work that TensorFlow itself places on a device: all operations, and a Keras model.
 ALL = ("tensorflow_gpu.py", "keras_gpu.py", "tensorflow_operations.py")
 test_all_operations = pytest.mark.nightly(
     checks_of(*ALL, needs=("tensorflow", "keras"), interpreter=tensorflow(), KERAS_BACKEND="tensorflow", **GPU)

@@ -1,4 +1,4 @@
-"""hvd.torch and horovod.torch: one launch on two ranks, and one on three for what depends on how many there are."""
+"""hvd.torch and horovod.torch: one launch on two ranks, and one on three for checks that depend on the number."""
 
 import pytest
 
@@ -39,7 +39,7 @@ test_three_ranks_beyond_horovod = pytest.mark.nightly(
     checks_of("torch_beyond.py", "torch_elastic.py", ranks=3, needs=("torch",))
 )
 test_examples = pytest.mark.ci(checks_of("torch_examples.py", ranks=2, needs=("torch", "sklearn")))
-# Half a minute of compiling; with a compiler that makes no machine code it is among the others.
+# Half a minute of compiling; with a compiler without machine code it is among the others.
 test_compiled = pytest.mark.nightly(checks_of("torch_compiled.py", ranks=2, needs=("torch",)))
 test_process_groups_of_two = pytest.mark.ci(
     checks_of("torch_groups.py", "torch_group_memory.py", "torch_group_errors.py", ranks=2, needs=("torch",))

@@ -1,4 +1,4 @@
-"""Elastic training with PyTorch on a fixed set of ranks, of which one leaves for good."""
+"""Elastic training with PyTorch on a fixed set of ranks, one of which leaves permanently."""
 
 import shutil
 from pathlib import Path

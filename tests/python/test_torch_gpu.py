@@ -1,4 +1,4 @@
-"""hvd.torch on GPUs that are none: a fake driver and a fake NCCL under the real runtime (tests/gpu/fakes)."""
+"""hvd.torch on simulated GPUs: a fake driver and a fake NCCL under the real runtime (tests/gpu/fakes)."""
 
 import os
 from pathlib import Path

@@ -13,7 +13,7 @@ from support import hvdrun
 
 PROGRAM = pathlib.Path(__file__).parent / "ranks/torchs_own.py"
 RANKS = 3
-# What cannot pass here, and why; the same tests fail with gloo, but for the first.
+# Tests that cannot pass here, with the reason; all but the first also fail with gloo.
 NOT_HERE = {
     "test_get_backend": "asks for gloo's name",
     "test_barrier_timeout_global": "makes a group anew from a file that torch's own launcher makes",
@@ -28,7 +28,7 @@ NOT_HERE = {
 
 
 def names_of(path: pathlib.Path) -> list[str]:
-    """torch's tests, those with parameters by what is installed aside."""
+    """torch's tests, without those whose parameters depend on installed packages."""
     (cases,) = [node for node in ast.walk(ast.parse(path.read_text())) if getattr(node, "name", "") == "_DistTestBase"]
     assert isinstance(cases, ast.ClassDef)
     plain = [node for node in cases.body if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")]

@@ -17,7 +17,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 
 
 def run_ranks(mpirun: str, ranks: int, *argv: str, **env: str) -> None:
-    """The file's ranks under this mpirun; each says that it is fine."""
+    """The file's ranks under this mpirun; each reports success."""
     options = ["--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-np", str(ranks)]
     extra = dict(env)
     library = pathlib.Path(mpirun).resolve().parent.parent / "lib"

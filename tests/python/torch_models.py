@@ -1,4 +1,4 @@
-"""Small models, their data and optimizers: what the checks of hvd.DistributedOptimizer train, on all ranks and alone."""
+"""Small models, their data and optimizers, for the checks of hvd.DistributedOptimizer, on all ranks and alone."""
 
 import torch
 from torch import nn
@@ -84,5 +84,5 @@ class Tables(nn.Module):
         self.tables = nn.ModuleList([nn.Embedding.from_pretrained(weight, freeze=False, sparse=sparse) for weight in weights])
 
     def loss(self, used):
-        """used(rows): the rows that a table of so many gives; each of their elements has the gradient rank + 1."""
+        """used(rows): the used rows of a table with that many rows; each of their elements has the gradient rank + 1."""
         return sum(table(used(table.num_embeddings)).sum() for table in self.tables) * (RANK + 1)

@@ -1,4 +1,4 @@
-"""What every framework's operations say to wrong arguments: the argument, what it is and what it must be.  At once, and on
+"""Errors of every framework's operations for wrong arguments: the argument, its value and the valid ones.  At once, and on
 each rank by itself."""
 
 import inspect
@@ -30,7 +30,7 @@ def says(call, kinds, words, what):
 
 
 def refused_by(hvd, tensor, way=lambda function: function):
-    """way: how a function of a tensor is run (compiled, say)."""
+    """way: converts a function of a tensor, for example by compiling it."""
     for operation in (*REDUCING, *MOVING):
         function = getattr(hvd, operation, None)
         if function is None:
@@ -48,7 +48,7 @@ def refused_by(hvd, tensor, way=lambda function: function):
 
 
 def predivide_refused_by(make):
-    """make(**arguments): whatever takes gradient_predivide_factor, op and process_set."""
+    """make(**arguments): anything with gradient_predivide_factor, op and process_set."""
     for factor in (0, -1.0, float("nan"), float("inf"), None, "2"):
         given = {"gradient_predivide_factor": factor}
         says(lambda: make(**given), (ValueError,), f"gradient_predivide_factor is {factor!r}", str(given))  # noqa: B023

@@ -1,7 +1,7 @@
 """Compares the horovod packages with the names of Horovod 0.28: compare.py [MODULE ...].
 
-Run by an interpreter with the modules' frameworks.  Prints JSON, {module: [problem]}; without arguments, of all modules
-that this interpreter can import.  Ours may take more arguments, behind Horovod's.
+Run by an interpreter with the modules' frameworks.  Prints JSON, {module: [problem]}; without arguments, of all modules that
+this interpreter can import.  Our functions may have further arguments after Horovod's.
 """
 
 import importlib
@@ -24,7 +24,7 @@ PRIVATE = {
 
 
 def theirs(parameters):
-    """[(name, default)], the default as it is written; None without one."""
+    """[(name, default)], with the default as source text; None without one."""
     probe = {}
     exec(f"def f({parameters}): pass", probe)
     any_number = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -49,7 +49,7 @@ def wrong_signature(name, ours, parameters):
             problems.append(f"{name}: {parameter} is not parameter {index}")
         mine = by_name[parameter].default
         if default is inspect.Parameter.empty:
-            continue  # ours may have one
+            continue  # our function may have one
         if mine is inspect.Parameter.empty:
             problems.append(f"{name}: {parameter} has no default")
         elif default is not ... and mine != default:
@@ -61,13 +61,13 @@ def wrong_signature(name, ours, parameters):
 
 
 def problem_of(package, module, name, parameters):
-    """What is wrong with one name: a list, empty where all is well."""
+    """The faults of one name: a list, empty without faults."""
     kind, _ = horovod_answers.answer(module, name)
     try:
         ours = package
         for part in name.split("."):
             ours = getattr(ours, part)
-    except (AttributeError, ImportError):  # ImportError: a name that says what to use in its place
+    except (AttributeError, ImportError):  # ImportError: the name gives its replacement
         return [] if kind == "refused" else [f"{name} is missing"]
     if kind == "refused":
         return [f"{name} exists, and answers.txt says that it is refused"]

@@ -1,6 +1,6 @@
-"""What hvdrun answers for each public name of Horovod: names.txt has the names, answers.txt what is not the same.
+"""hvdrun's answer for each public name of Horovod: names.txt has the names, answers.txt the differences.
 
-A module that horovod._missing refuses is refused as a whole, with the reason that an import gives.
+horovod._missing refuses some modules as a whole; the reason is that of the import.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _missing = _load_missing()
 
 @cache
 def modules() -> dict[str, dict[str, str | None]]:
-    """{module: {name: parameters, or None for what cannot be called}}, in the order of names.txt."""
+    """{module: {name: parameters, or None if it cannot be called}}, in the order of names.txt."""
     found: dict[str, dict[str, str | None]] = {}
     for line in (FOLDER / "names.txt").read_text().splitlines():
         module, _, signature = line.partition(" ")
@@ -46,14 +46,14 @@ def rules() -> list[tuple[str, str, str]]:
 
 
 def refusal(module: str) -> str | None:
-    """Why all of a module is refused.  None: the module exists."""
+    """The reason why all of a module is refused.  None: the module exists."""
     path = OURS / module.replace(".", "/")
     exists = path.with_suffix(".py").is_file() or (path / "__init__.py").is_file()
     return None if exists else _missing.advice_for(module)
 
 
 def rule_for(module: str, name: str) -> tuple[str, str, str] | None:
-    """The first rule that fits; None where a name is the same."""
+    """The first rule that fits; None if a name is the same."""
     return next((rule for rule in rules() if fnmatch.fnmatchcase(f"{module} {name}", rule[0])), None)
 
 

@@ -1,4 +1,4 @@
-"""What a KerasEstimator's ranks do with its parameters, without Spark, on whichever backend Keras has here."""
+"""The parameters of a KerasEstimator on its ranks, without Spark, on any backend of Keras."""
 
 import os
 
@@ -106,7 +106,7 @@ def check_the_best_model_is_returned():
     best = []
 
     class Judge(keras.callbacks.Callback):
-        """Says that the second epoch was the best, whatever it learned."""
+        """Reports the second epoch as the best, independent of the training."""
 
         def on_epoch_end(self, epoch, logs=None):
             logs["level"] = next(levels)
@@ -139,7 +139,7 @@ def check_a_store_that_keeps_no_runs():
 
 
 def check_the_rate_is_multiplied_by_the_ranks_and_kept_as_of_one():
-    """A step over all rows, then one after a resumed run, as one process with twice the rate takes them."""
+    """A step over all rows, then one after a resumed run, equal those of one process with twice the rate."""
     kept = store()
     path = written(kept, y=2 * X)
     schedules = keras.optimizers.schedules
@@ -170,7 +170,7 @@ def check_the_logs_lie_in_the_store():
 
 def check_a_users_tensorboard_writes_into_the_store():
     class TensorBoard(keras.callbacks.Callback):
-        """Keras' own needs TensorFlow."""
+        """Keras' own callback needs TensorFlow."""
 
         def __init__(self):
             super().__init__()
@@ -225,7 +225,7 @@ def check_labels_get_the_outputs_shape_or_the_one_asked_for():
 
 
 class Generator(DataModule):
-    """Batches of all rows, the way fit() takes them."""
+    """Batches of all rows in fit()'s form."""
 
     def train_data(self):
         while True:

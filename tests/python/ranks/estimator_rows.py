@@ -76,7 +76,7 @@ def check_rows_of_distant_groups_meet_as_far_as_the_pool_reaches():
 
 
 def check_memory_is_bounded_by_the_pool():
-    """A shard of 64 MB, a pool of 1 MB: what NumPy and Arrow hold at most."""
+    """A shard of 64 MB, a pool of 1 MB: the peak memory of NumPy and Arrow."""
     rows, width = 32_000, 1000
     made = table(rows, files=4, group=500, width=width)
     mine = shard(made, "id", "x", pool=250, size=2)
@@ -91,7 +91,7 @@ def check_memory_is_bounded_by_the_pool():
     numpy_most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert seen == mine.rows
-    # A piece (2 MB, a row group), the pool with it, the mixed copy and the rest of it; Arrow holds a row group or two.
+    # A piece (2 MB, a row group), the pool with it, the mixed copy and its rest; Arrow holds a row group or two.
     assert numpy_most < 12e6 and most < 12e6, (numpy_most, most)
 
 
@@ -118,7 +118,7 @@ def check_the_transformation_sees_pieces_and_may_filter():
 
 
 def check_ranks_take_the_same_steps_after_a_filter():
-    """Rank 0 keeps ten rows, rank 1 all fifty: both take ten batches of five, rank 0 its rows five times."""
+    """Rank 0 keeps ten rows, rank 1 all fifty: both take ten batches of five, and rank 0 uses its rows five times."""
     mine = shard(table(100, group=10), transformation=lambda f: f[(f["id"] >= 50) | (f["id"] < 10)])
     assert steps_of(mine, 5, None, hvd) == 10 and steps_of(mine, 5, 3, hvd) == 3
     batches = mine.cycle(5)
@@ -127,7 +127,7 @@ def check_ranks_take_the_same_steps_after_a_filter():
 
 
 def check_names_with_points_and_backticks():
-    """Not fields of a column: `a.b` is one, whatever else begins with a."""
+    """They are not fields of a column: `a.b` is one name, even beside a column a."""
     values = np.arange(20.0)
     made = table(20, **{"a.b": values, "a.b.c": -values, "x`y": 2 * values, "a": 3 * values})
     for names in (["a.b"], ["a"], ["a.b", "x`y", "a.b.c"]):
@@ -151,7 +151,7 @@ def check_cells_that_do_not_serve():
 
 
 def check_files_that_the_driver_listed_count():
-    """Of two attempts of one task, only the one that succeeded."""
+    """Of two attempts of one task, only the successful one counts."""
     store, path = table(30, files=3)
     if RANK == 0:
         store.write(f"{path}/_hvd_files.json", json.dumps([f"{path}/0.parquet", f"{path}/2.parquet"]).encode())

@@ -1,4 +1,4 @@
-"""What a TorchEstimator's ranks do with its parameters, without Spark."""
+"""The parameters of a TorchEstimator on its ranks, without Spark."""
 
 import io
 import struct
@@ -20,13 +20,13 @@ RANK = hvd.rank()
 
 
 def settled(**given):
-    """The parameters' values as ranks get them."""
+    """The parameters' values in the ranks' form."""
     defaults = {**{name: default for name, (default, _) in PARAMS.items()}, **ACCEPTED}
     return {**defaults, "batch_size": 5, "epochs": 3, "verbose": 0, "random_seed": 1, **given}
 
 
 def trained(path, kept, weight=None, validation=None, loss=None, metrics=(), module=None, rate=0.1, labels=("y",), **given):
-    """(slope and offset, what train() returned) on this rank.  rate: of one rank."""
+    """(slope and offset, result of train()) on this rank.  rate: of one rank."""
     torch.manual_seed(0)
     model = module or torch.nn.Linear(1, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=rate, momentum=given.pop("momentum", 0.5))
@@ -84,7 +84,7 @@ def check_a_resumed_run_is_the_same_as_one_in_one_go():
     resumed, result = trained(path, kept, epochs=4, run_id="parts")
     assert histories(result) == whole and resumed == straight
     _, result = trained(path, kept, epochs=4, run_id="parts")
-    assert histories(result) == whole  # nothing left to do
+    assert histories(result) == whole  # no work is left
 
 
 def check_history_has_horovods_form_and_means_over_all_ranks():
@@ -143,7 +143,7 @@ def check_more_steps_than_rows_and_fewer():
         module = torch.nn.Linear(1, 1)
         module.register_forward_hook(lambda *_, count=count: count.append(1))
         trained(written(kept, y=X), kept, train_steps_per_epoch=steps, epochs=2, module=module)
-        assert len(count) == 2 * steps + (RANK == 0), count  # rank 0 looks at the outputs' widths
+        assert len(count) == 2 * steps + (RANK == 0), count  # rank 0 inspects the outputs' widths
 
 
 def check_gradients_of_several_batches_are_averaged():
@@ -159,7 +159,7 @@ def check_gradients_of_several_batches_are_averaged():
 
 
 def check_the_rate_is_multiplied_by_the_ranks_and_kept_as_of_one():
-    """One step over all rows, as one process with twice the rate takes it; again after a resumed run."""
+    """One step over all rows equals that of one process with twice the rate; also after a resumed run."""
     kept = store()
     path = written(kept, y=2 * X)
     options = {"batch_size": 30, "shuffle": False, "rate": 0.05, "run_id": "rate", "momentum": 0.0}
@@ -222,7 +222,7 @@ def check_several_losses_count_equally():
 
 
 def check_losses_are_constructed_on_the_ranks():
-    """By torch's classes, and by functions that take what Horovod's are given by name."""
+    """By torch's classes, and by functions with the arguments of Horovod's, given by name."""
     kept = store()
     path = written(kept, y=2 * X)
     seen = []
@@ -259,15 +259,15 @@ def check_shapes_of_inputs_and_labels():
     for shape in ([1, 1], [-1, 1, 1]):
         shapes = {"input_shapes": [shape], "label_shapes": [[1, 1]]}
         trained(path, kept, module=Sees(1, 1), loss=loss, epochs=1, run_id=f"shape{len(shape)}", **shapes)
-        assert {(5, 1, 1)} <= set(seen) <= {(5, 1, 1), (1, 1, 1)}, seen  # rank 0 looks at one row more
+        assert {(5, 1, 1)} <= set(seen) <= {(5, 1, 1), (1, 1, 1)}, seen  # rank 0 inspects one row more
         seen.clear()
     real = []
     trained(path, kept, module=torch.nn.Linear(1, 2), loss=lambda out, y: real.append(y) or (out.mean(1) - y).mean(), epochs=1)
-    assert real[0].dtype == torch.float32 and real[0].shape == (5,)  # a real label beside several outputs stays one
+    assert real[0].dtype == torch.float32 and real[0].shape == (5,)  # a real label for several outputs keeps its type and shape
 
 
 def check_a_minibatch_function_with_horovods_arguments():
-    """The one of Horovod's own, whose steps come one batch late; and one that steps at once."""
+    """Horovod's own, whose steps come one batch late; and one that steps at once."""
     kept = store()
     path = written(kept, y=2 * X)
     seen = []
@@ -301,7 +301,7 @@ def check_a_minibatch_function_with_horovods_arguments():
     assert seen[:3] == [(0, 1, None), (1, 1, None), (2, 1, None)]
 
 
-made = []  # what Halves was given, and that it was left
+made = []  # the arguments of Halves, and whether it was left
 
 
 class Halves(DataModule):
@@ -327,7 +327,7 @@ class Halves(DataModule):
 
     def val_data(self):
         part = self._part()
-        return [({"x": part["x"]}, part["y"])]  # as NVTabular's
+        return [({"x": part["x"]}, part["y"])]  # as with NVTabular
 
 
 def check_a_data_module_in_place_of_the_share():
@@ -346,7 +346,7 @@ def check_a_data_module_in_place_of_the_share():
 
 
 def check_ranks_take_the_gpus_of_their_host():
-    """Of a torch that has them; a rank without is named."""
+    """With a torch that has them; the error names a rank without one."""
 
     class Cuda:
         count, chosen = 2, []

@@ -1,7 +1,7 @@
-"""Loaded before a file of checks: torch's CPU tensors count as tensors on the fake GPU, whose memory is host memory.
+"""Loaded before a file of checks: torch's CPU tensors are treated as tensors on the fake GPU, whose memory is host memory.
 
-So the runtime's CUDA and NCCL paths run under the very checks that CPU tensors pass.  Each rank has the GPU of its
-number, and everything is put on the default stream.
+The runtime's CUDA and NCCL paths thus run under the same checks as CPU tensors.  Each rank has the GPU of its number, and all
+work uses the default stream.
 """
 
 import ctypes
@@ -34,7 +34,7 @@ class FakeAdapter(real):
         return *view[:3], (hvd.local_rank(), 0)
 
     def settle(self, devices: Any) -> None:
-        driver.cuStreamSynchronize(None)  # a real GPU's next kernel would be queued behind the result
+        driver.cuStreamSynchronize(None)  # a real GPU's next kernel would be queued after the result
 
     def adopt(self, capsule: Any, shape: tuple[int, ...], like: Any) -> Any:
         managed = pointer_of(capsule, b"dltensor")
@@ -54,7 +54,7 @@ for one in (ops.collectives, ops.moving):
     one._settle = adapter.settle
     one._may_wait = adapter.may_wait
 
-# The compiled forms know tensors in host memory when they see one.
+# The compiled versions recognise tensors in host memory.
 for place in (hvd, ops):
     place.allreduce_async_ = ops.collectives.allreduce_async_
     place.synchronize = ops.collectives.synchronize

@@ -1,4 +1,4 @@
-"""GlobalBatches on a fixed set of ranks: what it gives and refuses.  No framework but NumPy."""
+"""GlobalBatches on a fixed set of ranks: values and errors.  No framework but NumPy."""
 
 import copy
 import pickle
@@ -14,7 +14,7 @@ hvd.init()
 
 
 def kept(call):
-    """In a training function that keeps the batch."""
+    """Runs the call in a training function that keeps the batch."""
     state = elastic.ObjectState(elastic.broadcast_from_rank_0, hvd.rank, batches=GlobalBatches(10, 2))
     return elastic.run(keep_global_batch=True)(call)(state)
 

@@ -1,4 +1,4 @@
-"""The JAX examples, as they are, on all ranks."""
+"""The JAX examples, unchanged, on all ranks."""
 
 import pathlib
 import runpy

@@ -1,4 +1,4 @@
-"""Ranks that end while a compiled program still waits for an operation: nothing hangs, nothing is lost.  jax_exits.py HOW"""
+"""Ranks end while a compiled program still waits for an operation: no hang and no loss.  jax_exits.py HOW"""
 
 import sys
 import time
@@ -16,4 +16,4 @@ if how == "raises" and hvd.rank() == 1:
     raise ValueError("as it should")
 if how == "late" and hvd.rank() == 1:
     time.sleep(1)
-step(jnp.ones(5))  # nobody waits for the result
+step(jnp.ones(5))  # the result is never awaited

@@ -1,7 +1,7 @@
-"""JAX's handler for GPUs, called as XLA calls it: a table of functions and call frames made by hand, on the fake driver.
+"""JAX's handler for GPUs, called like XLA does: with a table of functions and call frames made by hand, on the fake driver.
 
-No JAX is needed: what is tested is that the handler takes the program's stream, hands device memory to the runtime without
-a copy to the host, and lets the stream, not the host, wait.
+No JAX is needed.  The handler must use the program's stream, pass device memory to the runtime without a copy to the host,
+and make the stream wait, not the host.
 """
 
 import ctypes
@@ -15,7 +15,7 @@ from hvd._native import ALLGATHER, ALLREDUCE, ALLTOALL, BARRIER, BROADCAST, REDU
 
 WORD = ctypes.c_void_p
 F32, TOKEN = 11, 17
-LATE_US = 20_000  # a kernel that takes so long makes what an operation is given
+LATE_US = 20_000  # duration of the kernel that makes an operation's input
 
 
 def struct(*fields: tuple[str, Any]) -> type:
@@ -42,7 +42,7 @@ Function = ctypes.CFUNCTYPE(WORD, WORD)
 
 
 class Program:
-    """An XLA that runs one program on a stream of this rank's GPU."""
+    """An imitation of XLA that runs one program on a stream of this rank's GPU."""
 
     def __init__(self) -> None:
         self.driver = ctypes.CDLL(os.environ["HVD_CUDA_LIBRARY"])
@@ -77,7 +77,7 @@ class Program:
         StreamGet.from_address(arguments).stream = self.stream
 
     def floats(self, count: int, *values: float) -> "ctypes.Array[ctypes.c_float]":
-        """Device memory, into which a kernel of the program writes these values after a while."""
+        """Device memory, into which a kernel of the program writes these values after some time."""
         address = WORD()
         assert self.driver.cuMemAlloc_v2(ctypes.byref(address), 4 * max(count, 1)) == 0
         array = (ctypes.c_float * count).from_address(address.value or 0)
@@ -86,7 +86,7 @@ class Program:
         return array
 
     def call(self, operation: str, ins: list[Any], outs: list[Any]) -> bool:
-        """Whether it went well.  Memory of the host is as good as freed when the call has returned."""
+        """Whether it succeeded.  After the return, memory of the host may be freed."""
         kept: list[Any] = []
 
         def address(thing: Any) -> int:
@@ -151,7 +151,7 @@ def check_a_broadcast_into_its_own_memory() -> None:
 
 
 def check_results_that_the_ranks_make_together() -> None:
-    """They come in memory of the runtime's, and are copied to XLA's on the stream."""
+    """Results come in the runtime's memory, and are copied to XLA's on the stream."""
     p = program()
     rank, size = hvd.rank(), hvd.size()
     for _ in range(20):

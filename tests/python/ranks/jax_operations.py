@@ -1,4 +1,4 @@
-"""hvd.jax's operations against NumPy: every one, outside jit and inside it, with gradients and vmap, on two ranks."""
+"""hvd.jax's operations against NumPy: all operations, outside jit and inside it, with gradients and vmap, on two ranks."""
 
 import os
 from unittest import SkipTest
@@ -50,13 +50,13 @@ def all_dtypes(operation, dtypes, expected, shape=(4, 3)):
 
 
 def total(arrays, divisor=1):
-    """Their sum, as their dtype can say it; divided by divisor, integers without the rest."""
+    """Their sum in their dtype, divided by divisor; integers without the remainder."""
     result = np.sum([array.astype(np.float64) for array in arrays], 0) / divisor
     return (np.trunc(result) if arrays[0].dtype.name in INTEGERS else result).astype(arrays[0].dtype)
 
 
 def check_allreduce():
-    """The sum of every dtype, the others of one of each kind: XLA takes a second to compile each."""
+    """The sum of every dtype, the others with one of each kind, because XLA takes a second to compile each."""
     few = ["uint16", "int8", "bfloat16", "float8_e4m3fn"]
     all_dtypes(lambda x: hvd.allreduce(x, op=hvd.Sum), INTEGERS + FLOATS, total)
     all_dtypes(lambda x: hvd.allreduce(x), few, lambda arrays: total(arrays, SIZE))
@@ -165,7 +165,7 @@ def weights(shape, rank=None):
 
 
 def total_loss(operation, shape_in, shape_out):
-    """All ranks' arrays to the sum of all ranks' losses, computed here alone: what the gradient is compared with."""
+    """All ranks' arrays to the sum of all ranks' losses, computed on this rank: the reference for the gradient."""
 
     def loss(arrays):
         outs = operation(arrays)
@@ -329,8 +329,8 @@ def check_disagreement():
         for _ in range(3):
             error = raises(RuntimeError, lambda: step(jnp.ones(3 + RANK)).block_until_ready(), "FAILED_PRECONDITION", "shape")
             assert _library.told_by_jax(error).code == "mismatch" and _library.told_by_jax(ValueError("ABORTED: no")) is None
-            same(step(jnp.ones(9)), np.ones(9, np.float32))  # and all goes on
-        large = jit(lambda x, y: hvd.allreduce(x + 0 * jnp.tanh(y @ jnp.tanh(y @ y)).sum()))  # fails under way
+            same(step(jnp.ones(9)), np.ones(9, np.float32))  # later operations work
+        large = jit(lambda x, y: hvd.allreduce(x + 0 * jnp.tanh(y @ jnp.tanh(y @ y)).sum()))  # it fails while it runs
         raises(RuntimeError, lambda: large(jnp.ones(3 + RANK), jnp.ones((400, 400))).block_until_ready(), "shape")
         hvd.forget_failures()
         same(large(jnp.ones(9), jnp.ones((400, 400))), np.ones(9, np.float32))
@@ -339,7 +339,7 @@ def check_disagreement():
 
 
 def check_programs_for_gpus_call_us():
-    """Compiled as far as it goes without one; the handler itself: jax_gpu_calls.py."""
+    """Compiled as far as possible without a GPU; jax_gpu_calls.py tests the handler itself."""
     if not COMPILES:
         raise SkipTest("operations inside compiled programs need jax 0.5")
     traced = jit(lambda x: hvd.allgather(hvd.allreduce(x))).trace(jnp.ones((2, 3)))

@@ -1,4 +1,4 @@
-"""Training with hvd.jax: ranks with parts of a batch do what one rank with the whole batch does."""
+"""Training with hvd.jax: ranks with parts of a batch get the same result as one rank with the whole batch."""
 
 from unittest import SkipTest
 
@@ -59,7 +59,7 @@ def same_as_alone(make, **tolerance):
 
 
 class Sgd:
-    """A gradient transformation that is not optax's."""
+    """A gradient transformation that does not come from optax."""
 
     def init(self, params):
         return ()

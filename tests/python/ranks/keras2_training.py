@@ -1,4 +1,4 @@
-"""horovod.keras on Keras 2, eagerly and then in TF1-style graphs: what trains on all ranks equals what trains on one."""
+"""horovod.keras on Keras 2, eagerly and then in TF1-style graphs: training on all ranks equals training on one."""
 
 import os
 import tempfile
@@ -69,7 +69,7 @@ def keeps_its_state():
 
 
 def gradients_in_between(of, passes):
-    """compute_gradients() gives those of all ranks, and apply_gradients() takes what became of them; each is an iteration."""
+    """compute_gradients() returns those of all ranks, and apply_gradients() uses changed ones; each pass is an iteration."""
     a, b = tf.Variable([0.0, 0.0]), tf.Variable([0.0])
     optimizer = hvd.DistributedOptimizer(of.SGD(1.0), backward_passes_per_step=passes, op=hvd.Sum)
     optimizer.register_local_var(b)
@@ -117,7 +117,7 @@ def check_every_callback_is_of_this_keras():
 
 
 class FailsOnce(keras.callbacks.Callback):
-    """The last rank fails in its third batch; the others find themselves without it in the next step."""
+    """The last rank fails in its third batch; the others notice in the next step."""
 
     done = False
 
@@ -157,7 +157,7 @@ def check_load_model():
 
 
 def overflows_together(of, passes):
-    """A loop of one's own, in which Keras' loss scaling looks at gradients that nobody has reduced yet."""
+    """A hand-written loop, in which Keras' loss scaling looks at gradients before their reduction."""
     inner = hvd.DistributedOptimizer(of.SGD(1.0), backward_passes_per_step=passes, average_aggregated_gradients=True)
     optimizer = keras.mixed_precision.LossScaleOptimizer(inner, initial_scale=8.0)
     a = tf.Variable([9.0, 9.0])

@@ -8,7 +8,7 @@ import horovod.keras as hvd
 
 
 def check_fit_is_the_same_on_all_ranks() -> None:
-    """What the device has no kernels for is TensorFlow's on the CPU; gradients come from either."""
+    """Operations without a kernel of the device run on the CPU; gradients come from both."""
     keras.utils.set_random_seed(hvd.rank())
     model = keras.Sequential([keras.layers.Input((5,)), keras.layers.Dense(7, activation="tanh"), keras.layers.Dense(1)])
     # A pluggable device has no XLA.

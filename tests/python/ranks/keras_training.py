@@ -1,4 +1,4 @@
-"""horovod.keras on the backend that KERAS_BACKEND names: what trains on all ranks equals what trains on one."""
+"""horovod.keras on the backend that KERAS_BACKEND names: training on all ranks equals training on one."""
 
 import contextlib
 import io
@@ -30,7 +30,7 @@ def model_of(seed=1, first=12):
 
 
 def mine():
-    """This rank's rows, so that its i-th batch is its part of the i-th batch of all."""
+    """This rank's rows: its i-th batch is its part of the i-th global batch."""
     rows = np.arange(ROWS).reshape(-1, SIZE, EACH)[:, RANK].ravel()
     return X[rows], Y[rows]
 
@@ -71,7 +71,7 @@ def check_metrics_and_epochs():
 
 
 def check_metrics_that_one_rank_lacks():
-    """Every rank is told which ones, also where the ranks have equally many."""
+    """Every rank learns which ones, also if the ranks have equally many."""
     average = hvd.callbacks.MetricAverageCallback()
     last = RANK == SIZE - 1
     for mine, words in (
@@ -108,7 +108,7 @@ def check_options():
 
 def check_several_backward_passes():
     if BACKEND == "jax":
-        return  # Keras' own gradient_accumulation_steps does it there
+        return  # Keras' own gradient_accumulation_steps does this there
     expected, _ = fit(model_of(), keras.optimizers.SGD(0.1), (X, Y), EACH * SIZE)
     half = hvd.DistributedOptimizer(keras.optimizers.SGD(0.1), backward_passes_per_step=2, average_aggregated_gradients=True)
     got, _ = fit(model_of(), half, mine(), EACH // 2)
@@ -129,7 +129,7 @@ def check_every_backward_pass_is_an_iteration():
 
 
 def check_from_config():
-    """An optimizer's class makes more of its kind."""
+    """An optimizer's class makes further optimizers of its kind."""
     expected, _ = fit(model_of(), keras.optimizers.SGD(0.1), (X, Y), EACH * SIZE)
     first = hvd.DistributedOptimizer(keras.optimizers.SGD(0.1), gradient_predivide_factor=2.0)
     again = type(first).from_config(first.get_config())
@@ -139,7 +139,7 @@ def check_from_config():
 
 
 def check_several_backward_passes_of_parts():
-    """Who is given now these variables and now those adds up each list by itself."""
+    """Alternating lists of variables: each list has its own sums."""
     if BACKEND == "jax":
         return
     a, b = (keras.Variable(np.ones(n, "float32")) for n in (2, 3))
@@ -182,11 +182,11 @@ def check_load_model():
 
 
 class OwnOptimizer(keras.optimizers.SGD):
-    """One that Keras does not know."""
+    """An optimizer that Keras does not know."""
 
 
 class OwnDistributed:
-    """What custom_objects may hold: the loaded optimizer is distributed then."""
+    """Values of custom_objects: the loaded optimizer is then distributed."""
 
     @staticmethod
     def from_config(config):
@@ -277,7 +277,7 @@ def scaling_inside():
 
 
 def check_an_overflow_of_one_rank_is_everybodys():
-    """No rank steps, all halve the scale; other steps are the same on all ranks."""
+    """No rank steps, and all halve the scale; other steps are the same on all ranks."""
     x, y = mine()[0][:EACH], mine()[1][:EACH]
     for make in (policy_after, policy_of_the_model_alone, scaling_outside, scaling_inside):
         model = make()
@@ -348,7 +348,7 @@ def check_errors():
 
 
 class _FailsOnce(keras.callbacks.Callback):
-    """One rank fails in the midst of an epoch; the others find themselves without it in the next, compiled, step."""
+    """One rank fails during an epoch; the others notice in the next, compiled, step."""
 
     def __init__(self):
         super().__init__()
@@ -394,9 +394,9 @@ def check_elastic_state():
         return state.epoch
 
     assert train(state) == 3 and resets == [1], (state.epoch, resets)
-    # Three until the failure; the rest of that epoch from batch 1, which was committed, on; and two epochs.
+    # Three until the failure; the rest of that epoch after the committed batch 1; and two epochs.
     steps = len(mine()[0]) // EACH
-    if RANK == SIZE - 1:  # another rank may end a step before it hears of the failure
+    if RANK == SIZE - 1:  # another rank may end a step before it notices the failure
         assert once.steps == 3 + (steps - 1) + 2 * steps, once.steps
     weights = hvd.allgather_object([w.tolist() for w in model.get_weights()])
     assert all(w == weights[0] for w in weights)
@@ -405,7 +405,7 @@ def check_elastic_state():
     model.set_weights([w + 1 for w in before])
     state.restore()
     close(model.get_weights(), before)
-    copy = pickle.loads(pickle.dumps(state.saved_copy()))  # what --state-dir keeps
+    copy = pickle.loads(pickle.dumps(state.saved_copy()))  # the copy of --state-dir
     model.set_weights([w + 2 for w in before])
     state.save()
     state.use_saved_copy(copy)

@@ -1,4 +1,4 @@
-"""A script as Horovod's documentation of MXNet teaches it, and the example, as they are."""
+"""A script from Horovod's documentation of MXNet, and the example, unchanged."""
 
 import pathlib
 import runpy

@@ -47,7 +47,7 @@ def check_allreduce():
 
 
 def check_what_the_engine_has_under_way():
-    """MXNet computes in the background: what is exchanged is what the program has said so far."""
+    """MXNet computes in the background: an exchange uses the results of all earlier calls."""
     for i in range(50):
         x = mx.nd.ones((200, 200)) * (RANK + 1)
         y = mx.nd.dot(x, x) + i
@@ -221,7 +221,7 @@ def check_broadcast_parameters():
 
 
 def check_deferred_initialisation():
-    net = network(RANK)  # the first layer's shape is not known yet
+    net = network(RANK)  # the first layer's shape is unknown
     hvd.broadcast_parameters(net.collect_params(), root_rank=1)
     net(nd(X))
     gathered = [hvd.allgather(nd(value[None])).asnumpy() for value in values(net)]
@@ -249,7 +249,7 @@ def check_refused_arguments():
 
 
 def check_made_distributed_twice():
-    """A notebook's cell that is run again: the gradients are still averaged, once."""
+    """A notebook's cell runs twice: the gradients are still averaged, once."""
     plain = mx.optimizer.SGD(rescale_grad=0.5)
     hvd.DistributedOptimizer(plain)
     again = hvd.DistributedOptimizer(hvd.DistributedOptimizer(plain))

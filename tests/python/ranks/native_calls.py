@@ -1,4 +1,4 @@
-"""What the C module makes of Python's integers, and that it lets other threads run.  One rank."""
+"""The C module's conversion of Python's integers, and its release of the GIL.  One rank."""
 
 import fcntl
 import json
@@ -12,7 +12,7 @@ from refusals import raises
 import hvd.numpy as hvd
 from hvd import _native, _requests
 
-LARGE = (2**32, -(2**32), 2**63, 2**70)  # cut off, the first two are rank 0, and process set 0
+LARGE = (2**32, -(2**32), 2**63, 2**70)  # truncated, the first two would be rank 0, and process set 0
 
 
 def check_ranks_of_the_world():
@@ -59,7 +59,7 @@ def check_arguments_of_operations():
 
 
 def check_a_timeline_lets_other_threads_run():
-    """A FIFO's reader is a thread of this process: the begin waits for it, and the end until it has read enough."""
+    """A FIFO's reader is a thread of this process: begin waits for it, and end waits until it has read enough."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "t.json")
         os.mkfifo(path)
@@ -84,7 +84,7 @@ def check_a_timeline_lets_other_threads_run():
 
 
 def check_a_timeline_begins_once():
-    """To begin it again, under its own name or another, changes no file."""
+    """A second begin, under its own name or another, changes no file."""
     with tempfile.TemporaryDirectory() as folder:
         path, other = os.path.join(folder, "t.json"), os.path.join(folder, "other.json")
         hvd.start_timeline(path)

@@ -1,4 +1,4 @@
-"""hvd.numpy on what is no array but shows its memory: buffers, DLPack tensors, and the dtypes that only move."""
+"""hvd.numpy on other buffers than arrays: buffers, DLPack tensors, and the dtypes that can only be moved."""
 
 import array
 import mmap
@@ -54,7 +54,7 @@ def check_nothing_is_copied():
 
 
 class Exporter:
-    """A tensor of some other framework's."""
+    """A tensor of another framework."""
 
     def __init__(self, values):
         self.values = values

@@ -1,6 +1,6 @@
-"""Operations of different kinds under one name: refused on all ranks, and not waited for.
+"""Operations of different kinds under one name: refused on all ranks, without a wait.
 
-HOROVOD_STALL_CHECK_TIME_SECONDS is 1 here; it takes 5 seconds else."""
+HOROVOD_STALL_CHECK_TIME_SECONDS is 1 here; with the default it takes 5 seconds."""
 
 import numpy as np
 

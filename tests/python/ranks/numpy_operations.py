@@ -38,7 +38,7 @@ def check_world():
     assert (hvd.local_rank(), hvd.local_size(), hvd.cross_rank(), hvd.cross_size()) == (RANK, SIZE, 0, 1)
     assert hvd.is_homogeneous() is True
     assert hvd.is_initialized()
-    hvd.init()  # again: nothing happens
+    hvd.init()  # a second init() does nothing
     assert hvd.rank() == RANK
 
 
@@ -161,7 +161,7 @@ def check_broadcast():
 def check_poll_is_false_right_after_the_call():
     hvd.barrier()
     polled = []
-    for _ in range(20):  # a rank that the machine kept waiting between the two calls may see the end
+    for _ in range(20):  # a rank that the machine delays between the two calls may see the end
         handle = hvd.allreduce_async(np.ones(4))
         polled.append(hvd.poll(handle))
         hvd.synchronize(handle)
@@ -179,7 +179,7 @@ def check_many_under_way():
     arrays = [data("float32", (1 + i % 50,)) for i in range(400)]
     order = list(range(400))
     if RANK % 2:
-        order.reverse()  # ranks need not submit in the same order
+        order.reverse()  # the order of submissions may differ between ranks
     handles = {i: hvd.allreduce_async(arrays[i], op=hvd.Sum, name=f"many.{i}") for i in order}
     for i, handle in handles.items():
         np.testing.assert_array_equal(hvd.synchronize(handle), sum(everyone("float32", (1 + i % 50,))))
@@ -214,11 +214,11 @@ def check_wrong_arguments():
 
 def check_duplicate_name():
     if RANK > 0:
-        hvd.barrier()  # rank 0's is under way for certain until the others submit theirs
+        hvd.barrier()  # rank 0's operation is certainly pending until the others submit theirs
     handle = hvd.allreduce_async(np.ones(3), name="twice", op=hvd.Sum)
     if RANK == 0:
         raises(ValueError, lambda: hvd.allreduce_async(np.ones(3), name="twice", op=hvd.Sum), "twice")
-    other = hvd.allgather_async(np.ones(3), name="twice")  # another operation may bear the name
+    other = hvd.allgather_async(np.ones(3), name="twice")  # another operation may have the name
     if RANK == 0:
         hvd.barrier()
     np.testing.assert_array_equal(hvd.synchronize(handle), SIZE)
@@ -228,7 +228,7 @@ def check_duplicate_name():
 def mismatch(call, *words):
     error = raises(hvd.HorovodInternalError, call, *words)
     assert isinstance(error, RuntimeError) and error.code == "mismatch", error.code
-    np.testing.assert_array_equal(hvd.allreduce(np.ones(2), op=hvd.Sum), SIZE)  # the runtime goes on
+    np.testing.assert_array_equal(hvd.allreduce(np.ones(2), op=hvd.Sum), SIZE)  # the runtime continues
 
 
 def check_mismatch_of_shape():
@@ -265,7 +265,7 @@ def check_barrier():
 
 
 def check_signals_reach_a_wait():
-    """Ctrl-C while peers are missing: a handler's exception ends the wait, and the operation goes on."""
+    """Ctrl-C while peers are missing: a handler's exception ends the wait, and the operation continues."""
 
     def alarm(*_):
         raise KeyboardInterrupt("the alarm")
@@ -316,7 +316,7 @@ def check_init_again():
         raises(ValueError, hvd.size, "init")
         raises(ValueError, lambda: hvd.allreduce(np.zeros(1)))
         raises(ValueError, hvd.barrier)
-        hvd.shutdown()  # again: nothing happens
+        hvd.shutdown()  # a second shutdown() does nothing
         hvd.init()
         assert (hvd.rank(), hvd.size()) == (RANK, SIZE)
         np.testing.assert_array_equal(hvd.allreduce(np.ones(2), op=hvd.Sum), SIZE)

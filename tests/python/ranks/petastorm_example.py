@@ -1,4 +1,4 @@
-"""The Petastorm example, as it is."""
+"""The Petastorm example, unchanged."""
 
 import pathlib
 import runpy

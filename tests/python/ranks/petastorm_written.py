@@ -17,7 +17,7 @@ from hvd.data import petastorm_reader
 from hvd.spark.ml.shard import Shard
 from hvd.spark.store import LocalStore
 
-warnings.simplefilter("ignore")  # Petastorm's, of names that pyarrow will take away
+warnings.simplefilter("ignore")  # Petastorm's, about names that pyarrow will remove
 hvd.init()
 RANK, SIZE = hvd.rank(), hvd.size()
 ROWS = 24
@@ -29,14 +29,14 @@ MADE = []
 
 
 def new_folder():
-    """One for all ranks; check_nothing_is_left removes it."""
+    """A folder for all ranks; check_nothing_is_left removes it."""
     made = tempfile.mkdtemp(prefix="hvd-petastorm-") if RANK == 0 else None
     MADE.append(hvd.broadcast_object(made, root_rank=0))
     return MADE[-1]
 
 
 def written():
-    """Its folder; what materialize_dataset leaves, without a Spark session."""
+    """The folder of a data set as materialize_dataset writes it, without a Spark session."""
     from petastorm.codecs import CompressedNdarrayCodec, NdarrayCodec
     from petastorm.unischema import Unischema, UnischemaField
 
@@ -93,7 +93,7 @@ print(sum(float(batch["image"].sum() + batch["packed"].sum()) for batch in shard
 
 
 def check_with_another_pyarrow():
-    """Of the environment that has Spark, and no Petastorm."""
+    """The pyarrow of the environment with Spark, without Petastorm."""
     python = os.environ.get("HVD_TEST_SPARK", "")
     if RANK == 0 and os.access(python, os.X_OK):
         done = subprocess.run([python, "-c", READS, str(FOLDER)], capture_output=True, text=True, timeout=60)

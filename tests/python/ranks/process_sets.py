@@ -76,7 +76,7 @@ def check_dynamic():
 
 
 def check_random_orders():
-    """Overlapping sets, each rank in its own order, asynchronously."""
+    """Overlapping sets, in a different order on each rank, asynchronously."""
     mine = random.Random(RANK)
     groups = [(group, group.size()) for group in (hvd.global_process_set, EVEN, PAIR) if group.included()]
     for step in range(50):
@@ -161,7 +161,7 @@ def check_communicators():
 
 
 def check_sets_given_twice():
-    """init() with a set twice fails on the ranks whose own list has it so, and can be called again by them alone."""
+    """init() with a repeated set fails on the ranks whose own list repeats it; these ranks alone can call it again."""
     try:
         from mpi4py import MPI
     except ImportError as missing:

@@ -1,4 +1,4 @@
-"""What the pages show for JAX."""
+"""The pages' programs for JAX."""
 
 from unittest import SkipTest
 

@@ -1,4 +1,4 @@
-"""What the pages show for Keras."""
+"""The pages' programs for Keras."""
 
 import keras
 import numpy as np

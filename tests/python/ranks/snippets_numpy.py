@@ -1,4 +1,4 @@
-"""What the pages show for NumPy, and without a framework."""
+"""The pages' programs for NumPy, and without a framework."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""What the pages show for TensorFlow."""
+"""The pages' programs for TensorFlow."""
 
 import numpy as np
 import snippets

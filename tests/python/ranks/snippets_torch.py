@@ -1,4 +1,4 @@
-"""What the pages show for PyTorch."""
+"""The pages' programs for PyTorch."""
 
 import contextlib
 import io
@@ -57,7 +57,7 @@ def check_an_elastic_state():
 
 
 def shared():
-    """For the same batch on fewer ranks."""
+    """Data and model for the same batch on fewer ranks."""
     names = fresh()
     names["optimizer"] = hvd.DistributedOptimizer(names["optimizer"], named_parameters=names["model"].named_parameters())
     generator = torch.Generator().manual_seed(1)

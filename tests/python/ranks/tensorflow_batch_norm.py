@@ -46,7 +46,7 @@ FUSED = {"fused": False} if hasattr(tf.keras.layers.BatchNormalization, "_fused_
 
 
 def compare(got, rows, rtol, **call):
-    """rtol: relative to the size of x, since the layer subtracts its mean from x."""
+    """rtol: relative to the size of x, because the layer subtracts the mean from x."""
     out, of_x, of_gamma, of_beta, mean, variance = plain(rows, **call)
     scale = float(np.abs(rows.astype("float64")).max())
     for value, expected in zip(got[:2], (out, of_x)):

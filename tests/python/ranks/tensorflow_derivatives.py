@@ -1,6 +1,6 @@
-"""Every operation's gradient: the same eagerly, in tf.function and in a session, which runs only what a result needs.
+"""Every operation's gradient: the same eagerly, in tf.function and in a session, which runs only required ops.
 
-A gradient that needs no exchange on some ranks (zeros on all but root) is pruned there, and the others would wait.
+A gradient without an exchange on some ranks (zeros on all but root) would be pruned there, and the others would wait.
 """
 
 import numpy as np
@@ -17,7 +17,7 @@ MINE = np.float32((np.arange(12).reshape(3, 4) * (RANK + 2) + RANK) % 5)
 
 
 def loss_of(call, x):
-    """The sum of what call(x) gives, each element with a weight of its own."""
+    """The sum of call(x)'s elements, each with its own weight."""
     outs = call(x)
     weighted = [out * tf.constant(WEIGHTS)[: tf.shape(out)[0]] for out in (outs if isinstance(outs, list) else [outs])]
     return sum(tf.reduce_sum(out) for out in weighted) * (RANK + 1.0)

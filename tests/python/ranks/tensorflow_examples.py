@@ -1,4 +1,4 @@
-"""The TensorFlow and Keras examples, as they are, on all ranks."""
+"""The TensorFlow and Keras examples, unchanged, on all ranks."""
 
 import pathlib
 import runpy

@@ -1,6 +1,6 @@
-"""Checks of hvd.tensorflow on a device that TensorFlow holds for a GPU: tests/gpu/fakes/tf_device.cc, over the fake driver.
+"""hvd.tensorflow on a device that TensorFlow takes for a GPU: tests/gpu/fakes/tf_device.cc, over the fake driver.
 
-Its kernel writes 2 ms after it was put on its stream, so that a wait which is missing shows as wrong numbers.
+Its kernel writes 2 ms after it was queued on its stream, so that a missing wait gives wrong numbers.
 """
 
 import ctypes
@@ -33,7 +33,7 @@ def _gradient(op: Any, grad: tf.Tensor) -> tf.Tensor:
 
 
 def scaled(tensor: Any, factor: float) -> tf.Tensor:
-    """On the device, and there only some time after this has returned."""
+    """The scaled tensor on the device, where it exists only some time after this returns."""
     return fake.hvd_fake_scale(tensor=tensor, factor=factor)
 
 
@@ -60,7 +60,7 @@ SIZES = (1, 7, 1000, 0, 65536, 33)
 
 
 def sums_of_scaled(tensors: list[tf.Tensor], reduce: Callable[[list[tf.Tensor]], list[tf.Tensor]]) -> list[tf.Tensor]:
-    """4 * the sum: what reduces reads what has just been put on the stream, and what follows reads its result."""
+    """4 * the sum: the reduction reads data that was just queued on the stream, and later work reads its result."""
     return [scaled(t, 2.0) for t in reduce([scaled(t, 2.0) for t in tensors])]
 
 
@@ -161,7 +161,7 @@ def check_cpu_tensors_beside_in_a_function() -> None:
             a = tf.constant(mine(1000, round))
         with tf.device("/device:CPU:0"):
             b = tf.constant(mine(10, round))
-        there, here, rows = step(a, b)  # b comes and goes by the device: TensorFlow's, of whatever a function is given
+        there, here, rows = step(a, b)  # TensorFlow moves b to and from the device, like any function's input
         np.testing.assert_allclose(there.numpy(), 2 * total(1000, round))
         np.testing.assert_allclose(here.numpy(), total(10, round))
         assert rows.shape[0] == 10 * hvd.size()
@@ -189,7 +189,7 @@ def check_gradients_of_a_tape() -> None:
             return hvd.DistributedGradientTape(tape).gradient(outs, variables, output_gradients=seeds)  # type: ignore[no-any-return]
 
     for run in (gradients, tf.function(gradients)):
-        for round in range(3):  # TensorFlow looks at what a function captures when it traces it
+        for round in range(3):  # TensorFlow inspects a function's captures when it traces it
             with no_copies() if round else nullcontext():
                 got = run()
             for n, g in zip((4, 2000), got):

@@ -116,7 +116,7 @@ def check_alltoall():
     rows = tf.reshape(tf.range(SIZE * 2) + 100 * RANK, [SIZE, 2])
     out = hvd.alltoall(rows)
     same(out, [[2 * RANK + 100 * r, 2 * RANK + 1 + 100 * r] for r in range(SIZE)])
-    splits = [r + RANK for r in range(SIZE)]  # that many rows to rank r
+    splits = [r + RANK for r in range(SIZE)]  # the number of rows for each rank
 
     def exchange(x):
         return hvd.alltoall(x, splits)
@@ -136,7 +136,7 @@ def check_alltoall():
 
 
 def check_reducescatter():
-    shares = np.array_split(np.arange(SIZE + 1), SIZE)  # which rows each rank gets
+    shares = np.array_split(np.arange(SIZE + 1), SIZE)  # the rows of each rank
     x, total = data("float32", (SIZE + 1, 3)), everyone((SIZE + 1, 3)).sum(0)
     for run in (hvd.reducescatter, tf.function(hvd.reducescatter)):
         same(run(x, op=hvd.Sum), total[shares[RANK]])
@@ -163,13 +163,13 @@ def check_process_sets():
     with tf.GradientTape() as tape:
         loss = variable * variable
     grad = hvd.DistributedGradientTape(tape, process_set=alone).gradient(loss, variable)
-    assert grad.numpy() == 2 * (RANK + 1)  # who is not in the set keeps its own
+    assert grad.numpy() == 2 * (RANK + 1)  # a rank outside of the set keeps its own
     assert hvd.remove_process_set(alone)
     assert hvd.process_set_included_op(99).numpy() == -2
 
 
 def check_join():
-    """The last rank has two batches more than the others, which stand in with zeros."""
+    """The last rank has two batches more than the others, which contribute zeros."""
     for _ in range(2 if RANK == SIZE - 1 else 0):
         same(hvd.allreduce(data(), op=hvd.Sum, name="uneven"), data())
     assert int(hvd.join().numpy()) == SIZE - 1  # a tensor, as in Horovod
@@ -204,13 +204,13 @@ def check_in_a_function():
         same(rows[:, 0], [r for r in range(SIZE) for _ in range(r + 1)])
         same(pair[1], everyone().sum(0) * 2)
         same(root, data(rank=1))
-    # A rank that traces once more, for another shape, still meets the others.
+    # A rank that traces again, for another shape, still matches the others.
     for round in range(3):
         same(step(data("float32", (2 + round // 2, 3)), tf.constant(1))[0], everyone((2 + round // 2, 3)).sum(0))
 
 
 def check_any_order():
-    """Independent operations: each rank asks for them in an order of its own, and TensorFlow runs them in any."""
+    """Independent operations: each rank requests them in a different order, and TensorFlow runs them in any."""
     if not _library.ASYNCHRONOUS:
         return  # blocking kernels, before TensorFlow 2.13: ranks must agree on the order
 
@@ -313,7 +313,7 @@ def check_objects():
 def check_errors():
     error = raises(hvd.HorovodInternalError, lambda: hvd.allreduce(tf.ones([RANK + 1]), name="bad"), "bad")
     assert isinstance(error, tf.errors.FailedPreconditionError) and error.code == "mismatch"
-    same(hvd.allreduce(tf.ones([2]), op=hvd.Sum, name="bad"), [SIZE, SIZE])  # the runtime goes on
+    same(hvd.allreduce(tf.ones([2]), op=hvd.Sum, name="bad"), [SIZE, SIZE])  # the runtime continues
     raises(ValueError, lambda: hvd.broadcast(tf.ones([2]), SIZE))
     raises(ValueError, lambda: hvd.allreduce(tf.ones([2]), average=True, op=hvd.Sum))
 
@@ -325,7 +325,7 @@ def check_errors():
 
 
 def check_xla_refuses():
-    """XLA has no kernel for these: TensorFlow says so at once, on all ranks."""
+    """XLA has no kernel for these: TensorFlow raises an error at once, on all ranks."""
 
     @tf.function(jit_compile=True)
     def compiled(x):
@@ -337,7 +337,7 @@ def check_xla_refuses():
 
 
 def check_sessions():
-    """TF1-style graphs: two operations of one session run, in any order; placeholders; names by hand."""
+    """TF1-style graphs: two operations of one session run, in any order; placeholders; explicit names."""
     v1 = tf.compat.v1
     threads = v1.ConfigProto(inter_op_parallelism_threads=16)  # enough for blocking kernels, before TensorFlow 2.13
     with tf.Graph().as_default(), v1.Session(config=threads) as session:
@@ -366,7 +366,7 @@ def check_refused_arguments():
 
 
 def check_again():
-    """After shutdown, a graph that was traced before still works."""
+    """After shutdown, an earlier traced graph still works."""
     global RANK, SIZE
     function = tf.function(lambda x: hvd.allreduce(x, op=hvd.Sum))
     same(function(tf.ones([2])), [SIZE, SIZE])

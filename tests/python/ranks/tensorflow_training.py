@@ -1,4 +1,4 @@
-"""What trains on all ranks with hvd.tensorflow equals what trains on one with the whole batch: tapes, optimizers, graphs."""
+"""Training on all ranks with hvd.tensorflow equals training on one with the whole batch: tapes, optimizers, graphs."""
 
 import pickle
 
@@ -173,7 +173,7 @@ def check_several_backward_passes():
 
 
 def check_gradients_between_computing_and_applying():
-    """Who clips sees the gradients of all ranks and of all passes, and what adds them up is neither broadcast nor saved."""
+    """Clipping sees the gradients of all ranks and passes, and the sums are neither broadcast nor saved."""
     for passes in (1, 3):
         with tf.Graph().as_default(), v1.Session() as session:
             w = v1.get_variable("w", initializer=np.zeros(2, "float32"), use_resource=True)
@@ -192,7 +192,7 @@ def check_gradients_between_computing_and_applying():
 
 
 def adasum_of_steps(rate, momentum):
-    """Weights when every rank steps alone with its own momentum, and Adasum of two changes counts, tensor by tensor."""
+    """Weights after steps of every rank with its own momentum, and Adasum of two changes, tensor by tensor."""
     w, b = np.random.default_rng(0).normal(size=(5, 2)).astype("float32"), np.zeros(2, "float32")
     kept = [[0.0, 0.0] for _ in range(SIZE)]
     for i in range(STEPS):
@@ -239,7 +239,7 @@ def check_elastic_variables():
     state.step = 5
     state.restore()
     assert net.b1.numpy().tolist() == [1.0] * 8 and state.step == 0
-    copy = pickle.loads(pickle.dumps(state.saved_copy()))  # what --state-dir keeps
+    copy = pickle.loads(pickle.dumps(state.saved_copy()))  # the copy of --state-dir
     net.b1.assign_add(tf.ones([8]))
     state.save()
     state.use_saved_copy(copy)

@@ -1,4 +1,4 @@
-"""DistributedOptimizer(op=Adasum): every rank steps alone, and what the steps change is reduced."""
+"""DistributedOptimizer(op=Adasum): every rank steps alone, and the changes are reduced."""
 
 import copy
 
@@ -62,7 +62,7 @@ def raises(kind, call, *words):
 
 
 def check_changes_are_reduced():
-    """Against two optimizers in this process, each on the data of one rank, whose states stay their own."""
+    """Compared with two optimizers in this process, each on the data of one rank, with separate states."""
     for maker in MAKERS.values():
         model = make_model()
         optimizer = distributed(model, maker)

@@ -1,4 +1,4 @@
-"""Tensors and arguments that are easily got wrong: the right thing, or an error that says what is."""
+"""Unusual tensors and arguments: the right result, or an error that names the fault."""
 
 import torch
 from refusals import raises
@@ -9,7 +9,7 @@ import horovod.torch as hvd
 
 
 def check_lazy_zeros_and_negatives():
-    """Their memory holds something else than they are, or there is none."""
+    """Their memory has other content, or does not exist."""
     for call in (
         lambda t: hvd.allreduce(t, op=hvd.Max),
         lambda t: hvd.synchronize(hvd.allreduce_async(t, op=hvd.Max)),
@@ -58,7 +58,7 @@ def check_arguments_of_the_optimizer():
 
 
 def check_sharding_an_optimizer_with_a_state():
-    """Adagrad begins with one."""
+    """Adagrad starts with one."""
     for steps in (0, 2):
         reference, model = make_model(), make_model()
         plain = torch.optim.Adagrad(reference.parameters(), lr=0.1, initial_accumulator_value=0.5)

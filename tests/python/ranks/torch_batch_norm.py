@@ -11,7 +11,7 @@ torch.set_num_threads(1)
 
 
 def rows_of(sizes):
-    """Where this rank's rows lie in a batch of sum(sizes) rows."""
+    """The slice of this rank's rows in a batch of sum(sizes) rows."""
     return slice(sum(sizes[:RANK]), sum(sizes[: RANK + 1]))
 
 
@@ -56,7 +56,7 @@ def check_options():
         plain, sync = nn.BatchNorm1d(4, **options).double(), hvd.SyncBatchNorm(4, **options).double()
         if options.get("track_running_stats", True):
             compare(plain, sync, batch(sizes, shape), rows_of(sizes))
-        else:  # the batch counts in inference too
+        else:  # in inference the batch counts too
             whole = batch(sizes, shape)
             torch.testing.assert_close(sync.eval()(whole[rows_of(sizes)]), plain.eval()(whole)[rows_of(sizes)])
 

@@ -1,4 +1,4 @@
-"""What hvd.torch has beyond Horovod: divided optimizers, low-rank gradients, DDP's hook, loaders."""
+"""Additions of hvd.torch to Horovod: divided optimizers, low-rank gradients, DDP's hook, loaders."""
 
 import os
 import tempfile
@@ -62,11 +62,11 @@ def check_sharded_state():
             for key, value in state.items():
                 if isinstance(value, torch.Tensor):
                     torch.testing.assert_close(mine_of_it["state"][number][key], value, rtol=1e-9, atol=1e-11)
-        model2 = make_model()  # from the undivided one's state into a divided one
+        model2 = make_model()  # from the undivided optimizer's state into a divided one
         model2.load_state_dict(reference.state_dict())
         resumed = hvd.ShardedOptimizer(maker(model2.parameters()))
         resumed.load_state_dict(plain.state_dict())
-        model3 = make_model()  # and the other way
+        model3 = make_model()  # and in the other direction
         model3.load_state_dict(model.state_dict())
         alone = maker(model3.parameters())
         alone.load_state_dict(mine_of_it)
@@ -148,7 +148,7 @@ def check_sharded_refusals():
 
 
 def powersgd_of(gradients, error, q):
-    """One step, by its definition, of all ranks at once."""
+    """One step of all ranks at once, by its definition."""
     wanted = [e + g for e, g in zip(error, gradients)]
     p = torch.linalg.qr(sum(w @ q for w in wanted) / len(wanted)).Q
     q = sum(w.t() @ p for w in wanted) / len(wanted)

@@ -1,4 +1,4 @@
-"""DistributedOptimizer where what is trained changes: frozen, unfrozen and unused parameters, several optimizers, GANs."""
+"""DistributedOptimizer with changing parameters: frozen, unfrozen and unused ones, several optimizers, GANs."""
 
 import copy
 import gc
@@ -29,7 +29,7 @@ def freeze(module, frozen=True):
 
 
 def check_unfrozen_later():
-    """Gradual unfreezing: what was frozen when the optimizer was made is reduced from its first gradient on."""
+    """Gradual unfreezing: a parameter that was frozen when the optimizer was made is reduced from its first gradient on."""
     for kind in ({}, {"op": hvd.Adasum}, {"groups": 1}):
         model, reference = make_model(), make_model()
         for one in (model, reference):
@@ -57,14 +57,14 @@ def check_unfrozen_on_one_rank():
 
 
 def check_nobodys_gradient_moves_nothing():
-    """Momentum and weight decay move what has a gradient, if only of zeros: nobody's stays None."""
+    """Momentum and weight decay move a parameter with a gradient of zeros; a gradient on no rank stays None."""
     for kind in ({}, {"groups": 2}, {"op": hvd.Adasum}, {"compression": hvd.Compression.powersgd(1)}):
         if not kind or "groups" in kind:
             kind["backward_passes_per_step"] = 1
         model = nn.ModuleDict({"used": make_model(), "unused": nn.Linear(4, 4).double(), "frozen": nn.Linear(5, 5).double()})
         hvd.broadcast_parameters(model.state_dict(), 0)
         optimizer = hvd.DistributedOptimizer(sgd(model.parameters()), model.named_parameters(), **kind)
-        hvd.broadcast_optimizer_state(optimizer, 0)  # which leaves zeros
+        hvd.broadcast_optimizer_state(optimizer, 0)  # it leaves zeros
         for step, (x, y) in enumerate(batches(4)):
             if step == 2:
                 freeze(model["frozen"])
@@ -98,7 +98,7 @@ def check_a_rank_without_data():
 
 
 def check_joined_ranks():
-    """Rank 0 runs out of data first; its zeros stand in."""
+    """Rank 0 runs out of data first and contributes zeros."""
     model = make_model()
     optimizer = hvd.DistributedOptimizer(sgd(model.parameters()), model.named_parameters())
     train(model, optimizer, batches(2 + RANK), MINE)
@@ -109,7 +109,7 @@ def check_joined_ranks():
 
 
 def check_a_second_optimizer_over_the_same_parameters():
-    """A notebook's cell that runs again, and fine-tuning: the last one is told of gradients, and any of them can step."""
+    """A notebook's cell that runs twice, and fine-tuning: the last one gets the gradients, and any of them can step."""
     for between in (False, True):
         model, reference = make_model(), make_model()
         plain = [sgd(reference[2].parameters()), sgd(reference.parameters())]
@@ -121,7 +121,7 @@ def check_a_second_optimizer_over_the_same_parameters():
             model.zero_grad()
             ((model(x[MINE]) - y[MINE]) ** 2).mean().backward()
             mine[0].step()
-        if between:  # with gradients under way
+        if between:  # with pending gradients
             ((model(x[MINE]) - y[MINE]) ** 2).mean().backward()
             mine.append(hvd.DistributedOptimizer(sgd(model.parameters()), model.named_parameters()))
         for step, data in enumerate(batches(4, seed=7)):
@@ -144,7 +144,7 @@ def check_optimizers_leave_nothing():
 
 
 def check_dcgan():
-    """The loop of PyTorch's tutorial: two backward passes into D before its step, and one more in G's turn."""
+    """The loop of PyTorch's tutorial: two backward passes into D before its step, and one more in G's step."""
     for named in (False, True):
         for passes in (1, 2):
             for kind in ({}, {"op": hvd.Sum}, {"compression": hvd.Compression.powersgd(2)}, {"groups": 1}):
@@ -210,7 +210,7 @@ def check_more_passes_than_declared():
 
 
 def check_cleared_under_way():
-    """model.zero_grad() behind backward(): what was under way is nobody's, as without hvd."""
+    """model.zero_grad() after backward(): pending gradients are discarded, as without hvd."""
     model, reference = make_model(), make_model()
     plain = sgd(reference.parameters())
     optimizer = hvd.DistributedOptimizer(sgd(model.parameters()), model.named_parameters())
@@ -227,7 +227,7 @@ def check_cleared_under_way():
 
 
 def check_looked_at_under_way():
-    """torch.autograd.grad() adds to nothing."""
+    """torch.autograd.grad() adds to no gradient."""
     model, reference = make_model(), make_model()
     plain = sgd(reference.parameters())
     optimizer = hvd.DistributedOptimizer(sgd(model.parameters()), model.named_parameters())
@@ -270,7 +270,7 @@ def check_sparse_gradients_in_two_passes():
 
 
 def check_optimizers_with_different_parameters():
-    """Told, and not waited for."""
+    """An error at once, without a wait."""
     model = make_model()
     parameters = list(model.parameters()) if RANK else list(model.parameters())[:-1]
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD(parameters, lr=0.1))

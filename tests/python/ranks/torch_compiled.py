@@ -1,4 +1,4 @@
-"""torch.compile as users call it: machine code is made, around our operations and of a model that trains with them."""
+"""torch.compile with generated machine code, around our operations and of a model that trains with them."""
 
 import warnings
 

@@ -1,4 +1,4 @@
-"""hvd.elastic on a fixed set of ranks: what is kept, what comes back, and what goes on after an error."""
+"""hvd.elastic on a fixed set of ranks: stored state, restored state, and the continuation after an error."""
 
 import torch
 from full_memory import Full, keeps_the_commit_before
@@ -47,7 +47,7 @@ def check_an_object_state():
     state.epoch = 7
     state.restore()
     assert (state.epoch, state.seen) == (0, [1])
-    state.seen.append(3)  # not what is kept
+    state.seen.append(3)  # not in the copy
     state.restore()
     assert state.seen == [1]
 
@@ -81,7 +81,7 @@ def check_a_torch_state():
 
 
 class Schedule:
-    """A value with a state that state_dict() does not tell."""
+    """A value whose state state_dict() does not contain."""
 
     def __init__(self, step):
         self.step = step
@@ -133,7 +133,7 @@ def check_the_sampler():
     assert {index for part in everyone(mine) for index in part} == set(range(11))
     sampler.record_batch(0, 1)
     saved = sampler.state_dict()
-    assert list(sampler) == mine  # an iteration under way is not changed
+    assert list(sampler) == mine  # a running iteration does not change
     sampler.load_state_dict(saved)
     left = everyone(list(sampler))
     assert {index for part in left for index in part} == set(range(hvd.size(), 11))
@@ -214,7 +214,7 @@ def check_news_of_hosts_lose_no_work():
     try:
         state.commit()
     except HostsUpdatedInterrupt as news:
-        assert news.skip_sync  # hosts went, none came: nobody needs what we have
+        assert news.skip_sync  # hosts went, none came: no rank needs our state
     else:
         raise AssertionError("no interrupt")
 
@@ -233,7 +233,7 @@ def check_all_ranks_of_a_world_sync_or_none_does():
 
     assert syncs(False)  # the job's first world
     assert not syncs(True)
-    assert syncs(not is_last)  # one has gone back to its commit
+    assert syncs(not is_last)  # one has restored its commit
     assert not syncs(True)
     if hvd.size() > 1 and is_last:
         _holders._world_mark = b"another"  # one was in another world last

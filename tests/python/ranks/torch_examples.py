@@ -1,4 +1,4 @@
-"""The torch examples, as they are, on all ranks."""
+"""The torch examples, unchanged, on all ranks."""
 
 import pathlib
 import runpy

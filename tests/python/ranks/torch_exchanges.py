@@ -13,12 +13,12 @@ DTYPES = ["uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "fl
 
 
 def between(sender, receiver):
-    """Rows that one rank sends another."""
+    """The rows that one rank sends another."""
     return (2 * sender + receiver + 1) % 4
 
 
 def sent(rank, dtype=torch.float32, columns=3):
-    """What a rank sends to all, and its splits."""
+    """The rows that a rank sends to all, and its splits."""
     rows = [torch.full((between(rank, to), columns), (10 * rank + to) % 120) for to in range(SIZE)]
     return torch.cat(rows).to(dtype), [between(rank, to) for to in range(SIZE)]
 
@@ -28,7 +28,7 @@ def expected(dtype=torch.float32, columns=3):
 
 
 def rows_of(total, rank=RANK):
-    """Where a rank's part of a reducescatter lies."""
+    """The slice of a rank's part of a reducescatter."""
     first = total // SIZE * rank + min(rank, total % SIZE)
     return slice(first, first + total // SIZE + (rank < total % SIZE))
 

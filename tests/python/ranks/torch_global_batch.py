@@ -1,4 +1,4 @@
-"""GlobalBatchLoader on a fixed set of ranks: what it refuses, and loops that scripts write."""
+"""GlobalBatchLoader on a fixed set of ranks: its errors, and loops of scripts."""
 
 import torch
 from refusals import raises
@@ -13,7 +13,7 @@ DATA = torch.arange(10.0)
 
 
 def new(keep=True, **options):
-    """The model, its optimizer, a sampler that a training function with that decorator has."""
+    """The model, its optimizer, and a sampler for a training function with that decorator."""
     torch.manual_seed(0)
     model = torch.nn.Linear(3, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -1,4 +1,4 @@
-"""Training with tensors on the (fake) GPU ends where one process ends."""
+"""Training with tensors on the (fake) GPU gives the result of one process."""
 
 from typing import Any
 
@@ -40,7 +40,7 @@ def check_parameters_and_state_travel() -> None:
 
 
 def check_a_result_survives_a_capture() -> None:
-    """hvd.synchronize while torch captures: refused before anything is given up."""
+    """hvd.synchronize while torch captures: refused before anything is lost."""
     total = hvd.allreduce_async(torch.ones(3), op=hvd.Sum, name="captured")
     rows = hvd.allgather_async(torch.ones(1), name="captured rows")
     is_capturing = torch.cuda.is_current_stream_capturing
@@ -81,7 +81,7 @@ def check_a_group_is_on_one_side() -> None:
 
 
 def check_received_splits_are_where_the_splits_are() -> None:
-    """Real GPUs are not needed: torch's device "meta" is another one than the host's too."""
+    """No real GPU is needed: torch's device "meta" also differs from the host's."""
     hvd.init()
     adapter = ops._moving
     assert adapter.integers((1, 2), torch.zeros(2, dtype=torch.int64, device="meta")).device.type == "meta"

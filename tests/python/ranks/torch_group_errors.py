@@ -1,4 +1,4 @@
-"""Calls that fail: every future and work of a process group says so, to Python and to torch's C++ code."""
+"""Failing calls: every future and work of a process group reports it, to Python and to torch's C++ code."""
 
 import gc
 import threading
@@ -25,7 +25,7 @@ def failing():
 
 
 def told(call, *words):
-    """RuntimeError with the disagreement, once; the next call works."""
+    """Expects a RuntimeError with the disagreement, once; the next call works."""
     raises(RuntimeError, call, "ranks disagree", *words)
     tensor = torch.ones(2)
     dist.all_reduce(tensor)
@@ -38,7 +38,7 @@ def check_a_work():
     told(work.wait, "shape")  # again
     told(work.result)
     assert work.is_completed() and not work.is_success() and "disagree" in str(work.exception())
-    told(work.get_future().wait)  # a future that comes after the end
+    told(work.get_future().wait)  # a future requested after the end
 
 
 def check_futures_and_their_callbacks():
@@ -59,7 +59,7 @@ def check_futures_and_their_callbacks():
         while not called and time.monotonic() < deadline:
             time.sleep(0.001)
         assert called == [True]
-        # The words of torch are in front once, however long the chain.
+        # torch's prefix is there once, however long the chain.
         try:
             followers[1].wait()
         except RuntimeError as error:
@@ -75,12 +75,12 @@ def check_a_callback_that_raises():
     raises(RuntimeError, future.then(refuse).wait, "not these numbers")
     assert future.wait()[0].tolist() == [SIZE] * 2
     seen = []
-    other = failing().get_future().then(lambda done: seen.append(1) or "went on")  # it does not look
+    other = failing().get_future().then(lambda done: seen.append(1) or "went on")  # it ignores the error
     assert other.wait() == "went on" and seen == [1]
 
 
 def check_futures_of_others_stay_theirs():
-    """then() of torch's own futures looks at ours first."""
+    """then() of torch's own futures first checks for ours."""
     future = torch.futures.Future()
     following = future.then(lambda done: done.value() + 1).then(lambda done: done.value() + 1)
     called = []
@@ -93,7 +93,7 @@ def check_futures_of_others_stay_theirs():
 
 
 def check_messages():
-    """A receive with room for something else."""
+    """A receive with room for another size."""
     if RANK < 2:
         work = dist.isend(torch.ones(2), 1) if RANK == 0 else dist.irecv(torch.zeros(3), 0)
         future = work.get_future()
@@ -112,12 +112,12 @@ def loss_of(network):
 
 
 def other_call():
-    """What rank 1 does in place of backward()."""
+    """Rank 1's call in place of backward()."""
     dist.all_reduce(torch.ones(7))
 
 
 def loss_after_steps(network):
-    """Behind the first steps, in which torch makes its buckets anew."""
+    """The loss after the first steps, in which torch rebuilds its buckets."""
     for _ in range(2):
         loss_of(network).backward()
     return loss_of(network)
@@ -129,7 +129,7 @@ def told_in_backward(network, other=other_call):
 
 
 def check_ddp_whose_reduction_fails():
-    """In backward(), with each kind of hook, and again with a network that is made anew."""
+    """In backward(), with each kind of hook, and again with a new network."""
     from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 
     power = powerSGD_hook.PowerSGDState(None, start_powerSGD_iter=2, min_compression_rate=1)
@@ -180,7 +180,7 @@ def check_errors_keep_nothing_alive():
 
 
 def check_a_hook_that_mends():
-    """A comm hook of the script's own that mends what has failed."""
+    """A comm hook of the script that repairs a failure."""
 
     def mending(state, bucket):
         buffer = bucket.buffer()

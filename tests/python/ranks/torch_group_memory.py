@@ -1,6 +1,6 @@
-"""c10d's operations on whole tensors: the runtime writes into the caller's tensor, and no result is taken and copied.
+"""c10d's operations on whole tensors: the runtime writes into the caller's tensor, without a separate result and a copy.
 
-Also over the fake GPU (fake_gpu.py), where tensors count as a GPU's.
+Also over the fake GPU (fake_gpu.py), where tensors are treated as a GPU's.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def start() -> None:
 
 @contextmanager
 def nothing_taken() -> Iterator[list[Any]]:
-    """What the runtime made memory for meanwhile: nothing.  Yields what was submitted with memory for its result."""
+    """Asserts that the runtime made no memory meanwhile.  Yields the operations submitted with memory for their results."""
     taken, given = [], []
     take, submit, submit_many = _native.take, _native.submit, _native.submit_many
 
@@ -83,7 +83,7 @@ def check_results_lie_in_the_callers_tensor() -> None:
 
 
 def check_unequal_splits() -> None:
-    """Rank r sends s + 1 rows to rank s, so r + 1 rows come from each."""
+    """Rank r sends s + 1 rows to rank s, so rank r receives r + 1 rows from each rank."""
     start()
     send = [s + 1 for s in range(SIZE)]
     sent = torch.full((sum(send), 3), float(RANK))
@@ -104,7 +104,7 @@ def check_its_own_part_of_the_input() -> None:
 
 
 def check_what_does_not_lie_so_is_copied() -> None:
-    """A result that is not contiguous, or lies over the input, is right all the same."""
+    """A result that is not contiguous, or overlaps the input, is still right."""
     start()
     mine = torch.arange(4.0) + RANK
     spread = torch.zeros(2 * 4)[::2]

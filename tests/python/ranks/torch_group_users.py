@@ -1,4 +1,4 @@
-"""What torch builds upon process groups, over "hvd" and over gloo in turn: the same numbers."""
+"""torch's features based on process groups, over "hvd" and over gloo in turn: the same numbers."""
 
 import shutil
 import tempfile
@@ -77,7 +77,7 @@ def check_ddp_join():
 
 
 def check_ddp_with_hooks():
-    """Hooks wait for further operations in the callbacks of futures, PowerSGD's for several."""
+    """Hooks wait for further operations in callbacks of futures, PowerSGD's for several."""
     from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 
     def result(backend, hook, state, megabytes):
@@ -93,7 +93,7 @@ def check_ddp_with_hooks():
     halves = [result(backend, default_hooks.fp16_compress_hook, group(backend), 0.001) for backend in BACKENDS]
     alike(halves, rtol=1e-3, atol=1e-4)
     alike([with_power_sgd(backend) for backend in BACKENDS])
-    # Several buckets, whose callbacks run side by side.  Over gloo their operations get in each other's way.
+    # Several buckets, whose callbacks run in parallel.  Over gloo their operations disturb each other.
     found = [with_power_sgd("hvd", 0.001) for _ in range(5)]
     parts = [torch.empty_like(found[0]) for _ in range(SIZE)]
     dist.all_gather(parts, found[0])
@@ -101,7 +101,7 @@ def check_ddp_with_hooks():
 
 
 def check_ddp_compiled():
-    """What is compiled calls the group from its midst."""
+    """Compiled code calls the group."""
     network = DistributedDataParallel(model())
     compiled = torch.compile(network, backend="aot_eager")
     trained(compiled, torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9), [batch(step) for step in range(5)])
@@ -109,7 +109,7 @@ def check_ddp_compiled():
 
 
 def check_callbacks_that_wait():
-    """Each future's callback waits for an operation that it has begun, three deep."""
+    """Each future's callback waits for an operation that it has begun, three levels deep."""
 
     def begin(depth):
         future = dist.all_reduce(torch.full((2,), float(depth)), async_op=True).get_future()
@@ -123,7 +123,7 @@ def check_callbacks_that_wait():
 
 
 def check_callbacks_inside_of_then():
-    """On one rank the callback runs inside of then(), and its program waits; the other one's has gone on meanwhile."""
+    """On one rank the callback runs inside of then(), and its program waits; the other one's has continued meanwhile."""
 
     def begin():
         return dist.all_reduce(torch.ones(2), async_op=True).get_future()
@@ -140,7 +140,7 @@ def check_callbacks_inside_of_then():
 
 
 def check_message_that_comes_last():
-    """Nothing waits behind a receive."""
+    """Nothing waits for a receive in the queue."""
     message = torch.zeros(2)
     received = dist.irecv(message, (RANK - 1) % SIZE).get_future()
     dist.all_reduce(torch.ones(2), async_op=True).get_future().wait()
@@ -174,7 +174,7 @@ def check_fsdp2():
 
 
 class AllSizes(Tables):
-    """With a forward(): DistributedDataParallel and FSDP2 want one."""
+    """With a forward(), which DistributedDataParallel and FSDP2 require."""
 
     def forward(self):
         return self.loss(torch.arange)
@@ -185,7 +185,7 @@ def check_gradients_of_all_sizes():
 
     for megabytes in (0.02, 25):
         network = DistributedDataParallel(AllSizes(), bucket_cap_mb=megabytes)
-        for _ in range(2):  # the buckets of the first step are others
+        for _ in range(2):  # the buckets of the first step differ
             network().backward()
         for parameter in network.parameters():
             torch.testing.assert_close(parameter.grad, torch.full_like(parameter, 2 * EVERYONES))

@@ -54,7 +54,7 @@ def check_each_stream_that_waits_is_ordered():
         device for device in devices if isinstance(device, tuple) and device[1] != current
     )
     try:
-        work = dist.all_reduce(torch.ones(2, 3).t(), async_op=True)  # not contiguous: there is a result to make
+        work = dist.all_reduce(torch.ones(2, 3).t(), async_op=True)  # not contiguous: a result must be made
         work.wait()
         work.wait()
         assert settled == []
@@ -169,7 +169,7 @@ def check_reduce_scatter():
 
 
 def check_reduce_scatter_into_a_part_of_its_input():
-    for place in range(SIZE):  # of the output; on this rank's own part nothing is copied
+    for place in range(SIZE):  # index in the output; the rank's own part is not copied
         whole = torch.arange(4096.0 * SIZE) + RANK
         expected = sum(torch.arange(4096.0 * SIZE) + rank for rank in range(SIZE))[4096 * RANK : 4096 * (RANK + 1)]
         part = whole[4096 * place : 4096 * (place + 1)]
@@ -248,7 +248,7 @@ def check_works_and_futures():
     doubled = work.get_future().then(lambda future: future.value()[0] * 2)
     same(doubled.wait(), 2 * SIZE * SIZE)
     same(work.get_future().wait()[0], SIZE * SIZE)
-    works = [dist.all_reduce(torch.ones(1), async_op=True) for _ in range(300)]  # more than names of one place
+    works = [dist.all_reduce(torch.ones(1), async_op=True) for _ in range(300)]  # more than the names of one place
     assert all(work.wait() for work in works)
     polled = dist.all_gather(list(torch.zeros(SIZE, 1)), torch.ones(1), async_op=True)
     limit = time.monotonic() + 60
@@ -256,7 +256,7 @@ def check_works_and_futures():
         time.sleep(0.001)
     assert polled.is_completed()
     for _ in range(600):
-        dist.all_reduce(torch.ones(1), async_op=True)  # nobody waits
+        dist.all_reduce(torch.ones(1), async_op=True)  # never awaited
     dist.barrier()
     dist.barrier(async_op=True).wait()
 
@@ -283,7 +283,7 @@ def check_groups():
         tensor = torch.full((2,), RANK)
         dist.broadcast(tensor, members[-1], group=group)
         same(tensor, members[-1])
-    # Two groups of the same ranks do not get in each other's way.
+    # Two groups of the same ranks do not disturb each other.
     works = [
         dist.all_reduce(torch.ones(1), group=group, async_op=True) for group in (groups[2], groups[4])[:: 1 - 2 * (RANK % 2)]
     ]
@@ -315,7 +315,7 @@ def check_send_and_recv():
                 got = torch.zeros(1, dtype=torch.int64)
                 assert dist.recv(got, 0, tag=number % 3) == 0
                 same(got, number)
-    # tags: the later message is taken first
+    # tags: the later message is received first
     if RANK == 0:
         works = [dist.isend(torch.tensor([tag]), 1, tag=tag) for tag in (1, 2)]
         for work in works:
@@ -328,7 +328,7 @@ def check_send_and_recv():
 
 
 def check_recv_from_any_source():
-    """Rank 0 takes 20 messages of each of two tags from each other rank: most as they come, the last by name."""
+    """Rank 0 receives 20 messages of each of two tags from each other rank: most in any order, the last by name."""
     if RANK:
         for number in range(20):
             for tag in (7, 8):
@@ -341,7 +341,7 @@ def check_recv_from_any_source():
         for tag in (7, 8):
             source = dist.recv(got, tag=tag)
             taken[source, tag].append(int(got))
-    for (rank, _), numbers in taken.items():  # of both tags the same: sends wait for their receives
+    for (rank, _), numbers in taken.items():  # equal for both tags: sends wait for their receives
         assert abs(len(numbers) - len(taken[rank, 7])) <= 1
     for number in range(20):
         for (rank, tag), numbers in taken.items():
@@ -354,7 +354,7 @@ def check_recv_from_any_source():
 
 
 def check_many_receives_from_any_source_at_once():
-    """They are there before any send, and each gets a message of its own."""
+    """They are posted before any send, and each gets a different message."""
     others = [torch.zeros(2, 3).t() for _ in range(4 * (SIZE - 1))]
     works = [dist.irecv(tensor) for tensor in others] if RANK == 0 else []
     dist.barrier()
@@ -409,7 +409,7 @@ def check_a_group_in_another_order():
             mine = torch.zeros(1)
             dist.reduce_scatter_tensor(mine, torch.arange(size) + 10.0 * RANK, op, group=group)
             same(mine, wanted)
-        # Rank of place p sends p + 1 rows to each, of the receiver's place.
+        # The rank at place p sends p + 1 rows of the receiver's place to each rank.
         rows = torch.arange(size).repeat_interleave(place + 1).view(-1, 1).expand(-1, 3) + 10 * RANK
         got = torch.zeros(sum(range(size + 1)), 3, dtype=torch.int64)
         dist.all_to_all_single(got, rows, [p + 1 for p in range(size)], [place + 1] * size, group=group)
@@ -450,7 +450,7 @@ def check_disagreements_are_told_and_the_next_call_works():
 
 def check_monitored_barrier():
     dist.monitored_barrier()
-    if RANK == 1:  # comes too late
+    if RANK == 1:  # it comes too late
         dist.barrier()
         raises(RuntimeError, lambda: dist.monitored_barrier(timeout=timedelta(seconds=20)), "Rank 1 failed to pass")
     else:
@@ -477,7 +477,7 @@ def check_wrong_arguments():
 
 
 def made_anew(path):
-    """The default group, from nothing."""
+    """The default group, made again."""
     dist.destroy_process_group()
     again = hvd.broadcast_object(tempfile.mktemp() if RANK == 0 else None)
     dist.init_process_group("cpu:hvd", init_method=f"file://{again}", rank=RANK, world_size=SIZE)
@@ -488,7 +488,7 @@ def made_anew(path):
 
 def check_after_destroy_it_can_be_made_again():
     again = made_anew(path)
-    # Rank 0 leaves a call under way, and in the next world one has its place.
+    # Rank 0 leaves a pending call, and in the next world another call has its place.
     late = dist.new_group(timeout=timedelta(seconds=1))
     if RANK == 0:
         raises(RuntimeError, lambda: dist.all_reduce(torch.ones(2), group=late), "Timed out")

@@ -1,4 +1,4 @@
-"""allreduce_async_ and synchronize: handles, failures, names under way, and that nothing is kept."""
+"""allreduce_async_ and synchronize: handles, failures, pending names, and no leaks."""
 
 import gc
 import sys

@@ -1,4 +1,4 @@
-"""What hvd.torch does on a single rank."""
+"""hvd.torch on a single rank."""
 
 import torch
 from torch import nn
@@ -7,7 +7,7 @@ import hvd.torch as hvd
 
 
 def check_a_broadcast_state_without_a_step() -> None:
-    """Horovod's zeros are there on a single rank too; a step does not take them for gradients."""
+    """Horovod's zeros also exist on a single rank; a step does not use them as gradients."""
     hvd.init()
     weight = nn.Parameter(torch.ones(3))
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=0.1, weight_decay=0.5), [("weight", weight)])

@@ -1,4 +1,4 @@
-"""What is torch's own in hvd.torch: dtypes, layouts, compression, gradients, sparse tensors, names of horovod.torch."""
+"""The parts of hvd.torch that are specific to torch: dtypes, layouts, compression, gradients, sparse tensors, names."""
 
 import copy
 import pickle
@@ -308,7 +308,7 @@ def check_names():
 
 
 def check_forked_child():
-    """A child of a fork (a DataLoader's worker) may ask for the rank; an operation is an error there, not a hang."""
+    """A forked child (a DataLoader's worker) may ask for the rank; an operation is an error there, not a hang."""
     import os
 
     hvd.barrier()

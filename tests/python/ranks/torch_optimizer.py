@@ -52,13 +52,13 @@ def check_compression():
 
 
 def lying(values, order):
-    """The same values, with dimensions in memory from the outermost to the innermost as `order` has them."""
+    """The same values, with dimensions in memory in this order, from the outermost to the innermost."""
     inverse = sorted(range(values.dim()), key=order.__getitem__)
     return values.permute(order).contiguous().permute(inverse)
 
 
 def check_gradients_travel_as_they_lie():
-    """channels_last: no copy where all ranks have the parameter alike; right results where one has it otherwise."""
+    """channels_last: no copy if all ranks have the parameter's layout; right results if one rank differs."""
     rows, channels_last, other = (0, 1, 2, 3), (0, 2, 3, 1), (3, 1, 0, 2)
     values = torch.arange(3 * 3 * 3 * 3, dtype=torch.float32).reshape(3, 3, 3, 3)
     expected = values * (SIZE + 1) / 2
@@ -165,7 +165,7 @@ def check_names():
 
 
 class Odd(torch.optim.SGD):
-    """An optimizer of a user's own, with arguments that nobody can guess."""
+    """A user's optimizer with unusual arguments."""
 
     def __init__(self, flavour, params):
         super().__init__(params, lr=0.1, momentum=0.5)
@@ -185,7 +185,7 @@ def check_class():
     assert type(optimizer).__name__ == "Odd"
     assert not type(optimizer).__module__.startswith("torch.optim")
     assert optimizer.param_groups[0] is plain.param_groups[0]
-    assert len(optimizer.state) == len(plain.state) > 0  # the state came along
+    assert len(optimizer.state) == len(plain.state) > 0  # the state was copied too
     assert "lr: 0.1" in repr(optimizer)
 
 

@@ -1,4 +1,4 @@
-"""DistributedOptimizer: what is kept, copied and exchanged of it; sparse gradients; what remains after an error."""
+"""DistributedOptimizer: its stored, copied and exchanged state; sparse gradients; its state after an error."""
 
 import copy
 import pickle
@@ -89,12 +89,12 @@ def check_sparse_gradients():
             model(words[RANK]).pow(2).sum().backward()
             optimizer.step()
             assert model.weight.grad.is_sparse
-        if not as_dense:  # as dense, rows that no rank used decay too
+        if not as_dense:  # as dense, unused rows decay too
             torch.testing.assert_close(model.weight, reference.weight)
 
 
 def check_missing_sparse_gradients():
-    """A table of words that only one rank used, in the first step too."""
+    """A table of words that only one rank used, also in the first step."""
     for steps in (1, 3):
         torch.manual_seed(2)
         tables = nn.ModuleList([nn.Embedding(6, 2, sparse=True) for _ in range(SIZE)])
@@ -125,7 +125,7 @@ def check_new_parameters():
 
 
 def check_a_failed_operation_ends_cleanly():
-    """A gradient whose shape differs between ranks is an error on all, and training can go on."""
+    """A gradient whose shape differs between ranks is an error on all, and training can continue."""
     parameter = nn.Parameter(torch.zeros(2 + RANK))
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD([parameter], lr=0.1), [("odd", parameter)])
     parameter.sum().backward()
@@ -134,7 +134,7 @@ def check_a_failed_operation_ends_cleanly():
 
 
 def check_optimizer_that_is_gone():
-    """Gradients under way outlive their optimizer: an exception after backward() must not free them."""
+    """Pending gradients survive their optimizer: an exception after backward() must not free them."""
     for _ in range(3):
         model = nn.Linear(300, 300)
         optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))

@@ -1,4 +1,4 @@
-"""DistributedOptimizer hands gradients over many at a time, and loses none, whatever happens to a backward pass."""
+"""DistributedOptimizer submits many gradients at a time, and loses none, even if a backward pass fails."""
 
 import threading
 
@@ -69,7 +69,7 @@ def apply(model, x, fails_before=None):
 
 
 def step_once(model, optimizer):
-    """So that names are known, and hooks hand over."""
+    """One step, so that names are known, and hooks submit."""
     optimizer.zero_grad()
     apply(model, torch.ones(1, 2)).backward()
     with optimizer.skip_synchronize():
@@ -106,7 +106,7 @@ def check_many_bytes_leave_early():
 
 
 def check_without_a_step():
-    """backward() alone puts all under way: other ranks need not wait for this one's step."""
+    """backward() alone submits everything: other ranks need not wait for this one's step."""
     model, optimizer = layers(12, "stepless")
     step_once(model, optimizer)
     apply(model, torch.ones(1, 2)).backward()
@@ -115,7 +115,7 @@ def check_without_a_step():
 
 
 def fail_on_the_last_rank(model, optimizer):
-    """There, half of the backward pass happens."""
+    """Half of the backward pass runs on the last rank."""
     Fails.now = SIZE - 1 == RANK
     try:
         loss = apply(model, torch.ones(1, 2), fails_before=6)
@@ -129,7 +129,7 @@ def fail_on_the_last_rank(model, optimizer):
 
 
 def check_a_backward_pass_that_fails():
-    """What it has left is reduced by the next step; what it has not counts as zero."""
+    """Its gradients so far are reduced by the next step; missing ones count as zero."""
     model, optimizer = layers(12, "failing", lr=0.0)
     step_once(model, optimizer)
     for _ in range(2):
@@ -143,12 +143,12 @@ def check_a_backward_pass_that_fails():
 
 
 def check_a_wait_hands_over():
-    """Of whatever kind, after a pass that failed."""
+    """Any kind of wait, after a pass that failed."""
     model, optimizer = layers(12, "waits", lr=0.0)
     step_once(model, optimizer)
 
     def join():
-        """Only begun: what other ranks then stand in for would be submitted twice."""
+        """Only begins: otherwise operations to which other ranks contribute zeros would be submitted twice."""
         plain, _requests.join = _requests.join, lambda process_set: 0
         try:
             hvd.join()
@@ -164,7 +164,7 @@ def check_a_wait_hands_over():
 
 
 def check_another_pass_hands_over():
-    """The end of the next backward pass takes along what one that failed has left, and adds to it."""
+    """The end of the next backward pass also submits the gradients of a failed one, and adds to them."""
     model, optimizer = layers(12, "again", lr=0.0)
     step_once(model, optimizer)
     fail_on_the_last_rank(model, optimizer)
@@ -178,7 +178,7 @@ def check_another_pass_hands_over():
 
 
 def check_orders_that_differ():
-    """Each rank's hooks are called in an order of its own, and some wait for other ranks."""
+    """Each rank's hooks run in a different order, and some wait for other ranks."""
     torch.manual_seed(5)
     model = nn.ModuleList([nn.Linear(2, 1, bias=False) for _ in range(30)])
     named = [(f"orders.{name}", p) for name, p in model.named_parameters()]
@@ -193,7 +193,7 @@ def check_orders_that_differ():
         optimizer.zero_grad()
         x = torch.full((1, 2), RANK + step + 1.0)
         for at in range(30):
-            # 3, 17 and 29 keep their sequence on all ranks: who waits in a hook is waited for there.
+            # 3, 17 and 29 keep their order on all ranks, because hooks wait there.
             x = Keep.apply(x, model[at if at in (3, 17, 29) else _place(at)].weight)
         x.sum().backward()
         optimizer.synchronize()
@@ -222,7 +222,7 @@ class Keep(torch.autograd.Function):
 
 
 def check_backward_in_backward():
-    """Reentrant checkpoints: backward passes of their own, of parameters that come again later."""
+    """Reentrant checkpoints: separate backward passes, of parameters that occur again later."""
     model, optimizer = layers(4, "reentrant", lr=0.0)
     step_once(model, optimizer)
     for _ in range(2):
@@ -237,7 +237,7 @@ def check_backward_in_backward():
 
 
 def check_outside_of_backward():
-    """A hook that something else calls holds nothing back."""
+    """A hook that other code calls holds nothing back."""
     model, optimizer = layers(2, "outside", lr=0.0)
     step_once(model, optimizer)
     for layer in model:
@@ -248,7 +248,7 @@ def check_outside_of_backward():
 
 
 def check_a_refused_submission():
-    """What the runtime has refused is submitted again before the step."""
+    """An operation that the runtime has refused is submitted again before the step."""
     model, optimizer = layers(12, "refused", lr=0.0)
     step_once(model, optimizer)
     plain = _native.submit_many

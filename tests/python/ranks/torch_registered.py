@@ -21,7 +21,7 @@ def is_registered(tensor):
 
 
 def check_gradients_in_registered_memory():
-    """They move there, in spite of zero_grad() leaving None; and nobody's tensor is overwritten."""
+    """They move there, in spite of zero_grad() leaving None; no other tensor is overwritten."""
     from hvd.torch import _registered_gradients
 
     possible = _registered_gradients.usable() and not os.environ.get("HVD_RANKS_PER_NODE")
@@ -44,7 +44,7 @@ def check_gradients_in_registered_memory():
     for factor in (1, 2, 3):
         step(factor)
         assert registered() == possible
-        assert not is_registered(model.bias.grad)  # too small to gain
+        assert not is_registered(model.bias.grad)  # too small to benefit
     step(1, set_to_none=False)
     assert registered() == possible
     # A gradient that the script keeps, itself or through a view, is not written to again.
@@ -61,13 +61,13 @@ def check_gradients_in_registered_memory():
     del view
     step(8)
     assert registered() == possible
-    # One that the script looks at before the optimizer does is reduced where it is.
+    # A gradient that the script reads before the optimizer does is reduced in place.
     seen = []
     hook = model.weight.register_hook(lambda gradient: seen.append(gradient))
     step(9)
     hook.remove()
     seen.clear()
-    # One that the script replaces on one rank only.
+    # A gradient that the script replaces on one rank only.
     for _ in range(3):
         optimizer.zero_grad()
         model(own).sum().backward()
@@ -82,7 +82,7 @@ def check_gradients_in_registered_memory():
 
 
 def check_registered_memory_outlives_the_optimizer():
-    """A gradient that the script keeps stays valid when model and optimizer are gone, and when the runtime is."""
+    """A gradient that the script keeps stays valid after the end of model and optimizer, and of the runtime."""
     for _ in range(5):
         model = nn.Linear(200, 200)
         optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))

@@ -1,4 +1,4 @@
-"""What scripts written for Horovod look at besides its functions: names, types of errors, texts, leftovers."""
+"""Things besides functions that scripts for Horovod use: names, types of errors, texts, remains."""
 
 import threading
 import warnings
@@ -37,11 +37,11 @@ def check_before_init():
 
 def check_init_with_duplicate_sets():
     raises(ValueError, lambda: hvd.init(process_sets=[hvd.ProcessSet([0]), hvd.ProcessSet([1]), hvd.ProcessSet([0])]))
-    assert hvd.is_initialized()  # as Horovod leaves it
+    assert hvd.is_initialized()  # as in Horovod
     mine = [hvd.ProcessSet([0]), hvd.ProcessSet([1])]
     hvd.init(process_sets=mine)
     hvd.init(process_sets=mine)
-    if hvd.rank() == 0:  # asks nobody
+    if hvd.rank() == 0:  # no other rank is asked
         raises(ValueError, lambda: hvd.init(process_sets=[hvd.ProcessSet([1]), hvd.ProcessSet([1])]))
     assert sets_by_id() == {0: list(range(hvd.size())), 1: [0], 2: [1]}
     assert [s.process_set_id for s in mine] == [1, 2]
@@ -138,7 +138,7 @@ def check_gradients_after_broadcast_of_the_state():
     assert torch.equal(model.weight.grad, torch.zeros(1, 3)) and model.bias.grad is None
     model(torch.ones(1, 3)).sum().backward()
     optimizer.step()
-    hvd.broadcast_optimizer_state(optimizer, root_rank=0)  # leaves gradients alone from now on
+    hvd.broadcast_optimizer_state(optimizer, root_rank=0)  # from now on it leaves gradients alone
     assert torch.equal(model.weight.grad, torch.ones(1, 3))
 
 

@@ -1,4 +1,4 @@
-"""Gradients on both sides of every size at which the runtime, or the optimizer, takes another way."""
+"""Gradients on both sides of every size at which the runtime, or the optimizer, changes its method."""
 
 import torch
 from torch import nn
@@ -13,7 +13,7 @@ def everything(rows):
 
 
 def own_and_last(rows):
-    """A row of this rank's own, and one that all ranks use."""
+    """A row that only this rank uses, and one that all ranks use."""
     return torch.tensor([RANK, rows - 1])
 
 
@@ -22,7 +22,7 @@ def wrapped(model, kind=torch.optim.SGD, **options):
 
 
 def assert_trained(model, change, what):
-    """change(rows): what was subtracted from a table's zeros."""
+    """change(rows): the value subtracted from a table's zeros."""
     for table in model.tables:
         rows = table.num_embeddings
         wanted = change(rows).expand(rows, WIDTH)
@@ -74,7 +74,7 @@ def check_sparse():
 
 
 def check_sparse_and_dense_by_turns():
-    """A table whose gradient has another layout in each step: registered memory is there for the dense ones."""
+    """A table whose gradient has another layout in each step: dense ones use registered memory."""
     model = Tables()
     optimizer = wrapped(model)
     for sparse in (False, True, False):
@@ -100,7 +100,7 @@ def check_missing_on_one_rank():
 
 
 def check_adasum():
-    """All ranks make the same step: so it is everybody's."""
+    """All ranks make the same step, which is also the combined one."""
     model = Tables()
     optimizer = wrapped(model, op=hvd.Adasum)
     for _ in range(2):
@@ -135,7 +135,7 @@ def check_ddp_hook():
 
 
 class Through(nn.Module):
-    """DistributedDataParallel wants a forward()."""
+    """With a forward(), which DistributedDataParallel requires."""
 
     def __init__(self, tables):
         super().__init__()
@@ -146,7 +146,7 @@ class Through(nn.Module):
 
 
 def store():
-    """Rank 0's, on a port that it chooses."""
+    """Rank 0's store, on a port that it chooses."""
     served = torch.distributed.TCPStore("127.0.0.1", 0, SIZE, True, wait_for_workers=False) if RANK == 0 else None
     port = hvd.broadcast_object(served.port if served else None)
     return served or torch.distributed.TCPStore("127.0.0.1", port, SIZE, False)

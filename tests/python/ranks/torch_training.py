@@ -1,4 +1,4 @@
-"""Ways of training that scripts have besides the plain loop: compiled models, several optimizers, accumulation."""
+"""Further ways of training: compiled models, several optimizers, accumulation."""
 
 import sys
 from contextlib import nullcontext
@@ -25,7 +25,7 @@ def check_a_compiled_model():
     if not COMPILES:
         raise SkipTest("torch.compile does not work with this torch and Python")
     model = make_model()
-    compiled = torch.compile(model, backend="aot_eager")  # all of it but the compiler of the machine code
+    compiled = torch.compile(model, backend="aot_eager")  # everything except the compiler of the machine code
     optimizer = hvd.DistributedOptimizer(MAKERS["sgd"](model.parameters()), model.named_parameters())
     train(compiled, optimizer, batches(3), mine)
     assert_same(model, trained_alone())
@@ -74,7 +74,7 @@ def check_several_optimizers():
 
 
 def check_two_losses_and_two_optimizers_in_turn():
-    """As a GAN trains: one backward pass reaches both, and only one of them steps."""
+    """As with a GAN: one backward pass reaches both, and only one of them steps."""
     torch.manual_seed(1)
     maker, judge = nn.Linear(4, 4), nn.Linear(4, 1)
     for net in (maker, judge):

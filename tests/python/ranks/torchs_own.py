@@ -1,6 +1,6 @@
-"""torch's own tests of its process groups, as torch installs them, over the backend "hvd": torchs_own.py NAME…
+"""torch's own tests of its process groups, from the installed torch, over the backend "hvd": torchs_own.py NAME…
 
-They are torch's for gloo: where a test asks for gloo it gets "hvd".  The ranks are hvdrun's, not torch's own processes.
+They are torch's for gloo: a test that asks for gloo gets "hvd".  The ranks are hvdrun's, not torch's own processes.
 Each rank prints "RESULT name OK", "… SKIP why" or "… FAIL why"; a test that fails ends the rank.
 """
 
@@ -23,7 +23,7 @@ SECONDS = 100.0  # of one test
 
 
 def for_hvd(function):
-    """The same, with "hvd" where a test asks for gloo."""
+    """The function, with "hvd" wherever a test asks for gloo."""
     signature = inspect.signature(function)
 
     @functools.wraps(function)
@@ -55,10 +55,10 @@ def main():
 
     class Own(distributed_test.TestDistBackend, distributed_test.DistributedTest._DistTestBase):
         def setUp(self):
-            """torch's makes processes."""
+            """torch's would make processes."""
 
         def tearDown(self):
-            """torch's waits for them."""
+            """torch's would wait for processes."""
 
     skips = {skip.exit_code: skip.message for skip in common_distributed.TEST_SKIPS.values()}
     for name in sys.argv[1:]:
