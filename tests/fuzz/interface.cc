@@ -14,14 +14,14 @@ __extension__ typedef __int128 Wide;
 constexpr std::int64_t largest_tensor = 64 << 10;
 constexpr int element_bytes[] = {1, 1, 2, 2, 4, 8, 2, 4, 8, 1, 2, 1, 1};
 
-/// Every call passes here.
+/// Every call goes through this function.
 int checked(const char* call, int status) {
   const int known[] = {HVD_OK, HVD_USAGE, HVD_MISMATCH, HVD_UNAVAILABLE, HVD_PEER_LOST, HVD_TIMEOUT, HVD_INTERNAL};
   bool fine = false;
   for (int k : known) fine |= status == k;
   const char* text = hvd_last_error();
   if (fine && status == HVD_OK) return status;
-  // Nothing that a caller does is a bug of ours.
+  // No call of a caller is a bug of the runtime.
   fine &= status != HVD_INTERNAL && text && *text && !std::strchr(text, '\n');
   if (fine) return status;
   std::fprintf(stderr, "%s returned %d: %s\n", call, status, text ? text : "(null)");
@@ -29,7 +29,7 @@ int checked(const char* call, int status) {
 }
 #define CALL(function, ...) checked(#function, function(__VA_ARGS__))
 
-/// A number that may be anything, but is in [low, high] mostly.
+/// Returns a number that is mostly in [low, high], and may be any other.
 std::int32_t around(Bytes& b, int low, int high) {
   if (b.rarely()) return static_cast<std::int32_t>(b.number(4));
   return low - 1 + static_cast<int>(b.below(static_cast<std::uint64_t>(high - low + 3)));
@@ -40,7 +40,7 @@ double factor(Bytes& b) {
   return values[b.below(std::size(values))];
 }
 
-/// A request and what it points to.
+/// A request, and the memory to which it points.
 struct Draw {
   hvd_request q{};
   std::vector<std::int64_t> shape, splits;
@@ -75,12 +75,12 @@ void draw_name(Bytes& b, Draw& d) {
   d.q.name = d.name.c_str();
 }
 
-/// Pointers that are NULL, or lead to enough memory.
+/// Pointers that are NULL, or point to enough memory.
 void draw_memory(Bytes& b, Draw& d, Pool& pool) {
   hvd_request& q = d.q;
   Wide bytes = q.dtype >= 0 && q.dtype < 13 ? element_bytes[q.dtype] : 8;
   for (std::int64_t n : d.shape) bytes = n <= 0 ? 0 : bytes * n > INT64_MAX ? Wide{INT64_MAX} : bytes * n;
-  if (bytes > largest_tensor && bytes < INT64_MAX / 2) return;  // a plausible size, but we have no such memory: NULL
+  if (bytes > largest_tensor && bytes < INT64_MAX / 2) return;  // a plausible size, but without such memory: NULL
   const auto n = static_cast<std::size_t>(bytes > largest_tensor ? 64 : bytes);
   const bool in_place = b.below(2);
   q.in = b.rarely() ? nullptr : pool.memory(n + 1);
@@ -180,7 +180,7 @@ void take_splits(Bytes& b, Pool& pool) {
   CALL(hvd_take_splits, pool.pick(b), b.rarely() ? nullptr : splits);
 }
 
-/// Process sets of a world of one.
+/// Process sets of a world of one rank.
 void sets(Bytes& b) {
   const std::int32_t ranks[] = {static_cast<std::int32_t>(b.below(3)) - 1, 0};
   std::int32_t set = 0, rank = 0, size = 0, members[8];
@@ -247,7 +247,7 @@ std::uint64_t Bytes::number(int bytes) {
 void Pool::add(hvd_handle handle) {
   std::lock_guard lock(mutex_);
   handles_.push_back(handle);
-  if (handles_.size() > 64) handles_.pop_front();  // forgotten: the runtime keeps it until the next shutdown
+  if (handles_.size() > 64) handles_.pop_front();  // forgotten here: the runtime keeps it until the next shutdown
 }
 
 hvd_handle Pool::pick(Bytes& from) {

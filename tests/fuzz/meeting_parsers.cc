@@ -1,4 +1,4 @@
-/// What a rank's process says to its host: in a meeting, and to a debugger.
+/// Parsers of the messages that a rank's process sends to its host: in a meeting, and to a debugger.
 #include <linux/sockios.h>
 #include <poll.h>
 #include <sys/ioctl.h>
@@ -29,8 +29,8 @@ bool unread(const Fd& socket) {
   return ::ioctl(socket.get(), SIOCOUTQ, &bytes) == 0 && bytes > 0;
 }
 
-/// What three ranks of one host send to its daemon, and what hvdrun makes of it: u8 rank (255: the rank dies), u16
-/// length, bytes, and so on.
+/// The messages of three ranks of one host to its daemon, and hvdrun's reading of them: u8 rank (255: the rank dies),
+/// u16 length, bytes, and so on.
 void meetings(const std::string& s) {
   constexpr int ranks = 3;
   rank::MeetingDesk desk;
@@ -92,12 +92,12 @@ std::vector<std::string> meeting_life_samples() {
   return {all, all + std::string("\xff\1\0\0", 4) + all, some};
 }
 
-/// A rank that is attached to: what hvdrun says and what the rank says, in turn.  u8 what, u8 length, bytes.
+/// A rank to which a debugger is attached: hvdrun and the rank speak in turn. u8 type, u8 length, bytes.
 void attach(const std::string& s) {
   std::signal(60, SIG_IGN);
   struct sigaction own {};
   own.sa_handler = [](int) {};
-  ::sigaction(60, &own, nullptr);  // the rank is this very process
+  ::sigaction(60, &own, nullptr);  // the rank is this process
   rank::DebugConsole console;
   rank::Outbox outbox;
   Fd link;

@@ -1,4 +1,5 @@
-/// What ranks say to each other between hosts: frames, the lanes that carry them, and all of it over real sockets.
+/// Parsers of the messages between ranks of different hosts: frames, the lanes that carry them, and both over real
+/// sockets.
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -25,7 +26,7 @@ constexpr std::uint32_t lengths[] = {
     0, 1, 4, 1000, eager_bytes, eager_bytes + 1, 256 << 10, (256 << 10) + 1, 300'000, 600'000, 1u << 30, ~0u};
 constexpr std::size_t lengths_of_receives = 10;
 
-/// Bytes as decisions; zeros when they have ended.
+/// Takes decisions from bytes; zeros when no bytes are left.
 class Decisions {
  public:
   explicit Decisions(const std::string& bytes) : bytes_(bytes) {}
@@ -36,7 +37,7 @@ class Decisions {
     at_ += some.size();
     return some;
   }
-  /// Five bytes.
+  /// Takes five bytes.
   FrameHeader header() {
     FrameHeader h;
     const unsigned kind = next(), number = next(), length = next(), at = next(), stream = next();
@@ -54,7 +55,7 @@ class Decisions {
   std::size_t at_ = 0;
 };
 
-/// The receives of one rank, whose memory is freed as soon as the transport says that it may be.
+/// The receives of one rank. Their memory is freed as soon as the transport permits it.
 class ReceiverOfFuzz final : public ReceivesUser {
  public:
   ReceiverOfFuzz(int bulk_lanes, bool repeats) : receives_(*this, streams_, bulk_lanes), repeats_(repeats) {}
@@ -137,7 +138,7 @@ class ReceiverOfFuzz final : public ReceivesUser {
   }
   void arrive(LaneName name) {
     LaneOfFuzz& lane = lanes_.at(name);
-    if (lane.target && lane.header.bytes > 0) {  // what it writes is somebody's memory: ASan looks, too
+    if (lane.target && lane.header.bytes > 0) {  // the lane writes to the caller's memory: ASan checks it, too
       lane.target[0] = 'a';
       lane.target[lane.header.bytes - 1] = 'z';
     }
@@ -179,7 +180,7 @@ std::vector<std::string> message_frame_samples() {
 
 // ---- one lane
 
-/// A connection in memory: what comes comes in pieces, what goes is taken in pieces.
+/// A connection in memory: it delivers bytes in pieces, and accepts bytes in pieces.
 class StreamOfFuzz final : public ByteStream {
  public:
   StreamOfFuzz(std::string in, std::string pieces) : in_(std::move(in)), pieces_(std::move(pieces)) {}
@@ -218,7 +219,7 @@ class StreamOfFuzz final : public ByteStream {
   std::size_t at_ = 0, turn_ = 0;
 };
 
-/// Writes down what comes.  Some frames are dropped, and some are refused.
+/// Records the frames that arrive. It drops some frames, and refuses others.
 class HandlerOfFuzz final : public FrameHandler {
  public:
   unsigned char* place(Lane&, const FrameHeader& h) override {
@@ -250,8 +251,8 @@ std::string read_lane(const std::string& bytes, const std::string& pieces) {
   return handler.log;
 }
 
-/// Pieces, a zero byte, and the bytes of a lane: however they come, they mean the same; and what a lane sends in
-/// pieces is what another one reads.
+/// Input: sizes of pieces, a zero byte, and the bytes of a lane. The pieces do not change the meaning of the bytes. One
+/// lane sends in pieces, and another one must read the same frames.
 void lane(const std::string& s) {
   const std::size_t end = std::min(s.find('\0'), s.size());
   const std::string pieces = s.substr(0, end), bytes = s.substr(std::min(end + 1, s.size()));
@@ -303,9 +304,9 @@ std::vector<std::string> lane_samples() {
   return {"\1\0"s + frames, "\x10\xff\7\0"s + frames, "\3\x40\0\6abcdefg\0\1\7abcdefghijk\1\0"s};
 }
 
-// ---- all of it
+// ---- the whole transport
 
-/// Rank 0 of two on one host.  The lanes of rank 1 say what the bytes say.
+/// Rank 0 of two on one host. The input is the bytes on the lanes of rank 1.
 class MessagesOfFuzz {
  public:
   MessagesOfFuzz() : messages_(plan(), calls_) {

@@ -56,14 +56,14 @@ void check(const Allocation& a) {
   hold(slots == a.total_slots());
 }
 
-/// The first line, and what follows it.
+/// Returns the first line, and the text after it.
 std::pair<std::string, std::string> cut(const std::string& text) {
   const std::size_t end = text.find('\n');
   return end == std::string::npos ? std::pair{text, std::string{}}
                                   : std::pair{text.substr(0, end), text.substr(end + 1)};
 }
 
-/// Reading, writing, reading: the second reading is of our own text, so it must not refuse.
+/// Reads, writes and reads again. The second reading is of hvdrun's own text, so it must not refuse it.
 template <class Read>
 void there_and_back(Read read, const std::string& text) {
   const auto value = read(text);
@@ -120,7 +120,7 @@ void operations(const std::string& s) {
 
 void death(const std::string& s) { there_and_back(wire::death_from_json, s); }
 
-/// Any body of the channel: the first line is the message's type.
+/// Any message of the channel: the first line is its type.
 void bodies(const std::string& s) {
   const auto [kind, text] = cut(s);
   if (kind == "hello") return there_and_back(wire::hello_from_json, text);
@@ -199,7 +199,7 @@ void machine(const std::string& s) {
   }
 }
 
-/// A script's own file: any text is well, and most says nothing.
+/// A user's script: every text is valid, and most texts have no settings.
 void error_file(const std::string& s) { hold(rank::recorded_error(s).size() <= s.size()); }
 
 std::vector<std::string> error_file_samples() {
@@ -207,7 +207,7 @@ std::vector<std::string> error_file_samples() {
           R"({"message": "E: x"})"};
 }
 
-/// A rank's last words; the first line is what its GPU's driver reported: Xid numbers.
+/// A rank's last words. The first line has the Xid numbers that the GPU's driver reported.
 void gpu_death(const std::string& s) {
   const auto [numbers, last_words] = cut(s);
   rank::GpuFacts facts{8ll << 30, 1ll << 30, {{1, "a", true, 5}, {2, "", false, 1ll << 40}}, {}, 0};
@@ -220,7 +220,7 @@ void gpu_death(const std::string& s) {
   hold(errors.text.empty() == (facts.xids.empty() && facts.lost_words <= 0));
 }
 
-/// Each in the words of one who runs out of a GPU's memory.
+/// The messages of frameworks and of libhvd when a GPU's memory is exhausted.
 std::vector<std::string> gpu_death_samples() {
   return {
       "79 48 13 31\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total "

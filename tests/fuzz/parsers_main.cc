@@ -4,7 +4,7 @@
 ///     parsers_fuzz --samples FOLDER        writes the seeds that are code into FOLDER/NAME, for libFuzzer
 ///     HVD_FUZZ=NAME parsers_libfuzzer …    under libFuzzer (clang, -Dfuzzer=true), which sees what code is reached
 ///
-/// What breaks a parser is written to parsers_fuzz.NAME before the process ends; put it among the seeds.
+/// An input that breaks a parser is written to parsers_fuzz.NAME before the process ends; add it to the seeds.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -43,7 +43,8 @@ const Parser& chosen() {
 
 constexpr std::size_t most_bytes = 1u << 16, most_seed_bytes = 1u << 20;
 
-/// Changes a text in one to four places: bytes, numbers, copies of its own parts, parts of another seed.
+/// Changes a text in one to four places. A change inserts bytes, numbers, copies of the text's own parts, or parts of
+/// another seed.
 std::string changed(std::string text, const std::vector<std::string>& seeds, std::mt19937_64& random) {
   static const std::string tokens[] = {"[",      "]",
                                        "{",      "}",
@@ -84,9 +85,9 @@ std::string changed(std::string text, const std::vector<std::string>& seeds, std
   return text.substr(0, most_bytes);
 }
 
-std::string tried, left_as;  // the bytes that are being parsed, and the file for them
+std::string tried, left_as;  // the input that is being parsed, and the file for it
 
-/// On a crash.  Only system calls.
+/// Handles a crash. It makes only system calls.
 extern "C" void leave(int number) {
   const int fd = ::open(left_as.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   if (fd >= 0 && ::write(fd, tried.data(), tried.size()) >= 0) ::close(fd);

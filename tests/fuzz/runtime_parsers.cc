@@ -1,4 +1,4 @@
-/// What ranks tell each other: the tree's messages, the queues in shared memory, what is said of GPUs.
+/// Parsers of the messages between ranks: the tree's messages, the queues in shared memory, the descriptions of GPUs.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -26,7 +26,7 @@ std::vector<std::vector<int>> ranks_of_nodes() {
   return all;
 }
 
-/// The root of a tree of nodes of two ranks, its coordinator, and what the coordinator's commands pass through.
+/// The root of a tree of nodes of two ranks, its coordinator, and the receiver of the coordinator's commands.
 struct Root {
   TreeNode node{TreeShape{nodes, 3}, 0, ranks_of_nodes(), ids};
   std::uint64_t commands = 0;
@@ -37,7 +37,7 @@ struct Root {
                           }};
 };
 
-/// Messages up: u8 node, u16 length, bytes, and so on.
+/// Messages to the root: u8 node, u16 length, bytes, and so on.
 void up(const std::string& s) {
   Root root;
   const auto byte = [&](std::size_t at) { return static_cast<unsigned char>(s[at]); };
@@ -88,7 +88,7 @@ std::vector<std::string> up_samples() {
   return {equal, other, equal + other + ended, ended};
 }
 
-/// Commands as they come from above: u8 type, u16 length, body, and so on.
+/// Commands from the parent node: u8 type, u16 length, body, and so on.
 void commands(const std::string& s) {
   TreeNode node(TreeShape{nodes, 3}, 1, ranks_of_nodes(), ids);
   const auto byte = [&](std::size_t at) { return static_cast<unsigned char>(s[at]); };
@@ -149,8 +149,8 @@ std::vector<std::string> rank_set_samples() {
   return {w.bytes()};
 }
 
-/// The queues of a node whose other rank writes what it likes: u64 posted, u64 taken, then its ring of records; u64 of
-/// a command's header, then the ring of commands.
+/// The queues of a node whose other rank writes arbitrary bytes: u64 posted, u64 taken, then its ring of records; u64
+/// of a command's header, then the ring of commands.
 void queues(const std::string& s) {
   memory::Geometry g;
   g.ranks = 2, g.words = 2, g.chunk_bytes = 64, g.eager_bytes = 64, g.record_bytes = 1024, g.command_bytes = 1024;
@@ -200,7 +200,7 @@ std::vector<std::string> queue_samples() {
   return {w.bytes(), commands.bytes()};
 }
 
-/// Cards as they come from the other ranks: whole ones, as many as there are.
+/// The descriptions of GPUs that other ranks send: complete ones, and as many as the input holds.
 void cards(const std::string& s) {
   std::vector<nccl::DeviceInfo> all(std::clamp<std::size_t>(s.size() / sizeof(nccl::DeviceInfo), 1, 8));
   std::memcpy(static_cast<void*>(all.data()), s.data(), std::min(s.size(), all.size() * sizeof(nccl::DeviceInfo)));

@@ -1,4 +1,4 @@
-/// What comes as a stream or a file: records of a timeline, the local socket, Spark's relay, timelines, topologies.
+/// Parsers of streams and files: records of a timeline, the local socket, Spark's relay, timelines, topologies.
 #include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
@@ -22,7 +22,7 @@
 namespace hvd::fuzz {
 namespace {
 
-/// A file that is in memory only.
+/// A file that exists only in memory.
 class File {
  public:
   explicit File(const std::string& bytes) : fd_(memfd_create("fuzz", MFD_CLOEXEC)) {
@@ -34,7 +34,7 @@ class File {
   Fd fd_;
 };
 
-/// Frames of records: u8 rank, u16 length, body, and so on.  What is made of them is JSON, whatever they hold.
+/// Frames of records: u8 rank, u16 length, body, and so on. The output is JSON, whatever the records hold.
 void trace(const std::string& s) {
   std::string text(trace::Timeline::opening());
   trace::Timeline timeline(0, [&](std::string_view lines) { return text += lines, true; });
@@ -86,7 +86,7 @@ std::vector<std::string> trace_samples() {
   return {framed, framed + framed};
 }
 
-/// What a process of this user says to hvdrun's socket: the key, frames.
+/// The messages of a process of the same user to hvdrun's socket: the key, frames.
 void local(const std::string& s) {
   int pair[2];
   hold(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) == 0);

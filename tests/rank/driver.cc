@@ -1,8 +1,8 @@
-/// @file driver.cc — stands in for hvdrun and mpirun when hvdrank is tested alone.
+/// @file driver.cc — replaces hvdrun and mpirun in tests of hvdrank alone.
 ///
 ///   driver HVDRANK MANIFESTS [PAYLOAD]
-/// MANIFESTS: a file, one manifest (JSON) a line.  Starts one hvdrank per line, as mpirun
-/// would, and prints what they say as JSON lines on stdout.  Reads commands from stdin:
+/// MANIFESTS: a file, one manifest (JSON) a line. Starts one hvdrank per line, as mpirun would, and prints their
+/// messages as JSON lines on stdout. Reads commands from stdin:
 ///   stop RANK GRACE | signal RANK NUMBER | release | hold (no release by itself) | pause | resume
 /// Ends when all hvdranks have ended.
 #include <fcntl.h>

@@ -1,6 +1,6 @@
-/// @file links.cc — what an allreduce sends over each host's network: links ELEMENTS ROUNDS.
+/// @file links.cc — measures the bytes that an allreduce sends over each host's network: links ELEMENTS ROUNDS.
 ///
-/// Every rank checks the results; one rank of each host reads what its interfaces have counted.  Rank 0 prints a line
+/// Every rank checks the results. One rank of each host reads the counters of its interfaces. Rank 0 prints a line
 /// "host N sent S received R of B" for each host: bytes on the wire of all rounds, and bytes of the tensors.
 #include <unistd.h>
 
@@ -38,7 +38,7 @@ struct Counted {
   int64_t received = 0, sent = 0;
 };
 
-/// Of all interfaces in this network namespace but the loopback.
+/// The counters of all interfaces in this network namespace but the loopback.
 Counted count() {
   Counted all;
   std::FILE* file = std::fopen("/proc/self/net/dev", "r");
@@ -61,7 +61,7 @@ void barrier() {
   if (hvd_run(&q) != HVD_OK) fail("barrier");
 }
 
-/// Sums of whole numbers: exact in any order, so the result is that of any flat algorithm.
+/// Sums of whole numbers: they are exact in any order, so the result is that of any flat algorithm.
 void allreduce(int64_t elements, const hvd_world& world) {
   std::vector<float> in(static_cast<std::size_t>(elements)), out(in.size());
   for (std::size_t i = 0; i < in.size(); ++i) in[i] = static_cast<float>((world.rank + 1) * static_cast<int>(i % 1009));
@@ -101,7 +101,7 @@ int main(int argc, char** argv) {
   alarm(100);  // never hang
   hvd_world world;
   if (hvd_init(nullptr) != HVD_OK || hvd_get_world(&world) != HVD_OK) fail("init");
-  allreduce(elements, world);  // connections are made
+  allreduce(elements, world);  // makes the connections
   barrier();
   const Counted before = count();
   barrier();

@@ -67,7 +67,7 @@ void allreduce_sizes() {
       }
 }
 
-/// Memory that everybody on the node sees, on all ranks, on some, and in turns; values as with any other.
+/// Memory that all ranks of a node map, on all ranks, on some, and in turns; values as with any other memory.
 void registered(float* kept, std::size_t n) {
   const float total = static_cast<float>(world.size * (world.size + 1) / 2);
   const std::vector<int64_t> shape{static_cast<int64_t>(n)};
@@ -86,7 +86,7 @@ void registered(float* kept, std::size_t n) {
         EXPECT(out[i] == total * static_cast<float>(i % 13 + 1));
         break;
       }
-    hvd_free(fresh);  // at once: the others may still have it mapped
+    hvd_free(fresh);  // at once: other ranks may still have it mapped
   }
 }
 
@@ -120,7 +120,7 @@ void many() {
   }
 }
 
-/// In one call each: submitted, waited for, released.
+/// One call submits, waits and releases.
 void all_at_once() {
   constexpr std::size_t count = 300;
   std::vector<std::string> names;
@@ -150,7 +150,7 @@ void all_at_once() {
   EXPECT(hvd_wait_many(nullptr, 1, 0) == HVD_USAGE && hvd_release_many(nullptr, 1) == HVD_USAGE);
 }
 
-/// What a request is by default: no field differs from zero.
+/// The defaults of a request: no field differs from zero.
 void averages_of_bytes() {
   std::uint8_t x = static_cast<std::uint8_t>(3 + world.rank);
   hvd_request q = request(HVD_ALLREDUCE, "a byte", {}, &x, &x);
@@ -187,7 +187,7 @@ void notified() {
       const hvd_handle h = handles[static_cast<std::size_t>(i)];
       EXPECT(times[static_cast<std::size_t>(i)] == 1);
       EXPECT(hvd_wait(h, 0) == HVD_OK);
-      EXPECT(hvd_notify(h, ended, &times[static_cast<std::size_t>(i)]) == HVD_OK);  // here and now
+      EXPECT(hvd_notify(h, ended, &times[static_cast<std::size_t>(i)]) == HVD_OK);  // notified at once
       EXPECT(times[static_cast<std::size_t>(i)] == 2);
       EXPECT(hvd_notify(h, nullptr, nullptr) == HVD_USAGE);
       EXPECT(hvd_release(h) == HVD_OK);
@@ -260,7 +260,7 @@ void mismatches() {
   }
 }
 
-/// Handles mean nothing after a shutdown, not even when the next world has as many operations.
+/// Handles are invalid after a shutdown, also when the next world has as many operations.
 void stale_handles() {
   static std::vector<hvd_handle> old;
   for (hvd_handle h : old) {
@@ -278,11 +278,11 @@ void stale_handles() {
   }
 }
 
-/// A thread that waits while another one shuts the runtime down comes out with an error.
+/// A thread that waits while another one shuts the runtime down gets an error.
 void shutdown_while_waiting() {
   hvd_request q = request(HVD_BARRIER, world.rank == 0 ? "only rank 0's" : "only the others'", {}, nullptr, nullptr);
   hvd_handle h = 0;
-  if (hvd_submit(&q, &h) != HVD_OK) {  // somebody was faster
+  if (hvd_submit(&q, &h) != HVD_OK) {  // another thread was faster
     EXPECT(world.size > 1 && hvd_shutdown() == HVD_OK);
     return;
   }

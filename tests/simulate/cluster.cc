@@ -13,8 +13,8 @@ using negotiate::ByteReader;
 using negotiate::ByteWriter;
 using negotiate::Command;
 
-constexpr Time look = 300;     ///< a leader's look at its node's boards and queues
-constexpr Time again = 20000;  ///< so often it looks at what is held back
+constexpr Time look = 300;     ///< the time of a leader's poll of its node's boards and queues
+constexpr Time again = 20000;  ///< the interval of polls for messages that are held back
 
 }  // namespace
 
@@ -109,7 +109,7 @@ void Cluster::handle(const Event& e) {
   if (e.node < 0) return finish(e.at);
   Leader& l = leaders_[static_cast<std::size_t>(e.node)];
   if (e.from < 0) {
-    if (e.at < l.wakes_at) return;  // one that came sooner has been here
+    if (e.at < l.wakes_at) return;  // an earlier wake-up has been here
     l.wakes_at = 1e18;
   }
   if (e.at < l.free_at) {  // still busy
@@ -135,7 +135,7 @@ void Cluster::handle(const Event& e) {
   work(e.node, e.at);
 }
 
-/// Members do what they would have done until now: bits on the board, or records.
+/// Members act as they would have until now: they set bits on the board, or write records.
 void Cluster::submit(int n, Time now) {
   Leader& l = leaders_[static_cast<std::size_t>(n)];
   for (int r = 0; r < ranks_of(n); ++r) {
@@ -167,7 +167,7 @@ void Cluster::send(int from, int to, Body body) {
   events_.push({arrives, ++events_made_, to, from, std::move(body)});
 }
 
-/// A leader's step, as core/set/leader.cc does it.
+/// A leader's step, as in core/set/leader.cc.
 void Cluster::work(int n, Time now) {
   Leader& l = leaders_[static_cast<std::size_t>(n)];
   const auto clock = [now] { return static_cast<std::int64_t>(now); };
@@ -190,7 +190,7 @@ void Cluster::work(int n, Time now) {
     held = l.tree->holding();
   }
   if (held) wake(n, now + again);
-  // The next id of this node is there when the slowest member has submitted it.
+  // The next id of this node is ready when the slowest member has submitted it.
   const int least = *std::min_element(l.submitted.begin(), l.submitted.end());
   Time next = now + look;
   for (std::size_t r = 0; r < l.next.size(); ++r)
@@ -230,7 +230,7 @@ void Cluster::take_command(int n, Command type, std::string_view body, Time now)
   arrived(static_cast<std::size_t>(l.arrived++ - first_batch_), now);
 }
 
-/// The data of a batch begins to move when its command is everywhere and the batch before it is through.
+/// The data of a batch begins to move when all nodes have its command and the batch before it is finished.
 void Cluster::arrived(std::size_t batch, Time now) {
   Batch& b = batches_[batch];
   b.last = std::max(b.last, now);

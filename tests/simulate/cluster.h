@@ -1,9 +1,8 @@
 /// @file cluster.h — a simulated cluster that negotiates with the runtime's own code.
 ///
-/// Every node has its leader: a Gather over real boards, a TreeNode, and on node 0
-/// the Coordinator; their messages and commands are the bytes that a real job sends.
-/// Only the network, the clock and the members (who submit in a given order at
-/// given times) are made up.
+/// Every node has its leader: a Gather over real boards, a TreeNode, and on node 0 the Coordinator. Their messages and
+/// commands are the bytes of a real job. Only the network, the clock and the members are simulated. Members submit in a
+/// given order at given times.
 #pragma once
 #include <functional>
 #include <memory>
@@ -26,7 +25,7 @@ struct Shape {
   int nodes() const { return (ranks + per_node - 1) / per_node; }
 };
 
-/// What a step has cost.
+/// The costs of a step.
 struct Cost {
   int most_messages = 0;       ///< sent and received, at the busiest node
   std::size_t most_bytes = 0;  ///< of these, at the node with most
@@ -59,15 +58,15 @@ class Cluster {
     std::unique_ptr<negotiate::Gather> gather;
     std::unique_ptr<negotiate::TreeNode> tree;
     Time free_at = 0, sent_at = -1e9;  ///< processor; last message
-    Time wakes_at = 0;                 ///< earliest wake-up that waits
+    Time wakes_at = 0;                 ///< the earliest pending wake-up
     std::vector<int> submitted;        ///< [local ranks] tensors so far in this step
-    std::vector<Time> next;            ///< [local ranks] when the next one comes
-    std::uint64_t arrived = 0;         ///< batches whose command is here
+    std::vector<Time> next;            ///< [local ranks] the time of the next tensor
+    std::uint64_t arrived = 0;         ///< the number of batches whose command has arrived
     int messages = 0;
     std::size_t bytes = 0;
   };
   struct Batch {
-    std::uint64_t number;  ///< of its command
+    std::uint64_t number;  ///< the number of its command
     double bytes;
     int arrived = 0;
     Time last = 0, ends = 0;
@@ -98,7 +97,7 @@ class Cluster {
   const std::function<Time(double)>* carry_ = nullptr;
   std::string down_;
   std::uint64_t published_ = 0;
-  std::vector<Batch> batches_;  ///< of this step
+  std::vector<Batch> batches_;  ///< the batches of this step
   std::uint64_t first_batch_ = 0, batches_made_ = 0;
   std::uint64_t finished_command_ = 0;
   int tensors_done_ = 0;

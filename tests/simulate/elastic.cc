@@ -1,10 +1,10 @@
 /// @file elastic.cc — elastic jobs under a simulated clock: hvdrun's own ElasticJob and MeetingHub, with workers, links
 /// and faults of a seed.
 ///
-/// A seed draws hosts, limits, when ranks are killed (also while others recover, or come in), how long new ones prepare
-/// (some for ever), and how hosts change.  Nobody may be invited who prepares.  In the end all must train again, as
-/// many as there are to be, and no committed step may be lost.  Every hundredth seed has 32 or 64 slots.  In every
-/// eighth seed all ranks that are to stay may die while others are on their way out: then the job must end at once.
+/// A seed draws hosts, limits, the deaths of ranks, the time that new ranks prepare (some for ever), and the changes of
+/// hosts. Ranks also die while others recover, or join. No rank that prepares may be invited. In the end all slots must
+/// train again, and no committed step may be lost. Every hundredth seed has 32 or 64 slots. In every eighth seed all
+/// ranks that are to stay may die while others leave. Then the job must end at once.
 ///
 ///     hvd-elastic [SEEDS] [FIRST]     --plant: that it finds each of the bugs it can plant
 ///                                     --recovery: what going on without one of 2 to 64 ranks takes; 1 where it grows
@@ -29,19 +29,19 @@ using namespace hvd;
 using namespace hvd::launcher;
 using Message = wire::MeetingMessage;
 
-/// What --plant leaves out.
+/// The code that --plant leaves out.
 enum class Bug { none, no_revocation, nobody_is_told, state_of_rank_0_only, admitted_at_init };
 constexpr int num_bugs = 5;
 
 constexpr double fault_seconds = 6, most_seconds = 120, prepare_seconds = 5;
 
-/// Slots of all hosts together, and of one.
+/// The slots of all hosts together, and of one host.
 struct Shape {
   int slots = 0, of_host = 2;
   int hosts() const { return slots / of_host; }
 };
 
-/// From a rank's death to the next step of the others.
+/// The time from a rank's death to the next step of the others.
 struct Recovery {
   double seconds = 0;
   int received = 0;  ///< by hvdrun: messages of ranks
@@ -73,14 +73,14 @@ class Simulation {
     draw_faults();
   }
 
-  /// A rank in each slot; one of them dies.
+  /// Starts a rank in each slot; one of them dies.
   Simulation(unsigned seed, Shape shape) : bug_(Bug::none), random_(seed), shape_(shape) {
     limits_.most = shape.slots;
     begin(shape.slots);
     after(1, [this] { strike(); });
   }
 
-  /// Empty: all is well.
+  /// Returns the error; empty: none.
   std::string run() {
     while (!events_.empty() && wrong_.empty() && !has_ended_ && !is_well()) {
       const Event next = events_.top();
@@ -92,7 +92,7 @@ class Simulation {
     return wrong_;
   }
 
-  /// Of the second kind of simulation.  Where a step does not come, it takes most_seconds.
+  /// Runs the second kind of simulation. If no step follows, it takes most_seconds.
   Recovery recover() {
     while (now_ < most_seconds && wrong_.empty() && !(struck_at_ && trained_ > struck_in_)) {
       const Event next = events_.top();
@@ -177,7 +177,7 @@ class Simulation {
     job_->hosts_are(hosts);
   }
 
-  /// Somebody who has the state lives on, and is not on its way out.
+  /// A rank that has the state lives on, and does not leave.
   void strike() {
     std::vector<int> living;
     int holders = 0;
@@ -195,7 +195,7 @@ class Simulation {
     end(victim, wire::Cause::signalled);
   }
 
-  /// All ranks that are to stay, while others are on their way out: the state of those is older.
+  /// All ranks that are to stay die, while others leave: the state of those is older.
   void strike_all_that_stay() {
     std::set<int> staying;
     for (const auto& [number, r] : ranks_)
@@ -215,7 +215,7 @@ class Simulation {
           [this, number, cause] { hear_of_end(number, cause); });
   }
 
-  // ---- hvdrun, as Session, DaemonLinks and ElasticPart connect its parts
+  // ---- hvdrun: its parts are connected as Session, DaemonLinks and ElasticPart do it
 
   void hear_of_end(int number, wire::Cause cause) {
     wire::DeathRecord death;
@@ -300,7 +300,7 @@ class Simulation {
 
   // ---- a rank
 
-  /// The init() of one that is new.
+  /// The init() of a new rank.
   void expect(int number) {
     SimRank& r = ranks_[number];
     if (!r.alive) return;
@@ -321,7 +321,7 @@ class Simulation {
     if (!r.alive) return;
     r.epoch = 0;
     r.prepares = false;
-    r.told = false;  // what is told from here on is of the next world
+    r.told = false;  // later news are of the next world
     const std::uint64_t token = ++r.token;
     r.up_free = std::max(r.up_free, now_ + 0.0002 + unit() * 0.01);
     after(r.up_free - now_, [this, number, token] {
@@ -361,7 +361,7 @@ class Simulation {
                        [&](std::int32_t m) { return ranks_[m].alive && ranks_[m].epoch == epoch; });
   }
 
-  /// Some may get the state before one dies: then it is with them.
+  /// Some ranks may get the state before one dies: then they have it.
   void synchronise(std::uint64_t epoch) {
     SimWorld& w = worlds_.at(epoch);
     if (!is_whole(epoch)) return;
@@ -383,10 +383,10 @@ class Simulation {
     trained_ = epoch;
     w.synced = true;
     if (!ranks_[w.members[0]].told) return after(0.02 + unit() * 0.05, [this, epoch] { step(epoch); });
-    for (const std::int32_t m : w.members) rejoin(m);  // HostsUpdatedInterrupt: all at the same commit
+    for (const std::int32_t m : w.members) rejoin(m);  // HostsUpdatedInterrupt: all ranks at the same commit
   }
 
-  /// After the faults: all of those that are to be, and no others.
+  /// After the faults: the world has all ranks that are to be in it, and no others.
   bool is_well() {
     if (!is_quiet_ || trained_ == 0 || now_ < fault_seconds + 2) return false;
     const SimWorld& w = worlds_.at(trained_);
@@ -413,19 +413,19 @@ class Simulation {
   std::uint64_t struck_in_ = 0;
   Recovery cost_;
   bool started_ = false, is_quiet_ = false;
-  std::set<int> doomed_;    ///< all that had the state, killed at once: those of which hvdrun does not know yet
-  bool has_ended_ = false;  ///< as it must
+  std::set<int> doomed_;    ///< all ranks that had the state, killed at once: those whose death hvdrun has not seen yet
+  bool has_ended_ = false;  ///< the end that is required
   std::string wrong_;
 };
 
-/// The first seed that goes wrong; -1: none does.
+/// Returns the first seed that fails; -1: none.
 long first_wrong(long seeds, long first, Bug bug, std::string* why) {
   for (long seed = first; seed < first + seeds; ++seed)
     if (*why = Simulation(static_cast<unsigned>(seed), bug).run(); !why->empty()) return seed;
   return -1;
 }
 
-/// The table of what recoveries take; false where it grows with the ranks, but for a message each.
+/// Prints the table of the costs of recoveries; false where a cost grows with the ranks, except for one message each.
 bool show_recoveries() {
   std::printf("ranks  hosts  deaths  next step after: median  longest   received, sent by hvdrun\n");
   double first = 0;

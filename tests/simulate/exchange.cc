@@ -1,12 +1,13 @@
 /// The allreduce between nodes, with the runtime's own plans, over a simulated network: hvd-exchange [--check].
 ///
-/// One carrier a node.  For each number of nodes and of bytes: the plan that the runtime chooses, its rounds, messages
-/// and connections of a node, and the time beside the bound: of small sums ceil(log2 n) times what one message takes,
-/// of large ones 2 (n - 1) / n bytes on a node's link.  Beside it: everybody sends to everybody, in one stage.
+/// One carrier a node. For each number of nodes and of bytes it prints the plan that the runtime chooses: its rounds,
+/// the messages and connections of a node, and the time beside the bound. The bound of small sums is ceil(log2 n) times
+/// the time of one message. The bound of large sums is 2 (n - 1) / n bytes on a node's link. A further column is the
+/// plan of one stage: each node sends to all nodes.
 ///
-/// A slice never overtakes the one before it, and so many are under way as in the runtime; a node's processor and its
-/// link, each way, serve one message at a time.  Of very many slices the first ones are simulated, and the others
-/// follow at the rate of those.
+/// A slice never overtakes the one before it, and as many are in progress as in the runtime. A node's processor and its
+/// link, each way, serve one message at a time. With very many slices the first ones are simulated, and the others
+/// follow at the same rate.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -30,10 +31,10 @@ class Exchange {
  public:
   Exchange(int nodes, const ExchangePlan& plan, std::uint64_t under_way, const Network& net)
       : plan_(plan), under_way_(under_way), count_(static_cast<std::size_t>(nodes)), links_(nodes, net) {}
-  /// When the last node has its last of so many slices.
+  /// Returns the time when the last node has the last of @p slices slices.
   Time run(std::size_t slices, std::size_t bytes) {
     const auto rounds = static_cast<std::size_t>(plan_.rounds());
-    // entered[s % depth][round][node]: when slice s is through the rounds before
+    // ready[s % depth][round][node]: the time when slice s has passed the rounds before
     const std::size_t depth = under_way_ + 1;
     std::vector<std::vector<std::vector<Time>>> ready(
         depth, std::vector<std::vector<Time>>(rounds + 1, std::vector<Time>(count_, 0)));
@@ -60,7 +61,7 @@ class Exchange {
         part = std::max<std::size_t>(1, part / static_cast<std::size_t>(plan_.stage(s).group));
     to = from;
     const int group = plan_.stage(stage).group;
-    for (int k = 1; k < group; ++k)  // each begins with the next in its group: nobody gets all at once
+    for (int k = 1; k < group; ++k)  // each node begins with the next one: no node gets all messages at once
       for (int n = 0; n < static_cast<int>(count_); ++n) {
         const int peer = plan_.peer(n, stage, (plan_.digit(n, stage) + k) % group);
         Time& there = to[static_cast<std::size_t>(peer)];

@@ -1,9 +1,9 @@
 /// The allgather between nodes, with the runtime's own plans, over a simulated network: hvd-gather [--check].
 ///
-/// One rank a node, so many bytes of each.  In rounds (gather_plan.h), and by everybody sending to everybody; which the
-/// runtime takes, the connections of a node, and the time beside the bound: ceil(log2 n) times what one message takes,
-/// and (n - 1) parts on a node's link.  A node's processor and its link, each way, serve one message at a time; a round
-/// begins when the one before it is whole.
+/// One rank a node, with the same number of bytes each. It compares rounds (gather_plan.h) with one stage, in which
+/// each node sends to all nodes. It prints the runtime's choice, the connections of a node, and the time beside the
+/// bound. The bound is ceil(log2 n) times the time of one message, and (n - 1) parts on a node's link. A node's
+/// processor and its link, each way, serve one message at a time. A round begins when the round before it is complete.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -53,7 +53,7 @@ class Gather {
   const Network net_;
   const int nodes_;
   NodeLinks links_;
-  std::vector<Time> have_;  ///< [nodes] when all of a round is there
+  std::vector<Time> have_;  ///< [nodes] the time when all parts of a round have arrived
 };
 
 }  // namespace

@@ -1,11 +1,11 @@
-/// @file growth.cc — hvd-growth: what agreeing on known tensors costs as ranks are added, on this machine.
+/// @file growth.cc — hvd-growth: the cost of the agreement on known tensors as ranks are added, on this machine.
 ///
 ///   hvd-growth [--tensors 1000] [--steps 30] [--check]
 ///
-/// Ranks are threads of this process, far more than cores, over a transport that counts.  A step: every rank submits
-/// all tensors (4 bytes each, known since long) and waits for all.  Messages and bytes of the negotiation (not of data)
-/// are counted for each rank; the table shows the rank with most, for one step on the average.  --check: few and small,
-/// exit code 1 where the busiest rank has more messages than the tree allows.
+/// Ranks are threads of this process, far more than cores, over a transport that counts. In a step every rank submits
+/// all tensors (4 bytes each, known for a long time) and waits for all. Messages and bytes of the negotiation (not of
+/// data) are counted for each rank. The table shows the busiest rank, for one step on the average. --check: few ranks
+/// and small tensors; exit code 1 if the busiest rank has more messages than the tree allows.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -28,7 +28,7 @@ struct Count {
   std::atomic<long> messages{0}, bytes{0};
 };
 
-/// Counts what its rank sends and takes of commands and announcements.
+/// Counts the commands and announcements that its rank sends and receives.
 class Counted final : public transport::Transport {
  public:
   Counted(std::unique_ptr<Transport> inner, Count& count) : inner_(std::move(inner)), count_(count) {}
@@ -71,7 +71,7 @@ struct Result {
   double least_us = 0, median_us = 0, messages = 0, bytes = 0;
 };
 
-/// One rank's steps; rank 0 takes the times.
+/// Runs the steps of one rank; rank 0 measures the times.
 void steps(core::Engine& engine, int tensors, int count, std::vector<double>& times, Count& counted) {
   std::vector<float> data(static_cast<std::size_t>(tensors), 1);
   std::vector<std::string> names;
@@ -118,7 +118,7 @@ Result measure(int ranks, int per_node, int tensors, int count) {
       Count& mine = counts[static_cast<std::size_t>(r)];
       core::Engine engine(std::make_unique<Counted>(world->open(r), mine), config);
       steps(engine, tensors, count, times, mine);
-      for (--left; left > 0;) std::this_thread::sleep_for(std::chrono::milliseconds(1));  // nobody leaves early
+      for (--left; left > 0;) std::this_thread::sleep_for(std::chrono::milliseconds(1));  // no rank leaves early
     });
   for (std::thread& t : threads) t.join();
   Result result;
@@ -159,8 +159,8 @@ int main(int argc, char** argv) {
       const Result r = measure(ranks, per_node, tensors, count);
       std::printf("%7d %6d %10.0f %12.0f %10.1f %9.0f\n", ranks, nodes, r.least_us, r.median_us, r.messages, r.bytes);
       std::fflush(stdout);
-      // Up and down with three children and a parent: eight a batch; a step of one call is seldom more than a few
-      // batches.
+      // Up and down with three children and a parent: eight messages a batch. A step of one call seldom has more than a
+      // few batches.
       good &= nodes == 1 ? r.messages == 0 : r.messages <= 8 * 8;
     }
   return check && !good ? 1 : 0;

@@ -1,9 +1,11 @@
-/// How long hvdrun needs to reach very many ranks: hvd-guards [RANKS [RANKS_PER_HOST [PAYLOAD_MIB]]]  (1024 8 10)
+/// Measures the time that hvdrun needs to reach very many ranks: hvd-guards [RANKS [RANKS_PER_HOST [PAYLOAD_MIB]]]
+/// (1024 8 10)
 ///
-/// One process is hvdrun: the real channel (TCP, encrypted), the real session and daemon links.  A few others hold the
-/// host daemons' real connections: each says hello, takes its manifest, and passes on what its guards say: hello, and
-/// that they have their manifest and, one on each host, the payload.  Time runs from the first hello until hvdrun knows
-/// that the last rank runs.  Exit code 1 where not all is delivered within a minute, or memory is not bounded.
+/// One process is hvdrun: the real channel (TCP, encrypted), the real session and daemon links. A few other processes
+/// hold the host daemons' real connections. Each daemon says hello, takes its manifest, and passes on its guards'
+/// messages: hello, the receipt of the manifest and, one on each host, of the payload. Time runs from the first hello
+/// until hvdrun knows that the last rank runs. Exit code 1 if not all is delivered within a minute, or if memory is not
+/// bounded.
 #include <poll.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -28,7 +30,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int processes = 4;
 constexpr auto limit = std::chrono::seconds(60);
-constexpr std::size_t most_growth_bytes = 400u << 20;  // 8 payloads of 10 MiB under way, connections' buffers
+constexpr std::size_t most_growth_bytes = 400u << 20;  // 8 payloads of 10 MiB in transit, connections' buffers
 
 std::uint16_t number(Type type) { return static_cast<std::uint16_t>(type); }
 
@@ -44,12 +46,12 @@ std::size_t resident_bytes() {
 /// A host's daemon with its guards.
 struct Host {
   std::unique_ptr<wire::Connection> connection;
-  int first = 0, ranks = 0;  ///< its ranks
-  int said = -1;             ///< hellos; the first is the daemon's own
-  int running = 0;           ///< guards that have their manifest
+  int first = 0, ranks = 0;  ///< the first of its ranks, and their number
+  int said = -1;             ///< the number of hellos; the first is the daemon's own
+  int running = 0;           ///< the number of guards that have their manifest
   bool has_manifest = false, wants_payload = true;
   std::size_t payload_bytes = 0;
-  std::vector<wire::Frame> queue{};  ///< what the channel did not take
+  std::vector<wire::Frame> queue{};  ///< frames that the channel did not accept yet
 };
 
 void say(Host& h, const wire::Frame& frame) {
@@ -72,7 +74,7 @@ void take_guards_frame(Host& h, std::uint32_t rank, const wire::Frame& frame, st
   }
 }
 
-/// Takes what has come.  True once all its ranks run.
+/// Takes the frames that have arrived. Returns true when all its ranks run.
 bool serve(Host& h, std::size_t whole) {
   while (!h.queue.empty() && h.connection->send(h.queue.front())) h.queue.erase(h.queue.begin());
   for (; h.said < h.ranks && h.queue.empty(); ++h.said) {
@@ -92,7 +94,7 @@ bool serve(Host& h, std::size_t whole) {
   return h.has_manifest && h.running == h.ranks && !h.wants_payload && h.queue.empty();
 }
 
-/// One process of hosts: 0 when all have come through.
+/// Runs one process of hosts. Returns 0 when all ranks have started.
 int be_hosts(const wire::Endpoint& endpoint, const wire::KeyPair& keys, int first, int count, int per_host, int ranks,
              std::size_t whole) {
   std::vector<Host> hosts(static_cast<std::size_t>(count));
@@ -107,7 +109,7 @@ int be_hosts(const wire::Endpoint& endpoint, const wire::KeyPair& keys, int firs
     int done = 0;
     for (Host& h : hosts) done += serve(h, whole);
     if (done == count) {
-      ::sleep(2);  // what was sent last shall leave, and hvdrun shall see nobody vanish meanwhile
+      ::sleep(2);  // the last frames must leave, and hvdrun must see no daemon vanish meanwhile
       std::_Exit(0);
     }
     ::poll(nullptr, 0, 2);
@@ -120,7 +122,7 @@ struct Outcome {
   bool complete = false;
 };
 
-/// @param running  ranks that have reported their start
+/// @param running  the number of ranks that have reported their start
 Outcome deliver(launcher::Session& session, std::size_t ranks, const std::size_t& running,
                 const std::vector<pid_t>& children) {
   std::optional<Clock::time_point> begin;
@@ -137,7 +139,7 @@ Outcome deliver(launcher::Session& session, std::size_t ranks, const std::size_t
   Outcome outcome;
   outcome.seconds = begin ? std::chrono::duration<double>(Clock::now() - *begin).count() : 0;
   outcome.complete = true;
-  while (gone < children.size() && Clock::now() < end) {  // the last payloads still travel
+  while (gone < children.size() && Clock::now() < end) {  // the last payloads are still in transit
     session.pump({});
     int status = 0;
     if (const pid_t pid = ::waitpid(-1, &status, WNOHANG); pid > 0) {
@@ -165,7 +167,7 @@ int main(int argc, char** argv) {
   int address[2];
   if (hosts < processes || per_host < 1 || ::pipe(address) != 0) return 2;
   std::vector<pid_t> children;
-  for (int p = 0; p < processes; ++p) {  // before there are threads
+  for (int p = 0; p < processes; ++p) {  // before this process has threads
     const pid_t pid = ::fork();
     if (pid == 0) {
       char text[128] = {};

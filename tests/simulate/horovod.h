@@ -1,7 +1,7 @@
-/// @file horovod.h — Horovod's negotiation, modelled by its message sizes over the same network.
+/// @file horovod.h — a model of Horovod's negotiation, by its message sizes over the same network.
 ///
-/// Cached tensors: in every cycle all ranks combine two bit vectors (AND of cache hits, OR of flags), each an
-/// MPI_Allreduce of capacity / 64 + 1 words among all ranks.  Uncached ones (or no cache): every rank's list of
+/// Cached tensors: in every cycle all ranks combine two bit vectors (AND of cache hits, OR of flags). Each vector is an
+/// MPI_Allreduce of capacity / 64 + 1 words among all ranks. Uncached tensors (or no cache): every rank's list of
 /// requests is gathered at rank 0 (sizes, then bytes), and the list of responses is broadcast.
 #pragma once
 #include <algorithm>
@@ -21,7 +21,7 @@ struct Peer {
   Time cached(const Network& net, int ranks, int per_node) const {
     return 2 * Network::log2(ranks) * (net.round(vector_bytes()) + per_node * net.g);
   }
-  /// The most that a node sends and receives for it.
+  /// The maximum that a node sends and receives for it.
   double cached_messages(int ranks, int per_node) const { return 2.0 * 2 * Network::log2(ranks) * per_node; }
   /// Rank 0 takes a message from every rank, twice, and reads every request.
   Time gathered(const Network& net, int ranks, int tensors) const {
@@ -34,12 +34,12 @@ struct Peer {
     return ranks * (4.0 + tensors * (request_bytes + name_bytes)) * 1.0;
   }
 
-  /// Time of a step: cycles one after the other, data of what was agreed moves meanwhile.
+  /// The time of a step: cycles run one after the other, and data of agreed tensors moves meanwhile.
   struct Step {
     Time ends = 0;
     int cycles = 0, batches = 0;
   };
-  /// @param ready  [tensors] when each is ready on the last rank
+  /// @param ready  [tensors] the time when each tensor is ready on the last rank
   template <class Carry>
   Step step(const std::vector<Time>& ready, double bytes, Carry&& carry, const Network& net, const Shape& s,
             bool cache) const {

@@ -1,13 +1,12 @@
-/// @file main.cc — hvd-simulate: the runtime's own negotiation at sizes that nobody has at hand.
+/// @file main.cc — hvd-simulate: the runtime's own negotiation at sizes for which no cluster is available.
 ///
 ///   hvd-simulate [--json] [--check] [--ranks 1024,16384,27600] [--per-node 6] [--arity 3] [--tensors 1000]
 ///                [--bytes 1e8] [--compute-ms 150]    (0: without the training step)
 ///
-/// burst     all tensors are known; every rank submits all of them within 50 µs, ranks up to 20 µs apart.  Once with
-/// data
-///           that takes no time, which is the most messages and shows how long agreeing takes; once with the gradients'
-///           own time, while which more gathers
-/// first     the same tensors when nobody knows them: records, merged
+/// burst     all tensors are known; every rank submits all of them within 50 µs, ranks up to 20 µs apart. Once the data
+///           takes no time: this gives the most messages, and the time of the agreement. Once the gradients take their
+///           own time, while which more tensors gather.
+/// first     the same tensors when no rank knows them: records, merged
 /// training  forward a third of the compute time, then gradients come evenly over the rest, the last layers first; each
 ///           rank is up to 0.5 % slower than the fastest.  Efficiency: the slowest rank's compute over the time of the
 ///           step. Gradients move by a bandwidth-optimal allreduce (network.h), the same for both runtimes.
@@ -73,7 +72,7 @@ Options parse(int argc, char** argv) {
   return o;
 }
 
-/// A number in [0, 1) for each rank, the same everywhere.
+/// Returns a number in [0, 1) for each rank, the same everywhere.
 double draw(unsigned rank, unsigned salt) {
   std::minstd_rand random(rank * 2654435761u + salt * 40503u + 1);
   random.discard(3);
@@ -160,7 +159,7 @@ void print_json(const Row& r, bool last) {
       r.peer_efficiency, r.peer_gathered / 1e3, r.peer_gathered_bytes, r.peer_gather_efficiency, last ? "" : ",");
 }
 
-/// What must hold at any size; false with a line on stderr.
+/// Checks the bounds that hold at any size; false with a line on stderr.
 bool holds(const Row& r) {
   const bool good =
       r.loaded.most_messages <= 64 && r.loaded.most_bytes <= 4096 && (r.training.batches == 0 || r.efficiency >= 0.95);

@@ -1,4 +1,4 @@
-/// @file network.h — LogGP over a fat tree: what a message costs whom, and when it arrives.
+/// @file network.h — LogGP over a fat tree: the cost of a message for its sender and its receiver, and its arrival.
 ///
 /// LogGP: A. Alexandrov, M. Ionescu, K. Schauser, C. Scheiman, "LogGP: incorporating
 /// long messages into the LogP model", SPAA 1995.  A message of m bytes keeps the

@@ -1,4 +1,4 @@
-/// @file node_links.h — nodes of a simulated network that send each other messages, and the runtime's model of it.
+/// @file node_links.h — nodes of a simulated network that exchange messages, and the runtime's model of it.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -15,7 +15,7 @@ class NodeLinks {
   NodeLinks(int nodes, const Network& net) : net_(net) {
     for (auto* t : {&cpu_, &out_, &in_}) t->assign(static_cast<std::size_t>(nodes), 0);
   }
-  /// When it is there.  @p begins: the sender can send it from then on.
+  /// Returns the time of its arrival. @p begins: the sender can send it from then on.
   Time send(int from, int to, std::size_t bytes, Time begins) {
     const auto a = static_cast<std::size_t>(from), b = static_cast<std::size_t>(to);
     cpu_[a] = std::max(cpu_[a], begins) + net_.o;
@@ -27,7 +27,7 @@ class NodeLinks {
 
  private:
   Network net_;
-  std::vector<Time> cpu_, out_, in_;  ///< [nodes] busy until
+  std::vector<Time> cpu_, out_, in_;  ///< [nodes] the end of the current work
 };
 
 inline ops::NetworkModel model_of(const Network& net) {

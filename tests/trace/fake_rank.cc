@@ -1,6 +1,6 @@
-/// @file fake_rank.cc — records what an engine would, without one: fake_rank TENSORS STEPS [PAUSE_US]
+/// @file fake_rank.cc — writes the records of an engine, without an engine: fake_rank TENSORS STEPS [PAUSE_US]
 ///
-/// Takes the same way out as libhvd: the guard's link under hvdrun, else a file.  Prints the time a step takes.
+/// The records go the same way as libhvd's: the guard's link under hvdrun, else a file. Prints the time of a step.
 #include <unistd.h>
 
 #include <algorithm>

@@ -16,7 +16,7 @@ struct Capture {
   std::thread::id thread;
   bool valid = true, ended = false;
   int nodes = 0;
-  std::set<void*> forked;  ///< streams that wait for one of its events; and have not been waited for
+  std::set<void*> forked;  ///< streams that wait for one of its events, and for which the capture has not waited
 };
 
 namespace {
@@ -35,7 +35,7 @@ All& all() {
   return *a;
 }
 
-/// With the lock, like all that follow.
+/// The caller holds the lock, here and in the functions below.
 std::shared_ptr<Capture> find(void* stream) {
   for (const auto& c : all().captures)
     if (c->origin == stream || c->forked.count(stream)) return c;
@@ -139,7 +139,7 @@ FAKE int cuStreamBeginCapture_v2(void* stream, int capture_mode) {
   all().captures.push_back(std::move(c));
   return 0;
 }
-/// *graph: how many nodes it has, + 1.
+/// *graph: the number of its nodes, + 1.
 FAKE int cuStreamEndCapture(void* stream, void** graph) {
   std::lock_guard lock(fake::mutex);
   *graph = nullptr;

@@ -112,7 +112,7 @@ int number(const char* name, int fallback) {
   return text && *text ? std::atoi(text) : fallback;
 }
 
-/// Of each call: counts it.  What FAKE_CUDA_FAIL says of it; 0: succeed.
+/// Counts a call. Returns the code that FAKE_CUDA_FAIL has for it; 0: succeed.
 int failure(const char* function) {
   count(function);
   static std::mutex mutex;
@@ -130,7 +130,7 @@ struct Event {
   explicit Event(void* made_in) : context(made_in) {}
   void* const context;
   std::mutex mutex;
-  std::shared_ptr<Point> point;  ///< nullptr: never recorded, or while its stream was captured
+  std::shared_ptr<Point> point;  ///< nullptr: never recorded, or recorded while its stream was captured
   std::shared_ptr<Capture> capture;
   void* stream = nullptr;  ///< of the capture
   std::shared_ptr<Point> now() {
@@ -148,7 +148,7 @@ std::vector<std::unique_ptr<Stream>>& streams() {
   static auto* all = new std::vector<std::unique_ptr<Stream>>;  // threads may be at work when the process ends
   return *all;
 }
-/// Needs no destructor: it is used at exit too, after the thread's own have run.
+/// Has no destructor: it is used at exit too, after the thread's own destructors have run.
 struct Contexts {
   void* all[16];
   std::size_t count;
@@ -171,14 +171,14 @@ std::map<void*, int>& devices_of_memory() {
   static auto* all = new std::map<void*, int>;
   return *all;
 }
-/// Of all devices.
+/// The sum over all devices.
 std::size_t used() {
   std::size_t bytes = 0;
   for (const auto& [address, size] : memory()) bytes += size;
   return bytes;
 }
 
-/// Handles that were given back, and mean other streams now.
+/// Handles that were released and now mean other streams.
 std::map<void*, Stream*>& replaced() {
   static auto* all = new std::map<void*, Stream*>;
   return *all;
@@ -195,7 +195,7 @@ Stream& stream_of(void* stream) {
   return *fallback;
 }
 
-/// Calls that get memory: they wait for the device.
+/// Calls that allocate memory: they wait for the device.
 std::atomic<int> allocations[64];
 void count_allocation() { ++allocations[static_cast<char*>(current.top()) - primary_contexts]; }
 
@@ -203,7 +203,7 @@ std::atomic<int> copies_to_host{0};
 
 constexpr int invalid_value = 1, out_of_memory = 2, invalid_context = 201, invalid_handle = 400;
 
-/// Calls that need a current context say so: the runtime's threads must never forget it.
+/// Returns an error if there is no current context. The runtime's threads must always have one.
 int needs_context() { return current.top() ? 0 : invalid_context; }
 
 }  // namespace
@@ -299,7 +299,7 @@ FAKE int cuStreamGetCtx(void* stream, void** context) {
   *context = found->second;
   return 0;
 }
-/// The default streams have numbers too; those of threads are not made here.
+/// The default streams have numbers too. Default streams of threads do not exist here.
 FAKE int cuStreamGetId(void* stream, unsigned long long* id) {
   IN_CONTEXT("cuStreamGetId");
   if (const auto capture = capture_of(stream)) return conflict(*capture, unsupported);
@@ -342,7 +342,7 @@ FAKE int cuEventRecord(void* event, void* stream) {
   e->stream = stream;
   return 0;
 }
-/// The default stream is every context's here.
+/// The default stream is the same for every context here.
 FAKE int cuCtxRecordEvent(void* context, void* event) {
   MAY_FAIL("cuCtxRecordEvent");
   std::lock_guard lock(fake::mutex);
@@ -386,7 +386,7 @@ FAKE int cuMemAlloc_v2(Pointer* address, std::size_t bytes) {
   if (limit > 0 && used() + bytes > limit) return out_of_memory;
   void* p = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
   if (!p) return out_of_memory;
-  std::memset(p, 0xa5, bytes);  // what nobody wrote is no zero
+  std::memset(p, 0xa5, bytes);  // memory that was not written is not zero
   *address = reinterpret_cast<Pointer>(p);
   memory()[p] = bytes;
   devices_of_memory()[p] = static_cast<int>(static_cast<char*>(current.top()) - fake::primary_contexts);
@@ -399,7 +399,7 @@ FAKE int cuMemFree_v2(Pointer address) {
   std::free(reinterpret_cast<void*>(address));
   return 0;
 }
-/// CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL; addresses inside of what was allocated too.
+/// CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL; also for addresses inside of an allocation.
 FAKE int cuPointerGetAttribute(void* data, int attribute, Pointer address) {
   std::lock_guard lock(fake::mutex);
   const auto after = memory().upper_bound(reinterpret_cast<void*>(address));
@@ -428,7 +428,7 @@ FAKE int cuMemFreeHost(void* address) {
 }
 
 namespace {
-/// Unless the stream is being captured.
+/// Returns an error if the stream is being captured.
 template <class Work>
 int enqueue(void* stream, Work work) {
   bool captured = false;
@@ -439,7 +439,7 @@ int enqueue(void* stream, Work work) {
 
 int copy(void* to, const void* from, std::size_t bytes, void* stream) {
   return enqueue(stream, [=] {
-    if (bytes) std::memmove(to, from, bytes);  // of an empty tensor both may be null
+    if (bytes) std::memmove(to, from, bytes);  // both may be null if the tensor is empty
   });
 }
 }  // namespace
@@ -487,8 +487,8 @@ struct Entry {
 const Entry kernels[] = {
     {"hvd_gather", &plain<true>, false}, {"hvd_scatter", &plain<false>, false}, HVD_SCALE_KERNELS(FAKE_ENTRY)};
 
-/// From 12.4 on a function is loaded when it is asked for, or launched: the latter may wait for the device, so it is an
-/// error here.
+/// From CUDA 12.4 on a function is loaded by an explicit call, or at its launch. A load at launch may wait for the
+/// device, so it is an error here.
 constexpr int lazy_launch = 999;
 std::set<const void*>& loaded_kernels() {
   static auto* all = new std::set<const void*>;
@@ -549,7 +549,7 @@ FAKE int cuGetErrorString(int code, const char** text) {
   return 0;
 }
 
-/// For tests: how often the process has called a function; nullptr: all that take their share of an operation's time.
+/// For tests: the number of calls of a function; nullptr: of all functions that take time in an operation.
 FAKE int fake_cuda_calls(const char* function) {
   std::lock_guard lock(counted);
   if (function) return counts()[function];
@@ -557,7 +557,7 @@ FAKE int fake_cuda_calls(const char* function) {
   for (const auto& [name, calls] : counts()) all += calls;
   return all;
 }
-/// For tests: the stream is destroyed, and another one is made that has the same handle.  What was put on it still
+/// For tests: destroys the stream, and makes another one with the same handle. The work on the destroyed stream still
 /// runs.
 FAKE void fake_cuda_replace_stream(void* stream) {
   auto* fresh = new fake::Stream(99);
@@ -569,7 +569,7 @@ FAKE int fake_cuda_allocations(int device) { return allocations[device]; }
 FAKE void fake_cuda_enqueue(void* stream, void (*work)(void*), void* context) {
   enqueue(stream, [=] { work(context); });
 }
-/// For tests: a value arrives in memory only after a while, like a kernel's result.
+/// For tests: a value arrives in memory after a delay, like a kernel's result.
 FAKE void fake_cuda_copy_later(void* to, const void* from, std::size_t bytes, void* stream, int delay_us) {
   auto copy =
       std::make_shared<std::vector<char>>(static_cast<const char*>(from), static_cast<const char*>(from) + bytes);

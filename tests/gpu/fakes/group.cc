@@ -30,7 +30,7 @@ struct Message {
 struct Job {
   Communicator* comm;
   std::map<int, std::vector<Message>> out, in;  ///< by peer, in order
-  std::vector<std::function<void()>> after;     ///< when all messages have come
+  std::vector<std::function<void()>> after;     ///< called when all messages have arrived
   std::vector<std::vector<unsigned char>> memory;
 
   void total(const Call& c, const std::vector<const void*>& from) const {
@@ -50,7 +50,7 @@ struct Job {
   void prepare(const Call& c) {
     const std::size_t bytes = c.count * bytes_of(c.type);
     const int me = comm->rank, n = comm->size;
-    auto gathered = [&](const void* own, std::size_t length) {  // everybody's part, in rank order
+    auto gathered = [&](const void* own, std::size_t length) {  // the parts of all ranks, in rank order
       std::vector<const void*> from;
       for (int r = 0; r < n; ++r) {
         if (r == me) {
@@ -150,7 +150,7 @@ struct Job {
     return true;
   }
 
-  /// The first message to or from each peer goes on.  False when all are through.
+  /// Advances the first message to or from each peer. Returns false when all messages are finished.
   bool carry(bool& moved) {
     bool left = false;
     auto go = [&](std::map<int, std::vector<Message>>& lists, auto&& step) {

@@ -1,8 +1,7 @@
-/// @file group.h — the fake NCCL's communicators, and how a group of calls becomes messages between ranks.
+/// @file group.h — the fake NCCL's communicators. A group of calls becomes messages between ranks.
 ///
-/// Every pair of ranks has a mailbox in shared memory.  A group's messages are
-/// carried in order, and each says what it belongs to: ranks that call differently
-/// are told.
+/// Every pair of ranks has a mailbox in shared memory. A group's messages are carried in order. Each message names its
+/// operation, so ranks whose calls differ get an error.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -18,7 +17,7 @@ namespace fake {
 using hvd::nccl::RedOp;
 
 inline constexpr int invalid_usage = 5;
-inline constexpr RedOp first_made_op = 16;  ///< ncclRedOpCreatePreMulSum gives numbers from here on
+inline constexpr RedOp first_made_op = 16;  ///< ncclRedOpCreatePreMulSum returns numbers from here on
 inline constexpr int most_ranks = 16;
 inline constexpr std::size_t box_bytes = 16 << 10;
 
@@ -29,7 +28,7 @@ struct Mailbox {
   unsigned char data[box_bytes];
 };
 
-/// One split of a communicator: what each rank asks for.
+/// One split of a communicator: the request of each rank.
 struct Round {
   std::atomic<int> arrived;
   int color[most_ranks], key[most_ranks];
@@ -54,17 +53,17 @@ struct Communicator {
   std::atomic<int> error{hvd::nccl::success}, looks{0}, jobs{0};
   std::atomic<bool> aborted{false};
   bool blocking = false;     ///< its groups are on the stream when ncclGroupEnd returns
-  bool made_blocks = false;  ///< so will what is split from it now
+  bool made_blocks = false;  ///< so will the communicator that is being split from it
   bool joined = false;
-  int rounds = 0;                 ///< splits so far
-  Communicator** made = nullptr;  ///< one is under way: where its result goes
+  int rounds = 0;                 ///< the number of splits so far
+  Communicator** made = nullptr;  ///< where the result of a split goes while it is in progress
   int groups = 0;
   int blocked_groups = 0;
-  std::atomic<int> inside{0};  ///< calls that hold a thread
+  std::atomic<int> inside{0};  ///< the number of calls that hold a thread
   int device = 0;
   std::vector<Premultiplied> ops;
-  /// Stream and work of a group that has ended: NCCL puts it there from a thread of its own, before the communicator is
-  /// ready again, and no earlier.
+  /// Stream and work of a group that has ended. NCCL puts the work there from a thread of its own, before the
+  /// communicator is ready again, and no earlier.
   std::vector<std::pair<void*, std::function<void()>*>> queued;
 };
 
@@ -84,12 +83,12 @@ struct Call {
 
 /// Joins the ranks that use @p name; nullptr: no memory.
 Communicator* open_communicator(const std::string& name, int rank, int size);
-/// This rank's part of a split; finish_split() says when it is over, and makes the communicator.
+/// Starts this rank's part of a split. finish_split() reports its end, and makes the communicator.
 void begin_split(Communicator& comm, int color, int key, Communicator** made);
 bool finish_split(Communicator& comm);
 
-/// Carries out @p calls of one communicator, on its stream's thread: returns when the messages have come, or after an
-/// abort.
+/// Carries out @p calls of one communicator, on its stream's thread. Returns when the messages have arrived, or after
+/// an abort.
 void carry_out(Communicator& comm, const std::vector<Call>& calls);
 
 }  // namespace fake

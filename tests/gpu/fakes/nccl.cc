@@ -1,12 +1,12 @@
 /// @file nccl.cc — NCCL without a GPU: ranks are threads or processes of one machine, over shared memory.
 ///
-/// Its C interface.  Calls are queued on the fake driver's streams and run there
-/// (group.h), so they come late, like the real ones.  Communicators never block:
-/// joining and every group take a few looks, and only then is a group's work on the stream.
-/// What NCCL forbids is an error here: calls on a communicator in progress; before 2.27 a second group on a thread that
-/// has one under way for another communicator; ncclCommAbort waits for what other communicators run on the device.
+/// This file is its C interface. Calls are queued on the fake driver's streams and run there (group.h), so they
+/// complete late, like the real ones. Communicators never block: a join and every group take a few polls, and only then
+/// is a group's work on the stream. Calls that NCCL forbids are errors here. Before 2.27 a thread may not begin a
+/// second group while one of another communicator is in progress. No call may use a communicator in progress.
+/// ncclCommAbort waits for the work of other communicators on the device.
 /// Environment: FAKE_NCCL_VERSION (23007), FAKE_NCCL_FAIL="ncclAllReduce:2:3" (the second call of it, and all later
-/// ones, return 3), FAKE_NCCL_ASYNC="4:6" (after the fourth group the communicator is in error 6, and nothing ends).
+/// ones, return 3), FAKE_NCCL_ASYNC="4:6" (after the fourth group the communicator is in error 6, and no group ends).
 #include <sched.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -35,8 +35,8 @@ using namespace hvd::nccl;
 namespace {
 
 thread_local int depth = 0;
-/// Never freed, for they are used at exit too, after the thread's own destructors; kept, so that no leak is seen in
-/// them.
+/// Never freed: they are used at exit too, after the thread's own destructors. The pointer is kept, so that no leak is
+/// reported.
 std::vector<Call>& calls_of_a_thread() {
   static std::mutex mutex;
   static auto* all = new std::deque<std::vector<Call>>;
@@ -56,7 +56,7 @@ std::map<std::string, int>& counts() {
   return *all;
 }
 
-/// Of each call: counts it.  What it returns, 0: go on.
+/// Counts a call. Returns its error code; 0: go on.
 int failure(const char* function) {
   std::lock_guard lock(counted);
   const int count = ++counts()[function];
@@ -70,11 +70,11 @@ int failure(const char* function) {
 
 extern "C" int cuCtxGetDevice(int* device);
 constexpr int unhandled_cuda_error = 1;
-std::atomic<int> at_work[64];  ///< [device] jobs on its streams
+std::atomic<int> at_work[64];  ///< [device] the number of jobs on its streams
 
 bool in_progress_now(const Communicator& c) { return c.looks.load() > 0 || c.made || (!c.joined && !c.blocking); }
 
-/// Which communicator has something under way that this thread began.  Those that are gone are forgotten.
+/// The communicator of this thread's operations in progress. Destroyed communicators are forgotten.
 thread_local Communicator* of_this_thread = nullptr;
 std::mutex living_mutex;
 std::set<const Communicator*>& living() {
@@ -113,8 +113,7 @@ void put_on_stream(Communicator& c) {
 }
 
 /// FAKE_NCCL_STUCK="3:1": the third group, and all later ones, of communicators that block stay in ncclGroupEnd until
-/// the communicator is aborted; "3:2": for ever.
-/// Whether it was; then it is gone.
+/// the communicator is aborted; "3:2": for ever. Returns whether the communicator was aborted; it is destroyed then.
 bool blocked(Communicator& c) {
   int from = 0, how = 0;
   const char* text = std::getenv("FAKE_NCCL_STUCK");
@@ -334,7 +333,7 @@ FAKE const char* ncclGetErrorString(int code) {
                                 : "a fake error";
 }
 FAKE const char* ncclGetLastError(Comm) { return "said by the fake\n"; }
-/// For tests: how often it has been called in this process.
+/// For tests: the number of its calls in this process.
 FAKE int fake_nccl_calls(const char* function) {
   std::lock_guard lock(counted);
   return counts()[function];

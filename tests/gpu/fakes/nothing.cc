@@ -1,10 +1,10 @@
 /// @file nothing.cc — a CUDA driver and an NCCL in one library whose calls do nothing, and are counted.
 ///
-/// To be named by HVD_CUDA_LIBRARY and HVD_NCCL_LIBRARY where the runtime's own cost is measured (hvd-bench --only gpu,
-/// tests/gpu/costs_on_fakes.py): every call succeeds within nanoseconds, no data moves, and there are no threads.
-/// Device memory can be asked for and is never touched.  Each process sees eight GPUs.
-/// Events are reached at once, unless NCCL's groups take time on the device's streams: NOTHING_GROUP_US (0) for each
-/// group, and its bytes at NOTHING_GB_S (0: at once).
+/// HVD_CUDA_LIBRARY and HVD_NCCL_LIBRARY name it where the runtime's own cost is measured (hvd-bench --only gpu,
+/// tests/gpu/costs_on_fakes.py). Every call succeeds within nanoseconds, no data moves, and there are no threads.
+/// Device memory can be allocated and is never touched. Each process sees eight GPUs. Events are reached at once,
+/// unless NCCL's groups take time on the device's streams: NOTHING_GROUP_US (0) for each group, and NOTHING_GB_S for
+/// its bytes (0: no time).
 #include <time.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ using hvd::cuda::Pointer;
 using hvd::nccl::NcclConfig;
 using hvd::nccl::UniqueId;
 
-/// Calls of one function.
+/// The number of calls of one function.
 struct Kind {
   std::atomic<const char*> name{nullptr};
   std::atomic<long> calls{0};
@@ -64,7 +64,7 @@ int driver(T* out, T value, const char* caller = __builtin_FUNCTION()) {
 
 // ---- time on the device
 
-/// When a stream, or an event, is through with its work.
+/// The time when a stream, or an event, has completed its work.
 using Moment = std::atomic<std::int64_t>;
 Moment default_stream{0};
 
@@ -258,14 +258,15 @@ FAKE int ncclGroupEnd() {
 FAKE const char* ncclGetErrorString(int) { return "no error"; }
 FAKE const char* ncclGetLastError(void*) { return ""; }
 
-/// How often the driver, and NCCL, have been called in this process.
+/// The number of calls of the driver, and of NCCL, in this process.
 FAKE void nothing_calls(long* driver, long* nccl) {
   *driver = driver_calls.load();
   *nccl = nccl_calls.load();
 }
-/// Groups that NCCL was given; an operation outside of a group is one too.
+/// The number of NCCL's groups; an operation outside of a group is one too.
 FAKE long nothing_groups() { return nccl_groups.load(); }
-/// The @p at-th function that has been called, and how often; nullptr: none there.  For all @p at below 256.
+/// The name and the number of calls of the @p at-th called function; nullptr: no such function. Valid for all @p at
+/// below 256.
 FAKE const char* nothing_kind(int at, long* calls) {
   *calls = kinds[at].calls.load();
   return kinds[at].name.load();

@@ -1,8 +1,7 @@
 /// @file stream.h — the fake GPU's streams and events: real threads, so that a forgotten wait shows as wrong numbers.
 ///
-/// A stream is a thread that runs what it is given, in order, each piece after a
-/// short random delay (FAKE_CUDA_DELAY_US, 0: none).  An event is a place in a
-/// stream's sequence.  Shared by the fake driver and, through it, the fake NCCL.
+/// A stream is a thread that runs its work in order, each piece after a short random delay (FAKE_CUDA_DELAY_US, 0:
+/// none). An event is a place in a stream's sequence. The fake driver uses this file, and through it the fake NCCL.
 #pragma once
 #include <condition_variable>
 #include <cstdint>
@@ -16,7 +15,7 @@
 
 namespace fake {
 
-/// What an event was recorded as: reached when the stream has come there.
+/// The place that an event recorded; it is reached when the stream has arrived there.
 struct Point {
   std::mutex mutex;
   std::condition_variable changed;
@@ -41,7 +40,7 @@ class Stream {
   void put(std::function<void()> work);
   std::shared_ptr<Point> point();
   bool idle();
-  /// No other stream of the process has, or had, the same.
+  /// No other stream of the process has, or had, the same number.
   unsigned long long id() const { return id_; }
 
  private:
@@ -66,5 +65,5 @@ inline int most_delay_us() {
 
 }  // namespace fake
 
-/// What the fake NCCL asks of the fake driver: work on a stream (nullptr: the default one).
+/// The functions of the fake driver that the fake NCCL uses: work on a stream (nullptr: the default stream).
 extern "C" void fake_cuda_enqueue(void* stream, void (*work)(void* context), void* context);

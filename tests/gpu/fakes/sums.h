@@ -1,4 +1,4 @@
-/// @file sums.h — what the fake NCCL's reductions compute.
+/// @file sums.h — the results of the fake NCCL's reductions.
 #pragma once
 #include <cstddef>
 #include <vector>
@@ -7,9 +7,9 @@
 
 namespace fake {
 
-/// Of one element, by NCCL's number of a type.
+/// The size of one element, by NCCL's number of a type.
 std::size_t bytes_of(int type);
-/// Element by element, in the order of @p from; each is multiplied by @p factor first.  to: [count]
+/// Reduces element by element, in the order of @p from. Each element is multiplied by @p factor first. to: [count]
 void reduce(const std::vector<const void*>& from, void* to, std::size_t count, int type, hvd::nccl::RedOp op,
             double factor);
 

@@ -1,11 +1,11 @@
 /// @file tf_device.cc — a device for TensorFlow, "FAKEGPU", whose streams, memory and copies are the fake CUDA
 /// driver's.
 ///
-/// A pluggable device (tensorflow/c/experimental/stream_executor), compiled by tests/python/test_tensorflow_gpu.py
-/// against the headers of the TensorFlow that is there.  It uses the driver as TensorFlow's own GPU device does: one
-/// stream for kernels, others for copies, memory that is given out again in the order of the first; and nothing of it
-/// is waited for before a kernel's compute function runs.  Its kernel, HvdFakeScale, writes only a while later.
-/// Environment: HVD_CUDA_LIBRARY; OMPI_COMM_WORLD_LOCAL_RANK: which of the driver's devices it is.
+/// A pluggable device (tensorflow/c/experimental/stream_executor). tests/python/test_tensorflow_gpu.py compiles it
+/// against the headers of the installed TensorFlow. It uses the driver as TensorFlow's own GPU device does: one stream
+/// for kernels, others for copies, and memory that is reused in the order of the first stream. TensorFlow waits for
+/// none of these before a kernel's compute function runs. Its kernel, HvdFakeScale, writes with a delay. Environment:
+/// HVD_CUDA_LIBRARY; OMPI_COMM_WORLD_LOCAL_RANK: the index of the driver's device.
 #include <dlfcn.h>
 #include <time.h>
 
@@ -204,7 +204,7 @@ void fill_words(const SP_Device*, SP_Stream, SP_DeviceMemoryBase*, uint32_t, uin
   TF_SetStatus(status, TF_UNIMPLEMENTED, "memset32");
 }
 
-// ---- timers, which nobody reads
+// ---- timers, which have no reader
 
 void create_timer(const SP_Device*, SP_Timer* timer, TF_Status*) { *timer = new SP_Timer_st; }
 void destroy_timer(const SP_Device*, SP_Timer timer) { delete timer; }
@@ -247,7 +247,7 @@ void create_timer_fns(const SP_Platform*, SP_TimerFns* timer, TF_Status*) {
   timer->nanoseconds = [](SP_Timer) { return uint64_t{0}; };
 }
 
-// ---- HvdFakeScale: its tensor times a number, a while later
+// ---- HvdFakeScale: its tensor times a number, with a delay
 
 struct Work {
   const float* in;

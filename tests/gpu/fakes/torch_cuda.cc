@@ -1,8 +1,8 @@
 /// @file torch_cuda.cc — a libtorch_cuda.so without torch: the C functions of its caching allocator, over the fake
 /// driver.
 ///
-/// What torch's own would do to a caller that is careless shows here: a block that comes back is overwritten at once
-/// and then serves the stream that it belongs to.  FAKE_TORCH_FAIL=n: the n-th request and all later ones fail.
+/// It shows the errors of a caller that torch's own allocator would punish. A block that comes back is overwritten at
+/// once, and then serves the stream to which it belongs. FAKE_TORCH_FAIL=n: the n-th request and all later ones fail.
 #include <atomic>
 #include <cstdint>
 #include <cstdlib>
@@ -105,7 +105,7 @@ FAKE int aoti_torch_cuda_caching_allocator_raw_delete(void* address) {
 }
 FAKE const char* torch_exception_get_what_without_backtrace() { return failure; }
 
-/// For tests: requests, blocks given out now, calls that torch would not forgive, blocks used again.
+/// For tests: the numbers of requests, of blocks in use, of forbidden calls, and of blocks used again.
 FAKE void fake_torch_counts(int* requests, int* live, int* misuses, int* reused) {
   *requests = counts.requests;
   *live = counts.live;

@@ -1,7 +1,7 @@
-/// libnvidia-ml.so.1 without a GPU: devices of any name that begins with GPU-f, and at any PCI address, half busy, with
-/// 3 GiB in use.  More is in the file that HVD_FAKE_NVML names, read anew at each question:
+/// libnvidia-ml.so.1 without a GPU. It has devices of any name that begins with GPU-f, and at any PCI address, half
+/// busy, with 3 GiB in use. The file that HVD_FAKE_NVML names holds further facts, and is read anew at each query:
 ///   link PCI gpu|switch PCI    process PID MIB    ecc COUNT    xid NUMBER
-/// A question for processes adds a byte to the file's name with .asked: a test sees that what it wrote was read.
+/// A query for processes appends a byte to the file's name with .asked: so a test sees that its facts were read.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>

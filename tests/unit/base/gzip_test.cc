@@ -40,7 +40,7 @@ TEST_CASE("gzip: members one behind the other are their contents, and a cut-off 
   const std::string cut = unpacked(packed.substr(0, packed.size() - 100));
   CHECK(cut.size() < content.size());
   CHECK(content.starts_with(cut));
-  std::string noise(300'000, '\0');  // larger than what it is made of
+  std::string noise(300'000, '\0');  // larger than its source
   unsigned state = 1;
   for (char& c : noise) c = static_cast<char>((state = state * 1103515245 + 12345) >> 16);
   CHECK(unpacked(std::string(members.member(noise))) == noise);

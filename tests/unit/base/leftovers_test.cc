@@ -36,7 +36,7 @@ std::string owner() {
 
 }  // namespace
 
-TEST_CASE("leftovers: what somebody has open or mapped, or others made, stays") {
+TEST_CASE("leftovers: files that a process uses, or that other programs made, stay") {
   const SharedMemoryFolder folder;
   const std::string left = "vader_segment." + owner() + ".abc0001.0", mapped = "sm_segment." + owner() + ".abc0001.1";
   for (const std::string& name :
@@ -45,7 +45,7 @@ TEST_CASE("leftovers: what somebody has open or mapped, or others made, stays") 
   fs::create_symlink(folder.root / "mine", folder.root / ("vader_segment." + owner() + ".abc0001.2"));
   int fd = open((folder.root / mapped).c_str(), O_RDWR);
 
-  CHECK(folder.sweep(wall_seconds() + 60).empty());  // all are older
+  CHECK(folder.sweep(wall_seconds() + 60).empty());  // all folders are older
   CHECK(folder.sweep(wall_seconds() - 60) == std::vector<std::string>{left});
   void* memory = mmap(nullptr, 10, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   close(fd);

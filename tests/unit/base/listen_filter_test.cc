@@ -24,7 +24,7 @@ Address address(const std::string& text) {
 
 constexpr unsigned char syn = 0x02, ack = 0x10;
 
-/// What the kernel would say of a packet: the filter, interpreted.
+/// Returns the kernel's verdict on a packet: interprets the filter.
 bool lets_in(const std::vector<sock_filter>& code, const std::string& source, const std::string& target,
              unsigned char flags = syn) {
   unsigned char ip[40] = {}, tcp[20] = {};
@@ -94,7 +94,7 @@ bool lets_in(const std::vector<sock_filter>& code, const std::string& source, co
   return false;
 }
 
-TEST_CASE("listen filter: with nobody named, only this machine gets in") {
+TEST_CASE("listen filter: with no address named, only this machine gets in") {
   const auto code = let_in({});
   CHECK(lets_in(code, "127.0.0.1", "127.0.0.1"));
   CHECK(lets_in(code, "127.3.0.1", "127.0.0.1"));
@@ -118,7 +118,7 @@ TEST_CASE("listen filter: those named get in, others open no connection") {
   CHECK(lets_in(code, "10.0.0.3", "10.0.0.1", ack));
   CHECK(lets_in(code, "fd00::9", "fd00::7", ack));
   CHECK_FALSE(lets_in(code, "10.0.0.3", "10.0.0.1", syn | ack));
-  // Only IPv4 is named: IPv6 of others stays out, and the other way round.
+  // Only IPv4 is named: IPv6 of others stays out, and vice versa.
   CHECK_FALSE(lets_in(let_in({address("10.0.0.2")}), "fd00::9", "fd00::7"));
   CHECK_FALSE(lets_in(let_in({address("fd00::9")}), "10.0.0.3", "10.0.0.1"));
 }
@@ -145,7 +145,7 @@ TEST_CASE("listen filter: thousands of addresses all get in, and the kernel take
   }
   CHECK_FALSE(lets_in(code, "11.0.0.1", "10.9.9.9"));
   const Fd socket(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (!socket) return;  // no IPv6 here
+  if (!socket) return;  // this machine has no IPv6
   std::vector<sock_filter> copy = code;
   const sock_fprog program{static_cast<unsigned short>(copy.size()), copy.data()};
   CHECK(::setsockopt(socket.get(), SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program) == 0);

@@ -22,7 +22,7 @@ namespace {
 
 constexpr uid_t somebody = 54321;
 
-/// A folder that everybody may write to, and a file of ours beside it.
+/// A folder that all users may write to, and a private file beside it.
 struct Shared {
   Shared() {
     chmod(top.c_str(), 0755);
@@ -129,7 +129,7 @@ TEST_CASE("own file: another user's links, files, FIFOs and second names are ref
   refused("belongs to another user", trap);
   fs::create_hard_link(mine, trap);
   refused("has another name too", trap);
-  // Our own link to such a trap is no better than the trap.
+  // A user's own link to such a link is no better.
   fs::create_symlink(mine, trap);
   theirs();
   fs::create_symlink(trap, shared.top + "/own");
@@ -143,7 +143,7 @@ TEST_CASE("own file: replaced as a whole") {
   replace_own_file(path, "two", 0644);
   CHECK(text_of(path) == "two");
   fs::create_symlink(path, link);
-  replace_own_file(link, "three", 0600);  // the file that the link leads to, not the link
+  replace_own_file(link, "three", 0600);  // the target of the link, not the link
   CHECK(fs::is_symlink(link));
   CHECK(text_of(path) == "three");
   CHECK_THROWS_WITH_AS(replace_own_file(shared.path, "x", 0600), doctest::Contains("is a folder"), Error);
@@ -152,7 +152,7 @@ TEST_CASE("own file: replaced as a whole") {
   replace_own_file("/dev/null", "x", 0600);
   CHECK(fs::is_character_file("/dev/null"));
   const auto names = fs::directory_iterator(shared.path);
-  CHECK(std::distance(begin(names), end(names)) == 2);  // nothing half done is left
+  CHECK(std::distance(begin(names), end(names)) == 2);  // no temporary file is left
 }
 
 TEST_CASE("own file: of several that replace it at once one wins, as a whole") {

@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// A process id that was somebody's a moment ago, with the folder that it made.
+/// The id of a process that has just ended, with the folder that it made.
 std::string folder_of_a_dead_process(const std::string& parent) {
   int ends[2];
   REQUIRE(pipe(ends) == 0);
@@ -80,7 +80,7 @@ TEST_CASE("own folder: the sweep takes those of dead processes, and nothing that
     fs::create_directory(parent.path + "/" + name);
     write(parent.path + "/" + name + "/file");
   }
-  // A copy has the mark, but is another folder; so has a mark that another inode stands in.
+  // A copy has the mark, but is another folder. So is a folder whose mark names another inode.
   fs::copy(other, parent.path + "/job-bbbbbbbb", fs::copy_options::recursive | fs::copy_options::copy_symlinks);
   REQUIRE(fs::is_symlink(parent.path + "/job-bbbbbbbb/.owner"));
   fs::create_directory_symlink(other, parent.path + "/job-cccccccc");
@@ -139,7 +139,7 @@ TEST_CASE("own folder: after a reboot") {
     sweep_own_folders(parent.path, "job-");
     return fs::exists(path);
   };
-  CHECK(mark("another-host"));  // which may share this file system
+  CHECK(mark("another-host"));  // another host, which may share this file system
   CHECK(!mark(host));
 }
 

@@ -15,7 +15,7 @@ using namespace hvd;
 
 namespace {
 
-/// A child with that name, which sleeps until it is killed; @p below: it starts one of its own first.
+/// A child with that name, which sleeps until it is killed. @p below: it starts a child of its own first.
 pid_t sleeping_child(const char* name, bool below = false) {
   int ready[2];
   REQUIRE(::pipe(ready) == 0);

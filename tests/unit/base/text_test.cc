@@ -53,7 +53,7 @@ TEST_CASE("text: what others wrote is one line, and readable") {
   CHECK(printable("Grüße, 世界 \t🙂") == "Grüße, 世界 \t🙂");
   CHECK(printable("a\nhvdrun: all is well\r\x1b[2K\x7f") == "a\\nhvdrun: all is well\\r\\x1b[2K\\x7f");
   CHECK(printable("\xc2\x9b"
-                  "2J") == "\\u009b2J");  // C1: another way to write ESC [
+                  "2J") == "\\u009b2J");  // C1: another form of ESC [
   CHECK(printable("\xe2\x80\xae"
                   "evil\xe2\x80\xa8.") == "\\u202eevil\\u2028.");  // right to left; a line's end
   CHECK(printable("\xff\xc3(\xed\xa0\x80\xf5\xe2\x82") == "\\xff\\xc3(\\xed\\xa0\\x80\\xf5\\xe2\\x82");

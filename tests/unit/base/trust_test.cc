@@ -1,4 +1,4 @@
-/// Who could have chosen what a path leads to.  Owners are changed where the test may do so.
+/// The users who could have chosen the target of a path. Owners are changed where the test may do so.
 #include "base/files/trust.h"
 
 #include <doctest/doctest.h>

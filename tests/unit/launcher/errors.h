@@ -1,4 +1,4 @@
-/// @file errors.h — what an expression throws, as text, for comparison in tests.
+/// @file errors.h — the error of an expression, as text, for comparison in tests.
 #pragma once
 #include <string>
 

@@ -56,7 +56,7 @@ TEST_CASE("machine: cores are grouped by package, node and core id") {
   CHECK_FALSE(read_cores().empty());
 }
 
-TEST_CASE("machine: cards that are up") {
+TEST_CASE("machine: network interfaces that are up") {
   const Root root;
   root.file("/sys/class/net/lo/operstate", "unknown\n");
   root.file("/sys/class/net/eth0/operstate", "up\n");

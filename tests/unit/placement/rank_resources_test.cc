@@ -46,10 +46,10 @@ TEST_CASE("share: without GPUs, equal parts of all cores, whole cores, neighbour
 TEST_CASE("share: near the rank's own GPU") {
   CHECK(text(divide_machine(machine(2, 4, {0, 0, 1, 1}), 4, GpuMode::all, false)) ==
         "0-1,8-9 t2 g0 n0; 2-3,10-11 t2 g1 n0; 4-5,12-13 t2 g2 n1; 6-7,14-15 t2 g3 n1; ");
-  // Fewer ranks than GPUs: a node's cores are all for the ranks that are there.
+  // Fewer ranks than GPUs: all cores of a node are for the ranks on it.
   CHECK(text(divide_machine(machine(2, 4, {0, 0, 1, 1}), 2, GpuMode::own, false)) ==
         "0-1,8-9 t2 g0 n0; 2-3,10-11 t2 g1 n0; ");
-  // Uneven: what a node has is divided among its own.
+  // Uneven: a node's cores are divided among its own ranks.
   CHECK(text(divide_machine(machine(2, 4, {1, 0, 1}), 3, GpuMode::all, false)) ==
         "4-5,12-13 t2 g0 n1; 0-3,8-11 t4 g1 n0; 6-7,14-15 t2 g2 n1; ");
   CHECK(text(divide_machine(machine(2, 4, {1, 1}), 2, GpuMode::none, false)) == "0-3,8-11 t4 n0; 4-7,12-15 t4 n1; ");
@@ -79,7 +79,7 @@ TEST_CASE("share: more ranks than GPUs, and than cores of a node") {
   CHECK(text(divide_machine(m, 3, GpuMode::none, false)).find(" g") == std::string::npos);
 }
 
-TEST_CASE("share: the nearest card, InfiniBand first, in turns") {
+TEST_CASE("share: the nearest network interface, InfiniBand first, in turns") {
   Machine m = machine(2, 2, {0, 0, 1, 1});
   m.nics = {{"mlx5_0", 0, true}, {"mlx5_1", 0, true}, {"eth0", 1, false}};
   const std::vector<RankResources> shares = divide_machine(m, 4, GpuMode::all, false);

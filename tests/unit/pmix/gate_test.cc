@@ -53,7 +53,7 @@ TEST_CASE("gate: the kernel names the socket at the other end") {
   CHECK(pmix::peer_inode(one.get()) == 0);  // no TCP
 }
 
-TEST_CASE("gate: another user's socket, and one that is closed, are nobody's, and the table is not read for it") {
+TEST_CASE("gate: another user's socket, and a closed one, have no owner, and the table is not read for it") {
   Pair own;
   if (!pmix::peer_inode_by_diag(own.server.get())) {
     MESSAGE("this kernel has no sock_diag");
@@ -75,7 +75,7 @@ TEST_CASE("gate: another user's socket, and one that is closed, are nobody's, an
 TEST_CASE("gate: a socket is a descendant's where a process below has it, and only then") {
   const Pair pair;
   const std::uint64_t inode = inode_of(pair.client.get());
-  CHECK_FALSE(pmix::is_held_below(::getpid(), inode));  // ours alone
+  CHECK_FALSE(pmix::is_held_below(::getpid(), inode));  // only this process has it
   int ready[2];
   REQUIRE(::pipe(ready) == 0);
   const Fd read_end(ready[0]), write_end(ready[1]);

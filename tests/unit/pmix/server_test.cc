@@ -16,7 +16,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// What the fake libpmix was given, and has not answered.
+/// The calls that the fake libpmix got and has not answered.
 struct {
   pmix_op_cbfunc_t done = nullptr;
   void* share = nullptr;
@@ -29,7 +29,7 @@ pmix_status_t make_text(const char* text, char** made) {
   return PMIX_SUCCESS;
 }
 
-/// A libpmix that ends no call before it is told to.
+/// A fake libpmix that ends no call before the test orders it.
 pmix::PmixLibrary slow_library() {
   pmix::PmixLibrary slow;
   slow.path = "slow";
@@ -66,7 +66,7 @@ TEST_CASE("PMIx server: libpmix may end a call after we have given it up; the en
     job.name = "job";
     job.hosts = {{"here", {0, 1}}};
     CHECK_THROWS_WITH_AS(server.add(job, 5ms), doctest::Contains("register_nspace did not end in time"), Error);
-    CHECK(std::string(late.info[0].key) == PMIX_NODE_MAP);  // what it was given is still there
+    CHECK(std::string(late.info[0].key) == PMIX_NODE_MAP);  // the info that it got is still valid
     late.done(PMIX_SUCCESS, late.share);
   }
   ::unsetenv("HWLOC_PLUGINS_PATH");

@@ -1,4 +1,4 @@
-/// A framework's call over a libhvd that is made of a few functions here.
+/// A framework's call over a fake libhvd, which consists of a few functions here.
 #include "ext/bridge/call.h"
 
 #include <doctest/doctest.h>
@@ -25,7 +25,7 @@ namespace {
 constexpr int float_type = 1, complex_type = 2;
 const std::array types{same(float_type, HVD_F32), moved(complex_type, 8)};
 
-/// What the library was asked for, and what it answers.
+/// The calls of the library, and its answers.
 struct Library {
   std::vector<hvd_request> requests;
   std::vector<std::string> names;
@@ -132,7 +132,7 @@ TEST_CASE("call: it finishes once, on another thread, and the first failure stay
     call.finish_later(on_gpu);
     REQUIRE(ended.wait_for(std::chrono::seconds(20)) == std::future_status::ready);
     CHECK(library.released == 5);
-    CHECK(library.parts_open == 0);  // it has told that it waits, and no longer
+    CHECK(library.parts_open == 0);  // the call has reported its wait, and the end of the wait
     CHECK(call.status_ == HVD_PEER_LOST);
     CHECK(call.why_ == "the library's words");
   }

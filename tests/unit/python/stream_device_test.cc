@@ -1,4 +1,4 @@
-/// What hvd.jax's handler asks of CUDA's driver, over the fake one.
+/// The calls of hvd.jax's handler to CUDA's driver, over the fake driver.
 #include "ext/jax/stream_device.h"
 
 #include <doctest/doctest.h>

@@ -20,7 +20,7 @@ namespace {
 
 constexpr int attach_signal = 60;
 
-/// Connects when it is signalled, says `first`, and sends back what it hears until that ends.
+/// Connects at a signal, sends `first`, and echoes its input until that ends.
 void answer(char first) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -70,7 +70,7 @@ class AnsweringChild {
   pid_t pid_ = 0;
 };
 
-/// What the console says to hvdrun, until there are `bytes` of it or it waits for longer than 10 s.
+/// Returns the console's text for hvdrun: `bytes` of it, or as much as arrives within 10 s.
 struct ConsoleTrial {
   DebugConsole console;
   Outbox outbox;
@@ -130,7 +130,7 @@ TEST_CASE("debug console: who leaves when it has ended does not end the next one
   guard.run_until(1);
   guard.tell("l", child.pid());
   CHECK(guard.said == "oe");
-  guard.tell("l", child.pid());  // on its way when the end was told
+  guard.tell("l", child.pid());  // in transit when the end was reported
   CHECK(guard.said == "oe");
   guard.tell("o", child.pid());
   guard.run_until(3);

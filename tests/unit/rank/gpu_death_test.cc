@@ -34,10 +34,10 @@ TEST_CASE("GPU death: memory that ran out, in each framework's words") {
         "its GPU's memory ran out");
   CHECK(text("terminate called\n  what():  CUDA error: out of memory\n", alone) ==
         "its GPU's memory ran out: 1.0 GiB of 8.0 GiB were free; it held 2.0 GiB");
-  // Words of others among libhvd's are not repeated.
+  // Other text among libhvd's is not repeated.
   CHECK(text("hvd: no device memory for 4 MiB (64\nof 1024 MiB are free): out of memory", alone) ==
         "its GPU's memory ran out: it asked for 4 MiB when 1.0 GiB of 8.0 GiB were free; it held 2.0 GiB");
-  // The last one counts.
+  // The last message counts.
   CHECK(text("CUDA out of memory. Tried to allocate 1.00 GiB.\nCUDA out of memory. Tried to allocate 2.00 MiB.") ==
         "its GPU's memory ran out: it asked for 2.00 MiB");
   for (const char* other : {"", "MemoryError", "OOM when allocating tensor on /device:CPU:0", "out of memory",

@@ -1,4 +1,4 @@
-/// What the host daemon passes on between its guards and hvdrun.
+/// The messages that the host daemon passes on between its guards and hvdrun.
 #include "rank/host/guard_relay.h"
 
 #include <doctest/doctest.h>
@@ -15,7 +15,7 @@ using namespace hvd::rank;
 
 namespace {
 
-/// hvdrun's end: takes what it has room for.
+/// hvdrun's end: takes as much as it has room for.
 class Sink : public wire::Connection {
  public:
   int fd() const override { return -1; }
@@ -63,7 +63,7 @@ TEST_CASE("guard relay: both ways, to the rank that is meant; the end is told af
   CHECK_FALSE(two->receive());
   CHECK(one->send({9, "last"}));
   one.reset();
-  for (int i = 0; i < 2; ++i) h.turn();  // its words, and then their end
+  for (int i = 0; i < 2; ++i) h.turn();  // its message, and then its end
   REQUIRE(h.hvdrun.got.size() == 4);
   CHECK(h.hvdrun.got[2].frame.body == "last");
   CHECK(h.hvdrun.got[3].frame.type == wire::guard_has_ended);
@@ -85,7 +85,7 @@ TEST_CASE("guard relay: while hvdrun is behind, a guard's words wait in its own 
   h.hvdrun.room = 100000;
   for (int i = 0; i < 1000 && h.hvdrun.got.size() < static_cast<std::size_t>(sent); ++i) {
     h.turn();
-    guard->receive();  // sends what the kernel had no room for
+    guard->receive();  // sends the bytes for which the kernel had no room
   }
   CHECK(h.hvdrun.got.size() >= static_cast<std::size_t>(sent));
 }

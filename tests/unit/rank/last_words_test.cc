@@ -1,4 +1,4 @@
-/// What the guard adds to a rank's last words: killed children, full folders, advice.
+/// The guard's additions to a rank's last words: killed children, full folders, advice.
 #include "rank/diagnostics/death/last_words.h"
 
 #include <doctest/doctest.h>

@@ -1,4 +1,4 @@
-/// Placement, environment, and how to become Python.
+/// Placement, environment, and the step from hvdrank to Python.
 #include <doctest/doctest.h>
 #include <sys/stat.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-/// What ranks say to their host daemon before they know one another.
+/// The messages of ranks to their host daemon before they know one another.
 #include "rank/host/meeting_desk.h"
 
 #include <doctest/doctest.h>
@@ -22,7 +22,8 @@ std::string join_of(std::size_t bytes) {
   return encode(m);
 }
 
-/// Sends @p first bytes of the frame, then the rest, as fast as the desk reads.  @return the messages that came.
+/// Sends @p first bytes of the frame, then the rest, as fast as the reader takes them. @return the messages that
+/// arrived.
 std::vector<std::string> say(const std::string& body, std::size_t first) {
   MeetingDesk desk;
   const Fd rank = desk.add(3);

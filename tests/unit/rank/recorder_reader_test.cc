@@ -46,15 +46,15 @@ TEST_CASE("recorder reader: a program that asks for the report gets the newest w
   CHECK(reader.data()->report.newest().empty());
   reader.data()->report.wanted.store(1);
   CHECK(reader.wants_report());
-  CHECK(!reader.wants_report());  // hvdrun has been told
+  CHECK(!reader.wants_report());  // hvdrun has the report
   for (int i = 0; i < 100; ++i) {
     const std::string text(static_cast<std::size_t>(i * 330), static_cast<char>('a' + i % 26));
     reader.give_report(text);
-    CHECK((reader.data()->report.newest() == text));  // not a page of letters where it differs
+    CHECK((reader.data()->report.newest() == text));  // compared as a bool: doctest would print a page of text
   }
   const std::string last = reader.data()->report.newest();
   reader.give_report(std::string(hvd::wire::LiveReportText::most + 1, 'x'));
-  CHECK((reader.data()->report.newest() == last));  // too long: the older one stays
+  CHECK((reader.data()->report.newest() == last));  // too long: the older report stays
 }
 
 TEST_CASE("recorder reader: a report is read whole while others are written") {

@@ -1,4 +1,4 @@
-/// Who does not answer, from the kernel's own table.
+/// The peers that do not answer, from the kernel's own table.
 #include "rank/diagnostics/stacks/tcp_peers.h"
 
 #include <doctest/doctest.h>

@@ -1,4 +1,4 @@
-/// What the guard sees of a rank's GPU, over a library of NVIDIA's that is not (tests/rank/fakes/nvml.cc).
+/// The guard's view of a rank's GPU, over a fake library of NVIDIA's (tests/rank/fakes/nvml.cc).
 #include "rank/diagnostics/usage.h"
 
 #include <doctest/doctest.h>
@@ -18,7 +18,7 @@ using namespace hvd::rank;
 
 namespace {
 
-/// What the driver says from now on; a question sees all of it or nothing.
+/// Sets the driver's facts from now on. A query sees all of them or none.
 void tell(const std::string& text) {
   const std::string name = std::getenv("HVD_FAKE_NVML");
   std::ofstream(name + ".new") << text;
@@ -34,8 +34,9 @@ bool comes(const std::function<bool()>& state) {
   return true;
 }
 
-/// Of this process.  A watch's ends by itself, which each test waits for: no other may run into it, nor the end of all.
-/// The thread sanitizer has one that it starts with the first of ours.
+/// Counts the threads of this process. A watch's thread ends by itself, and each test waits for that: it must not
+/// overlap another test, nor the end of the program. The thread sanitizer has a thread of its own, which starts with
+/// the first thread here.
 auto threads() {
   [[maybe_unused]] static const bool first = (std::thread([] {}).join(), true);
   return std::distance(std::filesystem::directory_iterator("/proc/self/task"), std::filesystem::directory_iterator());
@@ -65,7 +66,7 @@ TEST_CASE("GPU watch: how busy it was, who had its memory, and what its driver r
     const GpuWatch watch("GPU-f0", getpid());
     REQUIRE(comes([&] { return watch.fill(&record), record.gpu_peak_bytes > 0; }));
     tell(processes + "ecc 5\nxid 79\nxid 48\n");
-    // Two questions of the driver: one of them may still have been told the old.
+    // Two queries of the driver: one of them may still have had the old answer.
     REQUIRE(comes([&] { return facts = watch.facts(), facts.xids.size() == 2 && facts.lost_words == 3; }));
   }
   REQUIRE(comes([&] { return threads() <= before; }));

@@ -1,4 +1,5 @@
-/// @file fake_device.h — GPUs for the engine's seam (gpu/device.h) without CUDA: "device memory" is ordinary memory.
+/// @file fake_device.h — GPUs for the engine's device interface (gpu/device.h) without CUDA: "device memory" is
+/// ordinary memory.
 #pragma once
 #include <array>
 #include <atomic>
@@ -14,12 +15,12 @@
 
 namespace hvd::testing {
 
-/// What a test decides, and what it sees.  Of one rank.
+/// The settings and the counters of a test, for one rank.
 struct FakeDeviceScript {
-  bool among_gpus = true;              ///< else all goes through host memory
+  bool among_gpus = true;              ///< false: all tensors go through host memory
   bool captured = false;               ///< the callers' streams are being captured
-  std::atomic<bool> finished{true};    ///< what has been queued is done on the device
-  std::atomic<bool> broken{false};     ///< the engine's next look at the device throws
+  std::atomic<bool> finished{true};    ///< the queued work is done on the device
+  std::atomic<bool> broken{false};     ///< the engine's next poll of the device throws
   std::atomic<int> submitted{0};       ///< tensors that travelled among the GPUs
   std::atomic<int> staged{0};          ///< tensors that went to host memory
   std::atomic<int> given_back{0};      ///< and back
@@ -57,7 +58,7 @@ class FakeGpu final : public gpu::LocalGpu {
   const FakeDeviceScript& script_;
 };
 
-/// What travels among its GPUs is a copy: as in a set of one rank.
+/// An operation among its GPUs is a copy, as in a set of one rank.
 class FakeDevice final : public gpu::SetDevice {
  public:
   FakeDevice(gpu::SetContext context, FakeDeviceScript& script) : context_(std::move(context)), script_(script) {}

@@ -1,4 +1,4 @@
-/// Results that were given back are used again, within a limit.
+/// Results that were released are used again, within a limit.
 #include "memory/result_memory.h"
 
 #include <doctest/doctest.h>
@@ -40,7 +40,7 @@ TEST_CASE("result memory: no more is kept than the limit, the newest") {
   memory.give_back(memory.take(64 << 20));  // larger than the limit
   memory.give_back(nullptr);
   memory.give_back(memory.take(0));
-  memory.give_back(std::malloc(1 << 20));  // any of malloc's
+  memory.give_back(std::malloc(1 << 20));  // any memory of malloc's
 }
 
 TEST_CASE("result memory: from several threads") {

@@ -1,5 +1,5 @@
-/// Ranks as processes that are killed in the midst of allreduces, and of hvd_init(): the others hear of it at once, and
-/// form the next world in the same process.  The test plays host daemon and hvdrun, with their real parts.
+/// Ranks as processes that are killed during allreduces, and during hvd_init(). The others learn of it at once, and
+/// form the next world in the same process. The test plays host daemon and hvdrun, with their real parts.
 #include <doctest/doctest.h>
 #include <poll.h>
 #include <signal.h>
@@ -29,7 +29,7 @@ namespace {
 
 constexpr int ranks = 4;
 
-/// What a survivor of this test's jobs may end with.
+/// Exit codes of a survivor of this test's jobs.
 enum Ending { well = 0, no_world = 10, wrong_sum, wrong_error, leaks };
 
 int allreduce(const char* name, std::vector<float>& data) {
@@ -51,7 +51,7 @@ int allreduce(const char* name, std::vector<float>& data) {
   return rc;
 }
 
-/// Memory of peers that is still mapped.
+/// The number of peers' memories that are still mapped.
 int foreign_maps() {
   std::ifstream maps("/proc/self/maps");
   int arenas = 0, nodes = 0;
@@ -62,12 +62,12 @@ int foreign_maps() {
   return std::max(arenas - 1, 0) + nodes;  // one is this process's own
 }
 
-/// Goes on until the world has @p last ranks, and then for some steps.
+/// Trains until the world has @p last ranks, and then for some steps.
 [[noreturn]] void run_rank(int last) {
   const auto give_up = Clock::now() + std::chrono::seconds(40);
   for (;;) {
     const int rc = hvd_init(nullptr);
-    if (rc == HVD_PEER_LOST && Clock::now() < give_up) continue;  // hvdrun did not know yet
+    if (rc == HVD_PEER_LOST && Clock::now() < give_up) continue;  // hvdrun did not know of the death yet
     if (rc != HVD_OK) {
       std::fprintf(stderr, "hvd_init: %d %s\n", rc, hvd_last_error());
       ::_exit(no_world);
@@ -98,8 +98,8 @@ int foreign_maps() {
 struct JobForm {
   int last = 1;              ///< size of the last world
   int per_node = 0;          ///< HVD_RANKS_PER_NODE
-  int hosts = 1;             ///< as hvdrun numbers them
-  int dies_at_meeting = -1;  ///< rank that is killed before it hears of the first world, which the others enter
+  int hosts = 1;             ///< the numbers that hvdrun gives to hosts
+  int dies_at_meeting = -1;  ///< a rank that is killed before it learns of the first world, which the others enter
 };
 
 std::vector<int> host_of_ranks(int hosts) {
@@ -125,7 +125,7 @@ class Job {
       const Fd seat = desk_.add(r);
       const pid_t pid = ::fork();
       if (pid == 0) {
-        desk_ = {};  // the sockets are its parent's
+        desk_ = {};  // the sockets belong to its parent
         ::setenv("HVD_MEETING_FD", std::to_string(seat.get()).c_str(), 1);
         ::setenv("HVD_RANKS_PER_NODE", std::to_string(form.per_node).c_str(), 1);
         ::setenv("HVD_INIT_TIMEOUT", "30", 1);
@@ -142,7 +142,7 @@ class Job {
   }
 
   void kill(int index) { ::kill(pids_[static_cast<std::size_t>(living_[static_cast<std::size_t>(index)])], SIGKILL); }
-  /// One millisecond, or less.
+  /// Runs for one millisecond, or less.
   void turn() {
     std::vector<pollfd> fds;
     desk_.add_to(fds);
@@ -155,7 +155,7 @@ class Job {
   }
   const std::vector<int>& living() const { return living_; }
   int worlds() const { return worlds_; }
-  std::vector<int> codes;  ///< of those that were not killed
+  std::vector<int> codes;  ///< the exit codes of the ranks that were not killed
   std::vector<pid_t> pids_;
 
  private:
@@ -196,7 +196,7 @@ void try_seed(unsigned seed) {
   Job job({.last = ranks - kills, .per_node = static_cast<int>(seed / 3 % 3), .hosts = seed % 4 == 3 ? 2 : 1});
   const auto end = Clock::now() + std::chrono::seconds(60);
   for (int k = 0; k < kills; ++k) {
-    // From the midst of the first init() to long after it; the second one mostly while the others recover.
+    // From the middle of the first init() to long after it; the second one mostly while the others recover.
     const auto at = Clock::now() + std::chrono::microseconds(random() % (k == 0 ? 60'000 : 20'000));
     while (Clock::now() < at) job.turn();
     REQUIRE(job.living().size() == static_cast<std::size_t>(ranks - k));
@@ -232,7 +232,7 @@ TEST_CASE("a rank that dies in init(), after all have met, is noticed at once") 
 }
 
 TEST_CASE("survivors of killed ranks go on in the next world") {
-  // HVD_RANDOM_SEED: that one alone.
+  // HVD_RANDOM_SEED: only that seed.
   if (const char* const one = std::getenv("HVD_RANDOM_SEED")) return try_seed(static_cast<unsigned>(std::atoi(one)));
   const char* const wanted = std::getenv("HVD_RANDOM_CASES");
   const unsigned seeds = wanted ? static_cast<unsigned>(std::atoi(wanted)) : 24;

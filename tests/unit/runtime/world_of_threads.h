@@ -20,7 +20,7 @@
 
 namespace hvd::testing {
 
-/// Divides rounds: a sanitizer looks at every access, so fewer tell it as much.
+/// Divides rounds: a sanitizer checks every access, so fewer rounds test as much.
 #if defined(__SANITIZE_THREAD__)
 inline constexpr int slower = 5;
 #elif defined(__SANITIZE_ADDRESS__)
@@ -29,12 +29,12 @@ inline constexpr int slower = 3;
 inline constexpr int slower = 1;
 #endif
 
-/// A world: so many ranks, so many of them on each node; 0: all on one.
+/// A world: the number of ranks, and the number of them on each node; 0: all on one node.
 struct Split {
   int size, per_node;
 };
 
-/// What a test tries its subject on.  Under sanitizers one of each form will do: three ranks on one node, each rank on
+/// The worlds in which a test runs. Under sanitizers one of each form is enough: three ranks on one node, each rank on
 /// its own, nodes of several, nodes that are unequal.
 inline std::vector<Split> worlds(std::vector<Split> all) {
   if (slower > 1) {
@@ -64,7 +64,7 @@ class Rank {
 
   static hvd_request request(hvd_kind kind, const char* name, const std::vector<std::int64_t>& shape, const void* in,
                              void* out, hvd_dtype dtype = HVD_F32, hvd_reduce reduce = HVD_SUM) {
-    thread_local std::deque<std::vector<std::int64_t>> shapes;  // requests point into it: the last ones stay alive
+    thread_local std::deque<std::vector<std::int64_t>> shapes;  // requests point into it: the last shapes stay alive
     shapes.push_back(shape);
     if (shapes.size() > 500) shapes.pop_front();
     hvd_request q{};

@@ -1,4 +1,4 @@
-/// @file collect.h — ends of the pipeline that keep what they get.
+/// @file collect.h — ends of the pipeline that keep their input.
 #pragma once
 #include <mutex>
 #include <span>
@@ -13,7 +13,7 @@ namespace hvd::test {
 
 using Frames = std::vector<std::vector<std::uint8_t>>;
 
-/// Keeps frames where they outlive the tracer.
+/// Keeps frames in memory that outlives the tracer.
 class MemorySink : public trace::Sink {
  public:
   struct Store {
@@ -33,7 +33,7 @@ class MemorySink : public trace::Sink {
   Store& store_;
 };
 
-/// What a decoder said, one line each.
+/// The calls that a decoder made, one line each.
 class Lines : public trace::TraceListener {
  public:
   std::vector<std::string> lines;

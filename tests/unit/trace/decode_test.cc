@@ -10,7 +10,7 @@ using test::Lines;
 
 namespace {
 
-/// Frames of a small real recording.
+/// The frames of a small real recording.
 test::Frames recording() {
   test::MemorySink::Store store;
   trace::Tracer tracer;

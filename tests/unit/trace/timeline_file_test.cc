@@ -34,7 +34,7 @@ using std::chrono::milliseconds;
 
 namespace {
 
-/// Until a file that is being written holds @p part, half a minute at most; @p text is what it held then, whole lines.
+/// Waits until a file that is being written holds @p part, half a minute at most. @p text gets its whole lines.
 void wait_for(const std::string& path, std::string_view part, std::string& text) {
   for (int i = 0; i < 1500; ++i) {
     text = read_file(path, 1u << 24);
@@ -44,7 +44,7 @@ void wait_for(const std::string& path, std::string_view part, std::string& text)
   }
 }
 
-/// What a rank sends for @p operations allreduces.
+/// Returns a rank's frames for @p operations allreduces.
 test::Frames recording(int operations) {
   test::MemorySink::Store store;
   trace::Tracer tracer(trace::Tracer::Options{4u << 20, 10});
@@ -125,7 +125,7 @@ TEST_CASE("timeline file: at half its limit another begins, the last two are kep
 
 namespace {
 
-/// The packets of a file that may stop anywhere, without what stops.
+/// Returns the packets of a file that may stop anywhere, without an incomplete last one.
 std::size_t whole_packets(const std::string& bytes) {
   std::size_t at = 0, end = 0;
   while (at < bytes.size()) {
@@ -254,7 +254,7 @@ TEST_CASE("timeline file: on a full disk whole events are left out, and the end 
     REQUIRE(setrlimit(RLIMIT_FSIZE, &limit) == 0);
   };
   const auto handler = signal(SIGXFSZ, SIG_IGN);
-  for (const rlim_t room : {20'000, 20'480, 20'481, 70'007}) {  // as a disk: what is beyond cannot be written
+  for (const rlim_t room : {20'000, 20'480, 20'481, 70'007}) {  // a full disk: bytes beyond it cannot be written
     CAPTURE(room);
     TimelineFile file({path, 1});
     file.rank_started(0, "host", true);

@@ -163,7 +163,7 @@ TEST_CASE("tracer: a full ring drops, counts, and goes on") {
   CHECK(tracer.lost() > 0);
   std::uint64_t made = 200'000;
   for (std::uint64_t before = 0;
-       before != tracer.lost() && made < 210'000;) {  // until there is room, to say what was lost
+       before != tracer.lost() && made < 210'000;) {  // until there is room for the count of lost records
     before = tracer.lost();
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
     tracer.submitted(track, tensor_a);
@@ -263,7 +263,7 @@ TEST_CASE("tracer: a sink that is gone turns recording off") {
     bool write(std::span<const std::uint8_t>) override { return false; }
   };
   Tracer tracer(Tracer::Options{1u << 16, 2});
-  for (int round = 0; round < 200; ++round) {  // the writer may find out before start() has returned
+  for (int round = 0; round < 200; ++round) {  // the writer may find the error before start() has returned
     tracer.start(std::make_unique<Gone>(), false);
     for (int i = 0; i < 20'000 && tracer.enabled(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     REQUIRE_FALSE(tracer.enabled());

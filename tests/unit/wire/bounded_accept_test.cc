@@ -89,14 +89,14 @@ TEST_CASE("channel: connections that say nothing leave descriptors to others, an
   {
     const HalfOpen strangers(std::stoi(addresses.at(1).substr(addresses.at(1).rfind(':') + 1)), 300);
     CHECK(eventually([&] { return open_descriptors() > static_cast<int>(few.rlim_cur) - 100; }));
-    std::this_thread::sleep_for(50ms);  // libzmq's thread works off what waits at its door
+    std::this_thread::sleep_for(50ms);  // libzmq's thread accepts the waiting connections
     CHECK(open_descriptors() < static_cast<int>(few.rlim_cur) - 50);
     // Over the unix socket too, where libzmq would abort for want of a descriptor.
     for (const std::string& address : addresses) guards.push_back(wire::connect({address, server.public_key}, client));
     for (const auto& guard : guards) CHECK(guard_comes(*guard));
   }
   {
-    // Who has proved the key stays, however many strangers come.
+    // A guard that has proved the key stays connected, also with many strangers.
     const HalfOpen strangers(std::stoi(addresses.at(1).substr(addresses.at(1).rfind(':') + 1)), 300);
     const auto late = wire::connect({addresses.at(1), server.public_key}, client);
     CHECK(guard_comes(*late));

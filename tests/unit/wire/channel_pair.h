@@ -30,7 +30,7 @@ struct ChannelPair {
       : listener(wire::listen({bind}, server, client.public_key)),
         connection(wire::connect({listener->addresses().at(0), server.public_key}, client)) {}
 
-  // Both ends turn, as they do in their programs: what the kernel had no room for leaves then.
+  // Both ends turn, as in their programs: bytes for which the kernel had no room leave then.
   wire::Listener::PeerFrame receive() {
     std::optional<wire::Listener::PeerFrame> r;
     REQUIRE(eventually([&] {

@@ -1,4 +1,4 @@
-/// The channels over unix sockets and TCP, and what a stranger can do to them: nothing.
+/// The channels over unix sockets and TCP. A stranger cannot affect them.
 #include "wire/channel/channel.h"
 
 #include <arpa/inet.h>
@@ -93,7 +93,7 @@ TEST_CASE("channel: a peer without CURVE is never heard") {
   zmq_ctx_term(context);
 }
 
-TEST_CASE("channel: garbage on the port harms nobody") {
+TEST_CASE("channel: garbage on the port harms no connection") {
   ChannelPair p("tcp://127.0.0.1:*");
   std::vector<int> fds;
   for (int i = 0; i < 20; ++i) {

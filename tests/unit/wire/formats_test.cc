@@ -286,7 +286,7 @@ TEST_CASE("PMIx message: comes back as it went; what is cut short or unknown is 
   CHECK(r.ranks == m.ranks);
   CHECK(r.data == m.data);
   CHECK_THROWS_AS(decode_pmix_message(bytes.substr(0, 10)), Error);
-  CHECK_THROWS_AS(decode_pmix_message(bytes.substr(0, 28)), Error);  // says two ranks, has one
+  CHECK_THROWS_AS(decode_pmix_message(bytes.substr(0, 28)), Error);  // declares two ranks, has one
   std::string unknown = bytes;
   unknown[0] = 0;
   CHECK_THROWS_AS(decode_pmix_message(unknown), Error);

@@ -1,4 +1,4 @@
-/// The channel of one host, over a unix socket of ours; and the one that tests simulate.
+/// The channel of one host, over a unix socket; and the channel that tests simulate.
 #include <doctest/doctest.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -15,7 +15,7 @@ using namespace hvd;
 using namespace hvd::wire;
 using namespace hvd::test;
 
-TEST_CASE("local channel: without the key nobody is heard, and nobody else notices") {
+TEST_CASE("local channel: a peer without the key is ignored, and no other peer notices") {
   const std::string address = socket_path("unix://"), path = address.substr(7);
   ChannelPair p(address);
   struct stat about {};
@@ -34,12 +34,12 @@ TEST_CASE("local channel: without the key nobody is heard, and nobody else notic
   std::vector<int> fds{stranger(""), stranger(key.substr(1)), stranger(std::string(40, 'x') + hello), stranger(hello)};
   auto other_job = wire::connect({address, p.server.public_key}, KeyPair::for_this_host());
   other_job->send({1, "let me in"});
-  // The key of the job, then what is no frame of ours: a reserved byte, a length beyond all bounds.
+  // The key of the job, then an invalid frame: a reserved byte, a length beyond all bounds.
   fds.push_back(stranger(key + std::string("\1\0\0\0\1\0\1\0x", 9)));
   fds.push_back(stranger(key + std::string("\xff\xff\xff\xff\1\0\0\0", 8)));
   CHECK(p.connection->send({2, "guard"}));
   CHECK(p.receive().frame.body == "guard");
-  int gone = 0;  // the two that knew the key
+  int gone = 0;  // the number of lost peers of the two that knew the key
   CHECK(eventually([&] {
     CHECK(!p.listener->receive());
     while (p.listener->gone()) ++gone;
@@ -49,7 +49,7 @@ TEST_CASE("local channel: without the key nobody is heard, and nobody else notic
     CHECK(!other_job->receive());
     return other_job->lost_for().has_value();
   }));
-  // Byte by byte is as good as at once.
+  // Byte by byte gives the same result as at once.
   const int slow = stranger("");
   const std::string all = key + hello;
   for (std::size_t i = 0; i < all.size(); ++i) {
@@ -70,7 +70,7 @@ TEST_CASE("local channel: what a guard said before its end is all heard before i
   for (int i = 0; i < 50; ++i) {
     const auto r = p.receive();
     CHECK(r.frame.body == std::to_string(i));
-    if (i == 0) {  // it is no longer there to hear, but it has more to say
+    if (i == 0) {  // the peer no longer reads, but has more to send
       p.listener->send(r.from, {36, ""});
       p.listener->send(r.from, {36, ""});
     }
@@ -116,7 +116,7 @@ TEST_CASE("sim channel: order, full queues, cuts") {
   net.cut(0);
   CHECK(a->lost_for());
   CHECK(!b->lost_for());
-  CHECK(!listener->gone());  // what it had sent comes first
+  CHECK(!listener->gone());  // the frames that it had sent come first
   CHECK(listener->receive()->frame.body == "2");
   CHECK(listener->gone() == r->from);
   CHECK(!listener->gone());

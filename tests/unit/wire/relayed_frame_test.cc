@@ -36,7 +36,7 @@ TEST_CASE("relay: each guard is a peer; the largest frame goes through; the end 
   CHECK(answer->frame.body.size() == max_frame_bytes);
 
   CHECK(p.connection->send(relayed(3, {guard_has_ended, {}})));
-  CHECK(p.connection->send(relayed(5, {guard_has_ended, {}})));  // which has said nothing
+  CHECK(p.connection->send(relayed(5, {guard_has_ended, {}})));  // the guard has sent nothing
   CHECK(p.connection->send({8, "after"}));
   CHECK(p.receive().frame.body == "after");
   CHECK(p.listener->gone() == third.from);

@@ -14,7 +14,7 @@ using namespace hvd::launcher;
 
 namespace {
 
-/// What the pieces of each rank make together.
+/// The result of each rank, joined from its pieces.
 std::map<std::uint32_t, std::string> read_back(const std::string& data) {
   std::map<std::uint32_t, std::string> found;
   for (std::size_t at = 0; at + 16 <= data.size();) {

@@ -12,7 +12,7 @@ using wire::Type;
 
 namespace {
 
-/// Two ranks on two hosts (or one), with guards that the test plays.
+/// Two ranks on two hosts (or one). The test plays their guards.
 struct World {
   wire::SimNet net;
   std::vector<wire::DeathRecord> deaths;
@@ -44,7 +44,7 @@ struct World {
   void hello(int guard, bool local) {
     send(guard, Type::hello, to_json(wire::Hello{1, guard, 100 + guard, "m", local, "v", 0}));
   }
-  /// Next message of this type, skipping pings.
+  /// Returns the next message of this type, and skips pings.
   std::optional<std::string> next(int guard, Type type) {
     while (const auto f = guards[static_cast<std::size_t>(guard)]->receive())
       if (f->type == static_cast<std::uint16_t>(type)) return f->body;

@@ -104,8 +104,8 @@ TEST_CASE("doctor: how GPUs reach each other, and which NCCL there is") {
 
 namespace {
 
-/// What a shell answers to @p question, in a folder where the program @p name says @p text, and on stderr its
-/// arguments.
+/// Returns a shell's answer to @p question. In its folder the program @p name prints @p text, and its arguments on
+/// stderr.
 Answers asked_of(const std::string& name, const std::string& text, const std::string& question) {
   const std::string script = "d=$(mktemp -d) && trap 'rm -r $d' EXIT && printf '#!/bin/sh\\necho \"$1\" >&2; cat " +
                              std::string("<<E\\n%sE\\n' ") + shell_quote(text) + " >$d/" + name + "; chmod +x $d/" +
@@ -131,7 +131,7 @@ TEST_CASE("doctor: hvdrank is asked about GPUs") {
 }
 
 TEST_CASE("doctor: Open MPI is asked whether it takes device memory") {
-  auto aware = [](const std::string& text) {  // a program beside mpirun says so, whatever that is called
+  auto aware = [](const std::string& text) {  // a program beside mpirun prints this, under any name
     const Answers a =
         asked_of("ompi_info", text, "touch mpi\\ run; chmod +x mpi\\ run\n" + aware_question("./mpi run"));
     return value(a, "aware");

@@ -1,4 +1,4 @@
-/// What becomes of an elastic job: deaths, new workers, limits.
+/// The decisions for an elastic job: deaths, new workers, limits.
 #include "launcher/elastic/elastic_job.h"
 
 #include <doctest/doctest.h>
@@ -29,7 +29,7 @@ wire::DeathRecord finished(int rank) {
   return d;
 }
 
-/// Ranks 0 to n-1 of host a, which has @p slots, in their first world.
+/// Ranks 0 to n-1 of host a, which has @p slots slots, in their first world.
 ElasticJob job_of(int n, int slots, ElasticLimits limits) {
   std::vector<ElasticWorker> workers;
   for (int i = 0; i < n; ++i) workers.push_back({i, {"a", i}, WorkerStage::starting});
@@ -84,7 +84,7 @@ TEST_CASE("elastic job: for a new worker that cannot come another is started, an
   }
 }
 
-TEST_CASE("elastic job: nobody waits for a new worker that prepares") {
+TEST_CASE("elastic job: no worker waits for a new one that prepares") {
   ElasticJob job = job_of(3, 3, {{1, {}}, 600, {}, 300});
   CHECK(job.survives(killed(2), 1));
   CHECK(job.turn(1).start.at(0).number == 3);
@@ -144,12 +144,12 @@ TEST_CASE("elastic job: nobody waits for a new worker that prepares") {
 
 TEST_CASE("elastic job: a spare that waits is in the very next world") {
   ElasticJob job = job_of(2, 2, {{2, {}, false, 1}, 600, {}});
-  ElasticOrders orders = job.turn(1);  // of job_of(): the spare was ordered there
+  ElasticOrders orders = job.turn(1);  // job_of() ordered the spare there
   CHECK(orders.start.empty());
   CHECK(orders.tell.empty());
   job.waits(2, 5);
   orders = job.turn(5);
-  CHECK_FALSE(orders.invite);  // nobody is interrupted for it
+  CHECK_FALSE(orders.invite);  // no rank is interrupted for it
   CHECK(orders.tell.empty());
   CHECK(job.survives(killed(1), 10));
   orders = job.turn(10);
@@ -166,10 +166,10 @@ TEST_CASE("elastic job: a spare that waits is in the very next world") {
   REQUIRE(orders.lines.size() == 1);
   CHECK(orders.lines[0] ==
         "epoch 2: 2 → 2 ranks (a 2), 0.50 s after: rank 1 on a was killed by signal 9 (SIGKILL); 1 spare took over");
-  // One that still imports is waited for, as a new worker is.
+  // The job waits for a worker that still imports, as for a new worker.
   CHECK(job.survives(killed(0), 20));
   orders = job.turn(20);
-  CHECK(orders.invite == Ranks{});  // two are asked for
+  CHECK(orders.invite == Ranks{});  // two members are needed
   REQUIRE(orders.promoted.size() == 1);
   CHECK(orders.promoted[0].number == 3);
   job.waits(3, 21);
@@ -190,7 +190,7 @@ TEST_CASE("elastic job: a second death during a recovery; one of who was to come
   job.met(2, {1, 3}, 2);
   CHECK(job.turn(2).lines.size() == 1);
   job.waits(4, 3);
-  CHECK_FALSE(job.turn(3).invite);  // 5 was started too, and is not there yet
+  CHECK_FALSE(job.turn(3).invite);  // 5 was started too, and has not come yet
   job.waits(5, 4);
   CHECK(job.turn(4).invite == Ranks{1, 3, 4, 5});
   CHECK(job.survives(killed(5), 5));
@@ -314,7 +314,7 @@ TEST_CASE("elastic job: hosts that are named and not named any more") {
   job.hosts_are({{"a", 2}, {"b", 1}});
   const ElasticOrders begun = job.turn(1);
   CHECK(begun.start.at(0).place == SlotPlace{"b", 0});
-  CHECK(begun.tell == std::vector<int>{0, 1});  // it will come
+  CHECK(begun.tell == std::vector<int>{0, 1});  // a worker will come
   CHECK(begun.change == HostChange::none);
   CHECK(job.turn(1.5).tell.empty());
   job.waits(2, 2);

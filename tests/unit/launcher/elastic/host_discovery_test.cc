@@ -1,4 +1,4 @@
-/// What is told of a discovery script: its hosts, and once why there are none.
+/// The results of a discovery script: its hosts, and one message if there are none.
 #include "launcher/elastic/host_discovery.h"
 
 #include <doctest/doctest.h>
@@ -31,7 +31,7 @@ struct Discovering {
   }
   ~Discovering() { std::filesystem::remove_all(script.parent_path()); }
 
-  /// By a new file: a running one cannot be written.
+  /// Writes a new file: a running script cannot be written to.
   void becomes(const std::string& text) const {
     const std::filesystem::path fresh = script.string() + ".new";
     std::ofstream(fresh) << "#!/bin/sh\n" << text << "\n";
@@ -39,7 +39,7 @@ struct Discovering {
     std::filesystem::rename(fresh, script);
   }
 
-  /// One question and its answer.  @p hangs  the script does not end by itself
+  /// Asks once and returns the answer. @p hangs: the script does not end by itself
   HostDiscovery::Discovered ask(bool hangs = false) {
     now += 2;
     CHECK(discovery->turn(now).line.empty());

@@ -1,4 +1,4 @@
-/// Who is in the next world: by hand, and at random.
+/// The members of the next world: by hand, and at random.
 #include "launcher/elastic/next_world.h"
 
 #include <doctest/doctest.h>
@@ -48,16 +48,16 @@ TEST_CASE("next world: what a new worker is told of it") {
   CHECK(expected_world(3, alive, hosts, {}, {}) == Numbers{0, 2, 1, 3});
   alive = {worker(0, "a", 0), worker(1, "a", 1), worker(2, "b", 0), worker(3, "b", 1)};
   alive.push_back(spare(4, "a")), alive.push_back(spare(5, "a", waiting)), alive.push_back(spare(6, "b"));
-  CHECK(expected_world(4, alive, hosts, {}, {}) == Numbers{0, 4, 2, 3});  // as if 1 had died
+  CHECK(expected_world(4, alive, hosts, {}, {}) == Numbers{0, 4, 2, 3});  // the same as after the death of 1
   CHECK(expected_world(6, alive, hosts, {}, {}) == Numbers{0, 1, 2, 6});
   CHECK(expected_world(6, {worker(0, "b", 0), worker(1, "a", 0), spare(6, "b")}, {{"b", 1}, {"a", 1}}, {}, {}) ==
-        Numbers{1, 6});  // behind who would be rank 0
+        Numbers{1, 6});  // after the worker that would be rank 0
   CHECK(expected_world(6, {worker(0, "b", 0), spare(6, "b")}, {{"b", 1}}, {}, {}) == Numbers{0, 6});  // never rank 0
   CHECK(expected_world(7, {worker(0, "a", 0), worker(7, "c", 0, starting)}, hosts, {}, {}) == Numbers{0, 7});
-  CHECK(expected_world(7, {worker(7, "a", 0, starting)}, hosts, {}, {}) == Numbers{7});  // none lives
+  CHECK(expected_world(7, {worker(7, "a", 0, starting)}, hosts, {}, {}) == Numbers{7});  // no worker lives
 }
 
-TEST_CASE("next world: not more than may be, and nobody in a blocked slot") {
+TEST_CASE("next world: no more workers than the limit, and none in a blocked slot") {
   const WorldPlan plan = next_world({worker(0, "a", 0)}, {{"a", 4}}, {1, 3}, {{"a", 1}});
   CHECK(plan.start == std::vector<SlotPlace>{{"a", 2}, {"a", 3}});
 }
@@ -75,10 +75,10 @@ TEST_CASE("next world: a spare gets the slot that is free on its host, and anoth
   CHECK(plan.start == std::vector<SlotPlace>{{"a", 1, true}, {"b", 1, true}});
   CHECK(plan.leave.empty());
   plan = next_world(alive, {{"a", 2}, {"b", 1}}, {.most = 2, .spares = 1}, {});
-  CHECK(plan.members == Numbers{0, 1});  // no more may be
+  CHECK(plan.members == Numbers{0, 1});  // the limit is reached
   CHECK(plan.promote.empty());
   plan = next_world(alive, {{"a", 2}, {"b", 1}}, {.spares = 1}, {{"a", 1}});
-  CHECK(plan.members == Numbers{0, 1});  // a slot that has failed twice
+  CHECK(plan.members == Numbers{0, 1});  // the slot has failed twice
   plan = next_world(alive, {{"b", 1}}, {}, {});
   CHECK(plan.leave == Numbers{0, 4, 5});  // with their host
   CHECK(plan.promote.empty());
@@ -105,7 +105,8 @@ TEST_CASE("next world: a host that is named no more is left, once others have th
   }
 }
 
-TEST_CASE("next world: where nobody surely has the state, who may have it stays, though its host is named no more") {
+TEST_CASE(
+    "next world: if no worker surely has the state, one that may have it stays, even if its host is no longer listed") {
   const std::vector<ElasticWorker> alive{worker(6, "a", 0, doubtful), worker(4, "b", 0, doubtful),
                                          worker(7, "c", 0, starting)};
   const WorldPlan plan = next_world(alive, {{"a", 1}, {"c", 1}}, {1, {}}, {});
@@ -152,7 +153,7 @@ TEST_CASE("next world at random: what holds for every world") {
     CAPTURE(round);
     std::map<int, const ElasticWorker*> by_number;
     for (const ElasticWorker& w : alive) by_number[w.number] = &w;
-    // Each once, no starting one; hosts in one piece.
+    // Each member once, none that starts; hosts in one piece.
     std::vector<std::string> order;
     std::map<std::string, std::vector<int>> of_host;
     for (const int m : plan.members) {
@@ -166,7 +167,7 @@ TEST_CASE("next world at random: what holds for every world") {
       of_host[w.place.host].push_back(m);
     }
     CHECK(std::set<int>(plan.members.begin(), plan.members.end()).size() == plan.members.size());
-    // On a host, in the order in which they were.
+    // On a host the order is unchanged.
     for (const auto& [host, members] : of_host) {
       Numbers before;
       for (const ElasticWorker& w : alive)
@@ -203,7 +204,7 @@ TEST_CASE("next world at random: what holds for every world") {
                         [&](const ElasticWorker& w) { return w.number == m && !w.place.is_spare; }));
     for (const int gone : plan.leave)
       CHECK(std::find(plan.members.begin(), plan.members.end(), gone) == plan.members.end());
-    // Nobody with the state leaves where that would leave none with it.
+    // No worker with the state leaves if no other worker has it.
     if (somebody)
       CHECK(
           std::any_of(plan.members.begin(), plan.members.end(), [&](int m) { return by_number[m]->stage == member; }));

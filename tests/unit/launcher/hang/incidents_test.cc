@@ -1,4 +1,4 @@
-/// Jobs of four ranks, with a clock that the test turns.
+/// Jobs of four ranks, with a clock that the test advances.
 #include "launcher/hang/incidents.h"
 
 #include <doctest/doctest.h>
@@ -26,7 +26,7 @@ struct Job {
     facts.waits.push_back({{tensor, tensors, 0, ranks, 0, 4}, facts.now});
   }
 
-  /// "5 operation 1 x(2) waiting 3": what is told until then, looking twice a second.
+  /// "5 operation 1 x(2) waiting 3": the incidents until then, with two checks a second.
   std::vector<std::string> until(double end) {
     static const char* const kinds[] = {"init", "operation", "stuck", "end", "leaving", "stopped"};
     static const char* const whats[] = {"", "again ", "closed ", "give up "};
@@ -49,7 +49,7 @@ using Told = std::vector<std::string>;
 
 TEST_CASE("incidents: a healthy life, with pauses and slow imports, is no incident") {
   Job job(LifeStage::absent);
-  CHECK(job.until(300).empty());  // hvdrun's own words are for that
+  CHECK(job.until(300).empty());  // hvdrun has a message of its own for that
   for (int r = 0; r < 4; ++r) job.come(r, LifeStage::script);
   CHECK(job.until(900).empty());  // all import for ten minutes
   for (int r = 0; r < 4; ++r) {
@@ -159,7 +159,7 @@ TEST_CASE("incidents: rank 0 is stopped, and cannot say who waits") {
   CHECK(job.until(60) == Told{"32 closed operation 0 allreduce.a(1) waiting 3"});
 }
 
-TEST_CASE("incidents: a rank is stopped, and nobody has missed it yet") {
+TEST_CASE("incidents: a rank is stopped, and no rank waits for it yet") {
   Job job;
   job.rank(3).stopped_since = 0;
   CHECK(job.until(10) == Told{"9 stopped 3 waiting 0"});
@@ -172,7 +172,7 @@ TEST_CASE("incidents: a rank is stopped, and nobody has missed it yet") {
   }
 }
 
-TEST_CASE("incidents: nobody is missing: the network, or the ranks themselves") {
+TEST_CASE("incidents: no rank is missing: the network, or the ranks themselves") {
   Job job;
   for (int r = 0; r < 4; ++r) job.wait(r, "allreduce.a");
   CHECK(job.until(30) == Told{"20 stuck nobody allreduce.a(1) waiting 4"});

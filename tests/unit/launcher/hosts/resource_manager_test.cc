@@ -43,7 +43,7 @@ std::string slurm(const std::string& nodes, const std::string& tasks) {
 
 TEST_CASE("batch: nothing is found outside of an allocation") {
   CHECK(found({}) == "nothing");
-  CHECK(found({{"OMPI_MCA_orte_default_hostfile", "/x"}}) == "nothing");  // somebody's own setting
+  CHECK(found({{"OMPI_MCA_orte_default_hostfile", "/x"}}) == "nothing");  // a user's own setting
 }
 
 TEST_CASE("batch: Slurm's node lists and tasks") {

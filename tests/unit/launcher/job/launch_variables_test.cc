@@ -18,7 +18,7 @@ JobMap two_hosts() {
   return map_ranks(allocation, {true, false}, 3);
 }
 
-/// As servers do: SO_REUSEADDR, bind, listen.
+/// Listens as servers do: SO_REUSEADDR, bind, listen.
 bool can_listen(int port, int family) {
   const Fd socket(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const int yes = 1;
@@ -58,11 +58,11 @@ TEST_CASE("launch variables: Horovod's") {
   CHECK(of_1.at("HOROVOD_HOSTNAME") == "a");
 }
 
-TEST_CASE("launch variables: the kernel gives a held port to nobody, and a server may take it") {
+TEST_CASE("launch variables: the kernel gives a held port to no program, and a server may take it") {
   const HeldPort held, other;
   CHECK(held.number() != other.number());
   CHECK(can_listen(held.number(), AF_INET));
-  CHECK(can_listen(held.number(), AF_INET));  // and once more after the first has gone
+  CHECK(can_listen(held.number(), AF_INET));  // and again after the first socket has been closed
   CHECK(can_listen(held.number(), AF_INET6));
 }
 

@@ -103,7 +103,7 @@ TEST_CASE("options: the environment's units are the variable's") {
       read({}, {{"HOROVOD_FUSION_THRESHOLD", "1048576"}, {"HOROVOD_STALL_CHECK_DISABLE", "1"}}).settings;
   CHECK(settings.number("fusion-threshold-mb") == 1);
   CHECK_FALSE(settings.flag("stall-check"));
-  CHECK(settings.rank_variables().empty());  // they are in the ranks' environment already
+  CHECK(settings.rank_variables().empty());  // the ranks' environment has them already
 }
 
 TEST_CASE("options: mistakes are named with the way out") {

@@ -13,7 +13,7 @@ struct Screen {
   LiveArea::Clock::time_point now{1h};
   LiveArea area{[this](std::string_view b) { bytes += b; }, [this] { return size; }};
 
-  /// What is written for the next drawing.
+  /// Returns the text that is written for the next drawing.
   std::string drawn() {
     bytes.clear();
     area.draw(now += LiveArea::interval);

@@ -1,4 +1,4 @@
-/// What hvdrun says of others' words.
+/// hvdrun's output of text from other programs.
 #include "launcher/output/printer.h"
 
 #include <doctest/doctest.h>
@@ -6,7 +6,7 @@
 using namespace hvd;
 using namespace hvd::launcher;
 
-TEST_CASE("printer: nobody's words begin a line of hvdrun's") {
+TEST_CASE("printer: no other program's text begins a line of hvdrun's") {
   CHECK(spoken(Error(Code::usage, "x.py", "is not there", "look")) == "hvdrun: x.py: is not there\n        look\n");
   CHECK(spoken(Error(Code::usage, "", "nothing to run")) == "hvdrun: nothing to run\n");
   CHECK(spoken(Error(Code::usage, "a\nhvdrun: b", "is\nhvdrun: well\n        beta: said", "c\nhvdrun: d\x1b[A")) ==

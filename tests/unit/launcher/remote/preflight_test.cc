@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A host in a folder: programs that print something.
+/// A host in a folder: its programs print a given text.
 class Host {
  public:
   std::string program(const char* name, const std::string& prints, int code = 0) const {
@@ -30,7 +30,7 @@ class Host {
   test::TempFolder folder_;
 };
 
-/// What the job would end with on a host that runs the script; empty: it goes on.
+/// Returns the error of the job on a host that runs the script; empty: it goes on.
 std::string verdict(const Preflight& here) {
   const CaptureResult done = capture({"/bin/sh"}, preflight_script(here) + "echo started\n", std::chrono::seconds(20));
   const auto problem = preflight_problem("beta", "Warning: added to known hosts\n" + done.err + "ssh said more\n");

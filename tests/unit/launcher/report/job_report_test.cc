@@ -85,7 +85,7 @@ TEST_CASE("report: nothing in its page can end its script") {
   CHECK(page.find(R"({"payload": "\u003c/script>\u003cscript>"})") != std::string::npos);
 }
 
-TEST_CASE("report: nobody is called slow who is alone, or hardly slower, or of whom nothing is known") {
+TEST_CASE("report: no rank is called slow that is alone, or hardly slower, or without records") {
   CHECK_FALSE(slowest_rank({stepping(0, 0.01)}));
   CHECK_FALSE(slowest_rank({stepping(0, 0.010), stepping(1, 0.012)}));
   CHECK_FALSE(slowest_rank({death(0, Cause::finished, 1), death(1, Cause::finished, 1)}));

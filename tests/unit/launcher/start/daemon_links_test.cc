@@ -15,7 +15,7 @@ using wire::Type;
 
 namespace {
 
-/// Two hosts with a rank each: a daemon and a guard on each, played by the test.
+/// Two hosts with a rank each. The test plays a daemon and a guard on each host.
 struct Hosts {
   wire::SimNet net;
   std::unique_ptr<Session> session;
@@ -109,7 +109,7 @@ TEST_CASE("daemon links: a host more; who is to be started there before its daem
     std::memcpy(&number, frame->body.data(), sizeof number);
     started.push_back(number);
   }
-  CHECK(started == std::vector<int>{3});  // it begins with the other
+  CHECK(started == std::vector<int>{3});  // the daemon begins with the other one
   h.session->give_up_host(2);
   CHECK_FALSE(h.session->is_gone(2));  // it has come
 }
@@ -147,7 +147,7 @@ TEST_CASE("daemon links: MPI_Abort ends that rank, whose record has its status t
   Hosts h;
   for (int i = 0; i < 2; ++i) h.hello(*h.daemons[static_cast<std::size_t>(i)], i, true);
   h.hello(*h.guards[1], 1, false);
-  h.say(0, {.kind = PmixMessage::Kind::abort, .rank = 1, .status = 7});  // not its rank
+  h.say(0, {.kind = PmixMessage::Kind::abort, .rank = 1, .status = 7});  // the rank is not on its host
   h.say(1, {.kind = PmixMessage::Kind::abort, .rank = 1, .status = 7});
   bool stopped = false;
   while (const auto f = h.guards[1]->receive()) stopped |= f->type == static_cast<std::uint16_t>(Type::stop);
@@ -166,12 +166,12 @@ TEST_CASE("daemon links: a guard that ends before it could come is missed") {
   Hosts h;
   h.hello(*h.daemons[1], 1, true);
   h.hello(*h.guards[0], 0, false);
-  h.say(1, {.kind = PmixMessage::Kind::guard_ended, .rank = 0, .status = 9});  // not its rank
+  h.say(1, {.kind = PmixMessage::Kind::guard_ended, .rank = 0, .status = 9});  // the rank is not on its host
   h.say(1, {.kind = PmixMessage::Kind::guard_ended, .rank = 1, .status = 9});
   REQUIRE(h.deaths.size() == 1);
   CHECK(h.deaths[0].rank == 1);
   CHECK(h.deaths[0].code == 9);
-  h.hello(*h.guards[1], 1, false);  // its last word comes late
+  h.hello(*h.guards[1], 1, false);  // its last message comes late
   CHECK(h.session->in_stage(RankStage::clean) == std::vector<int>{1});
 }
 
@@ -182,5 +182,5 @@ TEST_CASE("daemon links: a server that does not start is told with its host") {
   CHECK(h.broken_host == 1);
   h.hello(*h.daemons[0], 0, true);
   h.say(0, {.kind = PmixMessage::Kind::fence, .token = 5, .data = "zero"});
-  CHECK(h.heard(0).value().failed);  // instead of waiting for the other host's
+  CHECK(h.heard(0).value().failed);  // at once, without the other host's answer
 }

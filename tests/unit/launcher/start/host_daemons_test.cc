@@ -18,11 +18,11 @@ TEST_CASE("host daemons: output and end of each; an end that status() has seen i
   CHECK(output.size() == 10);
   std::map<std::string, int> ended;
   for (int i = 0; i < 2000 && (ended.empty() || !daemons.has_handed_on()); ++i) {
-    daemons.status();  // looks at the first, and takes its end
+    daemons.status();  // polls the first, and takes its exit status
     ended = daemons.ended_hosts();
     ::poll(nullptr, 0, 5);
   }
-  CHECK(ended == std::map<std::string, int>{{"a", 3 << 8}});  // c has handed on, b runs
+  CHECK(ended == std::map<std::string, int>{{"a", 3 << 8}});  // c has passed its task on, b runs
   CHECK(daemons.ended_hosts() == ended);
   CHECK(daemons.report(0).status == 3 << 8);
   CHECK(daemons.report(0).said == "of a\n");

@@ -1,4 +1,4 @@
-/// Ranks that want to be one world: who is told what, whoever dies at whatever moment.
+/// Ranks that form a world: the messages of each rank, with deaths at any time.
 #include "launcher/start/meeting_hub.h"
 
 #include <doctest/doctest.h>
@@ -39,7 +39,7 @@ std::vector<int> ranks_of(const MeetingMessage& m) {
 
 }  // namespace
 
-TEST_CASE("meeting hub: when the last has come, each host is told once, with everybody's words") {
+TEST_CASE("meeting hub: when the last rank has come, each host gets one message, with the texts of all ranks") {
   MeetingHub hub(two_hosts);
   for (const int rank : {3, 0, 2}) CHECK(come(hub, rank, 10 + static_cast<std::uint64_t>(rank)).empty());
   const auto answers = come(hub, 1, 11);
@@ -106,7 +106,7 @@ TEST_CASE("meeting hub: who waits too long hears who is missing, and the others 
   MeetingHub hub(two_hosts);
   CHECK(come(hub, 0, 7).empty());
   CHECK(come(hub, 3, 1).empty());
-  CHECK(hub.receive(0, {.kind = Kind::withdraw, .rank = 0, .token = 6}).empty());  // of a call before
+  CHECK(hub.receive(0, {.kind = Kind::withdraw, .rank = 0, .token = 6}).empty());  // of an earlier call
   const auto answers = hub.receive(0, {.kind = Kind::withdraw, .rank = 0, .token = 7});
   REQUIRE(answers.size() == 1);
   CHECK(answers[0].hosts == std::vector<int>{0});
@@ -173,7 +173,7 @@ TEST_CASE("meeting hub: a rank that dies revokes the world that it was in, and n
   for (const int rank : {0, 1, 2}) CHECK(come(hub, rank).empty());
   CHECK(come(hub, 3).size() == 1);
   CHECK(come(hub, 0, 2, {0, 3}).empty());
-  CHECK(come(hub, 3, 2, {0, 3})[0].message.epoch == 2);  // these have left the first
+  CHECK(come(hub, 3, 2, {0, 3})[0].message.epoch == 2);  // these ranks have left the first
   const auto answers = hub.revoke(1, "rank 1 has died");
   REQUIRE(answers.size() == 1);
   CHECK(answers[0].hosts == std::vector<int>{1});
@@ -186,7 +186,7 @@ TEST_CASE("meeting hub: a rank that dies revokes the world that it was in, and n
   CHECK(hub.revoke(1, "again").empty());
 }
 
-TEST_CASE("meeting hub: a new rank is told what is expected, and waits for nobody") {
+TEST_CASE("meeting hub: a new rank learns the expected world, and waits for no rank") {
   MeetingHub hub({0, 1});
   hub.hold_strangers();
   hub.add(1);

@@ -1,4 +1,4 @@
-/// PMIx's words between hosts: who is told what, in which order they come, and when a host is lost.
+/// PMIx's messages between hosts: their receivers, their order, and the loss of a host.
 #include "launcher/start/pmix_hub.h"
 
 #include <doctest/doctest.h>
@@ -80,7 +80,7 @@ TEST_CASE("a request goes to the rank's host, and the reply comes back to who as
   CHECK(hub.receive(1, {.kind = Kind::published, .token = asked[0].second.token}).empty());
 }
 
-TEST_CASE("when a host is lost, nobody waits for it") {
+TEST_CASE("when a host is lost, no other host waits for it") {
   PmixHub hub({0, 1, 2}, 3);
   hub.receive(0, fence(1, "a"));
   const auto asked = hub.receive(2, {.kind = Kind::request, .rank = 1, .token = 4});

@@ -34,7 +34,7 @@ TEST_CASE("verdict: the first failure by time is the cause, whoever was heard of
   CHECK(text(judge({death(0, Cause::finished, 0, 1), death(1, Cause::finished, 0, 2)}, 2, {})) == "0\n");
 }
 
-TEST_CASE("verdict: it says what to do next where nobody else does") {
+TEST_CASE("verdict: it says what to do next if no other text does") {
   CHECK(text(judge({death(0, Cause::oom, SIGKILL, 1)}, 1, {})).find("        give h0 fewer ranks (-H h0:n)") !=
         std::string::npos);
   CHECK(
@@ -84,11 +84,11 @@ TEST_CASE("verdict: a rank that left while others waited for it is named first")
   failed.failure = wire::Failure{static_cast<int>(Code::peer_lost), 1, "grad"};
   CHECK(text(judge({failed, death(1, Cause::finished, 0, 2)}, 2, {}))
             .starts_with("1\nhvdrun: rank 1 on h1 left the job while others still waited for it\n        does it"));
-  // A rank that a signal ended does not end for want of another one.
+  // A rank that a signal ended does not end because another one is missing.
   wire::DeathRecord killed = failed;
   killed.cause = Cause::signalled, killed.code = 9, killed.traceback.clear();
   CHECK(text(judge({killed, death(1, Cause::finished, 0, 2)}, 2, {})).starts_with("137\nhvdrun: rank 0 on h0 was"));
-  // It failed itself, later by the clock: then the first failure is what we say it is.
+  // It failed itself, later by the clock: the first failure is then the cause.
   CHECK(text(judge({failed, death(1, Cause::exited, 4, 2)}, 2, {})).starts_with("1\nhvdrun: rank 0 on h0 ended with"));
 }
 

@@ -1,4 +1,4 @@
-/// Which backend runs an operation: facts in, a row of the table out.  No ranks.
+/// The backend that runs an operation: facts in, a row of the table out. No ranks.
 #include "core/batch/backends.h"
 
 #include <doctest/doctest.h>
@@ -84,7 +84,7 @@ TEST_CASE("backends: the user's ranges of sizes come first, where the backend ca
   CHECK(chosen(large, one_node, "shm_rings:0-1023K") == "shm_direct");
   CHECK(chosen(large, one_node, "shm_rings:2M-1G") == "shm_direct");
   CHECK(chosen(large, one_node, "shm_rings:2M-4M, shm_rings:64K-1M") == "shm_rings");
-  CHECK(chosen(large, two_nodes, "shm_direct") == "between_nodes");  // it cannot
+  CHECK(chosen(large, two_nodes, "shm_direct") == "between_nodes");  // it does not support this
   CHECK(chosen({.signature = s, .bytes = 64, .in_slots = true}, one_node, "shm_rings:0-1K") == "shm_rings");
 }
 

@@ -1,4 +1,4 @@
-/// What the environment asks for.
+/// The settings that the environment has.
 #include "core/settings/config.h"
 
 #include <doctest/doctest.h>

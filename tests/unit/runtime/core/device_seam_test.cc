@@ -1,4 +1,4 @@
-/// What the engine does with tensors on GPUs, over a fake of the seam: no CUDA, no NCCL.
+/// The engine's handling of tensors on GPUs, over a fake of the device interface: no CUDA, no NCCL.
 #include <chrono>
 #include <thread>
 #include <vector>

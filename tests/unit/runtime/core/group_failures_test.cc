@@ -40,7 +40,7 @@ TEST_CASE("group failures: until the caller has seen one, what it submits counts
   CHECK(failures.any());
   CHECK(failures.submitted_at(a, 10) == 4);
   CHECK(failures.submitted_at(grouped, 10) == 10);  // a group is the caller's own, new one
-  failures.outdate("a", 8, 1234);                   // what was announced under this name before command 8 has ended
+  failures.outdate("a", 8, 1234);                   // the announcement under this name from before command 8 has ended
   CHECK(failures.submitted_at(a, 10) == 8);
 
   failures.forget_seen([](std::int64_t handle) { return handle == 77; });
@@ -52,7 +52,7 @@ TEST_CASE("group failures: until the caller has seen one, what it submits counts
 
 TEST_CASE("group failures: a tensor of the failed group is refused while its failure is unseen") {
   GroupFailures failures;
-  failures.group_failed(1234, "a text");  // nothing of this rank's had failed: nothing to see
+  failures.group_failed(1234, "a text");  // no tensor of this rank had failed: there is nothing to see
   CHECK_FALSE(failures.any());
   failures.operation_failed(77, 5);
   failures.group_failed(1234, "the group has failed");
@@ -85,7 +85,7 @@ TEST_CASE("group failures: what the caller has seen is not kept, and of the rest
     failures.forget_seen([](std::int64_t) { return false; });
     CHECK(failures.known() == 0);
   }
-  for (int i = 0; i < 1000; ++i) failures.outdate("v" + std::to_string(i), 1, 2);  // nothing unseen: of no use
+  for (int i = 0; i < 1000; ++i) failures.outdate("v" + std::to_string(i), 1, 2);  // nothing unseen: not kept
   CHECK(failures.known() == 0);
   for (int i = 0; i < 50'000; ++i) fail(i, 7);
   CHECK(failures.known() < 20'000);

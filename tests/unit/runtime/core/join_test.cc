@@ -1,4 +1,4 @@
-/// Join with ranks as threads: a rank without data lends itself to the others.
+/// Join with ranks as threads: a rank without data takes part in the others' operations.
 #include <algorithm>
 #include <random>
 
@@ -30,7 +30,7 @@ TEST_CASE("join: who has no more data stands in with zeros, again and again") {
     run_world(s.size, s.per_node, [](Rank& rank) {
       const int n = rank.size();
       for (int epoch = 0; epoch < (slower > 1 ? 2 : 6); ++epoch) {
-        // Rank r has 3 (r + epoch) mod n steps: somebody has none.
+        // Rank r has 3 (r + epoch) mod n steps: one rank has none.
         auto steps_of = [&](int r) { return 3 * ((r + epoch) % n); };
         for (int step = 0; step < steps_of(rank.rank()); ++step) {
           int here = 0;
@@ -98,7 +98,7 @@ TEST_CASE("join: broadcast, alltoall, reducescatter") {
     });
 }
 
-TEST_CASE("join: what is under way goes on, also when everybody joins") {
+TEST_CASE("join: operations in progress go on, also when all ranks join") {
   for (const Split& s : {Split{2, 0}, Split{3, 0}, Split{3, 1}, Split{4, 2}})
     run_world(s.size, s.per_node, [](Rank& rank) {
       std::mt19937 random(static_cast<unsigned>(rank.rank()) + 3);

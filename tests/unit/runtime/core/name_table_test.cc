@@ -42,7 +42,7 @@ TEST_CASE("name table: all of a call's names are taken, or none") {
 
   CHECK_THROWS_WITH_AS(table.take(requests({"d", "b", "d"})), doctest::Contains("the same name twice"), Error);
   CHECK_FALSE(b->in_flight);
-  CHECK(table.find("d") == nullptr);  // it has no id: nothing else would ever make it go
+  CHECK(table.find("d") == nullptr);  // it has no id: no other event would remove it
 
   b->in_flight = true;
   CHECK_THROWS_WITH_AS(table.take(abc), doctest::Contains("already under way"), Error);
@@ -58,7 +58,7 @@ TEST_CASE("name table: a name without an id goes when its operation has failed")
   CHECK(table.find("a") != nullptr);  // in flight
   end(taken);
   table.forget_unknown(*taken[1]);
-  CHECK(table.find("b") != nullptr);  // its eviction is to come
+  CHECK(table.find("b") != nullptr);  // "b": its eviction is pending
   table.forget_unknown(*table.find("a"));
   CHECK(table.find("a") == nullptr);
 }

@@ -1,4 +1,4 @@
-/// Small tensors between nodes: one message up and one down, and the bits of those that go in slices.
+/// Small tensors between nodes: one message up and one down, with the same bits as tensors that go in slices.
 #include <doctest/doctest.h>
 
 #include <atomic>
@@ -15,7 +15,7 @@ using transport::Ticket;
 
 namespace {
 
-/// Counts what goes out as slices.
+/// Counts the slices that are sent.
 class CountingTransport final : public transport::Transport {
  public:
   CountingTransport(std::unique_ptr<transport::Transport> inner, std::atomic<int>& slices)

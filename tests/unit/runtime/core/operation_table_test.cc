@@ -1,4 +1,4 @@
-// The table of handles under several threads: every operation is told of once, waited for, recycled once.
+// The table of handles under several threads: every operation is reported once, waited for, and recycled once.
 #include "core/operation/operation_table.h"
 
 #include <doctest/doctest.h>
@@ -47,8 +47,8 @@ TEST_CASE("operation: ended by one thread while others sleep, listen, look and l
       for (std::size_t i = 0; i < ops.size(); ++i) {
         const std::int64_t h = handles[i];
         seed = seed * 1664525u + 1013904223u;
-        switch (i + 1 < ops.size() ? seed >> 29 : 7) {  // the last is waited for, so that few are under way
-          case 0:                                       // nobody waits
+        switch (i + 1 < ops.size() ? seed >> 29 : 7) {  // a thread waits for the last one, so that few are in progress
+          case 0:                                       // no thread waits
             break;
           case 1: {
             Operation* op = table.hold(h);
@@ -56,7 +56,7 @@ TEST_CASE("operation: ended by one thread while others sleep, listen, look and l
                           *op, [](void* n) { ++*static_cast<std::atomic<int>*>(n); }, &told))
               ++wrong;
             if (op) table.let_go(*op);
-            ++told;  // counted twice in the end
+            ++told;  // the total is checked at the end
             break;
           }
           case 2: {  // released by another call while this one waits
@@ -84,7 +84,7 @@ TEST_CASE("operation: ended by one thread while others sleep, listen, look and l
   ender.join();
   CHECK(wrong == 0);
   CHECK(told % 2 == 0);
-  CHECK(table.made() < 1000);  // they came back
+  CHECK(table.made() < 1000);  // they were recycled
 }
 
 TEST_CASE("operation: many are released in one call, each once") {
@@ -97,14 +97,14 @@ TEST_CASE("operation: many are released in one call, each once") {
     handles.clear();
     for (Operation* op : ops) handles.push_back(OperationTable::handle(*op));
     Operation* held = table.hold(handles[7]);
-    CHECK(table.release(std::span(handles).first(50)) == 50);  // under way
+    CHECK(table.release(std::span(handles).first(50)) == 50);  // in progress
     for (Operation* op : ops) op->status = HVD_OK;
     table.end(ops);
     table.let_go(*held);
     CHECK(table.release(handles) == 50);
     CHECK(table.release(handles) == 0);
   }
-  CHECK(table.made() == 100);  // they came back
+  CHECK(table.made() == 100);  // they were recycled
 }
 
 }  // namespace hvd::testing

@@ -27,7 +27,7 @@ int count(RoundCounter& rounds, const std::vector<std::vector<std::uint32_t>>& s
   return all;
 }
 
-/// As the guard makes it; -1 as seals leave some out.
+/// The seals of the guard's memory; -1 to leave some out.
 int page(int seals, off_t bytes = hvd::wire::status_page_bytes, bool mark = true) {
   const int fd = memfd_create("tally", MFD_ALLOW_SEALING);
   REQUIRE(ftruncate(fd, bytes) == 0);
@@ -105,7 +105,7 @@ TEST_CASE("rank status: only a guard's page is written to") {
     status.steps(1, 1);
     status.steps(1, 2);
     CHECK(steps_in(good) == 2);
-    status.steps(1, 1);  // of a set that is behind
+    status.steps(1, 1);  // of a set that is late
     CHECK(steps_in(good) == 2);
   }
   {

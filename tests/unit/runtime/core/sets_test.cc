@@ -1,4 +1,4 @@
-/// Process sets with ranks as threads: overlapping, coming and going, never in each other's way.
+/// Process sets with ranks as threads: they overlap, come and go, and never block each other.
 #include <dirent.h>
 
 #include <algorithm>
@@ -173,7 +173,7 @@ TEST_CASE("sets: one that waits holds up no other") {
       const int a = rank.engine().add_set({0, 1}), b = rank.engine().add_set({1, 2});
       float waits = 1;
       core::Operation* op = nullptr;
-      if (rank.rank() == 1) {  // rank 0 will come to it at the very end
+      if (rank.rank() == 1) {  // rank 0 takes part in it at the very end
         hvd_request q = Rank::request(HVD_ALLREDUCE, "late", {1}, &waits, &waits);
         q.set = a;
         op = &rank.submit(q);
@@ -255,7 +255,8 @@ TEST_CASE("sets: added and removed 200 times, nothing is left") {
       if (rank.rank() != 0) return;
       EXPECT(count_entries("/proc/self/fd") <= files);
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-      // A set has five MiB here: were they kept, it would be a GiB.  Less than half of that is malloc's own arenas.
+      // A set has five MiB here: if they were kept, the sum would be a GiB. Less than half of that is malloc's own
+      // arenas.
       EXPECT(resident_kib() < memory + (600 << 10));
 #endif
     });

@@ -24,7 +24,7 @@ using hvd::testing::run_world;
 
 namespace {
 
-/// A folder of the test's own.
+/// A folder for one test.
 class TuningFolder {
  public:
   TuningFolder() {
@@ -44,7 +44,7 @@ class TuningFolder {
 /// Two hosts with a rank each.
 World two_hosts() { return World::of(0, {0, 1}, 0); }
 
-/// Nanoseconds of a step of 64 MiB: slices of 4 MiB and less fusion are better than what is built in.
+/// Nanoseconds of a step of 64 MiB: slices of 4 MiB and less fusion are better than the defaults.
 std::int64_t step_ns(const TunedSettings& s) {
   double ns = 10e6;
   ns += s.slice_bytes == 4 << 20 ? 0 : s.slice_bytes == 2 << 20 ? 1e6 : 3e6;
@@ -52,7 +52,7 @@ std::int64_t step_ns(const TunedSettings& s) {
   return static_cast<std::int64_t>(ns);
 }
 
-/// Steps of four batches each, until the settings have stayed for long.  What was in use at last.
+/// Runs steps of four batches each, until the settings have stayed for long. Returns the settings in use at the end.
 TunedSettings train(Tuning& tuning, int most_steps = 20000) {
   TunedSettings used = tuning.settings();
   tuning.in_use();
@@ -78,7 +78,7 @@ TEST_CASE("tuning: finds better settings, logs them as Horovod does, and gives t
   Config config;
   CHECK(Tuning::make(two_hosts(), config, 512 << 10) == nullptr);
   config.set("HVD_AUTOTUNE_FROM", file);
-  CHECK(Tuning::make(two_hosts(), config, 512 << 10) == nullptr);  // nothing there yet
+  CHECK(Tuning::make(two_hosts(), config, 512 << 10) == nullptr);  // no results yet
   config.set("HOROVOD_AUTOTUNE", "1").set("HOROVOD_AUTOTUNE_LOG", log);
   const auto tuning = Tuning::make(two_hosts(), config, 512 << 10);
   REQUIRE(tuning != nullptr);
@@ -93,7 +93,7 @@ TEST_CASE("tuning: finds better settings, logs them as Horovod does, and gives t
       rows.front().starts_with("hierarchical_allreduce,hierarchical_allgather,torus_allreduce,cache_enabled,"
                                "cycle_time_ms,tensor_fusion_threshold,score,"));
   CHECK(rows.size() > 5);
-  CHECK(rows.size() <= 2 + 20 + 1);  // header, candidates, the default's turn, and behind the last line
+  CHECK(rows.size() <= 2 + 20 + 1);  // header, candidates, the default's turn, and the rest after the last line
   CHECK(split(rows[1], ',').size() == split(rows[0], ',').size());
 
   config.set("HOROVOD_AUTOTUNE", "0");
@@ -196,7 +196,7 @@ TEST_CASE("tuning: all ranks change at the same batch, and the bits stay the sam
             if (first.empty()) first = out;
             for (std::size_t t = 0; t < tensors; ++t)
               EXPECT(std::memcmp(first[t].data(), out[t].data(), out[t].size() * sizeof(float)) == 0);
-            // Until settings have been compared twice, and so changed several times.
+            // Until settings have been compared twice, and have changed several times.
             go_on = rank.rank() == 0 && memory::now_ns() < limit && (step % 20 != 0 || logged() < 4);
             EXPECT(rank.run(Rank::request(HVD_ALLREDUCE, "go on", {1}, &go_on, &go_on)) == HVD_OK);
           }

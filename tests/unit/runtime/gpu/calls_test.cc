@@ -1,4 +1,4 @@
-/// How often the driver is called: what an operation costs beside the work itself.
+/// The number of calls of the driver: the cost of an operation besides the work itself.
 #include <doctest/doctest.h>
 
 #include <atomic>
@@ -51,7 +51,7 @@ class Caller {
     EXPECT(op.status == HVD_OK);
     op.hold_own();
   }
-  /// All of them, one by one or together.
+  /// Submits all of them, one by one or together.
   void step(bool together) {
     std::vector<core::Operation*> ops;
     std::vector<hvd_request> requests;
@@ -72,7 +72,7 @@ class Caller {
   std::vector<std::string> names_;
 };
 
-/// Calls since this was made.
+/// The number of calls since this object was made.
 class Calls {
  public:
   Calls() {
@@ -114,7 +114,7 @@ TEST_CASE("calls of the driver: a step of tensors on the default stream") {
       MESSAGE(std::string(together ? "together: " : "one by one: ") << calls.text());
       EXPECT(calls.of("cuCtxPushCurrent_v2") <= 2);  // once on a thread of the runtime
       EXPECT(calls.of("cuStreamGetId") == 0);
-      // One by one it depends on how many batches there are: two calls for a tensor, six or more for a batch.
+      // One by one it depends on the number of batches: two calls for a tensor, six or more for a batch.
       EXPECT(calls.all() <= steps * (together ? tensors / 2 : tensors * 8));
     });
 }
@@ -199,7 +199,7 @@ TEST_CASE("calls of the driver: a stream that waits for a batch does not wait ag
   const Calls calls;
   for (int i = 0; i < 10; ++i) end->hold(nullptr, 0), end->hold(own, id);
   CHECK_MESSAGE(calls.of("cuStreamWaitEvent") == 2, calls.text());
-  CHECK_MESSAGE(calls.all() == 4, calls.text());  // once for each it is asked whether it is being captured
+  CHECK_MESSAGE(calls.all() == 4, calls.text());  // one query for each: is it being captured?
   end->hold(own, 0);                              // it may be another one with the same handle
   CHECK(calls.of("cuStreamWaitEvent") == 3);
 }

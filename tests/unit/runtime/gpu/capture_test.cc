@@ -1,4 +1,5 @@
-/// CUDA graphs: what is captured elsewhere in the process stays whole, and what cannot be captured is refused in time.
+/// CUDA graphs: a capture elsewhere in the process stays valid, and an operation that cannot be captured is refused in
+/// time.
 #include <doctest/doctest.h>
 
 #include <functional>
@@ -31,7 +32,7 @@ class Capturing {
   ~Capturing() { end(); }
   Capturing(const Capturing&) = delete;
   Capturing& operator=(const Capturing&) = delete;
-  /// How many nodes the graph has; -1: it was spoilt.
+  /// Returns the number of the graph's nodes; -1: the capture is invalid.
   int end() {
     if (!stream_) return -1;
     void* graph = nullptr;
@@ -48,7 +49,7 @@ void* make_stream(cuda::Gpu& gpu) {
   return gpu.make_stream();
 }
 
-/// What @p call is refused with.
+/// Returns the error with which @p call is refused.
 std::string refused(const std::function<void()>& call) {
   try {
     call();
@@ -79,7 +80,7 @@ TEST_CASE("the fake driver refuses what a capture elsewhere forbids, and the cap
   {
     Capturing capture(stream);
     const cuda::CurrentContext current(gpu.driver(), gpu.context());
-    const auto before = gpu.mark(make_stream(gpu));  // ours, elsewhere
+    const auto before = gpu.mark(make_stream(gpu));  // the rank's own stream, elsewhere
     CHECK(cuMemAlloc_v2(&p, 16) == 0);
     before->reached();
     CHECK(capture.end() == 0);
@@ -170,7 +171,7 @@ TEST_CASE("a result that is let go while its stream is being captured comes back
     gpu.free(other);
     CHECK(capture.end() == 0);
   }
-  const cuda::Pointer first = gpu.allocate(5000, nullptr);  // takes it back; the mark may not have been reached yet
+  const cuda::Pointer first = gpu.allocate(5000, nullptr);  // takes it back; the mark may not be reached yet
   cuStreamSynchronize(stream);
   const cuda::Pointer second = gpu.allocate(5000, nullptr);
   CHECK((first == block || second == block));

@@ -1,4 +1,4 @@
-/// Several NCCL communicators of one process: what may go on at the same time, and how all of them end.
+/// Several NCCL communicators of one process: which calls may overlap, and how all of them end.
 #include "gpu/nccl/communicator/communicator.h"
 
 #include <doctest/doctest.h>
@@ -41,7 +41,7 @@ nccl::UniqueId new_id() {
 
 }  // namespace
 
-/// The test is run with versions of NCCL that mix groups up which one thread begins: each has a thread.
+/// The test runs with versions of NCCL that confuse groups of one thread: so each communicator has a thread.
 TEST_CASE("communicators of one rank: two are under way at the same time") {
   cuda::Gpu& gpu = cuda::Gpu::at(0);
   auto use = [&gpu](const nccl::UniqueId& id, float x) {
@@ -51,7 +51,7 @@ TEST_CASE("communicators of one rank: two are under way at the same time") {
     wait_for(c);
     float y = x;
     for (int round = 0; round < 3; ++round) add(c, &y, stream), wait_for(c);
-    cuStreamSynchronize(stream);  // a split wants that
+    cuStreamSynchronize(stream);  // a split requires that
     for (const bool blocking : {false, true}) {
       const auto part = c.split(0, {0, 1, 1, blocking});
       wait_for(*part), wait_for(c);
@@ -73,7 +73,7 @@ TEST_CASE("communicators of one rank: two are under way at the same time") {
   other.join();
 }
 
-/// A factor of its own for each batch, as a program has that predivides by a number that changes.
+/// A separate factor for each batch, like a program that predivides by a number that changes.
 TEST_CASE("communicators keep few of the sums that factors were made for") {
   cuda::Gpu& gpu = cuda::Gpu::at(0);
   const cuda::CurrentContext current(gpu.driver(), gpu.context());
@@ -129,7 +129,7 @@ TEST_CASE("communicators whose kernels wait for a peer that is lost: the end of 
   end(all);
 }
 
-#if !defined(__SANITIZE_THREAD__)  // which allows a forked child no threads
+#if !defined(__SANITIZE_THREAD__)  // the thread sanitizer allows a forked child no threads
 TEST_CASE("exit() waits for communicators that are being ended") {
   static nccl::Library slow;
   static int told[2];

@@ -51,7 +51,7 @@ TEST_CASE("a capture anywhere in the context is an error with a name, and nothin
     } catch (const Error& e) { text = e.code == Code::usage ? e.what() : "another code"; }
     EXPECT(text.find("a stream of this GPU is being captured into a graph") != std::string::npos);
     void* graph = nullptr;
-    EXPECT(cuStreamEndCapture(gpu.stream(), &graph) == 901);  // as CUDA has it: the capture is void
+    EXPECT(cuStreamEndCapture(gpu.stream(), &graph) == 901);  // as in CUDA: the capture is invalid
     gpu.run(Rank::request(HVD_ALLREDUCE, "gradient", {10}, t, t));
     EXPECT(read(t, 10) == sum_of_floats(10, 2));
   });

@@ -13,8 +13,8 @@ TEST_CASE("every operation, through NCCL") {
   for (int ranks : {1, 2, 4}) run_world(ranks, ranks, all_operations);
 }
 
-/// The runtime's own hook is set before the first tensor on a GPU, so it runs after what was made later is destroyed.
-/// (A sanitizer says so if the driver's table was.)
+/// The runtime's own hook is set before the first tensor on a GPU. So it runs after the destruction of later objects.
+/// (A sanitizer reports if the driver's table was destroyed earlier.)
 [[maybe_unused]] const bool asks_at_exit = [] {
   return std::atexit([] {
            if (const cuda::Driver* driver = cuda::Driver::get()) driver->text(2);

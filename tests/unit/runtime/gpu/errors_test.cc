@@ -1,4 +1,4 @@
-/// What goes wrong with a driver or an NCCL: each case in a process of its own, with the environment that provokes it
+/// Errors of a driver or an NCCL. Each case runs in a process of its own, with the environment that provokes it
 /// (meson.build), so none runs by default.
 #include <doctest/doctest.h>
 
@@ -16,7 +16,8 @@ using namespace hvd::testing;
 
 namespace {
 
-/// Status and text of one sum on the GPU of each rank, with what its device side says within five seconds.
+/// Returns the status and the text of one sum on the GPU of each rank, with the messages of its device side within five
+/// seconds.
 int sum(Rank& rank, GpuRank& gpu, const char* name, std::string* text, float* result) {
   try {
     float one = 1;
@@ -61,7 +62,7 @@ void expect_failure(int ranks, int which, int status, const std::string& part, c
       throw std::runtime_error("status " + std::to_string(got) + ": " + text);
   };
   run_world(ranks, ranks, body, config);
-  for (int r = 0; r < ranks; ++r) CHECK(cuda::Gpu::at(r).given() == 0);  // what half a batch had taken has come back
+  for (int r = 0; r < ranks; ++r) CHECK(cuda::Gpu::at(r).given() == 0);  // the memory of half a batch has been returned
 }
 
 void expect_no_gpu(const std::string& part) {
@@ -131,7 +132,7 @@ TEST_SUITE("errors" * doctest::skip()) {
     const cuda::CurrentContext current(gpu.driver(), gpu.context());
     const cuda::Pointer small = gpu.allocate(3 << 20, nullptr), large = gpu.allocate(4 << 20, nullptr);
     gpu.free(small);
-    CHECK_THROWS_AS(gpu.allocate(5 << 20, nullptr), Error);  // also with the small one given back
+    CHECK_THROWS_AS(gpu.allocate(5 << 20, nullptr), Error);  // also after the small one was freed
     gpu.free(large);
     const std::size_t odd = (7 << 20) + 4096;  // rounded up it would not fit
     const cuda::Pointer most = gpu.allocate(odd, nullptr);
@@ -158,7 +159,7 @@ TEST_SUITE("errors" * doctest::skip()) {
       CHECK_THROWS_AS(gpu.allocate(6 << 20, nullptr, &mine), Error);
       cuStreamSynchronize(stream);
       CHECK(fake_cuda_calls("cuMemFree_v2") == freed);
-      gpu.free(gpu.allocate(6 << 20, nullptr, &mine));  // it is over
+      gpu.free(gpu.allocate(6 << 20, nullptr, &mine));  // that work has ended
       CHECK(fake_cuda_calls("cuMemFree_v2") == freed + 1);
     }
     const cuda::DeviceWork own(gpu, &mine);
@@ -261,8 +262,8 @@ TEST_SUITE("errors" * doctest::skip()) {
   TEST_CASE("an asynchronous error with two streams") {
     expect_failure(2, 3, HVD_PEER_LOST, "remote process exited", with_streams(2));
   }
-  /// NCCL holds the thread that called it, as when a peer is lost in the midst of making connections: the engine goes
-  /// on, and the others learn within two seconds.
+  /// NCCL holds the thread that called it, as when a peer is lost while connections are made. The engine goes on, and
+  /// the other ranks learn of it within two seconds.
   void lose_a_peer(bool returns) {
     run_world(3, 3, [returns](Rank& rank) {
       GpuRank gpu(rank);

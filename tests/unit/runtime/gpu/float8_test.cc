@@ -1,4 +1,4 @@
-/// 8-bit floats on (fake) GPUs: how they are added up, who decides it, and what comes out.
+/// 8-bit floats on (fake) GPUs: their sums, the choice of the backend, and the results.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ std::vector<std::uint8_t> eights(std::size_t n, int rank) {
   return v;
 }
 
-/// Every sum in f32 is exact here, so that the result is known to the bit.
+/// Every sum in f32 is exact here, so the result is known to the bit.
 template <class T>
 bool is_sum(const void* got, std::size_t n, int ranks, float before, float after, std::size_t from = 0) {
   for (std::size_t i = 0; i < n; ++i) {
@@ -104,7 +104,7 @@ TEST_CASE("sums of 8-bit floats, beside others in a batch") {
     run_world(4, 4, both, config);
   }
   core::Config config;
-  // Node by node NCCL's own sums are rounded twice.
+  // Node by node the sums of NCCL are rounded twice.
   config.set("HOROVOD_HIERARCHICAL_ALLREDUCE", cuda::Driver::get() && cuda::Gpu::at(0).no_kernels().empty());
   run_world(4, 2, both, config);
   send_through_host(config, nccl::gpu_kinds);
@@ -124,8 +124,7 @@ TEST_CASE("sums of 8-bit floats are as the host's, to the bit, and do not satura
                HVD_OK);
         void* t = gpu.tensor(v.data(), v.size());
         gpu.run(Rank::request(HVD_ALLREDUCE, "gpu", {512}, t, t, dtype, reduce));
-        const unsigned least_nan =
-            dtype == HVD_F8E4M3 ? 0x7f : 0x7d;  // which of several comes out is the compiler's choice
+        const unsigned least_nan = dtype == HVD_F8E4M3 ? 0x7f : 0x7d;  // the compiler chooses which NaN results
         for (std::size_t i = 0; i < v.size(); ++i) {
           const unsigned got = static_cast<const std::uint8_t*>(t)[i], wanted = expected[i];
           EXPECT(got == wanted || ((got & 0x7f) >= least_nan && (wanted & 0x7f) >= least_nan));
@@ -169,9 +168,9 @@ TEST_CASE("who may add up 8-bit floats in 8 bits") {
     cards[r].uuid[0] = static_cast<char>('a' + r);
   }
   auto decided = [&] { return decide(cards, ranks, nodes); };
-  CHECK_FALSE(decided().capabilities.float8);  // the kernels do it better
+  CHECK_FALSE(decided().capabilities.float8);  // the kernels are better
   cards[0].float8 = 1;
-  CHECK_FALSE(decided().capabilities.float8);  // not all ask for it
+  CHECK_FALSE(decided().capabilities.float8);  // not all ranks request it
   cards[1].float8 = 1;
   CHECK((decided().capabilities.float8 && decided().notes.empty()));
   cards[1].generation = 8;

@@ -1,5 +1,5 @@
-/// Several streams, operations by node, communicators that are split from the world's; and that nobody waits for
-/// somebody else's tensors.
+/// Several streams, operations by node, and communicators that are split from the world's. No tensor waits for the
+/// tensors of another stream or set.
 #include <doctest/doctest.h>
 
 #include <cstdlib>
@@ -14,7 +14,7 @@ extern "C" void fake_cuda_enqueue(void* stream, void (*work)(void* context), voi
 
 namespace {
 
-/// Holds a stream up until it is opened.
+/// Blocks a stream until it is opened.
 class Gate {
  public:
   explicit Gate(void* stream) {
@@ -58,7 +58,7 @@ TEST_CASE("several streams, and by nodes: every operation") {
   run_world(4, 2, all_operations, config);
   CHECK(fake_nccl_calls("ncclCommSplit") - splits == 4 * (3 + 2 * 3));
   CHECK(fake_nccl_calls("ncclReduceScatter") - across >= 4 * 3 * 4);  // the averages, and the plain one
-  run_world(4, 4, all_operations, config);                            // one node: nothing to gain by nodes
+  run_world(4, 4, all_operations, config);                            // one node: operations by node gain nothing
   CHECK(fake_nccl_calls("ncclCommSplit") - splits == 4 * (3 + 2 * 3) + 4 * 3);
   run_world(3, 2, all_operations, config);  // nodes of different sizes: not by nodes
   CHECK(fake_nccl_calls("ncclCommSplit") - splits == 4 * (3 + 2 * 3) + 4 * 3 + 3 * 3);
@@ -119,7 +119,7 @@ TEST_CASE("a process set is split from the world's communicator once that is the
       q.in = q.out = b;
       q.set = backwards;
       gpu.run(q);
-      EXPECT(*static_cast<float*>(b) == 4);  // rank 3's: it is the set's first
+      EXPECT(*static_cast<float*>(b) == 4);  // of rank 3, which is the set's first rank
     }
     if (rank.rank() < 2) {
       t = gpu.tensor(&one, 4);
@@ -130,7 +130,7 @@ TEST_CASE("a process set is split from the world's communicator once that is the
     t = gpu.tensor(&one, 4);
     expect_one(gpu, sum_of_one(rank, gpu, "world", t), t, 10);
   });
-  CHECK(fake_nccl_calls("ncclCommSplit") - splits == 2 * 4 + 4 + 5);  // and for each set what moves its data
+  CHECK(fake_nccl_calls("ncclCommSplit") - splits == 2 * 4 + 4 + 5);  // and those that move each set's data
   CHECK(fake_nccl_calls("ncclCommInitRankConfig") - joins == 4 + 2);
 }
 
@@ -184,7 +184,7 @@ TEST_CASE("with two streams a late batch does not hold up the next one") {
         if (rank.rank() == 1) gate = std::make_unique<Gate>(late.stream());
         void* h = late.tensor(&one, 4);
         core::Operation& held = sum_of_one(rank, late, "held", h);
-        EXPECT(rank.engine().wait(held, 60));  // queued: its batch is over
+        EXPECT(rank.engine().wait(held, 60));  // queued: its batch is complete
         void* t = gpu.tensor(&one, 4);
         expect_one(gpu, sum_of_one(rank, gpu, "free", t), t, 2);
         if (gate) {
@@ -204,7 +204,7 @@ TEST_CASE("sets come and go while the world's GPUs are at work") {
       void* t = gpu.tensor(&one, 4);
       core::Operation& op = sum_of_one(rank, gpu, "world", t);
       const int set = rank.engine().add_set({round % 3, (round + 1) % 3});
-      rank.engine().remove_set(set);  // its communicator may still be in the making
+      rank.engine().remove_set(set);  // its communicator may still be in progress
       expect_one(gpu, op, t, 3);
     }
   });

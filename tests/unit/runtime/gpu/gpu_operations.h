@@ -1,4 +1,4 @@
-/// @file gpu_operations.h — what tests do on (fake) GPUs, and what comes of it.
+/// @file gpu_operations.h — the operations of tests on (fake) GPUs, with checks of their results.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -12,7 +12,7 @@
 
 namespace hvd::testing {
 
-/// For what needs our kernels, and so a build with nvcc; says so where there are none.
+/// Returns whether the build has our kernels, and so was made with nvcc; prints a message if not.
 inline bool has_kernels() {
   const std::string& why = cuda::Gpu::at(0).no_kernels();
   if (!why.empty()) MESSAGE("left out: " << why);
@@ -52,7 +52,7 @@ inline bool near(const std::vector<float>& a, const std::vector<float>& b) {
   return true;
 }
 
-/// All operations once, in every way that a batch can hold them.
+/// Runs all operations once, in every way that a batch can hold them.
 inline void all_operations(Rank& rank) {
   GpuRank gpu(rank);
   const int n = rank.size(), me = rank.rank();
@@ -146,7 +146,7 @@ inline void all_operations(Rank& rank) {
       const auto part = gpu.take<float>(q);
       EXPECT(part == std::vector<float>(whole.begin() + begin * 5, whole.begin() + end * 5));
     }
-    // what NCCL cannot do: through host memory
+    // operations that NCCL lacks: through host memory
     std::vector<std::int16_t> small(50, static_cast<std::int16_t>(me + 1));
     void* s = gpu.tensor(small.data(), 100);
     gpu.run(Rank::request(HVD_ALLREDUCE, "short", {50}, s, s, HVD_I16));

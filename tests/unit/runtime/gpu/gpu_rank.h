@@ -27,7 +27,7 @@ inline int fake_nccl_calls(const char* function) {
   return calls;
 }
 
-/// Tensors of these kinds, a bit for each Kind, go through host memory; those of others through NCCL.
+/// Tensors of these kinds, a bit for each Kind, go through host memory; tensors of other kinds go through NCCL.
 inline void send_through_host(core::Config& config, std::uint32_t kinds) {
   const struct {
     Kind kind;
@@ -40,7 +40,7 @@ inline void send_through_host(core::Config& config, std::uint32_t kinds) {
   for (const auto& [kind, variable] : all) config.set(variable, (kinds & bit_of(kind)) != 0 ? "MPI" : "NCCL");
 }
 
-/// Which environment variables a test has set; they go when it ends.
+/// Environment variables that a test has set; they are removed when it ends.
 class Environment {
  public:
   Environment(std::initializer_list<std::pair<const char*, const char*>> all) {
@@ -57,7 +57,7 @@ class Environment {
   std::vector<const char*> names_;
 };
 
-/// The ranks of the test that runs do as a framework does that cannot say what its stream is.
+/// The ranks of the running test act like a framework that cannot name its stream.
 inline bool knows_no_stream = false;
 
 class GpuRank {
@@ -68,20 +68,20 @@ class GpuRank {
     stream_ = gpu_.make_stream();
   }
 
-  ~GpuRank() { cuStreamSynchronize(stream_); }  // what is still to arrive writes into our memory
+  ~GpuRank() { cuStreamSynchronize(stream_); }  // pending work writes into this object's memory
   GpuRank(const GpuRank&) = delete;
   GpuRank& operator=(const GpuRank&) = delete;
 
   cuda::Gpu& gpu() { return gpu_; }
   void* stream() const { return stream_; }
 
-  /// "Device memory" that has the bytes only a while later, on the stream.
+  /// "Device memory" that has the bytes only after a delay, on the stream.
   void* tensor(const void* bytes, std::size_t count, int delay_us = 300) {
     void* memory = empty(count);
     fake_cuda_copy_later(memory, bytes, count, stream_, delay_us);
     return memory;
   }
-  /// At an odd multiple of 4 now and then, as views of larger tensors are.
+  /// Sometimes at an odd multiple of 4, as views of larger tensors are.
   void* empty(std::size_t count) {
     storage_.emplace_back(count + 256, static_cast<unsigned char>(0x5a));
     auto* at = storage_.back().data();
@@ -115,7 +115,7 @@ class GpuRank {
     arrive(op);
     release(op);
   }
-  /// The result as T, from q.out if it lies there, with its first dimension in *rows.
+  /// Returns the result as T, from q.out if it lies there, with its first dimension in *rows.
   template <class T>
   std::vector<T> take(const hvd_request& q, std::int64_t* rows = nullptr,
                       std::vector<std::int64_t>* received = nullptr) {

@@ -25,7 +25,7 @@ struct Laid {
   std::vector<Table> tables;
 };
 
-/// Random tensors, some empty of alignment, laid one behind the other.
+/// Random tensors, some without alignment, one after the other.
 Laid lay(std::mt19937& random, std::size_t element, const Units& kind, std::uint64_t most_units = 1u << 31) {
   const bool units_are_bytes = kind.in_tensor == 1;
   const std::uint64_t tile = kind.tile;

@@ -1,4 +1,4 @@
-/// The pure parts of the NCCL backend: what fuses, how sums are scaled, what the ranks decide.
+/// The pure parts of the NCCL backend: the choice of tensors to fuse, the scaling of sums, the ranks' decisions.
 #include <doctest/doctest.h>
 
 #include <cstdio>
@@ -43,7 +43,7 @@ TEST_CASE("small sums of one type share a call, large ones and lone ones go as t
   CHECK(bytes == 640);
   tensors = {sum_of(10), sum_of(10, DType::f32, Reduce::max), sum_of(10), sum_of(10, DType::f32, Reduce::max)};
   tensors[2].before = 2;
-  CHECK(fuse(tensors, 4, all, &bytes).size() == 1);  // a factor of its own keeps it apart
+  CHECK(fuse(tensors, 4, all, &bytes).size() == 1);  // a separate factor prevents fusion
 }
 
 TEST_CASE("sums of f16 in f32 take twice the room") {
@@ -133,7 +133,7 @@ TEST_CASE("kinds that one rank wants through host memory go there on all") {
   cards[1].through_host = bit_of(Kind::broadcast);
   CHECK(decide(cards, ranks, nodes).nccl);
   CHECK(decide(cards, ranks, nodes).through_host == bit_of(Kind::broadcast));
-  cards[0].through_host = gpu_kinds & ~bit_of(Kind::broadcast);  // all that there are: NCCL is not needed
+  cards[0].through_host = gpu_kinds & ~bit_of(Kind::broadcast);  // all kinds: NCCL is not needed
   CHECK_FALSE(decide(cards, ranks, nodes).nccl);
   CHECK(decide(cards, ranks, nodes).reason.empty());
 }

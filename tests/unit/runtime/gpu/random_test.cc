@@ -1,4 +1,4 @@
-/// Random operations on (fake) GPUs: kinds, types, sizes, sets, slots, forms, and how many are under way.
+/// Random operations on (fake) GPUs: kinds, types, sizes, sets, slots, forms, and the number in progress.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -37,7 +37,7 @@ std::vector<unsigned char> eights(const std::vector<float>& v) {
   return bytes;
 }
 
-/// As tensors of @p dtype have them.  Integers, few bits: each sum is exact before it is rounded.
+/// Values for tensors of @p dtype: integers of few bits, so each sum is exact before it is rounded.
 std::vector<unsigned char> bytes_of(hvd_dtype dtype, const std::vector<float>& v) {
   if (dtype == HVD_F8E4M3) return eights<f8e4m3>(v);
   if (dtype == HVD_F8E5M2) return eights<f8e5m2>(v);
@@ -62,7 +62,7 @@ std::vector<float> rounded(hvd_dtype dtype, const std::vector<float>& v) {
 
 enum class What { sum, move, gather, scatter, exchange };
 
-/// One operation: what all ranks have drawn alike, and this one's place among those that take part.
+/// One operation: the values that all ranks have drawn alike, and this rank's place among those that take part.
 struct Drawn {
   What what = What::sum;
   hvd_dtype dtype = HVD_F32;
@@ -73,7 +73,7 @@ struct Drawn {
   const std::vector<int>* whose = nullptr;
   std::size_t me = 0;
 
-  /// What a member's tensor has.
+  /// Returns the tensor of a member.
   std::vector<float> numbers(std::size_t count, int rank) const { return rounded(dtype, floats(count, rank, number)); }
   std::vector<float> sum(std::size_t count) const {
     std::vector<float> total(count);
@@ -85,11 +85,11 @@ struct Drawn {
     for (float& x : total) x *= share;
     return rounded(dtype, total);
   }
-  /// Rows that the member at @p from sends to the one at @p to.
+  /// Returns the rows that the member at @p from sends to the one at @p to.
   std::size_t rows(std::size_t from, std::size_t to) const { return equal ? n % 20 : (from * 3 + to * 5 + n) % 7; }
 };
 
-/// One rank's operations; the numbers that it draws are the same on all.
+/// The operations of one rank. The drawn numbers are the same on all ranks.
 class Operations {
  public:
   Operations(Rank& rank, unsigned seed) : rank_(rank), gpu_(rank), same_(seed) {
@@ -111,9 +111,9 @@ class Operations {
     core::Operation* op;
     std::string name;
     hvd_dtype dtype;
-    const void* out;  ///< nullptr: a result of its own
+    const void* out;  ///< nullptr: the operation allocates the result
     std::vector<float> expected;
-    std::vector<std::int64_t> received;  ///< alltoall: rows from each
+    std::vector<std::int64_t> received;  ///< alltoall: the rows from each rank
   };
 
   Drawn draw(int number) {
@@ -163,7 +163,7 @@ class Operations {
     return gpu_.tensor(bytes.data(), bytes.size(), d.late_us);
   }
 
-  /// Rows of 3, another number on each rank.
+  /// Rows of 3; their number differs from rank to rank.
   hvd_request gather(const Drawn& d, UnderWay& u) {
     auto part = [&](int r) { return d.numbers((d.n % 40 + static_cast<std::size_t>(r)) * 3, r); };
     for (const int r : *d.whose) {
@@ -186,7 +186,7 @@ class Operations {
                          d.average ? HVD_AVERAGE : HVD_SUM);
   }
 
-  /// Rows of 2, as many for each or by splits, none among them.
+  /// Rows of 2: the same number for each, or by splits, which may be zero.
   hvd_request exchange(const Drawn& d, UnderWay& u) {
     const std::size_t size = d.whose->size();
     for (std::size_t from = 0; from < size; ++from) {
@@ -247,7 +247,7 @@ class Operations {
   std::vector<UnderWay> under_way_;
 };
 
-/// What went wrong; empty: nothing.
+/// Returns the error; empty: none.
 std::string failure_of(unsigned seed, int cases) {
   const int ranks = 1 + static_cast<int>(seed % 4);
   std::mutex mutex;
@@ -266,7 +266,7 @@ std::string failure_of(unsigned seed, int cases) {
   return failure;
 }
 
-/// The fewest cases of a world that go wrong, to be run again alone.
+/// Returns the variables for a run of the fewest cases of a world that fail, and the failure.
 std::string shrunk(unsigned seed, int cases, const std::string& failure) {
   for (int fewer = 1; fewer < cases; ++fewer)
     if (const std::string less = failure_of(seed, fewer); !less.empty())

@@ -1,4 +1,4 @@
-/// What a batch waits for on the device: all that makes its tensors, by few calls of the driver.
+/// The events for which a batch waits on the device: all writers of its tensors, by few calls of the driver.
 #include <doctest/doctest.h>
 
 #include <string>
@@ -12,7 +12,7 @@ using namespace hvd::testing;
 
 namespace {
 
-/// A tensor whose numbers arrive on @p stream, late.
+/// A tensor whose numbers arrive late on @p stream.
 struct Late {
   std::string name;
   void* stream;
@@ -55,8 +55,8 @@ TEST_CASE("tensors of a batch that come from several streams are waited for on e
   });
 }
 
-/// Rank 0 submits one after the other, so each has a mark of its own; rank 1 all at once and later, so they are one
-/// batch.
+/// Rank 0 submits one tensor after the other, so each has a mark of its own. Rank 1 submits all at once and later, so
+/// they are one batch.
 TEST_CASE("tensors of a batch that were submitted one by one on one stream are waited for, to the last") {
   run_world(2, 2, [](Rank& rank) {
     GpuRank gpu(rank);
@@ -71,7 +71,7 @@ TEST_CASE("tensors of a batch that were submitted one by one on one stream are w
       };
       if (rank.rank() == 1) sync();
       for (std::size_t i = 0; i < std::size(names); ++i) {
-        // The last one of the batch may be any: the coordinator's order is not that of submission.
+        // The last one of the batch may be any tensor: the coordinator's order is not that of submission.
         const bool late = i == static_cast<std::size_t>(round) || i + 1 == std::size(names);
         void* t = gpu.tensor(v.data(), 400, late ? 10000 : 0);
         requests.push_back(gpu.on_gpu(Rank::request(HVD_ALLREDUCE, names[i].c_str(), {100}, t, t)));

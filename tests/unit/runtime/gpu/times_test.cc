@@ -1,5 +1,5 @@
-/// What the timeline says of tensors on GPUs: each phase when the device was in it, on the host's clock, and nobody
-/// waits.
+/// The timeline's times of tensors on GPUs: each phase has the device's times, on the host's clock, and no thread waits
+/// for them.
 #include <doctest/doctest.h>
 
 #include <array>
@@ -41,15 +41,15 @@ struct Spans : test::Lines {
 
 constexpr std::int64_t slack_ns = 300'000;  // two clocks, read one after the other
 
-/// Two ranks, three groups of tensors that come late.  How many of the six rows show that for at least half that time:
-/// a fake GPU is a thread, which may be late itself.
+/// Two ranks, three groups of tensors that arrive late. Returns the number of the six rows that show this for at least
+/// half that time. (A fake GPU is a thread, which may be late itself.)
 int rows_that_waited() {
   constexpr int late_us = 20000;
   std::atomic<int> waited{0};
   auto check = [&](Rank& rank) {
     GpuRank gpu(rank);
     test::MemorySink::Store store;
-    std::vector<std::array<std::int64_t, 2>> lives;  // of each group: handed over, and its results seen
+    std::vector<std::array<std::int64_t, 2>> lives;  // [groups] when it was submitted, and its results were seen
     rank.engine().tracer().start(std::make_unique<test::MemorySink>(store), false);
     for (int round = 0; round < 3; ++round) {
       const auto at = trace::monotonic_ns();

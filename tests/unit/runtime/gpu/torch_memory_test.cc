@@ -41,7 +41,7 @@ TEST_CASE("torch: every operation over its allocator, and all of it goes back") 
   run_world(4, 4, all_operations);
   run_world(4, 2, all_operations);
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-  while (counts().live > 0 && std::chrono::steady_clock::now() < end) {  // the streams come to their ends
+  while (counts().live > 0 && std::chrono::steady_clock::now() < end) {  // the streams complete their work
     for (int r = 0; r < 4; ++r) cuda::Gpu::at(r).tidy();
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }

@@ -1,4 +1,4 @@
-/// Which names keep their ids: the coordinator by itself, with one rank that carries everything out at once.
+/// Names that keep their ids: the coordinator alone, with one rank that executes all commands at once.
 #include "negotiate/coordinator.h"
 
 #include <doctest/doctest.h>
@@ -16,7 +16,7 @@ using namespace hvd::negotiate;
 
 namespace {
 
-/// A coordinator, and what its commands say: who has which id, and when that was last in a batch.
+/// A coordinator, and the contents of its commands: the id of each name, and its last batch.
 class Band {
  public:
   Band(std::uint32_t ids, std::uint32_t capacity)
@@ -90,7 +90,7 @@ TEST_CASE("coordinator: a new name pushes out the one used longest ago, whatever
   for (int round = 0; round < 3000; ++round) {
     band.evicted.clear();
     band.ran.clear();
-    // Some of the known are under way while one or several new ones come.
+    // Some of the known tensors are in progress while one or several new ones arrive.
     std::vector<std::string> busy;
     for (const auto& [name, id] : band.id_of)
       if (random() % 4 == 0) busy.push_back(name);
@@ -109,7 +109,7 @@ TEST_CASE("coordinator: a new name pushes out the one used longest ago, whatever
   }
 }
 
-TEST_CASE("coordinator: what has no name of its own passes, and pushes nobody out") {
+TEST_CASE("coordinator: tensors without names of their own do not evict others") {
   Band band(64, 20);
   for (unsigned i = 0; i < 20; ++i) band.record(numbered(i)), band.decide();
   band.ran.clear();
@@ -143,7 +143,7 @@ TEST_CASE("coordinator: names that are made are told from others") {
     CHECK_FALSE(is_made_name(name));
 }
 
-TEST_CASE("coordinator: of groups that failed, so many are remembered, the last ones") {
+TEST_CASE("coordinator: a limited number of failed groups is remembered, the last ones") {
   int failed_groups = 0, outdated = 0;
   Coordinator coordinator({.ranks = 2, .ids = 64, .capacity = 32}, [&](Command type, std::string_view) {
     failed_groups += type == Command::fail_group ? 1 : 0;
@@ -206,7 +206,7 @@ TEST_CASE("coordinator: a failure that some rank has not carried out is not forg
   CHECK_FALSE(waits);
 }
 
-TEST_CASE("a few tensors on GPUs gather while nobody waits") {
+TEST_CASE("a few tensors on GPUs gather while no thread waits") {
   struct {
     bool waits = false, busy = false;
     bool waited_for() const { return waits; }
@@ -234,7 +234,7 @@ TEST_CASE("a few tensors on GPUs gather while nobody waits") {
   };
   submit(0);
   decide();
-  CHECK(batches == std::vector<std::uint32_t>{1});  // nothing came before it
+  CHECK(batches == std::vector<std::uint32_t>{1});  // no batch came before it
 
   SUBCASE("for a cycle after the last batch") {
     submit(1), decide();

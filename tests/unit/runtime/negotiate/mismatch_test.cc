@@ -1,5 +1,5 @@
-/// Disagreement between ranks: each kind is an error on every rank that names the tensor, the ranks and both values;
-/// the next operation of that name works.
+/// Disagreement between ranks. Each kind is an error on every rank, and names the tensor, the ranks and both values.
+/// The next operation of that name works.
 #include <random>
 
 #include "world_of_threads.h"
@@ -9,7 +9,7 @@ using namespace hvd::testing;
 
 namespace {
 
-/// What one rank does differently, and what the text must hold: the field, and both values.
+/// The difference of one rank, and the expected text: the field, and both values.
 struct Row {
   const char* what;
   hvd_kind kind;
@@ -51,7 +51,7 @@ const Row rows[] = {
      {"reduce op", "Sum", "Average"}},
 };
 
-/// Every rank does the same, but one.
+/// All ranks do the same, except one.
 void disagree(Rank& rank, const Row& row, int odd) {
   float in[16] = {}, out[16] = {};
   hvd_request q = Rank::request(row.kind, "layer.weight", {4}, in, row.kind == HVD_ALLGATHER ? nullptr : out);
@@ -65,7 +65,7 @@ void disagree(Rank& rank, const Row& row, int odd) {
     EXPECT(rank.finish(rank.submit(mine), &text) == HVD_MISMATCH);
     EXPECT(text.find("'layer.weight'") != std::string::npos);
     EXPECT(text.find("rank " + std::to_string(odd)) != std::string::npos);
-    EXPECT(text.find(odd == 0 ? "1" : "0") != std::string::npos);  // and who says otherwise
+    EXPECT(text.find(odd == 0 ? "1" : "0") != std::string::npos);  // and the rank that disagrees
     for (const char* word : row.words)
       if (text.find(word) == std::string::npos) throw std::runtime_error("'" + text + "' lacks " + word);
     EXPECT(rank.finish(rank.submit(same)) == HVD_OK);  // by record, then by bit
@@ -130,7 +130,7 @@ TEST_CASE("mismatch: a group on one rank, single tensors or another group of the
             for (int i : which) {
               try {
                 ops.push_back(&rank.submit(request(i)));
-              } catch (const Error& e) {  // the others have failed while this rank was about to submit the rest
+              } catch (const Error& e) {  // the others failed before this rank submitted the rest
                 EXPECT(e.code == Code::mismatch && std::string(e.what()).find("group") != std::string::npos);
               }
               if (random() % 4 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % 300));
@@ -148,7 +148,7 @@ TEST_CASE("mismatch: a group on one rank, single tensors or another group of the
               ops = mode == 0 ? singly(order) : grouped({0, 1, 2});
             } else if (mode < 5) {
               ops = first ? grouped({0, 1, 2}) : singly(order);
-            } else {  // c is in a group with d elsewhere, which nobody else has
+            } else {  // c is in a group with d on another rank, which no other rank has
               ops = first ? grouped({0, 1, 2}) : grouped({2, 3});
             }
             for (core::Operation* op : ops) {

@@ -1,4 +1,4 @@
-/// The tree of leaders: its parts by themselves, then whole worlds of it with messages that take their time.
+/// The tree of leaders: its parts alone, then whole worlds with delayed messages.
 #include "negotiate/tree.h"
 
 #include <cstring>
@@ -70,7 +70,7 @@ TEST_CASE("negotiate: sets of ranks") {
 
 namespace {
 
-/// A tree whose messages are carried by hand.
+/// A tree whose messages the test carries.
 struct Carried {
   std::vector<std::vector<int>> ranks;
   std::vector<TreeNode> nodes;
@@ -88,7 +88,7 @@ struct Carried {
     ByteWriter w;
     all_pass(Command::assign, w.put(id).put(no_slot).raw(name));
   }
-  /// Leaves first, so that one message a node is enough.  Returns their number.
+  /// Carries messages, leaves first, so that one message a node is enough. Returns their number.
   int carry_up() {
     int count = 0;
     for (std::size_t n = nodes.size() - 1; n > 0; --n) {
@@ -148,10 +148,10 @@ TEST_CASE("tree: a record for a name with an id does not wait for the others") {
   CHECK(tree.carry_up() == 2);  // through node 2
   ByteWriter evict;
   tree.all_pass(Command::evict, evict.put(std::uint32_t{3}));
-  tree.nodes[5].ready(3);  // stale: set before it saw the command
+  tree.nodes[5].ready(3);  // stale: set before the node saw the command
   CHECK(tree.carry_up() == 0);
   tree.nodes[5].record(5, record_of("x", 5));
-  CHECK(tree.carry_up() == 1);  // node 2's own is missing
+  CHECK(tree.carry_up() == 1);  // node 2's own bit is missing
   tree.nodes[2].record(2, record_of("x", 5));
   CHECK(tree.carry_up() == 1);
   int held = 0;
@@ -167,7 +167,7 @@ TEST_CASE("tree: after a group has failed nothing is held back") {
   tree.nodes[0].record(0, r);
   ByteWriter fail;
   tree.all_pass(Command::fail_group, fail.put(std::uint32_t{HVD_MISMATCH}).put(std::uint64_t{99}).raw("no"));
-  tree.nodes[1].record(1, r);  // from before
+  tree.nodes[1].record(1, r);  // an old record
   int held = 0;
   for (TreeNode& n : tree.nodes) n.held([&](std::uint32_t, const std::string&, const RankSet&) { ++held; });
   CHECK(held == 0);
@@ -182,7 +182,7 @@ TEST_CASE("tree: after a group has failed nothing is held back") {
   CHECK(agreed == 1);
 }
 
-TEST_CASE("tree: messages that nobody can have sent are refused") {
+TEST_CASE("tree: messages that no node can have sent are refused") {
   Carried tree(7, 2, 1);
   std::mt19937 random(11);
   CHECK_THROWS(tree.nodes[1].from_below(6, ""));
@@ -191,14 +191,14 @@ TEST_CASE("tree: messages that nobody can have sent are refused") {
     for (char& c : junk) c = static_cast<char>(random() % (round % 2 ? 256 : 16));
     try {
       tree.nodes[0].from_below(1, junk);
-    } catch (const std::runtime_error&) {  // the one way out
+    } catch (const std::runtime_error&) {  // the only expected error
     }
   }
 }
 
 namespace {
 
-/// What all ranks do in a round, drawn from a common seed: the same names in another order on every rank.
+/// The work of all ranks in a round, drawn from a common seed: the same names in another order on every rank.
 struct Task {
   std::string name;
   std::int64_t length = 1;
@@ -306,7 +306,7 @@ TEST_CASE("tree: a rank of any node that shuts down ends the waits of all") {
 TEST_CASE("tree: the stall check names the ranks of other nodes that are missing") {
   core::Config config;
   config.set("HVD_TREE_ARITY", 2);
-  config.set("HOROVOD_STALL_CHECK_TIME_SECONDS", slower * 0.6);  // what a leader told counts for five times that long
+  config.set("HOROVOD_STALL_CHECK_TIME_SECONDS", slower * 0.6);  // a leader's report counts for five times that long
   config.set("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", slower * 3);
   run_world(
       14, 2,
@@ -317,7 +317,7 @@ TEST_CASE("tree: the stall check names the ranks of other nodes that are missing
         std::string text;
         if (!missing) {
           EXPECT(rank.try_run(Rank::request(HVD_ALLREDUCE, "x", {1}, &x, &x), &text, 60) == HVD_TIMEOUT);
-          // Subtrees are told of at different times: none of them may stand for all.
+          // Reports of subtrees arrive at different times: none of them may stand for all.
           if (text.find("ranks 7, 12-13") == std::string::npos) throw std::runtime_error("not the missing: " + text);
         } else {
           while (rank.engine().set().broken().empty()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -328,7 +328,7 @@ TEST_CASE("tree: the stall check names the ranks of other nodes that are missing
 
 namespace {
 
-/// A message up with one record, of which `change` may make what no leader writes.
+/// A message up with one record, which `change` may make invalid.
 std::string claim_message(const std::function<void(ByteWriter&, std::string& blob)>& ranks_and_blob) {
   const Record r = record_of("x", 3);
   std::string blob(r.signature.blob());
@@ -352,7 +352,7 @@ TEST_CASE("tree: what no leader can have written is refused") {
   Carried good(4, 3, 2);
   good.nodes[0].from_below(1, claim_message(ranks({2, 3})));
   refused(claim_message(ranks({})));
-  refused(claim_message(ranks({2, 4})));  // rank 4 is another node's
+  refused(claim_message(ranks({2, 4})));  // rank 4 is on another node
   refused(claim_message(ranks({1000})));
   refused(claim_message([](ByteWriter& w, std::string&) { w.varint(1).varint(0).varint(~0ull); }));
   refused(claim_message([](ByteWriter& w, std::string&) { w.varint(1).varint(~0ull).varint(~0ull); }));
@@ -370,7 +370,7 @@ TEST_CASE("tree: what no leader can have written is refused") {
     blob.resize(3);
   }));
   ByteWriter w;
-  refused(w.put(std::uint8_t{0}).varint(1).bytes());  // has carried out a command that there was not
+  refused(w.put(std::uint8_t{0}).varint(1).bytes());  // the message confirms a command that did not exist
   refused(TreeNode::departure({7, 1, ""}));           // of another place in the tree
   refused(TreeNode::departure({-1, 1, ""}));
   for (const auto& [type, body] : {std::pair{Command::assign, std::string("\xff\xff\xff\x7f....x", 9)},
@@ -397,7 +397,7 @@ TEST_CASE("negotiate: records that none can be") {
   refused(0, std::string("\xff\xff\xff\xff"));      // 4 GiB
   refused(12, std::string("\xff\xff\0\0", 4));      // the signature's length
   refused(16 + 3, "\xff");                          // its dimensions
-  const std::int64_t huge = std::int64_t{1} << 62;  // and nothing overflows on the way to finding so
+  const std::int64_t huge = std::int64_t{1} << 62;  // and the check itself does not overflow
   refused(16 + offsetof(Signature, dims), std::string(reinterpret_cast<const char*>(&huge), sizeof huge));
   std::string_view left = sound;
   Record got;

@@ -1,4 +1,4 @@
-/// The tuner by itself: surfaces that stand for networks and jobs, with noise, and the whole grid beside it.
+/// The tuner alone: surfaces that model networks and jobs, with noise, compared with the whole grid.
 #include "negotiate/tuner.h"
 
 #include <doctest/doctest.h>
@@ -19,7 +19,7 @@ namespace {
 
 using Surface = std::function<double(const Point&)>;  ///< seconds of a step
 
-/// As the runtime has them: fusion, hold, slice, latency.
+/// The order of the runtime: fusion, hold, slice, latency.
 const std::vector<int> levels{8, 5, 9, 6};
 const Point fallback{7, 3, 5, 2};
 
@@ -57,7 +57,7 @@ const std::vector<Named> surfaces{
      [](const Point& p) { return 0.01 + 0.02 / (1 + p[3]) + 0.002 * p[1] + 0.0002 * std::abs(p[2] - 6); }},
 };
 
-/// Windows as a machine would give them: noise, slow change of its speed, and now and then something else that runs.
+/// Windows as a machine gives them: noise, slow change of its speed, and sometimes another program that runs.
 class Machine {
  public:
   Machine(const Surface& seconds, unsigned seed, double noise) : seconds_(seconds), random_(seed), noise_(noise) {}
@@ -87,7 +87,7 @@ double least_of_grid(const Surface& seconds) {
   return least;
 }
 
-/// Until it rests; no more than so many windows.
+/// Runs until the tuner rests, for at most @p most_windows windows.
 void tune(Tuner& tuner, Machine& machine, int most_windows = 2000) {
   for (int i = 0; i < most_windows && tuner.tuning(); ++i) tuner.add(machine.run(tuner.next()));
   REQUIRE(!tuner.tuning());

@@ -46,7 +46,7 @@ Vector model(const std::vector<Vector>& all, int per_node) {
   return tree(nodes);
 }
 
-/// Ranks' gradients have something in common, and something of their own.
+/// Ranks' gradients have a common part, and a part of their own.
 template <class T>
 std::vector<T> gradient(int rank, std::size_t count, unsigned seed) {
   std::mt19937 common(seed), own(seed * 100 + static_cast<unsigned>(rank));
@@ -128,14 +128,14 @@ TEST_CASE("adasum: zeros and opposites") {
   CHECK(ops::adasum_factors(one, 2) == std::vector<double>{1, 1});
   const double opposite[] = {4, -4, 4};
   CHECK(ops::adasum_factors(opposite, 2) == std::vector<double>{1.5, 1.5});
-  // a, -a, b: the first two cancel, and what rounding leaves of them has no direction.
+  // a, -a, b: the first two cancel, and the rounding error that is left has no direction.
   const double cancelled[] = {2, 1, -2, 3, 1e-16, 2};
   for (double f : ops::adasum_factors(cancelled, 3)) CHECK(std::fabs(f) < 10);
 }
 
 TEST_CASE("adasum: magnitudes as far apart as there are") {
   struct Case {
-    std::vector<double> scales;  ///< of each rank
+    std::vector<double> scales;  ///< [ranks]
     double expected;             ///< parallel: the mean
   };
   const auto all = [](hvd_dtype dtype, auto zero, const std::vector<Case>& cases) {
@@ -170,7 +170,7 @@ TEST_CASE("adasum: magnitudes as far apart as there are") {
     EXPECT(rank.run(Rank::request(HVD_ALLREDUCE, "x", {1}, &x, &x, HVD_BF16, HVD_ADASUM)) == HVD_OK);
     EXPECT(x == 0x3f00);
   });
-  // f64: what lies below the root of its range counts as zero, so the other is all.
+  // f64: a number below the root of its range counts as zero, so the other is the result.
   all(HVD_F64, 0.0, {{{1e-100, 1}, 0.5}, {{1e-140, 1e140}, 5e139}, {{1e-200, 1}, 1}, {{0, 1e-200}, 1e-200}});
 }
 

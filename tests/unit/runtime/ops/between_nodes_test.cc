@@ -19,7 +19,7 @@ using namespace hvd::ops;
 
 namespace {
 
-/// Networks on which one kind of plan is the best.
+/// Networks, each of which favours one kind of plan.
 const NetworkModel slow_links{1, 1, 1000, 1}, far{1e9, 1, 1e-3, 1e-3}, dear_messages{1, 1e7, 1e-3, 1e-3};
 
 struct NodeTensor {
@@ -57,7 +57,7 @@ Item item_of(const NodeTensor& t, int nodes, const Bytes& in, Bytes& out) {
   return item;
 }
 
-/// What the order of node_order.h says, by a plain recursion.
+/// The order of node_order.h, by a plain recursion.
 std::vector<float> sum_in_order(const std::vector<std::vector<float>>& x) {
   std::vector<std::vector<float>> level = x;
   for (const int f : levels_of_order(static_cast<int>(x.size()), false)) {
@@ -72,11 +72,11 @@ std::vector<float> sum_in_order(const std::vector<std::vector<float>>& x) {
   return level.front();
 }
 
-/// Where slices and their results lie.
+/// The memory of slices and their results.
 enum class Place {
   ring,          ///< in one buffer; all chunks are equal
-  tensor,        ///< in the tensor, where there is one alone
-  tensor_or_own  ///< cut at tensors: in the tensor, and what holds several in the exchange's own memory
+  tensor,        ///< in the tensor, if it is alone
+  tensor_or_own  ///< cut at tensors: in the tensor; slices of several tensors are in the exchange's own memory
 };
 
 /// One rank a node, all in this thread.
@@ -94,7 +94,7 @@ class Nodeful {
   }
   const ExchangePlan& plan() const { return at_.front()->exchange->plan(); }
 
-  /// [nodes][tensors] results.
+  /// Returns the results: [nodes][tensors].
   std::vector<std::vector<Bytes>> run(const std::vector<NodeTensor>& tensors, Place place,
                                       std::size_t chunk = 64 << 10) {
     const int count = static_cast<int>(at_.size());
@@ -153,7 +153,7 @@ class Nodeful {
       }
       if (exchange->finished()) finish(finished++);
     }
-    /// The one tensor that holds all of a slice as it travels.
+    /// Returns the tensor that alone holds all of a slice in transit.
     const Item* tensor_of(std::size_t begin, std::size_t end) const {
       const Item* found = nullptr;
       int count = 0;
@@ -207,7 +207,7 @@ const std::vector<std::vector<NodeTensor>> all_tensors = {
 
 TEST_CASE("between nodes: every plan has the same bits, on every node") {
   const std::vector<int> all = {2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 17}, some = {2, 3, 8, 12};
-  const std::vector<int> few = {3, 8};  // no other thread is here for the thread sanitizer to see
+  const std::vector<int> few = {3, 8};  // the thread sanitizer has no other thread to check here
   for (const int nodes : testing::slower > 3 ? few : testing::slower > 1 ? some : all) {
     for (const auto& tensors : all_tensors) {
       std::vector<Bytes> first;

@@ -1,4 +1,4 @@
-/// Bits: the same whatever was fused, whenever it came, and rounded once; within a node and across nodes.
+/// Bits are the same for every fusion and every arrival order, and are rounded once; within a node and across nodes.
 #include <cmath>
 #include <cstring>
 #include <random>
@@ -149,7 +149,7 @@ TEST_CASE("bits: the least of scaled unsigned integers is the same on one node a
         q.postscale = 1;
         EXPECT(rank.run(q) == HVD_OK);
       }
-      EXPECT(least == 255);  // of 0, -1, 0: -1, which becomes 255 only in the end
+      EXPECT(least == 255);  // of 0, -1, 0: -1, which becomes 255 only at the end
       EXPECT(greatest == 0);
     });
 }

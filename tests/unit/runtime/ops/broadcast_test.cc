@@ -1,4 +1,4 @@
-/// Broadcasts between nodes: what the tree chooses, and that everybody gets everything, from any root, fused or not.
+/// Broadcasts between nodes: the choices of the tree, and complete results on all ranks, from any root, fused or not.
 #include <set>
 
 #include "ops/movement/spread_tree.h"

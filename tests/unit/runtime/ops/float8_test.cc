@@ -20,12 +20,12 @@ using namespace hvd;
 
 namespace {
 
-/// What the specification says of a type: its tables 1 and 2.
+/// The specification of a type: its tables 1 and 2.
 struct Format {
   DType dtype;
   int fraction, bias;
   unsigned last;     ///< the largest number's code
-  double too_large;  ///< from here on nothing rounds to a number
+  double too_large;  ///< every number from here on rounds to no finite number
   bool infinity;
 };
 constexpr Format formats[] = {{DType::f8e4m3, 3, 7, 0x7e, 464, false}, {DType::f8e5m2, 2, 15, 0x7b, 61440, true}};
@@ -80,7 +80,7 @@ struct Pairs {
   }
 };
 
-/// Both instruction sets' kernels give @p expected(value of a, value of b), rounded once.
+/// Checks that both instruction sets' kernels give @p expected(value of a, value of b), rounded once.
 template <class F>
 void check_pairs(Reduce reduce, const ops::Scale& scale, F expected) {
   const Pairs pairs;
@@ -121,7 +121,7 @@ TEST_CASE("8-bit floats: rounded to the nearest, ties to even, and what is too l
       if (!same(k, narrow(k, x), nearest(k, x))) FAIL(name_of(k.dtype), " ", x, ": ", narrow(k, x), " ", nearest(k, x));
     };
     constexpr float infinity = std::numeric_limits<float>::infinity();
-    for (unsigned code = 0; code <= k.last; ++code) {  // each number, each tie, and what lies beside them
+    for (unsigned code = 0; code <= k.last; ++code) {  // each number, each tie, and their neighbours
       const auto x = static_cast<float>(value(k, code));
       const auto next =
           code == k.last ? static_cast<float>(2 * k.too_large) - x : static_cast<float>(value(k, code + 1));

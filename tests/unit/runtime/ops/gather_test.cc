@@ -1,4 +1,4 @@
-/// Gathers between many nodes: that the rounds bring everybody everything, when they are taken, and their results.
+/// Gathers between many nodes: the rounds bring all parts to all nodes; the choice of rounds; the results.
 #include <numeric>
 
 #include "ops/movement/gather_plan.h"
@@ -10,7 +10,7 @@ using namespace hvd::testing;
 TEST_CASE("gather: in rounds every node gets each part once, from one that has it") {
   for (const int nodes : {1, 2, 3, 4, 7, 8, 24, 61, 100}) {
     const ops::GatherPlan plan(nodes);
-    std::vector<std::vector<int>> has(static_cast<std::size_t>(nodes));  // in the order in which it came
+    std::vector<std::vector<int>> has(static_cast<std::size_t>(nodes));  // in the order of arrival
     for (int n = 0; n < nodes; ++n) has[static_cast<std::size_t>(n)] = {n};
     for (int round = 0; round < plan.rounds(); ++round) {
       const auto before = has;
@@ -42,7 +42,7 @@ TEST_CASE("gather: rounds are for little data of many nodes") {
 
 namespace {
 
-/// Its result.  Throws where it has failed.
+/// Returns its result. Throws if it has failed.
 std::vector<float> finished(Rank& rank, core::Operation& op) {
   EXPECT(rank.engine().wait(op, 120) && op.status == HVD_OK);
   std::size_t count = 1;
@@ -53,10 +53,10 @@ std::vector<float> finished(Rank& rank, core::Operation& op) {
   return result;
 }
 
-/// Two gathers of unequal lengths, and perhaps more in the same batch.  @p most: floats that most ranks give to the
-/// second; a few give six times as many.
+/// Two gathers of unequal lengths, and perhaps more in the same batch. @p most: floats that most ranks give to the
+/// second; a few ranks give six times as many.
 void gathers(Rank& rank, int most, bool with_broadcast, bool with_alltoall) {
-  const auto rows_of = [](int r) { return static_cast<std::int64_t>(r % 5); };  // some give nothing
+  const auto rows_of = [](int r) { return static_cast<std::int64_t>(r % 5); };  // some ranks give nothing
   const auto floats_of = [&](int r) { return r % 16 == 0 ? 6 * most : r % 3 * most / 2; };
   const auto size = static_cast<std::size_t>(rank.size());
   const int me = rank.rank();
@@ -107,9 +107,9 @@ TEST_CASE("gather: over many nodes in rounds, whatever else is in the batch") {
         slower == 1 && world.per_node == 1 ? 200'000 : 0);
   };
   run({27, 1}, 4, false, false);
-  if (slower > 1) return;             // so many ranks take a sanitizer a minute
+  if (slower > 1) return;             // a world of this size takes a sanitizer a minute
   run({27, 1}, 24'000, true, false);  // the lengths in rounds, the data directly
   run({27, 1}, 4, true, true);
   run({58, 2}, 4, true, false);
-  run({64, 1}, 1'400, false, false);  // several messages in a round: what has come goes on before all has
+  run({64, 1}, 1'400, false, false);  // several messages in a round: each goes on before the round is complete
 }

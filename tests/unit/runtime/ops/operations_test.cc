@@ -1,4 +1,4 @@
-/// alltoall, reducescatter, and many operations in one batch, against what a loop would do.
+/// alltoall, reducescatter, and many operations in one batch, compared with a plain loop.
 #include <cmath>
 #include <cstring>
 #include <random>
@@ -13,10 +13,10 @@ namespace {
 const std::vector<Split> operations_splits =
     worlds({{1, 0}, {2, 0}, {3, 0}, {4, 0}, {2, 1}, {4, 2}, {3, 1}, {3, 2}, {5, 2}, {7, 3}});
 
-/// Rows that rank a sends rank b.
+/// The number of rows that rank a sends to rank b.
 std::int64_t rows_between(int a, int b, std::int64_t unit) { return (a * 3 + b * 5 + 1) % 4 * unit; }
 
-/// Value of row i of what a sends b.
+/// The value of row i from a to b.
 float value(int a, int b, std::int64_t i) { return static_cast<float>(a * 100 + b * 10 + i % 7); }
 
 struct Exchanged {
@@ -101,7 +101,7 @@ TEST_CASE("operations: a result lies in the caller's memory where that is just a
         const std::int64_t before =
             divided / rank.size() * rank.rank() + std::min<std::int64_t>(rank.rank(), divided % rank.size());
         q = Rank::request(HVD_REDUCESCATTER, "r", {divided}, in.data(), in.data() + before, HVD_F64, HVD_SUM);
-        q.out_bytes = (static_cast<std::size_t>(mine) + more) * sizeof(double);  // over its own part
+        q.out_bytes = (static_cast<std::size_t>(mine) + more) * sizeof(double);  // more than its own part
         core::Operation& sum = done(rank, rank.submit(q));
         EXPECT((sum.result == nullptr) == (more == 0));
         const double* found = sum.result ? static_cast<double*>(sum.result) : in.data() + before;

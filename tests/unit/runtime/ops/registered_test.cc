@@ -69,7 +69,7 @@ TEST_CASE("arena: zeroed, page-aligned, found by its offset, given back") {
   CHECK(!arena.free(&local));
   for (unsigned char* p : all) CHECK(arena.free(p));
   CHECK(arena.free(all[0]));  // twice: ignored
-  // The holes have grown together again, and what was written is gone.
+  // The holes have been merged, and the written bytes are gone.
   auto* p = static_cast<unsigned char*>(arena.allocate(std::size_t{1} << 20));
   CHECK(p == all[0]);
   CHECK(p[0] == 0);
@@ -83,14 +83,14 @@ TEST_CASE("arena: mapped twice, one memory") {
   auto* p = static_cast<int*>(arena.allocate(8192));
   REQUIRE(p != nullptr);
   memory::ArenaName name = arena.name();
-  // By the way that another process goes: the fork is only there to have another pid.
+  // The child releases as another process does: the fork only gives it another pid.
   p[1] = 7;
   const pid_t child = fork();
   if (child == 0) {
     auto base = memory::map_arena(name);
     name.inode += 1;
     const bool right = base && base.get() != arena.base() && !memory::map_arena(name) && !arena.allocate(1);
-    arena.free(p);  // the parent's: nothing happens
+    arena.free(p);  // memory of the parent: nothing happens
     if (right) reinterpret_cast<int*>(base.get() + *arena.offset(p, 4))[2] = p[1] + 1;
     _exit(right ? 0 : 1);
   }
@@ -121,7 +121,7 @@ TEST_CASE("registered: the same bits as from private memory, whatever part of th
         EXPECT(rank.run(q) == HVD_OK);
         q.name = name.c_str();
         for (int round = 0; round < 8; ++round) {
-          // Everybody registered; one rank not; out of place; one rank in place and the others not.
+          // All ranks registered; one rank not; out of place; one rank in place and the others not.
           const int kind = round % 4;
           const bool lacks = kind == 1 && rank.rank() == round % rank.size();
           const bool apart = kind == 2 || (kind == 3 && rank.rank() > 0);

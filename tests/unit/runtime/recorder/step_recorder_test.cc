@@ -21,7 +21,7 @@ constexpr std::int64_t ms = 1'000'000;
 
 void pass(int milliseconds) { std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds)); }
 
-/// As the guard makes it.
+/// The memory as the guard makes it.
 class GuardMemory {
  public:
   GuardMemory() : fd(memfd_create("recorder", MFD_ALLOW_SEALING)) {
@@ -49,7 +49,7 @@ class GuardMemory {
   RecorderMemory* memory = nullptr;
 };
 
-/// At least @p least, and not much more for a busy machine.
+/// At least @p least, and not much more, with an allowance for a busy machine.
 bool about(std::int64_t ns, std::int64_t least_ms) { return ns >= least_ms * ms && ns < (least_ms + 400) * ms; }
 
 }  // namespace
@@ -58,7 +58,7 @@ TEST_CASE("step recorder: time counts for the innermost part, and parts are no l
   const GuardMemory guard;
   StepRecorder r(guard.fd);
   r.begin_epoch(3);
-  pass(30);  // before the first batch is asked for: of no step
+  pass(30);  // before the first batch is requested: of no step
   r.begin(StepPart::input);
   pass(20);
   r.begin(StepPart::collect);
@@ -126,7 +126,7 @@ TEST_CASE("step recorder: a batch that another thread fetches is input, but not 
   r.step_ended();
   CHECK(guard.steps().back().input_ns < 10 * ms);
   std::thread([&] {
-    r.fetch_begins(hvd::wire::Loader::tensorflow);  // it never came: the data had ended
+    r.fetch_begins(hvd::wire::Loader::tensorflow);  // the batch never came: the data had ended
     pass(20);
     r.fetch_begins(hvd::wire::Loader::tensorflow);
     pass(30);
@@ -151,7 +151,7 @@ TEST_CASE("step recorder: an end that was left out, and one too many, do no harm
 TEST_CASE("step recorder: rounds are steps until the program tells of steps itself") {
   const GuardMemory guard;
   StepRecorder r(guard.fd);
-  r.round_ended(2);  // what was before is no step
+  r.round_ended(2);  // the time before is no step
   CHECK(guard.steps().empty());
   pass(15);
   r.round_ended(3);
@@ -245,7 +245,7 @@ TEST_CASE("step recorder: without a guard nothing is counted") {
   }
 }
 
-/// Counts what it is told.
+/// Counts the reports that it gets.
 struct Counting : hvd::recorder::StepListener {
   void step_ended(std::int64_t number) override { last = number; }
   void part(StepPart, bool) override { ++parts; }
@@ -318,6 +318,6 @@ TEST_CASE("step recorder: links are told by turns, each from where it was told b
   CHECK(told({{1, 500, 40}, {2, 70, 8}}) == Told{1, 400, 30});
   CHECK(told({{1, 500, 40}, {2, 70, 8}}) == Told{2, 10, 1});
   CHECK(told({{1, 500, 40}, {2, 70, 8}}) == Told{-1, 0, 0});
-  CHECK(told({{1, 20, 4}, {2, 70, 8}}) == Told{-1, 0, 0});  // its connections were made anew
+  CHECK(told({{1, 20, 4}, {2, 70, 8}}) == Told{-1, 0, 0});  // its connections were made again
   CHECK(told({{1, 30, 6}, {2, 70, 8}}) == Told{1, 10, 2});
 }

@@ -1,4 +1,4 @@
-/// Which hosts have a fabric that MPI uses better than TCP.
+/// The hosts with a fabric that MPI uses better than TCP.
 #include "transport/tcp/fabric.h"
 
 #include <doctest/doctest.h>

@@ -1,5 +1,5 @@
-/// Each system call of the protocol fails once, on each side and at each point: the bytes are right, or the error names
-/// the rank, and nobody hangs.
+/// Each system call of the protocol fails once, on each side and at each point. Then the bytes are right, or the error
+/// names the rank; no rank hangs.
 #include <doctest/doctest.h>
 
 #include <atomic>
@@ -19,8 +19,8 @@ enum class Call { socket, connect, connect_error, accept, send, receive, epoll_c
 
 struct Fault {
   Call call;
-  int at;      ///< the how many-th call, from 0
-  int number;  ///< errno; 0: the other end has closed, or half of the bytes go
+  int at;      ///< the index of the call, from 0
+  int number;  ///< errno; 0: the other end has closed, or half of the bytes are sent
 };
 
 class FaultyCalls final : public transport::tcp::SocketCalls {
@@ -56,7 +56,7 @@ class FaultyCalls final : public transport::tcp::SocketCalls {
     errno = fault_.number;
     return true;
   }
-  /// The connection ends for the other side too.
+  /// The connection also ends for the other side.
   ssize_t reset(int fd) {
     if (fault_.number == ECONNRESET || fault_.number == EPIPE) ::shutdown(fd, SHUT_RDWR);
     errno = fault_.number;
@@ -66,15 +66,15 @@ class FaultyCalls final : public transport::tcp::SocketCalls {
   int seen_ = 0;
 };
 
-/// Calls from one that fails to the next.  The thread sanitizer takes minutes for all, so it looks at every eighth,
-/// with each errno and on each side at others; at each in the long form, as the address sanitizer always does.
+/// The calls between two that fail. With the thread sanitizer all calls take minutes, so it tests every eighth, with
+/// different ones for each errno and side. In the long form, it tests each, as the address sanitizer always does.
 #if defined(__SANITIZE_THREAD__)
 const int apart = std::getenv("HVD_TEST_EVERY_CALL") ? 1 : 8;
 #else
 constexpr int apart = 1;
 #endif
 
-/// True when the fault has come about.
+/// Returns true when the fault has occurred.
 bool try_fault(Fault fault, int side, transport::tcp::TcpOptions (*way)(int)) {
   FaultyCalls faulty(fault);
   const auto failures = run_tcp(
@@ -104,7 +104,7 @@ bool try_fault(Fault fault, int side, transport::tcp::TcpOptions (*way)(int)) {
 
 void try_all(Call call, std::initializer_list<int> numbers, int most = 200,
              transport::tcp::TcpOptions (*way)(int) = by_tcp) {
-  std::vector<std::thread> threads;  // each spends its time waiting
+  std::vector<std::thread> threads;  // each thread mostly waits
   int first = 0;
   for (const int side : {0, 1})
     for (const int number : numbers)

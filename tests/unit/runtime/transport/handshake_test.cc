@@ -16,7 +16,7 @@ JobKey key_of(unsigned char first) {
   return key;
 }
 
-/// Carries bytes to and fro until nothing moves.  True: nobody has refused.
+/// Carries bytes in both directions until nothing moves. Returns true if no side has refused.
 bool carry(Handshake& a, Handshake& b) {
   for (int i = 0; i < 20; ++i) {
     const std::string there = a.give(), back = b.give();

@@ -1,4 +1,4 @@
-/// A rank of the job that sends whatever it likes: its name is told, and no memory suffers.
+/// A rank of the job that sends arbitrary bytes: the error names it, and no memory is damaged.
 #include <doctest/doctest.h>
 #include <linux/sockios.h>
 #include <sys/ioctl.h>
@@ -63,7 +63,7 @@ class HostilePeer {
       return true;
     });
   }
-  /// Why the peer is lost; empty: it is not.
+  /// Returns the reason of the peer's loss; empty: it is not lost.
   std::string lost() {
     settle();
     return messages_->lost().empty() ? "" : messages_->lost().front().text;
@@ -105,7 +105,7 @@ class HostilePeer {
   std::vector<Fd> lanes_;
 };
 
-/// The receive of a large message ends with an error that names the peer, and its memory is as @p memory was then.
+/// The receive of a large message ends with an error that names the peer. Its memory is as @p memory was then.
 void check_refused(HostilePeer& peer, Ticket receive) {
   CHECK(peer.lost() == "rank 1: TCP: a part of a message came twice");
   CHECK_THROWS_WITH_AS(peer.messages().test(receive), "rank 1: TCP: a part of a message came twice", Error);
@@ -140,7 +140,7 @@ TEST_CASE("parts that overlap: refused, and the receive does not wait for ever")
   peer.messages().abandon(receive);
 }
 
-TEST_CASE("frames without bytes, which no rank sends or not so many") {
+TEST_CASE("frames without bytes, of kinds or in numbers that no rank sends") {
   const auto lost_after = [](const std::function<void(HostilePeer&)>& sends) {
     HostilePeer peer;
     sends(peer);
@@ -237,7 +237,7 @@ TEST_CASE("streams of sets that were removed: what they left behind reaches no l
   check_none(run_tcp(2, [](Transport& t) {
     std::deque<std::unique_ptr<Transport>> sets;
     for (int change = 0; change < 200; ++change) {
-      // Numbers as after 65 533 changes of sets.  One rank gives its sets up later than the other.
+      // Numbers as after 65 533 changes of sets. One rank gives its sets up later than the other.
       sets.push_back(t.split({0, 1}, 65'400 + change));
       if (sets.size() > (t.rank() == 0 ? 1 : 4)) sets.pop_front();
       Transport& set = *sets.back();

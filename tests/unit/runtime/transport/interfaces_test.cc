@@ -1,4 +1,4 @@
-/// Several network cards between two ranks: networks of the loopback interface stand for them.
+/// Several network interfaces between two ranks: networks of the loopback interface stand for them.
 #include <arpa/inet.h>
 #include <doctest/doctest.h>
 #include <netinet/in.h>
@@ -18,7 +18,7 @@ using transport::Transport;
 
 namespace {
 
-/// Which looks at every byte: less of them tells it as much.
+/// A sanitizer checks every byte, so fewer bytes test as much.
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 constexpr bool under_sanitizer = true;
 #else
@@ -27,7 +27,7 @@ constexpr bool under_sanitizer = false;
 
 CardAddress card(const std::string& word) { return CardAddress::of(word).value(); }
 
-/// The card of a connection between 127.0.N.x: N; 0: it has none yet.
+/// The network interface of a connection between 127.0.N.x: N; 0: it has none yet.
 int card_of(int fd) {
   sockaddr_storage peer{};
   socklen_t bytes = sizeof peer;
@@ -37,13 +37,13 @@ int card_of(int fd) {
              : reinterpret_cast<sockaddr_in6*>(&peer)->sin6_addr.s6_addr[14];
 }
 
-/// Counts what each card carries; may make one slow, end it, or change what it carries.
+/// Counts the bytes of each network interface. It may slow one down, end it, or change its frames.
 class CardCalls final : public SocketCalls {
  public:
-  int slow = 0;  ///< sends a little at a time
-  int ends = 0;  ///< after so many bytes
+  int slow = 0;  ///< the interface that sends a little at a time
+  int ends = 0;  ///< the interface that ends, after `ends_after` bytes
   std::size_t ends_after = 0;
-  int lies = 0;  ///< its frames of parts are given to `change`
+  int lies = 0;  ///< the interface whose frames of parts are given to `change`
   std::function<void(FrameHeader&)> change;
   std::atomic<std::size_t> sent[4] = {};
 
@@ -78,7 +78,7 @@ class CardCalls final : public SocketCalls {
   std::atomic<int> turn_{0};
 };
 
-/// Two ranks on two hosts with so many cards.
+/// Runs two ranks on two hosts with the given number of network interfaces. Returns the error of each rank.
 std::vector<std::string> run_cards(int cards, CardCalls* calls, const std::function<void(Transport&)>& f,
                                    TcpOptions (*way)(int) = by_tcp) {
   const auto options = [&](int r) {
@@ -92,7 +92,7 @@ std::vector<std::string> run_cards(int cards, CardCalls* calls, const std::funct
   return run_tcp(2, f, options, {0, 1});
 }
 
-/// Often enough that the further cards' lanes stand meanwhile.
+/// Repeats the exchange so often that the lanes of the further network interfaces are up meanwhile.
 void large_ones(Transport& t) {
   std::vector<std::size_t> sizes{8 << 20, 10, (1 << 20) + 3, 40 << 10, 32 << 10, 3 << 20};
   if (under_sanitizer) sizes = {10, (1 << 20) + 3, 40 << 10, 32 << 10, 700 << 10};
@@ -101,7 +101,7 @@ void large_ones(Transport& t) {
 
 }  // namespace
 
-TEST_CASE("networks that two hosts share, by different cards") {
+TEST_CASE("networks that two hosts share, by different network interfaces") {
   const auto ways = [](std::vector<std::string> own, std::vector<std::string> theirs) {
     std::vector<CardAddress> a, b;
     for (const auto& w : own) a.push_back(card(w));
@@ -114,11 +114,11 @@ TEST_CASE("networks that two hosts share, by different cards") {
   };
   CHECK(ways({"10.0.0.1/120/1000/a", "10.1.0.1/120/2500/b"}, {"10.0.0.2/120/1000/x", "10.1.0.2/120/2500/y"}) ==
         "10.1.0.1 10.0.0.1 ");
-  // both kinds of address on one card are one way, and so are two networks of one card
+  // both kinds of address on one network interface are one way, and so are two networks of one network interface
   CHECK(ways({"10.0.0.1/120/0/a", "fd00::1/64/0/a", "10.1.0.1/120/0/b"},
              {"10.0.0.2/120/0/a", "fd00::2/64/0/a", "10.1.0.2/120/0/a"}) == "10.0.0.1 ");
   CHECK(ways({"fd00::1/64/0/a", "fd01::1/64/0/b"}, {"fd00::2/64/0/a", "fd01::2/64/0/b"}) == "fd00::1 fd01::1 ");
-  // the same address on both is no way (a bridge of containers); another length of the network neither
+  // the same address on both is no way (a bridge of containers); nor is another length of the network
   CHECK(ways({"10.0.0.1/120/0/a", "172.17.0.1/112/0/d"}, {"10.0.0.2/120/0/a", "172.17.0.1/112/0/d"}) == "10.0.0.1 ");
   CHECK(ways({"10.0.0.1/120/0/a"}, {"10.0.0.2/112/0/a"}).empty());
   // far slower than the fastest
@@ -128,7 +128,7 @@ TEST_CASE("networks that two hosts share, by different cards") {
     CHECK_FALSE(CardAddress::of(bad));
 }
 
-TEST_CASE("all cards carry large messages") {
+TEST_CASE("all network interfaces carry large messages") {
   for (const auto way : {by_tcp, by_tls}) {
     CardCalls calls[2];
     check_none(run_cards(3, calls, large_ones, way));
@@ -136,14 +136,14 @@ TEST_CASE("all cards carry large messages") {
   }
 }
 
-TEST_CASE("a slow card carries less, and holds up nobody") {
+TEST_CASE("a slow network interface carries less, and delays no message") {
   CardCalls calls[2];
   for (CardCalls& c : calls) c.slow = 2;
   check_none(run_cards(2, calls, large_ones));
   CHECK(calls[0].sent[1] > 2 * calls[0].sent[2]);
 }
 
-TEST_CASE("a card that ends amid a message: its parts go over the others") {
+TEST_CASE("a network interface that ends amid a message: its parts go over the others") {
   const std::vector<std::size_t> all = {0, 1000, 300'000, 1'000'000, 3'000'000}, some = {1000, 1'000'000};
   for (const auto way : {by_tcp, by_tls})
     for (const std::size_t after : under_sanitizer ? some : all) {

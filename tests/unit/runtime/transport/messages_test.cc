@@ -45,7 +45,7 @@ TEST_CASE("ranks of one host listen on no port, and their sockets have no name")
 }
 
 TEST_CASE("a process of another user is not let in, and one of this user is") {
-  if (::geteuid() != 0) return;  // only root can become somebody else
+  if (::geteuid() != 0) return;  // only root can change the user
   const auto listener = transport::tcp::UnixListener::open();
   REQUIRE(listener);
   const transport::tcp::CallAddress to = transport::tcp::call_address(listener->path());
@@ -62,7 +62,7 @@ TEST_CASE("a process of another user is not let in, and one of this user is") {
   }
 }
 
-TEST_CASE("who is somebody else is known before a byte is read") {
+TEST_CASE("a connection of another user is refused before a byte is read") {
   if (::geteuid() != 0) return;
   const Fd listener(::socket(AF_UNIX, SOCK_STREAM, 0));
   const transport::tcp::CallAddress at = transport::tcp::call_address("@hvd.test." + std::to_string(::getpid()));
@@ -215,7 +215,7 @@ TEST_CASE("an idle rank sleeps, and a message wakes its thread") {
 
 namespace {
 
-/// Nobody can be reached.
+/// A transport that reaches no peer.
 class DeafCalls final : public transport::tcp::SocketCalls {
  public:
   int connect_error(int) override { return EHOSTUNREACH; }

@@ -1,4 +1,4 @@
-/// The receiving end alone: what peers may send, and how much of it is kept.
+/// The receiving end alone: the frames that peers may send, and the limit of the memory that is kept.
 #include "transport/tcp/carry/receives.h"
 
 #include <doctest/doctest.h>
@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::size_t of_test = 300'000;
 
-/// Lanes of one peer, whose bytes arrive when the test says so.
+/// Lanes of one peer. The test decides when their bytes arrive.
 class PeerOfTest final : public ReceivesUser {
  public:
   explicit PeerOfTest(int bulk_lanes = 1, bool repeats = false)
@@ -72,7 +72,7 @@ class PeerOfTest final : public ReceivesUser {
   const bool repeats_;
 };
 
-/// What begin() of such a frame throws; empty: nothing.
+/// Returns the error of begin() for such a frame; empty: none.
 std::string refused(PeerOfTest& peer, int lane, const FrameHeader& h, int from = 1) {
   try {
     peer.begin(lane, h, from);
@@ -128,7 +128,7 @@ TEST_CASE("receives: small messages have one lane, and each comes once") {
   CHECK(refused(peer, 1, PeerOfTest::header(FrameKind::message, 0, 10, 0, Tag::up)) == not_of_ours);
   peer.whole(0, PeerOfTest::header(FrameKind::message, 0, 10), 'a');
   CHECK(refused(peer, 0, PeerOfTest::header(FrameKind::message, 0, 10)) == not_of_ours);
-  CHECK_FALSE(peer.receives.post(from_peer, memory.data(), 10, 7));  // it is there
+  CHECK_FALSE(peer.receives.post(from_peer, memory.data(), 10, 7));  // the message has arrived
   CHECK(memory == std::string(10, 'a'));
   CHECK(refused(peer, 0, PeerOfTest::header(FrameKind::message, 0, 10)) == not_of_ours);
   peer.whole(0, PeerOfTest::header(FrameKind::message, 1, 3));
@@ -189,7 +189,7 @@ TEST_CASE("receives: what was abandoned, or its stream closed, is not written an
   }
 }
 
-TEST_CASE("receives: what nobody takes is bounded, by bytes and by number") {
+TEST_CASE("receives: the messages without a receive are bounded, by bytes and by number") {
   for (const std::size_t bytes : {std::size_t{0}, eager_bytes})
     for (const Tag tag : {Tag::data, Tag::up}) {
       PeerOfTest peer;
@@ -207,7 +207,7 @@ TEST_CASE("receives: what nobody takes is bounded, by bytes and by number") {
     }
 }
 
-TEST_CASE("receives: who takes what comes gives as much credit") {
+TEST_CASE("receives: a message that is taken gives its credit back") {
   for (const Tag tag : {Tag::data, Tag::up})
     for (const bool early : {false, true}) {
       PeerOfTest peer;
@@ -226,7 +226,7 @@ TEST_CASE("receives: who takes what comes gives as much credit") {
     }
 }
 
-TEST_CASE("receives: the peer knows of so many large ones, and of more when those have come") {
+TEST_CASE("receives: the peer knows of a limited number of large ones, and of more when those have arrived") {
   PeerOfTest peer;
   std::string memory(eager_bytes + 1, 'm');
   const std::uint32_t count = 3 * most_rooms;

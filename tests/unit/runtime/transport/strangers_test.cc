@@ -1,4 +1,5 @@
-/// Others call a rank's port, or listen where one is called; and ranks leave while connections are made.
+/// Other programs call a rank's port, or listen at a port that a rank calls; and ranks leave while connections are
+/// made.
 #include <arpa/inet.h>
 #include <doctest/doctest.h>
 #include <fcntl.h>
@@ -25,13 +26,13 @@ namespace {
 
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
-/// Where a rank listens.
+/// The address at which a rank listens.
 struct Door {
   std::uint16_t port = 0;
-  std::string path;  ///< of its unix socket
+  std::string path;  ///< the path of its unix socket
 };
 
-/// A connection that says nothing: by the unix socket where there is one, else to the port.  It does not wait.
+/// Opens a silent connection: by the unix socket if there is one, else to the port. It does not wait.
 Fd silent_call(const Door& door) {
   const CallAddress to = door.path.empty() ? call_address(loopback_address, door.port) : call_address(door.path);
   Fd fd(::socket(to.at.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
@@ -39,7 +40,8 @@ Fd silent_call(const Door& door) {
   return fd;
 }
 
-/// A stranger on this host: holds @p count silent connections to each door, and makes further ones again and again.
+/// A stranger on this host. It holds @p count silent connections to each address, and makes further ones again and
+/// again.
 class Stranger {
  public:
   Stranger(std::vector<Door> doors, std::size_t count) : doors_(std::move(doors)) {
@@ -66,8 +68,8 @@ class Stranger {
   std::thread thread_;
 };
 
-/// Ranks of hosts of their own, or of one, where nobody may call from others.  Their doors are known to @p meanwhile
-/// before they meet.  @return what each threw.
+/// Runs ranks of hosts of their own, or of one host, which accepts no calls from others. @p meanwhile gets their
+/// addresses before they meet. @return the error of each rank.
 std::vector<std::string> run_open(int size, const TcpOptions& options,
                                   const std::function<void(const std::vector<Door>&)>& meanwhile,
                                   const std::function<void(Transport&)>& f) {
@@ -121,11 +123,11 @@ TEST_CASE("silent connections, from before the ranks meet to the end, keep no ra
         [](Transport& t) {
           exchange_all(t, {10, 100'000});
         }));
-    CHECK(seconds_since(begin) < 6 * load_factor());  // it was 10 s, and then no TCP
+    CHECK(seconds_since(begin) < 6 * load_factor());  // it was 10 s, followed by no TCP
   }
 }
 
-TEST_CASE("as many may call from an address as its ranks can need, and nobody from elsewhere") {
+TEST_CASE("an address may have as many connections as its ranks can need, other addresses none") {
   const auto address = [](const char* text) { return *address_of_text(text); };
   LinkPlan plan;
   plan.rank = 1;
@@ -154,14 +156,14 @@ TEST_CASE("as many may call from an address as its ranks can need, and nobody fr
   plan.local.reset();
   CHECK(CallerPlaces(plan).of(loopback_address) == 2 * 21);
   plan.bulk_lanes = 1;
-  CHECK(CallerPlaces(plan).of(address("10.0.0.3")) == 32);  // a few are always there
+  CHECK(CallerPlaces(plan).of(address("10.0.0.3")) == 32);  // a few are always reserved
   plan.callers.clear();
   CHECK(CallerPlaces(plan).of(address("10.0.0.4")) == 32);
 }
 
 namespace {
 
-/// The first calls go to somebody who accepts them and says nothing, or ends them.
+/// The first calls reach a program that accepts them and stays silent, or closes them.
 class Detour final : public SocketCalls {
  public:
   Detour(std::uint16_t port, int calls) : port_(port), left_(calls) {}
@@ -189,7 +191,7 @@ TEST_CASE("an address that accepts calls and says nothing is given up for the ne
   const auto begin = Clock::now();
   check_none(run_tcp(
       2, [](Transport& t) { exchange_all(t, {10}); }, [&](int) { return o; }));
-  CHECK(seconds_since(begin) < 5 * load_factor());  // it was 10 s, and then the peer was lost
+  CHECK(seconds_since(begin) < 5 * load_factor());  // it was 10 s, followed by the loss of the peer
 }
 
 TEST_CASE("where hosts answer and their connections are not made, the trial does not give tensors to MPI") {
@@ -292,7 +294,7 @@ TEST_CASE("a rank that leaves while it is called has left in order") {
 
 namespace {
 
-/// Every send fails while it is on.
+/// Every send fails while it is set.
 class Broken final : public SocketCalls {
  public:
   bool on = false;
@@ -303,7 +305,7 @@ class Broken final : public SocketCalls {
   }
 };
 
-/// Drops what comes.  Once a frame has left lane 0, and a lane 1 stands, it sends one there, which fails.
+/// Drops arriving frames. Once a frame has left lane 0, and lane 1 is up, it sends one there, which fails.
 class LosesWithin final : public LinksUser {
  public:
   explicit LosesWithin(Broken* calls = nullptr) : calls_(calls) {}

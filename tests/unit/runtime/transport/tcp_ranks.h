@@ -16,7 +16,7 @@
 
 namespace hvd::testing {
 
-/// Ranks that @p meets brings together.
+/// Ranks that @p meets connects.
 inline transport::tcp::OpenResult open_tcp(transport::Transport& meets, const transport::tcp::TcpOptions& o) {
   transport::tcp::Doorway doorway = transport::tcp::open_doorway(o, meets.rank() == 0);
   transport::tcp::Neighbours n;
@@ -46,7 +46,7 @@ inline transport::tcp::TcpOptions by_unix_sockets(int = 0) {
   return o;
 }
 
-/// Runs f on every rank at once.  @return what each rank threw, by rank; empty: it did not.
+/// Runs f on every rank at once. @return the error of each rank, by rank; empty: none.
 /// @p hosts  [size] of each rank; empty: all are on one
 inline std::vector<std::string> run_tcp(int size, const std::function<void(transport::Transport&)>& f,
                                         const std::function<transport::tcp::TcpOptions(int)>& options = by_tcp,
@@ -92,7 +92,7 @@ inline transport::Message await(transport::Transport& t, transport::Tag tag, dou
   }
 }
 
-/// Bytes that say where they belong.
+/// Bytes that encode their own place.
 inline std::string pattern(std::size_t bytes, int seed) {
   std::string text(bytes, 0);
   for (std::size_t i = 0; i < bytes; ++i)
@@ -100,7 +100,7 @@ inline std::string pattern(std::size_t bytes, int seed) {
   return text;
 }
 
-/// Each rank sends messages of all sizes to each other one, and receives as many.  Throws where bytes differ.
+/// Each rank sends messages of all sizes to each other one, and receives as many. Throws if bytes differ.
 inline void exchange_all(transport::Transport& t, const std::vector<std::size_t>& sizes) {
   struct Buffer {
     transport::Ticket ticket;

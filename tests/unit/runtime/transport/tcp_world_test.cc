@@ -12,7 +12,7 @@ namespace {
 void run_tcp_world(int size, int per_node, const std::function<void(Rank&)>& f,
                    transport::tcp::TcpOptions (*way)(int) = by_tcp) {
 #if defined(__SANITIZE_THREAD__)
-  per_node = 1;  // each of these threads maps its node's memory at another address: no order between them is seen
+  per_node = 1;  // each thread maps its node's memory at another address: no order between them is seen
 #endif
   core::Config config;
   config.set("HVD_RANKS_PER_NODE", per_node);

@@ -1,4 +1,4 @@
-/// Encrypted connections: what crosses them is right, hidden, and cannot be changed by who sits in between.
+/// Encrypted connections: the bytes arrive unchanged and are hidden, and an attacker on the path cannot change them.
 #include "transport/tcp/stream/tls_stream.h"
 
 #include <doctest/doctest.h>
@@ -19,7 +19,7 @@ using namespace hvd::transport::tcp;
 
 namespace {
 
-/// A wire that tests hold in their hands: what one end sends lies in a string until it is given to the other.
+/// A wire that the test controls: the bytes of one end lie in a string until they are given to the other end.
 class HeldWire final : public SocketCalls {
  public:
   ssize_t send(int fd, const iovec* parts, int count) override {
@@ -47,7 +47,7 @@ class HeldWire final : public SocketCalls {
     from.erase(0, bytes);
     return static_cast<ssize_t>(bytes);
   }
-  /// All that @p from has sent arrives at the other end.
+  /// Delivers all that @p from has sent to the other end.
   std::string carry(int from) {
     arriving[1 - from] += sent[from];
     return std::exchange(sent[from], {});
@@ -55,7 +55,7 @@ class HeldWire final : public SocketCalls {
 
   std::map<int, std::string> sent, arriving;            ///< by end: 0 and 1
   std::size_t room = SIZE_MAX, most_a_read = SIZE_MAX;  ///< of one call
-  std::size_t budget = SIZE_MAX;                        ///< what is still taken in all
+  std::size_t budget = SIZE_MAX;                        ///< the number of bytes that are still accepted in all
   bool closed = false;
   int receives = 0;
 };
@@ -78,7 +78,7 @@ struct Pair {
     ends[1] = std::make_unique<TlsStream>(wire, 1, listener.take_session(), "", most_records);
   }
 
-  /// Sends all of it from one end, however often that takes.
+  /// Sends all of it from one end, in as many calls as that takes.
   void send(int from, std::string text) {
     while (!text.empty()) {
       const iovec part{text.data(), text.size()};
@@ -87,7 +87,7 @@ struct Pair {
       text.erase(0, static_cast<std::size_t>(taken));
     }
   }
-  /// All that has come; *ended: 0, or errno, or -1.
+  /// Returns all bytes that have arrived; *ended: 0, or errno, or -1.
   std::string receive(int at, int* ended = nullptr, std::size_t most = 50'000) {
     std::string all, some(most, 0);
     for (;;) {
@@ -216,7 +216,7 @@ TEST_CASE("what was taken from the kernel and not asked for is told of") {
   CHECK(p.wire.receives == calls);
 }
 
-TEST_CASE("keys change after so many records, any number of times") {
+TEST_CASE("keys change after a fixed number of records, any number of times") {
   Pair p(3);
   for (int i = 0; i < 1000; ++i)
     for (const int from : {0, 1}) {
@@ -239,14 +239,14 @@ TEST_CASE("no bit can be changed on the way") {
     wire[bit / 8] = static_cast<char>(wire[bit / 8] ^ (1 << bit % 8));
     const bool in_first = bit / 8 < wire.size() / 2;
     p.wire.carry(0);
-    p.wire.closed = true;  // a length that is now larger: no more comes
+    p.wire.closed = true;  // a length that is larger now: no more bytes follow
     int ended = 0;
     std::string got = p.receive(1, &ended);
-    if (ended == 0) got += p.receive(1, &ended);  // what came was all, so the kernel had not been asked again
+    if (ended == 0) got += p.receive(1, &ended);  // the bytes were complete, so the kernel had not been asked again
     INFO("bit " << bit);
     CHECK(got == (in_first ? "" : "the first"));
     CHECK((ended == EBADMSG || ended == -1));
-    CHECK(p.ends[1]->pending());  // the end is not told of by epoll again
+    CHECK(p.ends[1]->pending());  // epoll does not report the end again
     p.wire.arriving[1] = "more";
     CHECK(p.receive(1, &ended) == "");
     CHECK(ended != 0);
@@ -302,7 +302,7 @@ TEST_CASE("a connection that is cut is told of as such") {
 
 namespace {
 
-/// Somebody in the middle changes one bit of what comes with the at-th call.
+/// An attacker changes one bit of the bytes that arrive with the at-th call.
 class Tampering final : public SocketCalls {
  public:
   explicit Tampering(int at) : at_(at) {}

@@ -1,4 +1,4 @@
-/// Callers who say nothing, and hvdrun without a free descriptor.
+/// Callers that send nothing, and hvdrun without a free descriptor.
 #include "launcher/control/commands/query_server.h"
 
 #include <doctest/doctest.h>
@@ -27,7 +27,7 @@ struct Folder {
   ~Folder() { std::filesystem::remove_all(path); }
 };
 
-/// Its connection waits at the door, or is refused where too many do.
+/// Its connection waits in the server's queue, or is refused if the queue is full.
 Fd silent_call(const std::string& folder) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -37,7 +37,7 @@ Fd silent_call(const std::string& folder) {
   return fd;
 }
 
-/// What a caller hears while the server turns.
+/// Returns the answer that a caller gets while the server turns.
 std::string asked(QueryServer& server, const std::string& folder) {
   auto answer = std::async(std::launch::async, [&] { return ask_job(folder, "status", 10s); });
   while (answer.wait_for(1ms) != std::future_status::ready)
@@ -66,7 +66,7 @@ TEST_CASE("a job of which strangers have taken all descriptors but those held ba
   REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
   rlimit few = before;
   const auto open_ones = std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {});
-  few.rlim_cur = static_cast<rlim_t>(open_ones) + 40;  // a library's accept() gets none
+  few.rlim_cur = static_cast<rlim_t>(open_ones) + 40;  // accept() of the library gets no descriptor
   REQUIRE(::setrlimit(RLIMIT_NOFILE, &few) == 0);
   CHECK(asked(server, folder.path) == "it runs");
   CHECK(::setrlimit(RLIMIT_NOFILE, &before) == 0);

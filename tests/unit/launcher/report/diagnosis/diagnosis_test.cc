@@ -121,7 +121,7 @@ TEST_CASE("diagnosis: planted causes are named, with their ranks") {
     }
 }
 
-TEST_CASE("diagnosis: nobody is blamed where nothing was planted") {
+TEST_CASE("diagnosis: no rank is blamed if no cause was planted") {
   for (const int ranks : {1, 2, 3, 4, 16, 64})
     for (const double noise : {0.0, 0.02, 0.05})
       for (unsigned seed = 0; seed < 20; ++seed) {
@@ -133,7 +133,7 @@ TEST_CASE("diagnosis: nobody is blamed where nothing was planted") {
       }
 }
 
-TEST_CASE("diagnosis: another program that runs for a part of the job is nobody's fault") {
+TEST_CASE("diagnosis: no rank is blamed for another program that runs for a part of the job") {
   for (unsigned seed = 0; seed < 20; ++seed) {
     SimulatedJob job{.ranks = 2, .steps = 200, .noise = 0.2};
     job.plant = [](int r, int s, Work& w) { w.no_core = r == 0 && s > 60 && s < 100 ? 40 : 4; };
@@ -167,7 +167,7 @@ TEST_CASE("diagnosis: a rank with more to do, where all lack cores, waits longer
     return d.findings[0];
   };
   const Work usual{.input = 0.2, .no_core = 7.4, .computing = 2.9, .moved = 2.9};
-  // As they were recorded, of 25 ms: a log that goes to the disk each time, on a busy machine.
+  // Recorded values, of 25 ms: a log is written to the disk each time, on a busy machine.
   const Finding more = first_of(usual, {.input = 0.2, .no_core = 14.3, .asleep = 1.9, .computing = 6.3, .moved = 1.5});
   CHECK(more.cause == SlowCause::straggler);
   CHECK(more.ranks == std::vector<int>{1});
@@ -176,7 +176,7 @@ TEST_CASE("diagnosis: a rank with more to do, where all lack cores, waits longer
   CHECK(same.ranks.empty());
 }
 
-TEST_CASE("diagnosis: cores that differ, and are short, name nobody") {
+TEST_CASE("diagnosis: cores that differ, and are short, name no rank") {
   SimulatedJob job{.ranks = 2, .noise = 0.01, .hiccup_share = 0};
   job.plant = [=](int r, int, Work& w) {
     w = {.input = 0, .no_core = r == 1 ? 14.0 : 12.0, .computing = r == 1 ? 5.3 : 4.6, .moved = 0.1, .operations = 2};
@@ -198,7 +198,7 @@ TEST_CASE("diagnosis: what each of many operations costs is latency, whichever r
 }
 
 TEST_CASE("diagnosis: what 1000 calls cost the ranks' own time is latency too, though little is waited") {
-  SimulatedJob job{.ranks = 2, .hiccup_share = 0};  // as it was recorded, of 18 ms
+  SimulatedJob job{.ranks = 2, .hiccup_share = 0};  // a recorded value, of 18 ms
   job.plant = [](int r, int, Work& w) {
     w = {.input = 0.3, .no_core = 2, .computing = r == 1 ? 12.7 : 9.6, .moved = 1.7};
     w.operations = 1007, w.operation_bytes = 1007 * 2300;
@@ -266,7 +266,7 @@ TEST_CASE("diagnosis: advice speaks of the loader that is there") {
   CHECK(advice(wire::Loader::other).find("DataLoader") == std::string::npos);
 }
 
-TEST_CASE("diagnosis: a difference as cores of one machine have it names nobody") {
+TEST_CASE("diagnosis: a difference that is usual among cores of one machine names no rank") {
   const auto first_cause = [](double computing, double longer) {
     SimulatedJob job{.ranks = 2, .noise = 0.01, .hiccup_share = 0};
     job.plant = [=](int r, int, Work& w) {
@@ -278,7 +278,7 @@ TEST_CASE("diagnosis: a difference as cores of one machine have it names nobody"
   };
   CHECK(first_cause(4.5, 0.8) == SlowCause::balanced);
   CHECK(first_cause(4.5, 1.2) == SlowCause::straggler);
-  CHECK(first_cause(2, 0.8) == SlowCause::straggler);  // of so short a step it is much
+  CHECK(first_cause(2, 0.8) == SlowCause::straggler);  // much of so short a step
 }
 
 TEST_CASE("diagnosis: in words") {

@@ -1,4 +1,4 @@
-/// @file diagnosis_words.h — what tests of the diagnosis have in common.
+/// @file diagnosis_words.h — the common parts of the tests of the diagnosis.
 #pragma once
 #include <map>
 #include <string>

@@ -10,12 +10,12 @@
 
 namespace hvd::launcher::simulated {
 
-/// Milliseconds that one rank spends in one step before it comes to its operations.
+/// Milliseconds that one rank spends in one step before its operations.
 struct Work {
   double input = 1, saving = 0, collecting = 0, no_core = 0, asleep = 0, computing = 50;
-  double moved = 4;      ///< of all ranks alike: the largest counts
-  double made = 0;       ///< its batches took so long to make, ahead
-  double throttled = 0;  ///< its cgroup's limit holds it: it sleeps
+  double moved = 4;      ///< for all ranks: the largest value counts
+  double made = 0;       ///< the time in which its batches were made, ahead
+  double throttled = 0;  ///< the time for which its cgroup's limit stops it: it sleeps
   int major_faults = 0;
   std::int64_t read_bytes = 0, resident_bytes = std::int64_t{1} << 30;
   int operations = 40;
@@ -29,9 +29,9 @@ struct Work {
 struct SimulatedJob {
   int ranks = 4, steps = 300;
   double noise = 0.04;                    ///< of the computing time: standard deviation of its logarithm
-  double hiccup_share = 0.01;             ///< of the steps of a rank, which take half as long again
-  bool throttled_within_no_core = false;  ///< who is held by its limit is ready to run, and has no core
-  /// Changes what is usual.
+  double hiccup_share = 0.01;             ///< the share of a rank's steps that take half as long again
+  bool throttled_within_no_core = false;  ///< a rank that its limit stops is ready to run, and has no core
+  /// Changes the usual values.
   std::function<void(int rank, int step, Work& work)> plant = [](int, int, Work&) {};
 };
 
@@ -65,7 +65,7 @@ inline StepStatistics run(const SimulatedJob& job, unsigned seed) {
       r.input_ns = ns(w.input), r.save_ns = ns(w.saving), r.collect_ns = ns(w.collecting);
       r.waited_ns = ns(waited), r.moved_ns = ns(moved);
       r.run_delay_ns = ns(w.no_core);
-      r.cpu_ns = ns(w.computing + waited + w.collecting);  // who waits spins
+      r.cpu_ns = ns(w.computing + waited + w.collecting);  // a waiting rank spins
       r.read_bytes = w.read_bytes, r.resident_bytes = w.resident_bytes;
       r.link_peer = w.link_peer, r.link_bytes = w.link_bytes, r.link_busy_ns = ns(w.link_busy);
       r.made_ns = ns(w.made), r.core = static_cast<std::int16_t>(w.core), r.loader = w.loader;
