@@ -7,6 +7,7 @@ from python.harness import checks_of
 OPTIMIZER = (
     "torch_optimizer.py",
     "torch_outbox.py",
+    "torch_direct.py",
     "torch_changing.py",
     "torch_optimizer_state.py",
     "torch_registered.py",

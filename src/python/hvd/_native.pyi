@@ -1,9 +1,11 @@
 """Types of the C module, for mypy and for readers."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from hvd._requests import Operation, View
+
+T = TypeVar("T")
 
 # hvd._requests.Request, or a plain tuple of the same
 Request = tuple[Operation, str | bytes | None, View, int | tuple[int, int], tuple[int, ...] | None]
@@ -31,6 +33,55 @@ PART_INPUT: int
 PART_INPUT_TENSORFLOW: int
 PART_INPUT_TORCH: int
 PART_SAVE: int
+
+class Gradient:
+    """The base of hvd.torch's ParameterEntry."""
+
+    parameter: Any
+    name: str
+    order: tuple[int, ...] | None
+    work: Any
+    context: Any
+    sparse: Callable[[], Any] | None
+    gradient: Any
+    group: Any
+    registered: Any
+    outbox: Any
+    before: Any
+    after: Any
+    handle: int
+    bytes: int
+    passes: int
+    passes_left: int
+    more: bool
+    added: bool
+    kept: bool
+    ordinary: bool
+
+    def make_hooks(self) -> tuple[Callable[..., None], Callable[..., None]]: ...
+
+class Outbox:
+    """The base of hvd.torch's Outbox."""
+
+    waiting: int
+    devices: set[tuple[int, int]]
+    number_limit: int
+    bytes_limit: int
+    first_number: int
+    first_bytes: int
+    backward: int
+    begun: bool
+    calls: int
+    tensors: int
+
+    def __init__(self, owned: dict[int, Any], backward_number: Callable[[], int], /) -> None: ...
+    def add(self, gradient: Gradient, request: Request, /) -> None: ...
+    def look(self) -> None: ...
+    def flush(self) -> None: ...
+    def drop(self) -> None: ...
+    def release(self) -> None: ...
+    def abandon(self) -> None: ...
+    def forget_devices(self) -> None: ...
 
 def init(ranks: Sequence[int] | None, /) -> None: ...
 def shutdown() -> None: ...
@@ -68,3 +119,37 @@ def report() -> bytes: ...
 def links() -> list[tuple[int, str, int, int, int]]: ...
 def collecting(phase: str, info: dict[str, int], /) -> None: ...
 def version() -> str: ...
+def passes_begun(gradients: list[Any], /) -> bool: ...
+def extraordinary(gradients: list[T], /) -> list[T]: ...
+def finish_gradients(gradients: list[Any], /) -> None: ...
+def gradients_to_store(gradients: list[T], /) -> list[T]: ...
+def clear_gradients(gradients: list[T], /) -> list[T]: ...
+def allreduce_in_place(
+    pending: dict[int, Any],
+    tensor: Any,
+    name: Any,
+    average: Any,
+    op: Any,
+    prescale: Any,
+    postscale: Any,
+    process_set: Any,
+    /,
+) -> int | None: ...
+def allreduce_group(
+    tensors: list[Any], name: Any, average: Any, op: Any, prescale: Any, postscale: Any, process_set: Any, /
+) -> tuple[list[int], set[tuple[int, int]]] | None: ...
+def finish_tensor(pending: dict[int, Any], handle: Any, before_waiting: list[Callable[[], None]], /) -> Any: ...
+def exchange_now(
+    kind: int,
+    tensor: Any,
+    name: Any,
+    op: int,
+    prescale: Any,
+    postscale: Any,
+    process_set: Any,
+    before_waiting: list[Callable[[], None]],
+    /,
+) -> Any: ...
+def hooks_in_python(value: bool, /) -> None: ...
+def use_tensors(exchange: Any, tensor: type, parameter: type, is_negative: Any, /) -> bool: ...
+def use_gpu_tensors() -> None: ...

@@ -6,19 +6,33 @@ work uses the default stream.
 
 import ctypes
 import os
+from pathlib import Path
 from typing import Any
 
 import torch
 
 import hvd.torch as hvd
-from hvd import _native
+from hvd import _native, _world
 from hvd.torch import _adapter, ops
 
 driver = ctypes.CDLL(os.environ["HVD_CUDA_LIBRARY"])
 if hasattr(driver, "fake_cuda_copy_later"):  # libfakenothing.so has none
     driver.fake_cuda_copy_later.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_int]
+
+# Tensors that C reads are on the fake GPU too.
+exchange = ctypes.CDLL(str(Path(os.environ["HVD_CUDA_LIBRARY"]).with_name("libfakeexchange.so")))
+exchange.fake_exchange.restype, exchange.fake_exchange.argtypes = ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_int]
+capsule_of = ctypes.pythonapi.PyCapsule_New
+capsule_of.restype, capsule_of.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
 pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
 pointer_of.restype, pointer_of.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+NAME = b"dlpack_exchange_api"
+if (torchs := getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)) is not None:
+    ours = exchange.fake_exchange(pointer_of(torchs, NAME), hasattr(driver, "fake_cuda_copy_later"))
+    _native.use_tensors(capsule_of(ours, NAME, None), torch.Tensor, torch.nn.Parameter, torch.Tensor.is_neg)
+    _native.use_gpu_tensors()
+    _world.at_new_world.append(lambda world: exchange.fake_exchange_gpu(world.local_rank))
+
 real = _adapter.TorchAdapter
 seen = {"tensors": 0}
 
@@ -53,11 +67,6 @@ for one in (ops.collectives, ops.moving):
     one._view = adapter.view
     one._settle = adapter.settle
     one._may_wait = adapter.may_wait
-
-# The compiled versions recognise tensors in host memory.
-for place in (hvd, ops):
-    place.allreduce_async_ = ops.collectives.allreduce_async_
-    place.synchronize = ops.collectives.synchronize
 
 
 def check_the_fake_gpu_is_used() -> None:

@@ -9,30 +9,30 @@ from torch.utils.checkpoint import checkpoint
 from torch_models import RANK, SIZE
 
 import horovod.torch as hvd
-from hvd import _native, _requests
+from hvd import _requests
 from hvd.torch import _outbox
 
 
 class Counted:
-    """Counts submissions while it is entered."""
+    """Counts an optimizer's submissions while it is entered."""
+
+    def __init__(self, optimizer):
+        self.outbox = optimizer._hvd._outbox
 
     def __enter__(self):
-        self.calls, self.tensors = 0, 0
-        self.plain = _native.submit, _native.submit_many
-
-        def submit(request):
-            self.calls, self.tensors = self.calls + 1, self.tensors + 1
-            return self.plain[0](request)
-
-        def submit_many(requests, together):
-            self.calls, self.tensors = self.calls + 1, self.tensors + len(requests)
-            return self.plain[1](requests, together)
-
-        _native.submit, _native.submit_many = submit, submit_many
+        self.before = self.outbox.calls, self.outbox.tensors
         return self
 
     def __exit__(self, *_):
-        _native.submit, _native.submit_many = self.plain
+        pass
+
+    @property
+    def calls(self):
+        return self.outbox.calls - self.before[0]
+
+    @property
+    def tensors(self):
+        return self.outbox.tensors - self.before[1]
 
 
 class Fails(torch.autograd.Function):
@@ -78,13 +78,13 @@ def step_once(model, optimizer):
 
 
 def waiting(optimizer):
-    return len(optimizer._hvd._outbox._waiting)
+    return optimizer._hvd._outbox.waiting
 
 
 def check_few_submissions():
     model, optimizer = layers(100, "few")
     step_once(model, optimizer)
-    with Counted() as seen:
+    with Counted(optimizer) as seen:
         apply(model, torch.full((1, 2), RANK + 1.0)).backward()
         assert waiting(optimizer) == 0
         assert seen.tensors == 100 and seen.calls <= 5, (seen.tensors, seen.calls)
@@ -99,7 +99,7 @@ def check_many_bytes_leave_early():
     step_once(model, optimizer)
     for entry in optimizer._hvd.entries.values():
         entry.bytes = 30 << 20  # as if
-    with Counted() as seen:
+    with Counted(optimizer) as seen:
         apply(model, torch.ones(1, 2)).backward()
         assert seen.calls == 3, seen.calls
     optimizer.synchronize()
@@ -240,10 +240,11 @@ def check_outside_of_backward():
     """A hook that other code calls holds nothing back."""
     model, optimizer = layers(2, "outside", lr=0.0)
     step_once(model, optimizer)
-    for layer in model:
+    for in_python, layer in enumerate(model):
         layer.weight.grad = torch.ones(2, 2)
-        optimizer._hvd._ready(optimizer._hvd.entries[id(layer.weight)])
-        assert waiting(optimizer) == 0
+        entry = optimizer._hvd.entries[id(layer.weight)]
+        optimizer._hvd._ready(entry) if in_python else entry.make_hooks()[1](layer.weight)
+        assert entry.handle and waiting(optimizer) == 0
     optimizer.step()
 
 
@@ -251,13 +252,13 @@ def check_a_refused_submission():
     """An operation that the runtime has refused is submitted again before the step."""
     model, optimizer = layers(12, "refused", lr=0.0)
     step_once(model, optimizer)
-    plain = _native.submit_many
+    outbox = optimizer._hvd._outbox
 
-    def refuse(requests, together):
-        _native.submit_many = plain
+    def refuse():
+        del outbox.current_operation
         raise ConnectionError("planted")
 
-    _native.submit_many = refuse
+    outbox.current_operation = refuse  # asked for it, a submission fails
     raises(ConnectionError, apply(model, torch.full((1, 2), RANK + 1.0)).backward)
     optimizer.synchronize()
     assert waiting(optimizer) == 0

@@ -59,12 +59,11 @@ static int wait_for_seconds(hvd_handle handle, double seconds, int* status) {
   }
 }
 
-static int wait_in_slices(hvd_handle handle, int* status) { return wait_for_seconds(handle, HUGE_VAL, status); }
+int wait_for_handle(hvd_handle handle, int* status) { return wait_for_seconds(handle, HUGE_VAL, status); }
 
-/* Waits for the end and forgets the handle.  0, or -1 with an exception; after a signal's the handle lives on. */
-static int finish_handle(hvd_handle handle) {
+int finish_handle(hvd_handle handle) {
   int status = HVD_OK;
-  if (wait_in_slices(handle, &status)) return -1;
+  if (wait_for_handle(handle, &status)) return -1;
   if (status == HVD_OK) {
     lib.release(handle);
     return 0;
@@ -89,7 +88,7 @@ static PyObject* py_wait(PyObject* self, PyObject* arg) {
   (void)self;
   hvd_handle handle;
   int status = HVD_OK;
-  if (handle_of(arg, &handle) || wait_in_slices(handle, &status)) return NULL;
+  if (handle_of(arg, &handle) || wait_for_handle(handle, &status)) return NULL;
   if (status != HVD_OK) return raise_status(status);
   Py_RETURN_NONE;
 }
@@ -116,7 +115,7 @@ static PyObject* py_finish(PyObject* self, PyObject* arg) {
   Py_RETURN_NONE;
 }
 
-/* wait_in_slices() for all of them; *status: of the first that failed. */
+/* wait_for_handle() for all of them; *status: of the first that failed. */
 static int wait_for_all(const hvd_handle* handles, size_t count, int* status) {
   int done = 0;
   if (lib.poll(handles[count - 1], &done) == HVD_OK && done) { /* no GIL hand-over for what has already ended */
@@ -139,26 +138,27 @@ static int wait_for_all(const hvd_handle* handles, size_t count, int* status) {
   }
 }
 
-/* Waits for all, then forgets all.  The first failure is raised after the last one has ended; a signal forgets none. */
+int finish_handles(const hvd_handle* handles, size_t count) {
+  int status = HVD_OK;
+  if (count == 0) return 0;
+  if (wait_for_all(handles, count, &status)) return -1;
+  if (status != HVD_OK) raise_status(status);
+  lib.release_many(handles, count);
+  return status == HVD_OK ? 0 : -1;
+}
+
 static PyObject* py_finish_many(PyObject* self, PyObject* arg) {
   (void)self;
   if (!PyList_Check(arg)) return wrong_count("finish_many", 1);
   if (usable()) return NULL;
   const size_t total = (size_t)PyList_Size(arg);
-  if (total == 0) Py_RETURN_NONE;
-  hvd_handle* handles = malloc(total * sizeof *handles);
+  hvd_handle* handles = malloc((total + 1) * sizeof *handles);
   if (!handles) return PyErr_NoMemory();
-  int status = HVD_OK;
   size_t known = 0;
   while (known < total && int64_of(PyList_GetItem(arg, (Py_ssize_t)known), "handle", &handles[known]) == 0) ++known;
-  if (known < total || wait_for_all(handles, total, &status)) {
-    free(handles);
-    return NULL;
-  }
-  if (status != HVD_OK) raise_status(status);
-  lib.release_many(handles, total);
+  const int failed = known < total || finish_handles(handles, total);
   free(handles);
-  if (status != HVD_OK) return NULL;
+  if (failed) return NULL;
   Py_RETURN_NONE;
 }
 

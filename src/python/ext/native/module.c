@@ -353,8 +353,11 @@ PyMODINIT_FUNC PyInit__native(void) {
   if (!lib.library && open_library()) return NULL;
   PyObject* module = PyModule_Create(&definition);
   if (!module) return NULL;
-  if (PyModule_AddFunctions(module, request_methods) || PyModule_AddFunctions(module, handle_methods) ||
-      PyModule_AddFunctions(module, result_methods) || add_lists(module)) {
+  PyMethodDef* const tables[] = {request_methods, handle_methods,     result_methods,  tensor_methods,
+                                 call_methods,    group_call_methods, gradient_methods};
+  int failed = 0;
+  for (size_t i = 0; i < COUNT(tables) && !failed; ++i) failed = PyModule_AddFunctions(module, tables[i]);
+  if (failed || add_gradient_types(module) || add_lists(module)) {
     Py_DECREF(module);
     return NULL;
   }

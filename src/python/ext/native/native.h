@@ -18,6 +18,7 @@
 #define Py_LIMITED_API 0x03090000
 #endif
 #include <Python.h>
+#include <structmember.h>
 
 #include "hvd/hvd.h"
 
@@ -103,8 +104,23 @@ int handle_of(PyObject* object, hvd_handle* handle);
 /* Has the first poll() of this handle answer no. */
 void submitted(hvd_handle handle);
 
+/* Waits for the end; *status: the operation's.  0, or -1 with a signal's exception. */
+int wait_for_handle(hvd_handle handle, int* status);
+
+/* Waits for the end and forgets the handles.  0, or -1 with an exception: the first failure, after the last one has
+ * ended.  After a signal's exception all handles live on. */
+int finish_handle(hvd_handle handle);
+int finish_handles(const hvd_handle* handles, size_t count);
+
+/* gradient.c, gradient_outbox.c: the types Gradient and Outbox.  0, or -1 with an exception. */
+int add_gradient_types(PyObject* module);
+
+extern PyMethodDef call_methods[];
+extern PyMethodDef gradient_methods[];
+extern PyMethodDef group_call_methods[];
 extern PyMethodDef request_methods[];
 extern PyMethodDef handle_methods[];
 extern PyMethodDef result_methods[];
+extern PyMethodDef tensor_methods[];
 
 #endif

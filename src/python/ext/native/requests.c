@@ -1,8 +1,8 @@
-/* requests.c — a Request (hvd/_requests.py) becomes an hvd_request here and nowhere else. */
+/* requests.c — a Request (hvd/_requests.py) becomes an hvd_request here. */
+#include "requests.h"
+
 #include <stdlib.h>
 #include <string.h>
-
-#include "native.h"
 
 /* A Request and its two parts are tuples, with these fields. */
 enum { OPERATION, NAME, VIEW, OUT, SPLITS, REQUEST_FIELDS };
@@ -13,27 +13,12 @@ enum { ADDRESS, DTYPE, SHAPE, DEVICE, VIEW_FIELDS };
 static const char* const kind_names[] = {HVD_KINDS(KIND_NAME)};
 #undef KIND_NAME
 
-/* "allreduce.layer1.weight": different operations may bear one name at the same time, so the kind goes in front. */
-typedef struct name_box {
-  const char* text; /* NULL: no name was given */
-  char here[256];
-  char* there; /* malloc'd when here is too small, else NULL */
-} name_box;
-
-/* A request and the memory that it points to. */
-typedef struct request_box {
-  hvd_request request;
-  int64_t shape[MAX_DIMS];
-  name_box name;
-  int64_t* splits; /* malloc'd, or NULL */
-} request_box;
-
-static void free_box(request_box* box) {
+void free_box(request_box* box) {
   free(box->name.there);
   free(box->splits);
 }
 
-static int fill_name(name_box* box, int kind, PyObject* name) {
+int fill_name(name_box* box, int kind, PyObject* name) {
   box->text = box->there = NULL;
   if (name == Py_None) return 0;
   if (PyBytes_Check(
@@ -131,8 +116,13 @@ static int fill_out(PyObject* out, hvd_request* r) {
   return PyErr_Occurred() ? -1 : 0;
 }
 
-/* What is the same for all tensors of a call. */
-static int fill_operation(hvd_request* r, PyObject* operation) {
+static PyObject* tuple_of(PyObject* object, Py_ssize_t fields, const char* what) {
+  if (object && PyTuple_Check(object) && PyTuple_Size(object) == fields) return object;
+  return PyErr_Format(PyExc_TypeError, "%s must be a tuple of %zd", what, fields);
+}
+
+int fill_operation(hvd_request* r, PyObject* operation) {
+  if (!tuple_of(operation, OPERATION_FIELDS, "a request's operation")) return -1;
   if (int32_of(PyTuple_GetItem(operation, KIND), "kind", &r->kind) ||
       int32_of(PyTuple_GetItem(operation, REDUCE), "op", &r->reduce))
     return -1;
@@ -152,24 +142,16 @@ static int fill_operation(hvd_request* r, PyObject* operation) {
              : 0;
 }
 
-static PyObject* tuple_of(PyObject* object, Py_ssize_t fields, const char* what) {
-  if (object && PyTuple_Check(object) && PyTuple_Size(object) == fields) return object;
-  return PyErr_Format(PyExc_TypeError, "%s must be a tuple of %zd", what, fields);
-}
-
-/* 0, or -1 with an exception.  *box is to be freed either way. */
-static int fill_request(request_box* box, PyObject* tuple) {
+int fill_request(request_box* box, PyObject* tuple) {
   hvd_request* r = &box->request;
   memset(r, 0, sizeof *r);
   box->splits = NULL;
   box->name.there = NULL;
-  PyObject *operation, *view;
-  if (!tuple_of(tuple, REQUEST_FIELDS, "a request") ||
-      !(operation = tuple_of(PyTuple_GetItem(tuple, OPERATION), OPERATION_FIELDS, "a request's operation")) ||
+  PyObject* view;
+  if (!tuple_of(tuple, REQUEST_FIELDS, "a request") || fill_operation(r, PyTuple_GetItem(tuple, OPERATION)) ||
       !(view = tuple_of(PyTuple_GetItem(tuple, VIEW), VIEW_FIELDS, "a request's view")))
     return -1;
   r->struct_size = sizeof *r;
-  if (fill_operation(r, operation)) return -1;
   PyObject* address = PyTuple_GetItem(view, ADDRESS);
   r->in = PyBytes_Check(address) ? PyBytes_AsString(address) : PyLong_AsVoidPtr(address);
   if (PyErr_Occurred() || fill_out(PyTuple_GetItem(tuple, OUT), r) ||

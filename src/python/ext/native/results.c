@@ -1,23 +1,8 @@
 /* results.c — results whose size the ranks find out together: DLPack capsules, and bytes. */
 #include <stdlib.h>
 
+#include "dlpack.h"
 #include "native.h"
-
-/* The part of DLPack's ABI (dlpack.h, version 0.8 layout) that a one-dimensional byte tensor needs. */
-typedef struct dl_tensor {
-  void* data;
-  struct {
-    int32_t device_type, device_id;
-  } device;
-  int32_t ndim;
-  struct {
-    uint8_t code, bits;
-    uint16_t lanes;
-  } dtype;
-  int64_t* shape;
-  int64_t* strides;
-  uint64_t byte_offset;
-} dl_tensor;
 
 typedef struct dl_managed {
   dl_tensor tensor;
@@ -44,10 +29,10 @@ static PyObject* bytes_capsule(void* data, int64_t bytes, int32_t gpu) {
   if (!managed) return PyErr_NoMemory();
   managed->bytes = bytes;
   managed->tensor.data = data;
-  managed->tensor.device.device_type = gpu < 0 ? 1 : 2; /* kDLCPU, kDLCUDA */
+  managed->tensor.device.device_type = gpu < 0 ? DL_HOST : DL_CUDA;
   managed->tensor.device.device_id = gpu < 0 ? 0 : gpu;
   managed->tensor.ndim = 1;
-  managed->tensor.dtype.code = 1; /* kDLUInt */
+  managed->tensor.dtype.code = DL_UINT;
   managed->tensor.dtype.bits = 8;
   managed->tensor.dtype.lanes = 1;
   managed->tensor.shape = &managed->bytes;

@@ -22,6 +22,10 @@ _CODES = {getattr(torch, name): code for name, code in DTYPES.items() if hasattr
 _MOVED = {dtype: DTYPES["uint8"] for name, dtype in vars(torch).items() if name.startswith("float8_")}
 _MOVED |= {getattr(torch, "u" + name): DTYPES[name] for name in ("int32", "int64") if hasattr(torch, "u" + name)}
 
+# Ordinary tensors are read in C where torch offers that (2.10 and later); the others, and all before, by TorchAdapter.
+_exchange = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
+_native.use_tensors(_exchange, torch.Tensor, torch.nn.Parameter, torch.Tensor.is_neg)
+
 
 def _current_stream(gpu: int) -> int:
     return int(torch.cuda.current_stream(gpu).cuda_stream)
@@ -69,6 +73,7 @@ class TorchAdapter:
             self._cuda = bool(_native.built("cuda"))
             if self._cuda:
                 _native.use_memory("torch")  # uses torch's allocator if it is available, else the driver's
+                _native.use_gpu_tensors()
         return self._cuda
 
     def may_wait(self, devices: Iterable[Device]) -> None:

@@ -43,16 +43,16 @@ class AdasumUpdateReducer(Reducer):
         Parameters without a gradient on any rank do not travel.
         """
         settings = self.settings
-        self._hook_unfrozen()
-        self._name()
+        self._hook_unfrozen(self._ordered)
+        self._name(self._ordered)
         self._drop_untouched()
         starts = {entry: entry.parameter.detach().clone() for entry in self._ordered if _can_change(entry.parameter)}
         result = own()
         changes: dict[ParameterEntry, torch.Tensor] = {}
         try:
-            presence = self._exchange_presence(self._ordered)
+            sums = self._exchange_presence(self._ordered)
             under_way = []
-            for entry in [entry for entry, anywhere in zip(self._ordered, presence) if anywhere]:
+            for entry in [entry for entry, anywhere in zip(self._ordered, sums.of) if anywhere]:
                 start = starts.setdefault(entry, entry.parameter.detach().clone())
                 change, context = settings.compression.compress(entry.parameter.detach() - start)
                 handle = collectives.allreduce_async_(change, None, entry.name, Adasum, process_set=settings.process_set)

@@ -8,6 +8,7 @@ one without any.
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import cached_property
 from typing import Any, Callable
 
 import torch
@@ -38,27 +39,45 @@ def has_more(presence: int) -> bool:
     return presence >= MORE
 
 
+class PresenceSums:
+    """What the exchange gives.
+
+    are_special: some rank has a sparse gradient, or a second one.
+    """
+
+    def __init__(self, sums: torch.Tensor) -> None:
+        self._sums = sums
+        self.are_special = int(sums.max()) >= SPARSE
+
+    @cached_property
+    def of(self) -> list[int]:
+        """The sum for each parameter, by its place."""
+        return self._sums.tolist()  # type: ignore[no-any-return]
+
+
 class GradientPresence:
     """The exchange; one at a time.  After a KeyboardInterrupt the next call continues to wait for the same one."""
 
     def __init__(self) -> None:
         self._handle: Any = None
 
-    def exchange(self, mine: list[int], name: str, process_set: ProcessSet) -> list[int]:
-        """The sums of all ranks' numbers.  Collective; the same parameters in the same order on all ranks."""
+    def exchange(self, mine: torch.Tensor, name: str, process_set: ProcessSet) -> PresenceSums:
+        """The sums of all ranks' numbers.  Collective; the same parameters in the same order on all ranks.
+
+        mine: [parameters], int64; the sums are written to it.
+        """
         if self._handle is None:
-            numbers = torch.tensor(mine, dtype=torch.int64)
-            self._handle = collectives.allreduce_async_(numbers, None, name, Sum, process_set=process_set)
+            self._handle = collectives.allreduce_async_(mine, None, name, Sum, process_set=process_set)
         handle = self._handle
         try:
-            presence = collectives.synchronize(handle)
+            sums = collectives.synchronize(handle)
         except KeyboardInterrupt:
             raise  # still pending
         except BaseException:
             self._handle = None
             raise
         self._handle = None
-        return presence.tolist()  # type: ignore[no-any-return]
+        return PresenceSums(sums)
 
 
 def end_mixtures(entries: list[ParameterEntry], process_set: ProcessSet) -> HorovodInternalError:

@@ -8,55 +8,39 @@ from weakref import WeakSet, WeakValueDictionary, ref
 
 import torch
 
-from hvd import _world
+from hvd import _native, _world
 from hvd.torch._registered_gradients import RegisteredGradient
 
 
-class ParameterEntry:
-    """One parameter: how many passes it still waits for, and what is under way."""
+class ParameterEntry(_native.Gradient):
+    """One parameter: how many passes it still waits for, and what is under way.
 
-    __slots__ = (
-        "__weakref__",
-        "_reducer",
-        "added",
-        "base_name",
-        "bytes",
-        "context",
-        "gradient",
-        "group",
-        "handle",
-        "hooks",
-        "kept",
-        "more",
-        "name",
-        "number",
-        "order",
-        "parameter",
-        "passes_left",
-        "process_set",
-        "registered",
-        "sparse",
-        "work",
-    )
+    Fields of the base (ext/native/gradient.h), which the hooks use without Python:
+    name: of its operations, when the ranks have agreed on it; else "".
+    order: see memory_order(); agreed together with the name.
+    bytes: of the parameter, once it has a name.
+    passes, passes_left: backward passes of a step, and those to come.
+    handle: of a dense gradient under way.  work: what the runtime reads and writes.  context: the compressor's.
+    sparse: gives a sparse gradient under way.
+    gradient: parameter.grad when it was submitted; None: nothing is under way.
+    more: a pass has begun since then, so parameter.grad is what comes after.  added: and something has come.
+    kept: with `more`, both count; else the script has cleared what is under way.
+    ordinary: what is under way is dense and lies in parameter.grad; the hook has submitted it without Python.
+    registered: the parameter's RegisteredGradient, or None.
+    outbox: a weak reference to the reducer's, where hooks may submit without Python; else None.
+    """
+
+    __slots__ = ("__weakref__", "_reducer", "base_name", "hooks", "number", "place", "process_set")
 
     def __init__(self, parameter: torch.Tensor, name: str, reducer: Any) -> None:
         self.parameter = parameter
         self.base_name = name  # as the script has it
         self.process_set: int | None = reducer.settings.process_set.process_set_id
-        self.name = ""  # of its operations, when the ranks have agreed on it
-        self.number = 0  # which is part of it
-        self.bytes = 0  # of the parameter, once it has a name
-        self.order: tuple[int, ...] | None = None  # see memory_order(); agreed together with the name
+        self.name = ""
+        self.number = 0  # a part of the name
+        self.place = 0  # among the reducer's, by name
         self._reducer = ref(reducer)
-        self.passes_left: int = reducer.settings.passes
-        self.handle = 0  # of a dense gradient under way
-        self.work: Any = None  # what the runtime reads and writes
-        self.context: Any = None  # the compressor's
-        self.sparse: Callable[[], torch.Tensor] | None = None  # gives a sparse gradient under way
-        self.gradient: Any = None  # parameter.grad when it was submitted; None: nothing is under way
-        self.more = False  # a pass has begun since then: parameter.grad is what comes after
-        self.added = False  # and something has come
-        self.kept = False  # with `more`: both count; else the script has cleared what is under way
+        self.passes = self.passes_left = reducer.settings.passes
         self.group: ParameterGroup | None = None
         self.hooks: list[Any] = []  # none: it needed no gradient yet, or another reducer has it
         self.registered: RegisteredGradient | None = None
@@ -90,25 +74,17 @@ class ParameterEntry:
         """Nothing is under way any more."""
         self.handle = 0
         self.work = self.context = self.sparse = self.gradient = None
-        self.more = self.added = self.kept = False
+        self.more = self.added = self.kept = self.ordinary = False
 
     def hook(self, before: Callable[[ParameterEntry], None], after: Callable[[ParameterEntry], None]) -> None:
         """Calls before(entry) and after(entry) when backward() adds to the gradient.  The parameter must require one.
 
         torch does not see cycles through its hooks: they keep nothing alive.
         """
-        weak = ref(self)
-
-        def call(what: Callable[[ParameterEntry], None]) -> Callable[..., None]:
-            def hook(*_: Any) -> None:
-                entry = weak()
-                if entry is not None:
-                    what(entry)
-
-            return hook
-
+        self.before, self.after = before, after
+        begins, ready = self.make_hooks()
         parameter: Any = self.parameter  # register_hook has no types
-        self.hooks = [parameter.register_hook(call(before)), after_accumulation(parameter, call(after))]
+        self.hooks = [parameter.register_hook(begins), after_accumulation(parameter, ready)]
 
     def unhook(self) -> None:
         """Calls nobody any more."""

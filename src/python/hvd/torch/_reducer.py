@@ -9,21 +9,35 @@ A pass that comes when the gradient is under way (a GAN's discriminator has two 
 generator's turn) adds to a new one, which is reduced in a second round.
 
 One thread per backward() calls the hooks of one device in turn, so there is no lock here.
+
+The hooks are in C (ext/native/gradient.c), and so is all they do for an ordinary gradient: one that is dense, travels
+alone and as it is.  Reducer._begins and _ready see to the others, and tell the rules for all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
+from weakref import ref
 
 import torch
 
 from hvd import _native, _world
-from hvd._native import ALLREDUCE, Average, Sum
-from hvd._requests import HOST, Operation
+from hvd._native import Average, Sum
+from hvd._requests import HOST
 from hvd.process_sets import ProcessSet
 from hvd.torch import _share_gradients
-from hvd.torch._gradient_presence import DENSE, MORE, SPARSE, GradientPresence, end_mixtures, has_dense, has_more, has_sparse
+from hvd.torch._gradient_presence import (
+    DENSE,
+    MORE,
+    SPARSE,
+    GradientPresence,
+    PresenceSums,
+    end_mixtures,
+    has_dense,
+    has_more,
+    has_sparse,
+)
 from hvd.torch._outbox import Outbox
 from hvd.torch._parameter_entries import (
     ParameterEntry,
@@ -77,11 +91,9 @@ class Reducer:
         self._ordered: list[ParameterEntry] = []  # by name: alike on all ranks
         self._groups: list[ParameterGroup] = []
         self._handed_over = False
-        self._last_operation: Operation | None = None
-        self._outbox = Outbox(_pending, self._end)
-        self._devices: set[Any] = set()  # GPUs and streams that gradients of this step are from
+        self._outbox = Outbox(settings, self._end)
         self._presence = GradientPresence()
-        self._presence_numbers: list[int] | None = None  # the sums it gave, while the gradients are under way
+        self._presence_sums: PresenceSums | None = None  # while the gradients are under way
         self._shares: _share_gradients.ShareGradients | None = None  # of the batch of a GlobalBatchLoader
         self._added_up: Any = None  # the last such batch that was reduced
 
@@ -93,6 +105,8 @@ class Reducer:
                 if parameter.requires_grad:
                     self._hook(entry)
         self._ordered = sorted(self.entries.values(), key=lambda entry: entry.base_name)
+        for place, entry in enumerate(self._ordered):
+            entry.place = place
 
     def group(self, groups: Iterable[Iterable[torch.Tensor]]) -> None:
         """Makes the gradients of each inner list run together."""
@@ -108,15 +122,14 @@ class Reducer:
         """From now on, a step takes this many backward passes."""
         self.settings.passes = passes
         for entry in self.entries.values():
-            entry.passes_left = passes
+            entry.passes = entry.passes_left = passes
 
     @property
     def busy(self) -> bool:
         """Whether a backward pass has run since the last synchronize()."""
-        passes = self.settings.passes
         if self._shares is not None and self._shares.found:
             return True
-        return any(entry.passes_left != passes for entry in self._ordered) or any(other.busy for other in self._others())
+        return _native.passes_begun(self._ordered) or any(other.busy for other in self._others())
 
     @property
     def has_gradients(self) -> bool:
@@ -135,6 +148,8 @@ class Reducer:
 
     def _hook(self, entry: ParameterEntry) -> None:
         own(entry)
+        if type(self) is Reducer and self.compression is Compression.none:
+            entry.outbox = ref(self._outbox)
         entry.hook(self._begins, self._ready)
         if self.in_memory and self.settings.compression is Compression.none and _world.local_size() == _world.size():
             entry.registered = registered_gradient_for(entry.parameter)
@@ -203,16 +218,6 @@ class Reducer:
             "set it to the number of backward() calls per step()"
         )
 
-    def _operation(self) -> Operation:
-        """What all gradients take part in; the set's number changes when the world does."""
-        settings, operation = self.settings, self._last_operation
-        number = settings.process_set.process_set_id
-        if operation is None or operation.process_set != number:
-            predivide = settings.predivide
-            operation = Operation(ALLREDUCE, number, settings.op, 0, 1.0 / predivide, predivide)
-            self._last_operation = operation
-        return operation
-
     def _request(self, entry: ParameterEntry) -> Any:
         """What to submit for an entry; the gradient's own memory where that is possible."""
         gradient: Any = entry.parameter.grad
@@ -228,8 +233,8 @@ class Reducer:
             sent, view = collectives.dense(lying)
             entry.work = gradient if sent is lying else sent.permute(inverse(entry.order))
         if view[3] != HOST:
-            self._devices.add(view[3])
-        return self._operation(), entry.name, view, view[0], None  # a Request
+            self._outbox.devices.add(view[3])  # type: ignore[arg-type]
+        return self._outbox.current_operation(), entry.name, view, view[0], None  # a Request
 
     def _travels_sparse(self, entry: ParameterEntry) -> bool:
         return not (self.settings.sparse_as_dense or entry.group)
@@ -257,29 +262,30 @@ class Reducer:
         if not self.entries:
             return
         self._outbox.flush()
-        collectives._may_wait(self._devices)
+        collectives._may_wait(self._outbox.devices)
         if _share_gradients.active is not None:
             return self._add_up_shares(_share_gradients.active)
         entries = self._not_others()
-        self._hook_unfrozen()
-        self._name()
-        if self._presence_numbers is None:
-            self._submit_the_rest(entries)
-            self._presence_numbers = self._exchange_presence(entries)
-            mixed = [
-                s for s, presence in zip(self._ordered, self._presence_numbers) if has_dense(presence) and has_sparse(presence)
-            ]
-            if mixed := [entry for entry in mixed if self._travels_sparse(entry)]:
-                error = end_mixtures(mixed, self.settings.process_set)
-                self._forget(ended=False)
-                raise error
-            self._stand_in(entries, self._presence_numbers)
-        presence = dict(zip(self._ordered, self._presence_numbers))
+        # Those of which something remains to be done: all but what the hooks have submitted without Python.
+        others = _native.extraordinary(self._ordered)
+        if others:
+            self._hook_unfrozen(others)
+            self._name(others)
+        if entries is not self._ordered:
+            mine = set(entries)
+            others = [entry for entry in others if entry in mine]
+        if self._presence_sums is None:
+            self._submit_the_rest(others)
+            self._presence_sums = self._exchange_presence(entries)
+            self._refuse_mixtures(self._presence_sums)
+            self._stand_in(others, self._presence_sums)
+        sums = self._presence_sums
         try:
-            self._complete([entry for entry in entries if entry.gradient is not None])
-            more = [entry for entry in entries if has_more(presence[entry])]
-            if more:
-                self._second_round(more, presence)
+            self._complete([entry for entry in entries if entry.gradient is not None] if others else entries)
+            if sums.are_special:
+                more = [entry for entry in entries if has_more(sums.of[entry.place])]
+                if more:
+                    self._second_round(more, sums)
         except KeyboardInterrupt:
             raise  # still under way
         except BaseException:
@@ -287,18 +293,27 @@ class Reducer:
             raise
         self._forget()
 
+    def _refuse_mixtures(self, sums: PresenceSums) -> None:
+        if not sums.are_special:
+            return
+        mixed = [entry for entry, sum in zip(self._ordered, sums.of) if has_dense(sum) and has_sparse(sum)]
+        if mixed := [entry for entry in mixed if self._travels_sparse(entry)]:
+            error = end_mixtures(mixed, self.settings.process_set)
+            self._forget(ended=False)
+            raise error
+
     def _add_up_shares(self, batch: _share_gradients.ShareWeights) -> None:
         """The same for a batch of a GlobalBatchLoader, of which this rank may have no share."""
         found = self._shares
         if found is None or found.batch is not batch:
             _share_gradients.refuse(self.settings, type(self) is Reducer)
             found = _share_gradients.ShareGradients(batch)
-        self._hook_unfrozen()
+        self._hook_unfrozen(self._ordered)
         try:
             mine = [DENSE if entry in found.found else 0 for entry in self._ordered]
             name = self._ordered[0].base_name
-            presence = self._presence.exchange(mine, f"{name}.present", self.settings.process_set)
-            _share_gradients.add_up(found, [s for s, there in zip(self._ordered, presence) if there], name)
+            sums = self._presence.exchange(torch.tensor(mine), f"{name}.present", self.settings.process_set)
+            _share_gradients.add_up(found, [s for s, there in zip(self._ordered, sums.of) if there], name)
         finally:
             self._shares, self._added_up = None, batch
 
@@ -326,14 +341,14 @@ class Reducer:
         entry.passes_left = self.settings.passes
         self._handed_over = True
 
-    def _hook_unfrozen(self) -> None:
-        for entry in self._ordered:
+    def _hook_unfrozen(self, entries: list[ParameterEntry]) -> None:
+        for entry in entries:
             if not entry.hooks and entry.parameter.requires_grad and owner_of(entry.parameter) is None:
                 self._hook(entry)
 
-    def _name(self) -> None:
-        """The ranks agree on names: a number that is free on all of them."""
-        new = [entry for entry in self._ordered if not entry.name]
+    def _name(self, entries: list[ParameterEntry]) -> None:
+        """The ranks agree on names: a number that is free on all of them.  entries: all that have none, in their order."""
+        new = [entry for entry in entries if not entry.name]
         if new:
             layout = layout_number(new)
             mine = torch.tensor([[first_free(new), layout]])
@@ -350,6 +365,8 @@ class Reducer:
 
     def _submit_the_rest(self, entries: list[ParameterEntry]) -> None:
         """What is there, and was not submitted in backward()."""
+        if not entries:
+            return
         self._drop_untouched()
         for entry in entries:
             if entry.gradient is None and entry.group is None and entry.parameter.grad is not None:
@@ -359,17 +376,14 @@ class Reducer:
                 self._submit_group(group.entries)
         self._outbox.flush()
 
-    def _exchange_presence(self, entries: list[ParameterEntry]) -> list[int]:
-        mine = set(entries) if entries is not self._ordered else None
-        numbers = []
-        for entry in self._ordered:
-            gradient = entry.parameter.grad
-            there = entry.gradient if entry.gradient is not None else gradient
-            if there is None or (mine is not None and entry not in mine):
-                numbers.append(0)
-            else:
-                more = MORE if entry.more and gradient is not None else 0
-                numbers.append((SPARSE if there.is_sparse else DENSE) + more)
+    def _exchange_presence(self, entries: list[ParameterEntry]) -> PresenceSums:
+        """entries: those that are this reducer's."""
+        numbers = torch.full((len(self._ordered),), DENSE, dtype=torch.int64)
+        others = _native.extraordinary(self._ordered)
+        if others:
+            mine = set(entries) if entries is not self._ordered else None
+            places = torch.tensor([entry.place for entry in others])
+            numbers[places] = torch.tensor([self._presence_of(entry, mine) for entry in others])
         try:
             return self._presence.exchange(numbers, f"{self._ordered[0].base_name}.present", self.settings.process_set)
         except KeyboardInterrupt:
@@ -378,11 +392,21 @@ class Reducer:
             self._forget(ended=False)
             raise
 
-    def _stand_in(self, entries: list[ParameterEntry], presence: list[int]) -> None:
+    @staticmethod
+    def _presence_of(entry: ParameterEntry, mine: set[ParameterEntry] | None) -> int:
+        gradient = entry.parameter.grad
+        there = entry.gradient if entry.gradient is not None else gradient
+        if there is None or (mine is not None and entry not in mine):
+            return 0
+        more = MORE if entry.more and gradient is not None else 0
+        return (SPARSE if there.is_sparse else DENSE) + more
+
+    def _stand_in(self, entries: list[ParameterEntry], sums: PresenceSums) -> None:
         """Zeros for what other ranks have and this one lacks; and groups that no rank has all of."""
-        by_entry = dict(zip(self._ordered, presence))
+        if not entries:
+            return
         for entry in entries:
-            anywhere = by_entry[entry]
+            anywhere = sums.of[entry.place]
             if not anywhere or entry.gradient is not None:
                 continue
             if entry.parameter.grad is None:
@@ -390,16 +414,16 @@ class Reducer:
             if entry.group is None:
                 self._submit(entry)
         for group in self._groups:
-            members = [entry for entry in group.entries if by_entry[entry] and entry.gradient is None]
+            members = [entry for entry in group.entries if sums.of[entry.place] and entry.gradient is None]
             if members:
                 self._submit_group(members)
         self._outbox.flush()
 
     def _complete(self, entries: list[ParameterEntry]) -> None:
         """Waits for what is under way, and puts it where it belongs."""
-        _native.finish_many([entry.handle for entry in entries if entry.handle])
-        collectives._settle(self._devices)
-        for entry in entries:
+        _native.finish_gradients(entries)
+        collectives._settle(self._outbox.devices)
+        for entry in _native.gradients_to_store(entries):
             self._store(entry)
 
     def _store(self, entry: ParameterEntry) -> None:
@@ -416,14 +440,14 @@ class Reducer:
                 with torch.no_grad():
                     into.copy_(reduced)
 
-    def _second_round(self, entries: list[ParameterEntry], presence: dict[ParameterEntry, int]) -> None:
+    def _second_round(self, entries: list[ParameterEntry], sums: PresenceSums) -> None:
         """Reduces what was added while the first gradients were under way, and adds it to them."""
         bases = []
         for entry in entries:
             bases.append(entry.into())
             added = entry.parameter.grad if entry.more else None
             self._end(entry)
-            entry.parameter.grad = _zeros(entry.parameter, has_sparse(presence[entry])) if added is None else added
+            entry.parameter.grad = _zeros(entry.parameter, has_sparse(sums.of[entry.place])) if added is None else added
             self._submit(entry)
         self._outbox.flush()
         self._complete(entries)
@@ -442,13 +466,14 @@ class Reducer:
 
     def _forget(self, ended: bool = True) -> None:
         """ended: else the runtime may still write to what is under way."""
-        passes = self.settings.passes
-        self._presence_numbers = self._shares = None
-        self._devices.clear()
-        for entry in self._ordered:
-            if entry.gradient is not None:
-                self._end(entry, ended)
-            entry.passes_left = passes
+        self._presence_sums = self._shares = None
+        self._outbox.forget_devices()
+        for entry in _native.clear_gradients(self._ordered):
+            self._end(entry, ended)
+        if ended:
+            self._outbox.release()
+        else:
+            self._outbox.abandon()
         for group in self._groups:
             group.ready = 0
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from hvd import _world
+from hvd import _native, _world
 from hvd._native import Average
 from hvd.torch.compression import Compression
 from hvd.torch.ops import moving
@@ -44,6 +44,7 @@ def begin(batch: ShareWeights | None, number: int | None = None) -> None:
     """Sets the batch and share for the following backward() and step()."""
     global active, share
     active, share = batch, number
+    _native.hooks_in_python(batch is not None)
 
 
 def end(batch: ShareWeights) -> None:

@@ -18,6 +18,7 @@ from hvd._collectives import Collectives
 from hvd._native import Adasum, Average, Max, Min, Product, Sum
 from hvd.process_sets import ProcessSet, global_process_set
 from hvd.torch._adapter import TorchAdapter
+from hvd.torch._direct_calls import DirectCalls
 from hvd.torch.compression import Compression, Compressor
 
 __all__ = [
@@ -51,10 +52,10 @@ __all__ = [
 ]
 
 _reducing = TorchAdapter()
-collectives: Collectives[torch.Tensor] = Collectives(_reducing)
+collectives: Collectives[torch.Tensor] = DirectCalls(_reducing)
 # For operations that only move data: more types.
 _moving = TorchAdapter(reduces=False)
-moving: Collectives[torch.Tensor] = Collectives(_moving, collectives)
+moving: Collectives[torch.Tensor] = DirectCalls(_moving, collectives)
 
 allreduce_ = collectives.allreduce_
 allreduce_async = collectives.allreduce_async

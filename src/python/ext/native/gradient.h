@@ -1,0 +1,81 @@
+/* gradient.h — one parameter's gradient, and the outbox where gradients gather.  The Python side of both:
+ * hvd/torch/_parameter_entries.py and hvd/torch/_outbox.py.
+ *
+ * torch's hooks are functions of gradient.c.  The ordinary gradient, dense and alone, goes from the hook to the runtime
+ * in C.  For all others the hook calls the reducer's Python (`before`, `after`).
+ * Hooks of several devices run on several threads; the GIL is held from the hook to the runtime.
+ */
+#ifndef HVD_PYTHON_GRADIENT_H
+#define HVD_PYTHON_GRADIENT_H
+
+#include "requests.h"
+#include "tensors.h"
+
+#define INLINE_DIMS 8 /* Python submits a gradient with more dimensions */
+
+/* _native.Gradient, the base of ParameterEntry, which says what the first fields mean. */
+typedef struct gradient {
+  PyObject ob_base;
+  PyObject *parameter, *name, *order, *work, *context, *sparse, *submitted, *group, *registered;
+  PyObject* outbox; /* a weak reference; none: the hooks call Python */
+  PyObject *before, *after;
+  long long handle, bytes;
+  int passes, passes_left;
+  char more, added, kept;
+  char ordinary; /* `submitted` went to the runtime by prepare(), and `work` is the same */
+  /* The prepared request. */
+  PyObject* named; /* the `name` that `box` is made of */
+  name_box box;
+  int64_t shape[INLINE_DIMS];
+} gradient;
+
+/* _native.Outbox. */
+typedef struct outbox {
+  PyObject ob_base;
+  gradient** entries; /* [count], owned */
+  hvd_request* requests;
+  request_box** boxes; /* memory of a request; NULL: its gradient has it */
+  size_t count, room;
+  PyObject* operation; /* the Operation of prepared requests */
+  hvd_request shared;  /* its fields */
+  PyObject* owned;     /* {key: tensors under way}, which outlives the reducer */
+  PyObject* keys;      /* [key] of this outbox */
+  PyObject* devices;   /* {(gpu, stream)} of this step's gradients */
+  PyObject* backward_number;
+  int32_t last_gpu; /* the newest member of `devices`; HVD_HOST_DEVICE: none */
+  void* last_stream;
+  long long bytes, number_limit, bytes_limit, first_number, first_bytes;
+  long long backward;       /* the backward() whose end will flush; -1: none */
+  long long calls, tensors; /* submissions so far, and their tensors */
+  char begun;               /* this step's first gradients have left */
+} outbox;
+
+/* A function in a PyType_Slot. */
+#define SLOT(function) ((void*)(uintptr_t)(function))
+
+/* Whether a field holds something. */
+static inline int is_set(PyObject* field) { return field && field != Py_None; }
+
+/* The object that a weak reference means, owned; NULL without an exception: it is gone. */
+static inline PyObject* strong(PyObject* weak) {
+  PyObject* object = is_set(weak) ? PyWeakref_GetObject(weak) : NULL; /* borrowed */
+  if (!is_set(object)) return NULL;
+  Py_INCREF(object);
+  return object;
+}
+
+/* Both: 0, or -1 with an exception. */
+
+/* gradient_outbox.c: takes a gradient whose request is prepared, and looks whether it is time to submit. */
+int outbox_take(outbox* box, gradient* entry, const tensor_memory* memory);
+
+/* The types, made once. */
+extern PyObject* gradient_type; /* gradient.c */
+int make_gradient_type(void);
+extern PyObject* outbox_type; /* gradient_outbox.c */
+int make_outbox_type(void);
+
+/* gradient.c: has every hook call Python, while value is not 0. */
+void set_hooks_in_python(int value);
+
+#endif

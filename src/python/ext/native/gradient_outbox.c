@@ -1,0 +1,397 @@
+/* gradient_outbox.c — _native.Outbox: gradients that are complete, until they go to the runtime together
+ * (torch/_outbox.py). */
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gradient.h"
+
+PyObject* outbox_type;
+
+/* What a flush submits. */
+typedef struct batch {
+  gradient** entries;
+  hvd_request* requests;
+  request_box** boxes;
+  hvd_handle* handles;
+  size_t count;
+} batch;
+
+static int make_room(outbox* box) {
+  if (box->count < box->room) return 0;
+  const size_t room = box->room ? 2 * box->room : 64;
+  void* entries = realloc(box->entries, room * sizeof *box->entries);
+  if (entries) box->entries = entries;
+  void* requests = realloc(box->requests, room * sizeof *box->requests);
+  if (requests) box->requests = requests;
+  void* boxes = realloc(box->boxes, room * sizeof *box->boxes);
+  if (boxes) box->boxes = boxes;
+  if (!entries || !requests || !boxes) {
+    PyErr_NoMemory();
+    return -1;
+  }
+  box->room = room;
+  return 0;
+}
+
+static void put(outbox* box, gradient* entry, const hvd_request* request, request_box* memory) {
+  Py_INCREF(entry);
+  box->entries[box->count] = entry;
+  box->requests[box->count] = *request;
+  box->boxes[box->count] = memory;
+  ++box->count;
+  box->bytes += entry->bytes;
+}
+
+/* Moves out what is in the box. */
+static batch take_out(outbox* box) {
+  const batch taken = {box->entries, box->requests, box->boxes, NULL, box->count};
+  box->entries = NULL;
+  box->requests = NULL;
+  box->boxes = NULL;
+  box->count = box->room = 0;
+  box->bytes = 0;
+  return taken;
+}
+
+static void free_batch(batch* taken) {
+  for (size_t i = 0; i < taken->count; ++i) {
+    if (taken->boxes[i]) {
+      free_box(taken->boxes[i]);
+      free(taken->boxes[i]);
+    }
+    Py_DECREF(taken->entries[i]);
+  }
+  free(taken->entries);
+  free(taken->requests);
+  free(taken->boxes);
+  free(taken->handles);
+}
+
+/* Tells the reducer of gradients that count as not submitted.  Keeps the exception there is. */
+static void refuse_all(outbox* box, const batch* taken) {
+  PyObject *type, *value, *trace;
+  PyErr_Fetch(&type, &value, &trace);
+  for (size_t i = 0; i < taken->count; ++i) {
+    PyObject* told = PyObject_CallMethod((PyObject*)box, "refused", "O", taken->entries[i]);
+    if (!told) PyErr_WriteUnraisable((PyObject*)box);
+    Py_XDECREF(told);
+  }
+  PyErr_Restore(type, value, trace);
+}
+
+/* Fills box->shared; the number of a process set changes when the world does.  0, or -1 with an exception. */
+static int find_operation(outbox* box) {
+  PyObject* operation = PyObject_CallMethod((PyObject*)box, "current_operation", NULL);
+  if (!operation) return -1;
+  if (operation == box->operation) {
+    Py_DECREF(operation);
+    return 0;
+  }
+  hvd_request shared;
+  memset(&shared, 0, sizeof shared);
+  if (fill_operation(&shared, operation)) {
+    Py_DECREF(operation);
+    return -1;
+  }
+  PyObject* before = box->operation;
+  box->shared = shared;
+  box->operation = operation;
+  Py_XDECREF(before);
+  return 0;
+}
+
+static void share_operation(const outbox* box, const batch* taken) {
+  for (size_t i = 0; i < taken->count; ++i) {
+    hvd_request* request = &taken->requests[i];
+    if (taken->boxes[i]) continue;
+    request->kind = box->shared.kind;
+    request->set = box->shared.set;
+    request->reduce = box->shared.reduce;
+    request->root = box->shared.root;
+    request->prescale = box->shared.prescale;
+    request->postscale = box->shared.postscale;
+  }
+}
+
+/* The tensors that the runtime will read and write. */
+static PyObject* works_of(const batch* taken) {
+  PyObject* works = PyTuple_New((Py_ssize_t)taken->count);
+  for (size_t i = 0; works && i < taken->count; ++i) {
+    PyObject* work = taken->entries[i]->work ? taken->entries[i]->work : Py_None;
+    Py_INCREF(work);
+    PyTuple_SetItem(works, (Py_ssize_t)i, work);
+  }
+  return works;
+}
+
+/* Has box->owned keep works, until release().  Where that fails they are kept for good.  No key comes twice: those of
+ * an earlier world mean nothing in the next one. */
+static void own(outbox* box, PyObject* works) {
+  static long long last_key;
+  PyObject* key = PyLong_FromLongLong(++last_key);
+  if (key && PyDict_SetItem(box->owned, key, works) == 0 && PyList_Append(box->keys, key) == 0) Py_DECREF(works);
+  PyErr_Clear();
+  Py_XDECREF(key);
+}
+
+static int submit_batch(outbox* box, batch* taken) {
+  PyObject* works = works_of(taken);
+  if (!works) return -1;
+  taken->handles = malloc(taken->count * sizeof *taken->handles);
+  if (!taken->handles) {
+    Py_DECREF(works);
+    PyErr_NoMemory();
+    return -1;
+  }
+  const int status = taken->count > 1 ? lib.submit_many(taken->requests, taken->count, 0, taken->handles)
+                                      : lib.submit(taken->requests, taken->handles);
+  if (status != HVD_OK) {
+    raise_status(status);
+    Py_DECREF(works);
+    return -1;
+  }
+  submitted(taken->handles[0]);
+  for (size_t i = 0; i < taken->count; ++i) taken->entries[i]->handle = taken->handles[i];
+  ++box->calls;
+  box->tensors += (long long)taken->count;
+  own(box, works);
+  return 0;
+}
+
+static int flush(outbox* box) {
+  if (!box->count) return 0;
+  int failed = usable_in_world() || find_operation(box);
+  batch taken = take_out(box);
+  if (!failed && taken.count) {
+    share_operation(box, &taken);
+    failed = submit_batch(box, &taken);
+  }
+  if (failed) refuse_all(box, &taken);
+  free_batch(&taken);
+  return failed ? -1 : 0;
+}
+
+/* So that the end of this backward() flushes. */
+static int look_for_the_end(outbox* box) {
+  PyObject* number = PyObject_CallObject(box->backward_number, NULL);
+  if (!number) return -1;
+  const long long backward = PyLong_AsLongLong(number);
+  Py_DECREF(number);
+  if (backward == -1 && PyErr_Occurred()) return -1;
+  if (backward == box->backward && backward >= 0) return 0;
+  PyObject* asked = PyObject_CallMethod((PyObject*)box, "ask_for_the_end", "L", backward);
+  Py_XDECREF(asked);
+  return asked ? 0 : -1;
+}
+
+static int look(outbox* box) {
+  const long long number = (long long)box->count;
+  int enough;
+  if (box->begun)
+    enough = number >= box->number_limit || box->bytes >= box->bytes_limit;
+  else
+    enough = box->begun = number >= box->first_number || box->bytes >= box->first_bytes;
+  if (enough) return flush(box);
+  return number ? look_for_the_end(box) : 0;
+}
+
+static int note_device(outbox* box, const tensor_memory* memory) {
+  if (memory->device == HVD_HOST_DEVICE || (memory->device == box->last_gpu && memory->stream == box->last_stream))
+    return 0;
+  PyObject* device = Py_BuildValue("(iN)", (int)memory->device, PyLong_FromVoidPtr(memory->stream));
+  const int failed = !device || PySet_Add(box->devices, device);
+  Py_XDECREF(device);
+  if (failed) return -1;
+  box->last_gpu = memory->device;
+  box->last_stream = memory->stream;
+  return 0;
+}
+
+int outbox_take(outbox* box, gradient* entry, const tensor_memory* memory) {
+  if (note_device(box, memory) || make_room(box)) return -1;
+  hvd_request request;
+  memset(&request, 0, sizeof request);
+  request.struct_size = sizeof request;
+  request.dtype = memory->dtype;
+  request.name = entry->box.text;
+  request.shape = entry->shape;
+  request.ndim = memory->ndim;
+  request.device = memory->device;
+  request.stream = memory->stream;
+  request.in = request.out = memory->data;
+  put(box, entry, &request, NULL);
+  return look(box);
+}
+
+/* ---- methods */
+
+/* add(gradient, Request): takes what Python has made.  It leaves with the next flush(). */
+static PyObject* outbox_add(PyObject* self, PyObject* const* args, Py_ssize_t count) {
+  outbox* box = (outbox*)self;
+  if (count != 2) return wrong_count("add", count);
+  if (!PyObject_TypeCheck(args[0], (PyTypeObject*)gradient_type))
+    return PyErr_Format(PyExc_TypeError, "add: a Gradient is needed");
+  if (make_room(box)) return NULL;
+  request_box* memory = malloc(sizeof *memory);
+  if (!memory) return PyErr_NoMemory();
+  if (fill_request(memory, args[1])) {
+    free_box(memory);
+    free(memory);
+    return NULL;
+  }
+  put(box, (gradient*)args[0], &memory->request, memory);
+  Py_RETURN_NONE;
+}
+
+static PyObject* none_unless(int failed) {
+  if (failed) return NULL;
+  Py_RETURN_NONE;
+}
+
+static PyObject* outbox_look(PyObject* self, PyObject* unused) {
+  (void)unused;
+  return none_unless(look((outbox*)self));
+}
+
+static PyObject* outbox_flush(PyObject* self, PyObject* unused) {
+  (void)unused;
+  return none_unless(flush((outbox*)self));
+}
+
+static PyObject* outbox_drop(PyObject* self, PyObject* unused) {
+  (void)unused;
+  batch taken = take_out((outbox*)self);
+  refuse_all((outbox*)self, &taken);
+  free_batch(&taken);
+  Py_RETURN_NONE;
+}
+
+static PyObject* outbox_release(PyObject* self, PyObject* unused) {
+  (void)unused;
+  outbox* box = (outbox*)self;
+  PyObject* keys = box->keys;
+  if (!(box->keys = PyList_New(0))) {
+    box->keys = keys;
+    return NULL;
+  }
+  const Py_ssize_t count = PyList_Size(keys);
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    if (PyDict_DelItem(box->owned, PyList_GetItem(keys, i))) PyErr_Clear(); /* a new world has emptied it */
+  }
+  Py_DECREF(keys);
+  Py_RETURN_NONE;
+}
+
+static PyObject* outbox_abandon(PyObject* self, PyObject* unused) {
+  (void)unused;
+  outbox* box = (outbox*)self;
+  PyObject* keys = PyList_New(0);
+  if (!keys) return NULL;
+  PyObject* before = box->keys;
+  box->keys = keys;
+  Py_DECREF(before);
+  Py_RETURN_NONE;
+}
+
+static PyObject* outbox_forget_devices(PyObject* self, PyObject* unused) {
+  (void)unused;
+  outbox* box = (outbox*)self;
+  box->last_gpu = HVD_HOST_DEVICE;
+  return none_unless(PySet_Clear(box->devices));
+}
+
+/* ---- the type */
+
+/* Outbox(owned, backward_number) */
+static int outbox_init(PyObject* self, PyObject* args, PyObject* keywords) {
+  outbox* box = (outbox*)self;
+  PyObject *owned, *backward_number;
+  (void)keywords;
+  if (!PyArg_ParseTuple(args, "O!O", &PyDict_Type, &owned, &backward_number)) return -1;
+  if (box->owned) {
+    PyErr_SetString(PyExc_TypeError, "an Outbox is made once");
+    return -1;
+  }
+  box->keys = PyList_New(0);
+  box->devices = PySet_New(NULL);
+  if (!box->keys || !box->devices) return -1;
+  Py_INCREF(owned);
+  Py_INCREF(backward_number);
+  box->owned = owned;
+  box->backward_number = backward_number;
+  box->backward = -1;
+  box->last_gpu = HVD_HOST_DEVICE;
+  return 0;
+}
+
+static int outbox_traverse(PyObject* self, visitproc visit, void* arg) {
+  outbox* box = (outbox*)self;
+  for (size_t i = 0; i < box->count; ++i) Py_VISIT(box->entries[i]);
+  Py_VISIT(box->operation);
+  Py_VISIT(box->owned);
+  Py_VISIT(box->keys);
+  Py_VISIT(box->devices);
+  Py_VISIT(box->backward_number);
+  Py_VISIT(Py_TYPE(self));
+  return 0;
+}
+
+static int outbox_clear(PyObject* self) {
+  outbox* box = (outbox*)self;
+  batch taken = take_out(box);
+  free_batch(&taken);
+  Py_CLEAR(box->operation);
+  return 0;
+}
+
+static void outbox_dealloc(PyObject* self) {
+  outbox* box = (outbox*)self;
+  PyTypeObject* type = Py_TYPE(self);
+  PyObject_GC_UnTrack(self);
+  outbox_clear(self);
+  Py_CLEAR(box->owned);
+  Py_CLEAR(box->keys);
+  Py_CLEAR(box->devices);
+  Py_CLEAR(box->backward_number);
+  PyObject_GC_Del(self);
+  Py_DECREF(type);
+}
+
+#define OUTBOX_FIELD(name, type, flags) \
+  { #name, type, offsetof(outbox, name), flags, NULL }
+static PyMemberDef outbox_members[] = {{"waiting", T_PYSSIZET, offsetof(outbox, count), READONLY, NULL},
+                                       OUTBOX_FIELD(devices, T_OBJECT, READONLY),
+                                       OUTBOX_FIELD(number_limit, T_LONGLONG, 0),
+                                       OUTBOX_FIELD(bytes_limit, T_LONGLONG, 0),
+                                       OUTBOX_FIELD(first_number, T_LONGLONG, 0),
+                                       OUTBOX_FIELD(first_bytes, T_LONGLONG, 0),
+                                       OUTBOX_FIELD(backward, T_LONGLONG, 0),
+                                       OUTBOX_FIELD(begun, T_BOOL, 0),
+                                       OUTBOX_FIELD(calls, T_LONGLONG, READONLY),
+                                       OUTBOX_FIELD(tensors, T_LONGLONG, READONLY),
+                                       {NULL, 0, 0, 0, NULL}};
+
+static PyMethodDef outbox_methods[] = {
+    {"add", FAST(outbox_add), METH_FASTCALL, "add(gradient, Request): it leaves with the next flush"},
+    {"look", outbox_look, METH_NOARGS, "look(): flushes where there is enough, else asks for the end of backward()"},
+    {"flush", outbox_flush, METH_NOARGS, "flush(): submits all that is here"},
+    {"drop", outbox_drop, METH_NOARGS, "drop(): what is here counts as not submitted"},
+    {"release", outbox_release, METH_NOARGS, "release(): what was submitted has ended"},
+    {"abandon", outbox_abandon, METH_NOARGS, "abandon(): leaves what was submitted to the runtime"},
+    {"forget_devices", outbox_forget_devices, METH_NOARGS, "forget_devices(): a new step"},
+    {NULL, NULL, 0, NULL}};
+
+int make_outbox_type(void) {
+  static PyType_Slot slots[] = {{Py_tp_init, SLOT(outbox_init)},
+                                {Py_tp_dealloc, SLOT(outbox_dealloc)},
+                                {Py_tp_traverse, SLOT(outbox_traverse)},
+                                {Py_tp_clear, SLOT(outbox_clear)},
+                                {Py_tp_members, outbox_members},
+                                {Py_tp_methods, outbox_methods},
+                                {0, NULL}};
+  static PyType_Spec spec = {"hvd._native.Outbox", sizeof(outbox), 0,
+                             Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, slots};
+  outbox_type = PyType_FromSpec(&spec);
+  return outbox_type ? 0 : -1;
+}

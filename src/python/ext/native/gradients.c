@@ -1,0 +1,154 @@
+/* gradients.c — what a reducer does with all of its gradients before a step, in one call each (torch/_reducer.py). */
+#include <stdlib.h>
+
+#include "gradient.h"
+
+/* list[i], borrowed; NULL with an exception. */
+static gradient* entry_of(PyObject* list, Py_ssize_t i) {
+  PyObject* item = PyList_GetItem(list, i);
+  if (item && PyObject_TypeCheck(item, (PyTypeObject*)gradient_type)) return (gradient*)item;
+  PyErr_Format(PyExc_TypeError, "a Gradient is needed, not %R", item ? item : Py_None);
+  return NULL;
+}
+
+static int is_list(PyObject* object) {
+  if (PyList_Check(object)) return 1;
+  PyErr_SetString(PyExc_TypeError, "a list of Gradients is needed");
+  return 0;
+}
+
+/* A new list of those for which picks() says 1.  picks: -1 with an exception. */
+static PyObject* picked(PyObject* list, int (*picks)(gradient* entry, void* context, Py_ssize_t index), void* context) {
+  PyObject* found = is_list(list) ? PyList_New(0) : NULL;
+  for (Py_ssize_t i = 0; found && i < PyList_Size(list); ++i) {
+    gradient* entry = entry_of(list, i);
+    int status = -1;
+    if (entry) {
+      Py_INCREF(entry);
+      status = picks(entry, context, i);
+      if (status > 0) status = PyList_Append(found, (PyObject*)entry);
+      Py_DECREF(entry);
+    }
+    if (status) Py_CLEAR(found);
+  }
+  return found;
+}
+
+/* Dense, submitted by its hook, and nothing came after it. */
+static int is_ordinary(const gradient* entry) { return entry->ordinary && !entry->more; }
+
+static int has_begun(gradient* entry, void* context, Py_ssize_t index) {
+  (void)context, (void)index;
+  return entry->passes_left != entry->passes;
+}
+
+static PyObject* py_passes_begun(PyObject* self, PyObject* list) {
+  (void)self;
+  if (!is_list(list)) return NULL;
+  const Py_ssize_t count = PyList_Size(list);
+  int begun = 0;
+  for (Py_ssize_t i = 0; i < count && !begun; ++i) {
+    gradient* entry = entry_of(list, i);
+    if (!entry) return NULL;
+    begun = has_begun(entry, NULL, i);
+  }
+  return PyBool_FromLong(begun);
+}
+
+static int is_extraordinary(gradient* entry, void* context, Py_ssize_t index) {
+  (void)context, (void)index;
+  return !is_ordinary(entry);
+}
+
+static PyObject* py_extraordinary(PyObject* self, PyObject* list) {
+  (void)self;
+  return picked(list, is_extraordinary, NULL);
+}
+
+static PyObject* py_finish_gradients(PyObject* self, PyObject* list) {
+  (void)self;
+  if (!is_list(list) || usable()) return NULL;
+  const Py_ssize_t total = PyList_Size(list);
+  hvd_handle* handles = malloc(((size_t)total + 1) * sizeof *handles);
+  if (!handles) return PyErr_NoMemory();
+  size_t count = 0;
+  Py_ssize_t i = 0;
+  for (; i < total; ++i) {
+    const gradient* entry = entry_of(list, i);
+    if (!entry) break;
+    if (entry->handle) handles[count++] = entry->handle;
+  }
+  const int failed = i < total || finish_handles(handles, count);
+  free(handles);
+  if (failed) return NULL;
+  Py_RETURN_NONE;
+}
+
+/* Whether the result does not lie in parameter.grad already. */
+static int must_store(gradient* entry, void* context, Py_ssize_t index) {
+  (void)context, (void)index;
+  if (!is_ordinary(entry)) return is_set(entry->submitted);
+  PyObject* present = PyObject_GetAttrString(entry->parameter, "grad");
+  if (!present) return -1;
+  const int must = present != Py_None && present != entry->work;
+  Py_DECREF(present);
+  return must;
+}
+
+static PyObject* py_gradients_to_store(PyObject* self, PyObject* list) {
+  (void)self;
+  return picked(list, must_store, NULL);
+}
+
+/* Forgets an ordinary gradient that has ended. */
+static int must_end(gradient* entry, void* context, Py_ssize_t index) {
+  (void)context, (void)index;
+  entry->passes_left = entry->passes;
+  if (!is_set(entry->submitted)) return 0;
+  if (!is_ordinary(entry)) return 1;
+  PyObject *before = entry->submitted, *work = entry->work;
+  entry->submitted = entry->work = NULL;
+  entry->handle = 0;
+  entry->added = entry->kept = entry->ordinary = 0;
+  Py_XDECREF(before);
+  Py_XDECREF(work);
+  return 0;
+}
+
+static PyObject* py_clear_gradients(PyObject* self, PyObject* list) {
+  (void)self;
+  return picked(list, must_end, NULL);
+}
+
+static PyObject* py_hooks_in_python(PyObject* self, PyObject* value) {
+  (void)self;
+  const int is = PyObject_IsTrue(value);
+  if (is < 0) return NULL;
+  set_hooks_in_python(is);
+  Py_RETURN_NONE;
+}
+
+PyMethodDef gradient_methods[] = {
+    {"passes_begun", py_passes_begun, METH_O, "passes_begun([gradient, ...]) -> whether one has had a pass"},
+    {"extraordinary", py_extraordinary, METH_O,
+     "extraordinary([gradient, ...]) -> those no hook has submitted as they are"},
+    {"finish_gradients", py_finish_gradients, METH_O, "finish_gradients([gradient, ...]): waits, forgets the handles"},
+    {"gradients_to_store", py_gradients_to_store, METH_O,
+     "gradients_to_store([gradient, ...]) -> those whose result is not in parameter.grad"},
+    {"clear_gradients", py_clear_gradients, METH_O,
+     "clear_gradients([gradient, ...]) -> those that Python must end; the others are ready for the next step"},
+    {"hooks_in_python", py_hooks_in_python, METH_O, "hooks_in_python(whether every hook calls the reducer's Python)"},
+    {NULL, NULL, 0, NULL}};
+
+int add_gradient_types(PyObject* module) {
+  if ((!gradient_type && make_gradient_type()) || (!outbox_type && make_outbox_type())) return -1;
+  Py_INCREF(gradient_type); /* PyModule_AddObject takes one */
+  if (PyModule_AddObject(module, "Gradient", gradient_type)) {
+    Py_DECREF(gradient_type);
+    return -1;
+  }
+  Py_INCREF(outbox_type);
+  if (PyModule_AddObject(module, "Outbox", outbox_type) == 0) return 0;
+  Py_DECREF(outbox_type);
+  return -1;
+}

@@ -1,0 +1,99 @@
+/* group_calls.c — allreduces of several tensors in one call (see tensor_calls.c). */
+#include <stdlib.h>
+
+#include "tensor_calls.h"
+
+/* Everything that a group's submission allocates. */
+typedef struct group {
+  size_t count, named;
+  hvd_request* requests;
+  name_box* names;
+  hvd_handle* handles;
+} group;
+
+static void free_group(group* all) {
+  for (size_t i = 0; i < all->named; ++i) free(all->names[i].there);
+  free(all->requests);
+  free(all->names);
+  free(all->handles);
+}
+
+/* "name.3".  0, or -1 with an exception. */
+static int name_member(group* all, int32_t kind, PyObject* name, size_t i) {
+  PyObject* member = name == Py_None ? name : PyUnicode_FromFormat("%U.%zu", name, i);
+  if (!member) return -1;
+  const int failed = fill_name(&all->names[i], kind, member);
+  if (!failed) ++all->named;
+  all->requests[i].name = all->names[i].text;
+  if (member != Py_None) Py_DECREF(member);
+  return failed;
+}
+
+/* 1: filled.  0: Python must do it.  -1 with an exception. */
+static int fill_group(group* all, const hvd_request* shared, PyObject* tensors, PyObject* name, PyObject* devices) {
+  for (size_t i = 0; i < all->count; ++i) {
+    tensor_memory memory;
+    if (!read_tensor(PyList_GetItem(tensors, (Py_ssize_t)i), &memory) || !lies_by_rows(&memory)) return 0;
+    all->requests[i] = *shared;
+    fill_memory(&all->requests[i], &memory);
+    all->requests[i].out = memory.data;
+    if (name_member(all, shared->kind, name, i)) return -1;
+    const hvd_request *mine = &all->requests[i], *last = &all->requests[i ? i - 1 : 0];
+    const int is_new = i == 0 || mine->device != last->device || mine->stream != last->stream;
+    if (mine->device == HVD_HOST_DEVICE || !is_new) continue;
+    PyObject* device = Py_BuildValue("(iN)", (int)memory.device, PyLong_FromVoidPtr(memory.stream));
+    const int failed = !device || PySet_Add(devices, device);
+    Py_XDECREF(device);
+    if (failed) return -1;
+  }
+  return 1;
+}
+
+static PyObject* submitted_group(group* all, PyObject* devices) {
+  const int status = lib.submit_many(all->requests, all->count, HVD_GROUP, all->handles);
+  if (status != HVD_OK) return raise_status(status);
+  submitted(all->handles[0]);
+  PyObject* handles = PyList_New((Py_ssize_t)all->count);
+  for (size_t i = 0; handles && i < all->count; ++i)
+    PyList_SetItem(handles, (Py_ssize_t)i, PyLong_FromLongLong(all->handles[i]));
+  return handles ? Py_BuildValue("(NO)", handles, devices) : NULL;
+}
+
+/* allreduce_group(tensors, name, average, op, prescale, postscale, process set) -> ([handle], {(gpu, stream)}): all in
+ * place, ready and run together. */
+static PyObject* py_allreduce_group(PyObject* self, PyObject* const* args, Py_ssize_t count) {
+  (void)self;
+  if (count != 7) return wrong_count("allreduce_group", count);
+  const call_options options = {args[1], args[2], args[3], args[4], args[5], args[6]};
+  hvd_request shared;
+  const int is_named = options.name == Py_None || PyUnicode_CheckExact(options.name);
+  if (!is_named || !PyList_CheckExact(args[0]) || !fill_options(&shared, HVD_ALLREDUCE, &options) ||
+      PyList_Size(args[0]) == 0)
+    Py_RETURN_NONE;
+  if (usable_in_world()) return NULL;
+  group all = {(size_t)PyList_Size(args[0]), 0, NULL, NULL, NULL};
+  all.requests = malloc(all.count * sizeof *all.requests);
+  all.names = malloc(all.count * sizeof *all.names);
+  all.handles = malloc(all.count * sizeof *all.handles);
+  PyObject* devices = PySet_New(NULL);
+  PyObject* result = NULL;
+  if (!all.requests || !all.names || !all.handles) {
+    PyErr_NoMemory();
+  } else if (devices) {
+    const int filled = fill_group(&all, &shared, args[0], options.name, devices);
+    if (filled == 1) {
+      result = submitted_group(&all, devices);
+    } else if (filled == 0) {
+      result = Py_None;
+      Py_INCREF(result);
+    }
+  }
+  Py_XDECREF(devices);
+  free_group(&all);
+  return result;
+}
+
+PyMethodDef group_call_methods[] = {
+    {"allreduce_group", FAST(py_allreduce_group), METH_FASTCALL,
+     "allreduce_group([tensor], name, average, op, prescale, postscale, process set) -> ([handle], devices) or None"},
+    {NULL, NULL, 0, NULL}};

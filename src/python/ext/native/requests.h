@@ -1,0 +1,34 @@
+/* requests.h — a Request of hvd/_requests.py as an hvd_request. */
+#ifndef HVD_PYTHON_REQUESTS_H
+#define HVD_PYTHON_REQUESTS_H
+
+#include "native.h"
+
+/* "allreduce.layer1.weight": different operations may bear one name at the same time, so the kind goes in front. */
+typedef struct name_box {
+  const char* text; /* NULL: no name was given */
+  char here[256];
+  char* there; /* malloc'd when here is too small, else NULL */
+} name_box;
+
+/* A request and the memory that it points to.  It must stay where it was filled. */
+typedef struct request_box {
+  hvd_request request;
+  int64_t shape[MAX_DIMS];
+  name_box name;
+  int64_t* splits; /* malloc'd, or NULL */
+} request_box;
+
+/* All of them: 0, or -1 with an exception. */
+
+/* name: a string, bytes or None.  box->there is to be freed either way. */
+int fill_name(name_box* box, int kind, PyObject* name);
+
+/* What is the same for all tensors of a call. */
+int fill_operation(hvd_request* request, PyObject* operation);
+
+/* *box is to be freed either way. */
+int fill_request(request_box* box, PyObject* tuple);
+void free_box(request_box* box);
+
+#endif

@@ -1,0 +1,138 @@
+/* tensors.c — see tensors.h.  Everything here runs under the GIL. */
+#include "tensors.h"
+
+#include <string.h>
+
+#include "dlpack.h"
+
+/* What use_tensors() was given. */
+static struct {
+  const dl_exchange* exchange; /* NULL: nothing is read here */
+  PyObject *tensor, *parameter;
+  PyObject* is_negative; /* torch.Tensor.is_neg */
+  int32_t gpus;          /* tensors on GPUs are the runtime's too */
+} reader;
+
+/* An element of this type, in the numbers of hvd.h; -1: none. */
+static int32_t dtype_of(const dl_tensor* view) {
+  static const int32_t signed_types[] = {HVD_I8, HVD_I16, HVD_I32, HVD_I64};
+  static const int32_t floats[] = {-1, HVD_F16, HVD_F32, HVD_F64};
+  int width = 0;
+  while (width < 4 && view->dtype.bits != 8 << width) ++width;
+  if (width == 4 || view->dtype.lanes != 1) return -1;
+  switch (view->dtype.code) {
+    case DL_FLOAT:
+      return floats[width];
+    case DL_BFLOAT:
+      return width == 1 ? HVD_BF16 : -1;
+    case DL_INT:
+      return signed_types[width];
+    case DL_UINT:
+      return width == 0 ? HVD_U8 : width == 1 ? HVD_U16 : -1;
+    case DL_BOOL:
+      return width == 0 ? HVD_BOOL : -1;
+    default:
+      return -1;
+  }
+}
+
+/* torch's lazy negatives: their memory holds the opposite.  1, 0, or -1 with an exception. */
+static int is_negative(PyObject* tensor) {
+  PyObject* answer = PyObject_CallFunctionObjArgs(reader.is_negative, tensor, NULL);
+  if (!answer) return -1;
+  const int is = answer != Py_False;
+  Py_DECREF(answer);
+  return is;
+}
+
+static int read_view(PyObject* object, tensor_memory* memory) {
+  dl_tensor view;
+  if (reader.exchange->view(object, &view)) return 0;
+  memory->dtype = dtype_of(&view);
+  if (memory->dtype < 0 || view.ndim > MAX_DIMS) return 0;
+  memcpy(&memory->dl_dtype, &view.dtype, sizeof memory->dl_dtype);
+  memory->bytes = view.dtype.bits / 8;
+  for (int32_t i = 0; i < view.ndim; ++i) memory->bytes *= view.shape[i];
+  memory->data = (char*)view.data + view.byte_offset;
+  if (!view.data && memory->bytes) return 0; /* torch's lazy zeros */
+  memory->shape = view.shape;
+  memory->strides = view.strides;
+  memory->ndim = view.ndim;
+  memory->stream = NULL;
+  memory->device = HVD_HOST_DEVICE;
+  if (view.device.device_type == DL_CUDA && reader.gpus) {
+    memory->device = view.device.device_id;
+    if (reader.exchange->current_stream(DL_CUDA, view.device.device_id, &memory->stream)) return 0;
+  } else if (view.device.device_type != DL_HOST && view.device.device_type != DL_CUDA_HOST) {
+    return 0;
+  }
+  return is_negative(object) == 0;
+}
+
+int read_tensor(PyObject* object, tensor_memory* memory) {
+  if (!reader.exchange) return 0;
+  PyObject* type = (PyObject*)Py_TYPE(object);
+  if (type != reader.tensor && type != reader.parameter) return 0;
+  if (read_view(object, memory)) return 1;
+  PyErr_Clear();
+  return 0;
+}
+
+int lies_by_rows(const tensor_memory* memory) {
+  if (!memory->strides) return 1;
+  int64_t wanted = 1;
+  for (int32_t i = memory->ndim; i-- > 0;) {
+    if (memory->shape[i] == 1) continue;
+    if (memory->strides[i] != wanted) return memory->bytes == 0;
+    wanted *= memory->shape[i];
+  }
+  return 1;
+}
+
+int lies_in_order(const tensor_memory* memory, const int32_t* order) {
+  if (!memory->strides) return 0;
+  int64_t wanted = 1;
+  for (int32_t i = memory->ndim; i-- > 0;) {
+    const int32_t dimension = order[i];
+    if (memory->shape[dimension] == 1) continue;
+    if (memory->strides[dimension] != wanted) return memory->bytes == 0;
+    wanted *= memory->shape[dimension];
+  }
+  return 1;
+}
+
+PyObject* tensor_over(void* managed) {
+  void* tensor = NULL;
+  return reader.exchange->to_object(managed, &tensor) ? NULL : tensor;
+}
+
+/* use_tensors(capsule or None, tensor type, parameter type, is_neg) -> whether tensors are read in C from now on. */
+static PyObject* py_use_tensors(PyObject* self, PyObject* const* args, Py_ssize_t count) {
+  (void)self;
+  if (count != 4) return wrong_count("use_tensors", count);
+  const dl_exchange* found = NULL;
+  if (args[0] != Py_None) {
+    found = PyCapsule_GetPointer(args[0], DL_EXCHANGE_CAPSULE);
+    if (!found) return NULL;
+    while (found && found->major != DL_EXCHANGE_MAJOR) found = found->older;
+  }
+  if (found && !found->view) found = NULL;
+  for (int i = 1; i < 4; ++i) Py_INCREF(args[i]); /* for good: the framework's own */
+  reader.tensor = args[1];
+  reader.parameter = args[2];
+  reader.is_negative = args[3];
+  reader.exchange = found;
+  return PyBool_FromLong(found != NULL);
+}
+
+static PyObject* py_use_gpu_tensors(PyObject* self, PyObject* unused) {
+  (void)self, (void)unused;
+  reader.gpus = 1;
+  Py_RETURN_NONE;
+}
+
+PyMethodDef tensor_methods[] = {
+    {"use_tensors", FAST(py_use_tensors), METH_FASTCALL,
+     "use_tensors(exchange capsule or None, tensor type, parameter type, is_neg) -> whether tensors are read in C"},
+    {"use_gpu_tensors", py_use_gpu_tensors, METH_NOARGS, "use_gpu_tensors(): those on GPUs too"},
+    {NULL, NULL, 0, NULL}};

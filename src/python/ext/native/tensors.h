@@ -1,0 +1,31 @@
+/* tensors.h — torch tensors, read in C.  DLPack's exchange functions give a tensor's memory without compiled code of
+ * torch's version (torch 2.10 and later).  What cannot be read here is left to hvd/torch/_adapter.py. */
+#ifndef HVD_PYTHON_TENSORS_H
+#define HVD_PYTHON_TENSORS_H
+
+#include "native.h"
+
+typedef struct tensor_memory {
+  void* data;
+  const int64_t* shape;   /* [ndim]; the tensor's own */
+  const int64_t* strides; /* [ndim], in elements; NULL: row by row */
+  int64_t bytes;
+  int32_t dtype, ndim;
+  uint32_t dl_dtype; /* the type as DLPack has it */
+  int32_t device;    /* HVD_HOST_DEVICE, or a GPU */
+  void* stream;      /* the GPU's current one */
+} tensor_memory;
+
+/* 1: *memory is filled.  0: the tensor is none that operations can take as it is.  Leaves no exception. */
+int read_tensor(PyObject* object, tensor_memory* memory);
+
+/* A torch tensor that takes over a DLManagedTensorVersioned.  NULL with an exception. */
+PyObject* tensor_over(void* managed);
+
+/* Whether the elements lie without gaps, row by row. */
+int lies_by_rows(const tensor_memory* memory);
+
+/* The same, for the tensor with its dimensions in another order: order [ndim], the outermost first. */
+int lies_in_order(const tensor_memory* memory, const int32_t* order);
+
+#endif
