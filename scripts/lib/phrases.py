@@ -65,7 +65,7 @@ KEPT: dict[str, tuple[str, ...]] = {}
 UNREAD: tuple[str, ...] = (
     *("include", "launcher", "man/hvd.h.3", "runtime", "tools"),
     *(f"src/{folder}" for folder in ("base", "options", "placement", "pmix", "rank", "trace", "wire", "python/ext")),
-    *(f"src/python/hvd/torch/{file}.py" for file in ("_outbox", "_parameter_entries")),
+    *(f"src/python/hvd/torch/_optimizer/{file}.py" for file in ("outbox", "parameter_entries")),
 )
 
 # ---- prose ------------------------------------------------------------------------------------------------------------

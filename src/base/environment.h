@@ -1,7 +1,7 @@
 /* environment.h — the one place that touches the environment, in C and C++.
  *
- * Variables of ours are read through src/options (and hvd/_environment.py), where the table of options has them.  Other
- * programs' variables (PATH, HOME, SLURM_*, OMPI_*) are read by environment_value(). */
+ * Variables of ours are read through src/options (and hvd/_runtime/environment.py), where the table of options has
+ * them.  Other programs' variables (PATH, HOME, SLURM_*, OMPI_*) are read by environment_value(). */
 #pragma once
 #include <stdlib.h>
 #include <unistd.h>

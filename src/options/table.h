@@ -1,8 +1,9 @@
 /// @file table.h — one row for every option of hvdrun and every environment variable of this project.
 ///
 /// The rows feed the command line, --config-file, --help, the manual pages, hvd.run()'s keywords, and all readers of
-/// the environment: the launcher's Settings, the runtime's Configuration, hvd/_environment.py.  A new option or variable
-/// needs one row here, and its use.  scripts/man-options then writes the pages and src/python/hvd/_options.py.
+/// the environment: the launcher's Settings, the runtime's Configuration, hvd/_runtime/environment.py.  A new option or
+/// variable needs one row here, and its use.  scripts/man-options then writes the pages and
+/// src/python/hvd/_job/options.py.
 #pragma once
 #include <array>
 #include <cstddef>

@@ -23,7 +23,9 @@ import fault_training as training
 import numpy as np
 
 import hvd.numpy as hvd
-from hvd import _shares, _world, elastic
+from hvd import elastic
+from hvd._elastic import shares as _shares
+from hvd._runtime import world as _world
 
 FOLDER = pathlib.Path(os.environ["FAULTS_FOLDER"])
 COMMIT = int(os.environ.get("FAULTS_COMMIT", "1"))

@@ -15,7 +15,7 @@ import torch
 from elastic_faults import die_if_told
 
 import hvd.torch as hvd
-from hvd import _shares
+from hvd._elastic import shares as _shares
 
 SAMPLES, BATCH, EPOCHS = 157, 3, 2  # with four shares: 13 batches and one of a single sample
 FOLDER = pathlib.Path(os.environ["ELASTIC_FOLDER"])

@@ -18,7 +18,7 @@ from typing import Any, Callable
 import pytest
 
 from failures.test_elastic import COUNTER, SAMPLES, TORCH, environment, job, result
-from hvd import _state_folder
+from hvd._elastic import state_folder as _state_folder
 from support import hvdrun
 
 NAME = "elastic-state"

@@ -57,7 +57,7 @@ def inside(given: argparse.Namespace) -> None:
     from exchange_steps import costs
 
     import hvd.torch as hvd
-    from hvd.torch import _registered_gradients
+    from hvd.torch._optimizer import registered_gradients as _registered_gradients
 
     _registered_gradients._owners = None  # otherwise gradients in host memory would be moved to registered memory
 

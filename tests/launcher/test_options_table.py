@@ -11,7 +11,7 @@ from typing import Any
 
 import hvd
 import hvd.spark
-from hvd._options import RUN_KEYWORDS
+from hvd._job.options import RUN_KEYWORDS
 from support import hvdrun
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,11 +26,11 @@ FOLDERS = {
 # The only reader in each language; the bootstrap is text inside hvdrank; spawn.cc sets a child's environment.
 READERS = {
     "src/base/environment.h",
-    "src/python/hvd/_environment.py",
+    "src/python/hvd/_runtime/environment.py",
     "src/rank/python/bootstrap.py",
     "src/rank/launch/spawn.cc",
 }
-# Other programs' variables, which base/environment.h and hvd/_environment.py read by name.
+# Other programs' variables, which base/environment.h and hvd/_runtime/environment.py read by name.
 FOREIGN = {
     "HOME",
     "KERAS_BACKEND",
@@ -66,7 +66,7 @@ def sources() -> dict[str, str]:
                 continue
             text = file.read_text()
             found[file.relative_to(ROOT).as_posix()] = text if file.suffix == ".py" else re.sub(r"//[^\n]*", "", text)
-    del found["src/options/table.h"], found["src/python/hvd/_options.py"]
+    del found["src/options/table.h"], found["src/python/hvd/_job/options.py"]
     return found
 
 

@@ -14,8 +14,8 @@ import model
 import numpy as np
 
 import hvd.numpy as hvd
-from hvd._collectives import DTYPES as DTYPE_CODES
-from hvd._collectives import Collectives
+from hvd._runtime.collectives import DTYPES as DTYPE_CODES
+from hvd._runtime.collectives import Collectives
 from hvd.numpy import NumpyAdapter
 
 INTEGERS = ["uint8", "int8", "uint16", "int16", "int32", "int64"]

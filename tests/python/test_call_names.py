@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from hvd.torch._call_names import CallNames
+from hvd.torch._c10d.call_names import CallNames
 
 
 def texts(names: CallNames, calls: "itertools.chain[str] | list[str]") -> list[bytes]:

@@ -1,4 +1,4 @@
-"""The records of steps with TensorFlow, Keras or JAX: input, waiting, checkpoints (hvd._step_hooks)."""
+"""The records of steps with TensorFlow, Keras or JAX: input, waiting, checkpoints (hvd._job.step_hooks)."""
 
 from __future__ import annotations
 

@@ -11,8 +11,9 @@ pytest.importorskip("torch")
 import torch
 import torch.distributed as dist
 
-from hvd.torch import _group_work, _point_to_point
-from hvd.torch._group_work import GroupState, GroupWork
+from hvd.torch._c10d import group_work as _group_work
+from hvd.torch._c10d import point_to_point as _point_to_point
+from hvd.torch._c10d.group_work import GroupState, GroupWork
 
 
 def test_a_wait_takes_no_longer_than_its_limit_behind_another_one(monkeypatch: pytest.MonkeyPatch) -> None:

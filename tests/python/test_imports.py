@@ -25,7 +25,7 @@ def test_a_message_where_horovod_itself_is_installed(tmp_path):
     )
     shutil.copytree(found.stdout.strip(), tmp_path / "horovod")
     alone = import_in(tmp_path)
-    assert alone.stdout == f"{tmp_path}/horovod/__init__.py hvd._run\n" and "RuntimeWarning" not in alone.stderr
+    assert alone.stdout == f"{tmp_path}/horovod/__init__.py hvd._job.run\n" and "RuntimeWarning" not in alone.stderr
     (tmp_path / "horovod" / "metadata.json").write_text("{}")
     mixed = import_in(tmp_path)
     assert mixed.stdout == alone.stdout
@@ -41,12 +41,12 @@ def test_nothing_of_others_is_loaded_with_the_package(package):
     assert found.returncode == 0, found.stderr
     others = {name for name in found.stdout.split() if name.partition(".")[0] not in ("hvd", "horovod")}
     assert others <= set(sys.stdlib_module_names), others
-    later = {"hvd._run", "hvd.torch.sharded", "hvd.torch.elastic", "hvd.torch.ddp", "hvd.torch.loader"}
+    later = {"hvd._job.run", "hvd.torch.sharded", "hvd.torch.elastic", "hvd.torch.ddp", "hvd.torch.loader"}
     assert not later & set(found.stdout.split())
 
 
 def test_hvd_alone_loads_no_framework():
-    code = "import sys, hvd, horovod, hvd.exceptions, hvd._collectives; print(*sys.modules)"
+    code = "import sys, hvd, horovod, hvd.exceptions, hvd._runtime.collectives; print(*sys.modules)"
     found = subprocess.run([python(), "-c", code], env=environment(), timeout=60, capture_output=True, text=True)
     assert found.returncode == 0, found.stderr
     frameworks = {"numpy", "torch", "tensorflow", "keras", "jax", "jaxlib", "mxnet", "pyspark", "pandas"}

@@ -13,7 +13,9 @@ from python.harness import environment, mpirun
 PROGRAM = """
 import sys
 from array import array
-from hvd import _native, _objects, _world
+from hvd import _native
+from hvd._runtime import objects as _objects
+from hvd._runtime import world as _world
 
 
 def request(name, address=0, elements=1):

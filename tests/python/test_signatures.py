@@ -1,5 +1,5 @@
-"""The methods of hvd._collectives.Collectives are the list of all operations: a framework's functions have their parameters,
-with their defaults, and at most a few of the framework's own."""
+"""The methods of Collectives (hvd._runtime.collectives) are the list of all operations: a framework's functions have their
+parameters, with their defaults, and at most a few of the framework's own."""
 
 import json
 import subprocess
@@ -22,7 +22,7 @@ DIFFERENT = {
 }
 PROGRAM = """
 import importlib, inspect, json, sys
-from hvd._collectives import Collectives
+from hvd._runtime.collectives import Collectives
 
 package, own, found = importlib.import_module(sys.argv[1]), set(json.loads(sys.argv[2])), []
 for name, method in inspect.getmembers(Collectives, inspect.isfunction):

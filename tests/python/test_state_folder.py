@@ -16,9 +16,12 @@ from typing import Any
 
 import pytest
 
-from hvd import _objects, _state_file, _state_folder, _world
-from hvd._own_folder import RefusedPath
-from hvd._state_folder import LOCK, NAME, StateFileError, StateFolder
+from hvd._elastic import state_file as _state_file
+from hvd._elastic import state_folder as _state_folder
+from hvd._elastic.state_folder import LOCK, NAME, StateFileError, StateFolder
+from hvd._job.own_folder import RefusedPath
+from hvd._runtime import objects as _objects
+from hvd._runtime import world as _world
 from hvd.elastic import ObjectState
 
 

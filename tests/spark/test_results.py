@@ -11,7 +11,7 @@ import zlib
 
 import pytest
 
-from hvd._results import results
+from hvd._job.results import results
 from hvd.spark._relay import Kept
 
 from . import session as s

@@ -6,10 +6,10 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from horovod import _missing
-from hvd import _environment
+from hvd._runtime import environment as _environment
 
 if TYPE_CHECKING:
-    from hvd._run import run as run
+    from hvd._job.run import run as run
 
 __all__ = ["run"]
 # Scripts compare it: the version of the Horovod whose names are provided, not our own (hvd.__version__).
@@ -36,7 +36,7 @@ _missing.install()
 
 def __getattr__(name: str) -> Any:
     if name == "run":  # a rank does not need the launcher's side
-        from hvd._run import run
+        from hvd._job.run import run
 
         globals()["run"] = run
         return run

@@ -10,7 +10,7 @@ import importlib
 import importlib.util
 from typing import Any
 
-from hvd import _environment
+from hvd._runtime import environment as _environment
 
 __all__ = ["keras"]
 

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from hvd._requests import Operation, View
+from hvd._runtime.requests import Operation, View
 
 T = TypeVar("T")
 
-# hvd._requests.Request, or a plain tuple of the same
+# hvd._runtime.requests.Request, or a plain tuple of the same
 Request = tuple[Operation, str | bytes | None, View, int | tuple[int, int], tuple[int, ...] | None]
 
 # The lists of include/hvd/hvd.h

@@ -27,8 +27,15 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any, Callable, overload
 
-from hvd import _environment, _holders, _native, _objects, _preemption, _shares, _state_file, _world
-from hvd._global_batches import GlobalBatch, GlobalBatches
+from hvd import _native
+from hvd._elastic import holders as _holders
+from hvd._elastic import shares as _shares
+from hvd._elastic import state_file as _state_file
+from hvd._elastic.global_batches import GlobalBatch, GlobalBatches
+from hvd._job import preemption as _preemption
+from hvd._runtime import environment as _environment
+from hvd._runtime import objects as _objects
+from hvd._runtime import world as _world
 from hvd.exceptions import HorovodInternalError, HostsUpdatedInterrupt, carried_errors
 
 __all__ = ["GlobalBatch", "GlobalBatches", "HostUpdateResult", "ObjectState", "State", "run", "run_fn"]

@@ -27,7 +27,7 @@ import numpy as np
 
 import hvd.numpy as hvd
 from hvd import _native
-from hvd._run import write_private
+from hvd._job.run import write_private
 
 MOST_HOSTS_IN_FULL = 8
 SMALL_ROUNDS, LEAST_LARGE_ROUNDS = 200, 3

@@ -12,11 +12,11 @@ from __future__ import annotations
 from typing import Any
 
 from hvd import elastic
-from hvd._collectives import Collectives
-from hvd._common_names import *  # noqa: F403 -- what every framework's package offers
-from hvd._common_names import _names as _shared
-from hvd._numpy_adapter import NumpyAdapter
-from hvd._objects import allgather_object, broadcast_object
+from hvd._runtime.collectives import Collectives
+from hvd._runtime.common_names import *  # noqa: F403 -- what every framework's package offers
+from hvd._runtime.common_names import _names as _shared
+from hvd._runtime.numpy_adapter import NumpyAdapter
+from hvd._runtime.objects import allgather_object, broadcast_object
 
 _collectives: Collectives[Any] = Collectives(NumpyAdapter())
 _reading: Collectives[Any] = Collectives(NumpyAdapter(writes=False), _collectives)

@@ -10,8 +10,9 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from hvd import _environment, _native
-from hvd._requests import gather_bytes
+from hvd import _native
+from hvd._runtime import environment as _environment
+from hvd._runtime.requests import gather_bytes
 
 __all__ = ["ProcessSet", "add_process_set", "global_process_set", "program_sets", "remove_process_set"]
 

@@ -23,7 +23,7 @@ using wire::ConsoleInput;
 using wire::ConsoleOutput;
 using wire::ConsoleRefusal;
 
-constexpr int attach_signal = 60;        // src/python/hvd/_attach.py has it too
+constexpr int attach_signal = 60;        // src/python/hvd/_job/attach.py has it too
 constexpr auto callback_limit = 10s;     // for the main thread to come back from native code
 constexpr auto last_answers = 5s;        // for what is still to come when the input has ended
 constexpr auto busy_limit = 3s;          // for a console that was just left to end

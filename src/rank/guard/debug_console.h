@@ -2,7 +2,7 @@
 /// hvdrun.
 ///
 /// Listens on a unix socket named after the rank's process, and sends the rank a signal.  The rank calls back
-/// (src/python/hvd/_attach.py).  Each end asks the kernel who the other is before it reads a byte.
+/// (src/python/hvd/_job/attach.py).  Each end asks the kernel who the other is before it reads a byte.
 #pragma once
 #include <poll.h>
 #include <sys/types.h>

@@ -281,7 +281,7 @@ def hide_our_frames():
 
 
 def offer_stacks():
-    """As hvd._stack_dumps does: hvdrun may ask where this rank is before the function imports hvd."""
+    """As hvd._job.stack_dumps does: hvdrun may ask where this rank is before the function imports hvd."""
     import faulthandler
 
     try:

@@ -19,7 +19,7 @@ enum class Cause : std::uint8_t {
   vanished,   ///< the guard itself was killed or its host is gone (made by hvdrun)
 };
 
-/// The phase of a rank that ends itself because it was told to, when all others know (hvd/_preemption.py).
+/// The phase of a rank that ends itself because it was told to, when all others know (hvd/_job/preemption.py).
 inline constexpr const char* leaving_phase = "leaves";
 
 struct DeathRecord {

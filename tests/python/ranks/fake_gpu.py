@@ -12,7 +12,8 @@ from typing import Any
 import torch
 
 import hvd.torch as hvd
-from hvd import _native, _world
+from hvd import _native
+from hvd._runtime import world as _world
 from hvd.torch import _adapter, ops
 
 driver = ctypes.CDLL(os.environ["HVD_CUDA_LIBRARY"])

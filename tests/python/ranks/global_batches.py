@@ -7,7 +7,8 @@ import numpy as np
 from refusals import raises
 
 import hvd.numpy as hvd
-from hvd import _shares, elastic
+from hvd import elastic
+from hvd._elastic import shares as _shares
 from hvd.elastic import GlobalBatches
 
 hvd.init()

@@ -10,7 +10,8 @@ import numpy as np
 from refusals import raises
 
 import hvd.numpy as hvd
-from hvd import _native, _requests
+from hvd import _native
+from hvd._runtime import requests as _requests
 
 LARGE = (2**32, -(2**32), 2**63, 2**70)  # truncated, the first two would be rank 0, and process set 0
 

@@ -42,7 +42,7 @@ def check_read_only():
 
 
 def check_nothing_is_copied():
-    from hvd import _numpy_adapter
+    from hvd._runtime import numpy_adapter as _numpy_adapter
 
     adapter = _numpy_adapter.NumpyAdapter(writes=False)
     frozen = np.arange(6.0)

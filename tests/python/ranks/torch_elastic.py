@@ -10,7 +10,7 @@ from horovod.common.elastic import ObjectState
 from horovod.common.exceptions import HostsUpdatedInterrupt
 from horovod.torch.elastic import ElasticSampler, TorchState, run
 from horovod.torch.elastic.state import StateHandler, get_handler_registry, set_handler_registry
-from hvd import _holders
+from hvd._elastic import holders as _holders
 
 hvd.init()
 

@@ -5,7 +5,7 @@ from refusals import raises
 from torch_models import Tables
 
 import hvd.torch as hvd
-from hvd import _shares
+from hvd._elastic import shares as _shares
 from hvd.torch.elastic import ElasticSampler, GlobalBatchLoader, TorchState, run
 
 hvd.init()

@@ -11,9 +11,9 @@ import torch.distributed as dist
 from refusals import raises
 
 import hvd.torch as hvd
-from hvd.torch import _group_operations as operations
-from hvd.torch import _group_work as works
 from hvd.torch._adapter import TorchAdapter
+from hvd.torch._c10d import group_operations as operations
+from hvd.torch._c10d import group_work as works
 
 hvd.init()
 RANK, SIZE = hvd.rank(), hvd.size()

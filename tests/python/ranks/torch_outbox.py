@@ -9,8 +9,8 @@ from torch.utils.checkpoint import checkpoint
 from torch_models import RANK, SIZE
 
 import horovod.torch as hvd
-from hvd import _requests
-from hvd.torch import _outbox
+from hvd._runtime import requests as _requests
+from hvd.torch._optimizer import outbox as _outbox
 
 
 class Counted:

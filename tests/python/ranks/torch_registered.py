@@ -22,7 +22,7 @@ def is_registered(tensor):
 
 def check_gradients_in_registered_memory():
     """They move there, in spite of zero_grad() leaving None; no other tensor is overwritten."""
-    from hvd.torch import _registered_gradients
+    from hvd.torch._optimizer import registered_gradients as _registered_gradients
 
     possible = _registered_gradients.usable() and not os.environ.get("HVD_RANKS_PER_NODE")
     model = nn.Linear(90, 90)

@@ -1,5 +1,5 @@
 /* gradient.h — one parameter's gradient, and the outbox where gradients gather.  The Python side of both:
- * hvd/torch/_parameter_entries.py and hvd/torch/_outbox.py.
+ * hvd/torch/_optimizer/parameter_entries.py and hvd/torch/_optimizer/outbox.py.
  *
  * torch's hooks are functions of gradient.c.  The ordinary gradient, dense and alone, goes from the hook to the runtime
  * in C.  For all others the hook calls the reducer's Python (`before`, `after`).

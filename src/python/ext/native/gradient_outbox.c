@@ -1,5 +1,5 @@
 /* gradient_outbox.c — _native.Outbox: gradients that are complete, until they go to the runtime together
- * (torch/_outbox.py). */
+ * (hvd/torch/_optimizer/outbox.py). */
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* gradients.c — what a reducer does with all of its gradients before a step, in one call each (torch/_reducer.py). */
+/* gradients.c — the calls of hvd/torch/_optimizer/reducer.py that visit all gradients before a step. */
 #include <stdlib.h>
 
 #include "gradient.h"

@@ -282,15 +282,16 @@ static PyMethodDef world_methods[] = {
     {"leak", py_leak, METH_O, "leak(object): never frees it"},
     {NULL, NULL, 0, NULL}};
 
-static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT,
-                                        "_native",
-                                        "The C interface of libhvd, for hvd/_requests.py and hvd/_submission.py.",
-                                        -1,
-                                        world_methods,
-                                        NULL,
-                                        NULL,
-                                        NULL,
-                                        NULL};
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT,
+    "_native",
+    "The C interface of libhvd, for hvd/_runtime/requests.py and hvd/_runtime/submission.py.",
+    -1,
+    world_methods,
+    NULL,
+    NULL,
+    NULL,
+    NULL};
 
 /* The lists of hvd.h. */
 #define LISTED(enumerator, number, word, name) {name, &#enumerator[sizeof "HVD_" - 1], enumerator},

@@ -3,7 +3,7 @@
  * Limited API of CPython 3.9, so that one binary serves every later version.
  * libhvd is opened at import: it links neither Python nor MPI, and this module
  * links neither libhvd nor a framework.  A tensor arrives here as a Request of
- * hvd/_requests.py: an address, a dtype number, a shape; hvd/_submission.py is
+ * hvd/_runtime/requests.py: an address, a dtype number, a shape; hvd/_runtime/submission.py is
  * the main caller.
  *
  * Threads: submit, poll and release keep the GIL, since they return at once;

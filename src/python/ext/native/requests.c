@@ -1,4 +1,4 @@
-/* requests.c — a Request (hvd/_requests.py) becomes an hvd_request here. */
+/* requests.c — a Request (hvd/_runtime/requests.py) becomes an hvd_request here. */
 #include "requests.h"
 
 #include <stdlib.h>

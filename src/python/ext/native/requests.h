@@ -1,4 +1,4 @@
-/* requests.h — a Request of hvd/_requests.py as an hvd_request. */
+/* requests.h — a Request of hvd/_runtime/requests.py as an hvd_request. */
 #ifndef HVD_PYTHON_REQUESTS_H
 #define HVD_PYTHON_REQUESTS_H
 

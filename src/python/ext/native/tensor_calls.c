@@ -60,7 +60,7 @@ static PyObject* devices_of_one(const tensor_memory* memory) {
   return Py_BuildValue("((iN))", (int)memory->device, PyLong_FromVoidPtr(memory->stream));
 }
 
-/* The tables of hvd/_submission.py: {handle: (tensor, result, devices)}. */
+/* The tables of hvd/_runtime/submission.py: {handle: (tensor, result, devices)}. */
 static PyObject* note_pending(PyObject* pending, hvd_handle handle, PyObject* tensor, PyObject* devices) {
   PyObject* key = PyLong_FromLongLong(handle);
   PyObject* entry = key ? PyTuple_New(3) : NULL;

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from hvd import _world
 from hvd import process_sets as _sets
-from hvd._world import *  # noqa: F403 -- the queries that it lists
-from hvd._world import __all__ as _queries
+from hvd._runtime import world as _world
+from hvd._runtime.world import *  # noqa: F403 -- the queries that it lists
+from hvd._runtime.world import __all__ as _queries
 
 __all__ = [
     *_queries,

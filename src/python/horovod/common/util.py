@@ -13,8 +13,8 @@ from importlib.metadata import version as _version_of
 from importlib.util import find_spec
 from typing import Any
 
-from hvd import _environment
-from hvd._world import (
+from hvd._runtime import environment as _environment
+from hvd._runtime.world import (
     ccl_built,
     cuda_built,
     ddl_built,
@@ -90,7 +90,7 @@ def check_installed_version(name: str, version: str, exception: Exception | None
 
 def get_average_backwards_compatibility_fun(reduce_ops: Any) -> Callable[[int | None, bool | None], int]:
     """A function of (op, average) that returns the reduce op; average is the older argument."""
-    from hvd._arguments import reduce_op
+    from hvd._runtime.arguments import reduce_op
 
     return reduce_op
 

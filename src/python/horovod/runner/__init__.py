@@ -1,5 +1,5 @@
 """horovod.runner: hvd.run."""
 
-from hvd._run import run as run
+from hvd._job.run import run as run
 
 __all__ = ["run"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from hvd._run import hvdrun_program
+from hvd._job.run import hvdrun_program
 
 __all__ = ["run_commandline"]
 

@@ -9,9 +9,9 @@ from horovod.common.util import check_installed_version as check_installed_versi
 from horovod.common.util import get_average_backwards_compatibility_fun
 from horovod.common.util import gpu_available as gpu_available
 from horovod.common.util import num_rank_is_power_2 as check_num_rank_power_of_2
-from hvd._common_names import *  # noqa: F403 -- what every framework's package offers
-from hvd._common_names import _names as _shared
 from hvd._native import Sum as Sum
+from hvd._runtime.common_names import *  # noqa: F403 -- what every framework's package offers
+from hvd._runtime.common_names import _names as _shared
 from hvd.process_sets import ProcessSet as ProcessSet
 from hvd.process_sets import global_process_set as global_process_set
 from hvd.tensorflow.ops import *  # noqa: F403 -- the operations that it lists

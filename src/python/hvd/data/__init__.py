@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hvd._step_hooks import Watched as watched
+from hvd._job.step_hooks import Watched as watched
 from hvd.data.loader import AsyncDataLoaderMixin, BaseDataLoader
 from hvd.data.parquet import ParquetBatches, petastorm_reader
 

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from hvd._step_hooks import Watched
+from hvd._job.step_hooks import Watched
 
 __all__ = ["AsyncDataLoaderMixin", "BaseDataLoader"]
 

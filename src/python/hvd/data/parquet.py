@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from hvd import _world
+from hvd._runtime import world as _world
 from hvd.data.loader import BaseDataLoader
 
 __all__ = ["ParquetBatches", "petastorm_reader"]

@@ -11,8 +11,8 @@ One device per process: hvdrun starts the processes, and this package works betw
 
 from __future__ import annotations
 
-from hvd._common_names import *  # noqa: F403 -- what every framework's package offers
-from hvd._common_names import _names as _shared
+from hvd._runtime.common_names import *  # noqa: F403 -- what every framework's package offers
+from hvd._runtime.common_names import _names as _shared
 from hvd.jax import elastic
 from hvd.jax._library import forget_failures
 from hvd.jax.compression import Compression

@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hvd._collectives import Collectives
-from hvd._numpy_adapter import NumpyAdapter
+from hvd._runtime.collectives import Collectives
+from hvd._runtime.numpy_adapter import NumpyAdapter
 
 reducing: Collectives[Any] = Collectives(NumpyAdapter(writes=False))
 moving: Collectives[Any] = Collectives(NumpyAdapter(reduces=False, writes=False), reducing)

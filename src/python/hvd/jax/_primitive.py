@@ -25,8 +25,6 @@ from jax._src import ad_util, effects
 from jax._src.interpreters import mlir
 from jax.interpreters import ad, batching
 
-from hvd import _world
-from hvd._arguments import checked_factor, checked_name
 from hvd._native import (
     ALLGATHER,
     ALLREDUCE,
@@ -40,6 +38,8 @@ from hvd._native import (
     Average,
     Sum,
 )
+from hvd._runtime import world as _world
+from hvd._runtime.arguments import checked_factor, checked_name
 from hvd.jax import _arrays, _library
 from hvd.process_sets import ProcessSet, number_of
 

@@ -7,8 +7,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from hvd import _world
-from hvd._objects import allgather_object, broadcast_object
+from hvd._runtime import world as _world
+from hvd._runtime.objects import allgather_object, broadcast_object
 from hvd.jax import _arrays
 from hvd.process_sets import ProcessSet, global_process_set
 

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from hvd import _shares
-from hvd._arguments import checked_predivide, reduce_op
+from hvd._elastic import shares as _shares
 from hvd._native import ALLREDUCE, Average
+from hvd._runtime.arguments import checked_predivide, reduce_op
 from hvd.jax import _primitive
 from hvd.jax._primitive import Operation
 from hvd.jax.compression import Compression, Compressor

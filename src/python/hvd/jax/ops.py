@@ -20,7 +20,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from hvd._arguments import reduce_op, scatter_op
 from hvd._native import (
     ALLGATHER,
     ALLREDUCE,
@@ -30,6 +29,7 @@ from hvd._native import (
     REDUCESCATTER,
     Average,
 )
+from hvd._runtime.arguments import reduce_op, scatter_op
 from hvd.jax import _arrays, _primitive
 from hvd.jax._primitive import Operation
 from hvd.jax.compression import Compression, Compressor

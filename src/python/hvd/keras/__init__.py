@@ -9,10 +9,10 @@ model.fit(..., callbacks=[hvd.callbacks.BroadcastGlobalVariablesCallback(0), hvd
 
 from __future__ import annotations
 
-from hvd import _step_hooks
-from hvd._common_names import *  # noqa: F403 -- what every framework's package offers
-from hvd._common_names import _names as _shared
-from hvd._objects import allgather_object, broadcast_object
+from hvd._job import step_hooks as _step_hooks
+from hvd._runtime.common_names import *  # noqa: F403 -- what every framework's package offers
+from hvd._runtime.common_names import _names as _shared
+from hvd._runtime.objects import allgather_object, broadcast_object
 from hvd.keras import callbacks, elastic
 from hvd.keras._backend import Compression
 from hvd.keras.ops import allgather, allreduce, broadcast, broadcast_global_variables, broadcast_variables, reducescatter

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from hvd import _shares
 from hvd import numpy as _numpy
-from hvd._arguments import checked_predivide
+from hvd._elastic import shares as _shares
 from hvd._keras_package import LEGACY, keras
 from hvd._native import ALLREDUCE, Sum
-from hvd._requests import Operation
+from hvd._runtime.arguments import checked_predivide
+from hvd._runtime.requests import Operation
 from hvd.process_sets import ProcessSet, global_process_set, number_of
 
 NAME: str = keras.backend.backend()

@@ -9,7 +9,7 @@ import numpy as np
 
 from hvd import numpy as _numpy
 from hvd._native import Average, Max
-from hvd._objects import allgather_object
+from hvd._runtime.objects import allgather_object
 from hvd.exceptions import HorovodInternalError
 
 __all__ = ["averaged", "what_ranks_lack"]

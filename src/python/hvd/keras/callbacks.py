@@ -6,8 +6,8 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from hvd import _world
 from hvd._keras_package import keras
+from hvd._runtime import world as _world
 from hvd.keras import _backend
 from hvd.keras._metrics import averaged
 

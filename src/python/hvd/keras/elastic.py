@@ -8,8 +8,8 @@ from __future__ import annotations
 import functools
 from typing import Any, Callable
 
-from hvd import _world
 from hvd import elastic as _elastic
+from hvd._runtime import world as _world
 from hvd.elastic import GlobalBatch, GlobalBatches, ObjectState, broadcast_from_rank_0, check_results
 from hvd.keras import _backend
 

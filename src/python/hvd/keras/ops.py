@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from hvd import numpy as _numpy
-from hvd._arguments import reduce_op
 from hvd._native import Average
+from hvd._runtime.arguments import reduce_op
 from hvd.keras import _backend
 from hvd.keras._backend import Compression
 

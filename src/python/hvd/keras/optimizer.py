@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hvd._keras_package import keras
-from hvd._local_layers import local_variables
 from hvd._native import Average
+from hvd._runtime.local_layers import local_variables
 from hvd.keras import _backend
 from hvd.keras._backend import Compression, Reduction
 from hvd.process_sets import ProcessSet, global_process_set

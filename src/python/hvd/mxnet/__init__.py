@@ -9,8 +9,8 @@ trainer = hvd.DistributedTrainer(net.collect_params(), "sgd", {"learning_rate": 
 
 from __future__ import annotations
 
-from hvd._common_names import *  # noqa: F403 -- what every framework's package offers
-from hvd._common_names import _names as _shared
+from hvd._runtime.common_names import *  # noqa: F403 -- what every framework's package offers
+from hvd._runtime.common_names import _names as _shared
 from hvd.mxnet.compression import Compression
 from hvd.mxnet.functions import (
     allgather_object,

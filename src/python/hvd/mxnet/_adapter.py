@@ -14,8 +14,8 @@ import mxnet as mx
 import numpy as np
 from mxnet.base import _LIB, check_call
 
-from hvd._numpy_adapter import CODES, NumpyAdapter
-from hvd._requests import View
+from hvd._runtime.numpy_adapter import CODES, NumpyAdapter
+from hvd._runtime.requests import View
 
 _CODES = {dtype.type: code for dtype, code in CODES.items()}
 _numpy = NumpyAdapter()

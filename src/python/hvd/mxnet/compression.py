@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from hvd._compression import Compressor, NoneCompressor
+from hvd._runtime.compression import Compressor, NoneCompressor
 
 __all__ = ["Compression", "Compressor", "FP16Compressor", "NoneCompressor"]
 

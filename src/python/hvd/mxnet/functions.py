@@ -7,8 +7,8 @@ from typing import Any
 
 import mxnet as mx
 
-from hvd import _world
-from hvd._objects import allgather_object, broadcast_object
+from hvd._runtime import world as _world
+from hvd._runtime.objects import allgather_object, broadcast_object
 from hvd.mxnet.ops import collectives
 
 __all__ = ["allgather_object", "broadcast_object", "broadcast_parameters"]

@@ -12,8 +12,8 @@ from typing import Any
 
 from mxnet.base import MXNetError
 
-from hvd._collectives import Collectives
 from hvd._native import Average
+from hvd._runtime.collectives import Collectives
 from hvd.mxnet._adapter import MxnetAdapter
 from hvd.process_sets import ProcessSet, global_process_set
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import mxnet as mx
 
-from hvd._arguments import checked_predivide
 from hvd._native import Average, Sum
+from hvd._runtime.arguments import checked_predivide
 from hvd.mxnet.compression import Compression, Compressor
 from hvd.mxnet.ops import collectives
 from hvd.process_sets import ProcessSet, global_process_set, number_of

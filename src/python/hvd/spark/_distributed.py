@@ -104,7 +104,7 @@ def _run(
     """hvd.run for negative np, else hvd.spark.run, after a check that the wanted GPUs exist."""
     __tracebackhide__ = True  # IPython leaves this frame out
     if np < 0:
-        from hvd._run import run as run_here
+        from hvd._job.run import run as run_here
 
         _check_gpus_here(-np, gpus)
         return run_here(function, args=args, kwargs=kwargs, num_proc=-np, **options)

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Callable
 
-from hvd._payload import pickled_call
-from hvd._results import Ranked, elastic_results, true_code
-from hvd._run import _supervise, command_words, hvdrun_program, ranks_environment, write_private
+from hvd._job.payload import pickled_call
+from hvd._job.results import Ranked, elastic_results, true_code
+from hvd._job.run import _supervise, command_words, hvdrun_program, ranks_environment, write_private
 from hvd.spark import _session
 from hvd.spark._slots import Slots
 from hvd.spark._task import Spec, _check_cloudpickle, _clean_environment

@@ -12,8 +12,8 @@ import threading
 import time
 from typing import Any
 
-from hvd import _environment
-from hvd._run import hvdrun_program
+from hvd._job.run import hvdrun_program
+from hvd._runtime import environment as _environment
 
 _PIECE = 65536
 # Time for the driver to receive remaining data at the end: output alone; the rest of large results.

@@ -11,9 +11,9 @@ from contextlib import closing
 from functools import partial
 from typing import Any, BinaryIO, Callable
 
-from hvd._payload import pickled_call
-from hvd._results import results, wanted_ranks
-from hvd._run import StreamEcho, command_words
+from hvd._job.payload import pickled_call
+from hvd._job.results import results, wanted_ranks
+from hvd._job.run import StreamEcho, command_words
 from hvd.spark import _session
 from hvd.spark._errors import JobCancelled, explained
 from hvd.spark._log import Shown

@@ -26,7 +26,7 @@ class HorovodRunner:
         """Calls main(**kwargs) on every rank and returns rank 0's result.  Errors: as hvd.spark.run, hvd.run."""
         __tracebackhide__ = True  # IPython leaves this frame out
         if self.np < 0:
-            from hvd._run import run as run_here
+            from hvd._job.run import run as run_here
             from hvd.spark._log import Shown
 
             shown = partial(Shown, self.driver_log_verbosity == "all")

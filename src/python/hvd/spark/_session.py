@@ -7,7 +7,7 @@ import socket
 import time
 from typing import Any
 
-from hvd import _environment
+from hvd._runtime import environment as _environment
 
 # How long to wait for executors that have not come yet.  For "all slots" in a young session, the time without a new executor
 # after which their number counts as final.

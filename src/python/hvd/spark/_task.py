@@ -28,8 +28,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hvd import _environment
-from hvd._run import hvdrun_program, ranks_environment, write_private
+from hvd._job.run import hvdrun_program, ranks_environment, write_private
+from hvd._runtime import environment as _environment
 from hvd.spark._host_lock import HostLock, wait_for_release
 from hvd.spark._manifest import by_host, manifest, natural
 from hvd.spark._relay import Sender
@@ -65,7 +65,7 @@ class Outcome:
     """The result of task 0."""
 
     code: int
-    results: bytes  # hvdrun's records (hvd._results); empty if the channel carried them
+    results: bytes  # hvdrun's records (hvd._job.results); empty if the channel carried them
     sent: int  # their bytes that the channel carried
     lost: int  # their bytes beyond the limit of a row, without a channel
     errors: str  # the end of hvdrun's stderr

@@ -67,7 +67,7 @@ class LocalBackend(Backend):
         kwargs: dict[str, Any] | None = None,
         env: dict[str, str] | None = None,
     ) -> list[Any]:
-        from hvd._run import run
+        from hvd._job.run import run
 
         return run(_with_environment, args=(env or {}, fn, tuple(args), dict(kwargs or {})), num_proc=self.num_proc)
 
@@ -76,7 +76,7 @@ class LocalBackend(Backend):
 
 
 def _with_environment(env: dict[str, str], fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    from hvd import _environment
+    from hvd._runtime import environment as _environment
 
     _environment.whole.update(env)
     return fn(*args, **kwargs)

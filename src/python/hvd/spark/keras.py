@@ -93,7 +93,7 @@ class KerasModel(HorovodModelBase):
 
     @staticmethod
     def _predictor(packed: bytes, extra: dict[str, Any]) -> Any:
-        from hvd import _environment
+        from hvd._runtime import environment as _environment
 
         _environment.whole.setdefault("KERAS_BACKEND", extra["backend"])
         from hvd.spark.ml.keras_training import shaped, unpack

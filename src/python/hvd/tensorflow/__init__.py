@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hvd import _step_hooks
-from hvd._common_names import *  # noqa: F403 -- what every framework's package offers
-from hvd._common_names import _names as _shared
+from hvd._job import step_hooks as _step_hooks
+from hvd._runtime.common_names import *  # noqa: F403 -- what every framework's package offers
+from hvd._runtime.common_names import _names as _shared
 from hvd.tensorflow import _graph_input, elastic
 from hvd.tensorflow import _op_gradients as _op_gradients  # registers them
 from hvd.tensorflow.compression import Compression

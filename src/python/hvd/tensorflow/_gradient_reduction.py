@@ -13,9 +13,11 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from hvd import _environment, _shares, _world
-from hvd._arguments import checked_predivide
+from hvd._elastic import shares as _shares
 from hvd._native import Adasum, Average, Sum
+from hvd._runtime import environment as _environment
+from hvd._runtime import world as _world
+from hvd._runtime.arguments import checked_predivide
 from hvd.process_sets import ProcessSet, global_process_set, number_of
 from hvd.tensorflow import _library
 from hvd.tensorflow.compression import Compression, Compressor

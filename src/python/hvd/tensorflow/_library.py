@@ -23,8 +23,9 @@ from typing import Any, TypeVar
 
 import tensorflow as tf
 
-from hvd import _native, _world
-from hvd._arguments import checked_name
+from hvd import _native
+from hvd._runtime import world as _world
+from hvd._runtime.arguments import checked_name
 from hvd.exceptions import HorovodInternalError
 from hvd.process_sets import ProcessSet, number_of
 

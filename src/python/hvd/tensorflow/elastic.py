@@ -9,8 +9,8 @@ from typing import Any, Callable
 import numpy as np
 import tensorflow as tf
 
-from hvd import _world
 from hvd import elastic as _elastic
+from hvd._runtime import world as _world
 from hvd.elastic import GlobalBatch, GlobalBatches, ObjectState, broadcast_from_rank_0, check_results
 from hvd.exceptions import HorovodInternalError
 from hvd.tensorflow import _library

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from hvd import _objects
+from hvd._runtime import objects as _objects
 from hvd.process_sets import ProcessSet, global_process_set
 from hvd.tensorflow._library import unconverted
 from hvd.tensorflow.ops import broadcast_
@@ -84,7 +84,7 @@ def broadcast_object(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> Any:
-    """root_rank's object, on every rank.  session is accepted as in Horovod.  See hvd._objects.broadcast_object."""
+    """root_rank's object, on every rank.  session is accepted as in Horovod.  See hvd._runtime.objects.broadcast_object."""
     return _objects.broadcast_object(obj, root_rank, name, process_set)
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from hvd._arguments import checked_factor, reduce_op
 from hvd._native import DTYPES, Average, Sum
+from hvd._runtime.arguments import checked_factor, reduce_op
 from hvd.process_sets import ProcessSet, global_process_set
 from hvd.tensorflow import _library
 from hvd.tensorflow._library import unconverted

@@ -80,7 +80,7 @@ class _GraphOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]
     def _adasum_step(self, pairs: list[Any], step: Callable[[list[Any]], Any]) -> Any:
         """Runs the user's step with this rank's own gradients, then sets start + Adasum of the changes.
 
-        See hvd.torch._adasum_update.
+        See hvd.torch._optimizer.adasum_update.
         """
         variables = [v for grad, v in pairs if grad is not None and key(v) not in self._hvd_local]
         # Copies, because reading a variable may return its own memory, which the step overwrites.

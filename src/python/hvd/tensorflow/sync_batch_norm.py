@@ -12,8 +12,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from hvd import _world
 from hvd._native import Sum
+from hvd._runtime import world as _world
 from hvd.process_sets import ProcessSet, global_process_set
 from hvd.tensorflow._library import unconverted
 from hvd.tensorflow.ops import allgather, allreduce

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from hvd._local_layers import local_variables
 from hvd._native import Average
+from hvd._runtime.local_layers import local_variables
 from hvd.process_sets import ProcessSet, global_process_set
 from hvd.tensorflow._gradient_reduction import Settings, checked_groups, key, reduce_gradients
 from hvd.tensorflow._library import unconverted

@@ -13,9 +13,9 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from hvd import _step_hooks
-from hvd._common_names import *  # noqa: F403 -- what every framework's package offers
-from hvd._common_names import _names as _shared
+from hvd._job import step_hooks as _step_hooks
+from hvd._runtime.common_names import *  # noqa: F403 -- what every framework's package offers
+from hvd._runtime.common_names import _names as _shared
 from hvd.torch import functions as _functions
 from hvd.torch import ops as _ops
 from hvd.torch._torch_compile import exclude_from_compile

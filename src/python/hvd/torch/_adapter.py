@@ -12,7 +12,7 @@ import torch
 
 from hvd import _native
 from hvd._native import DTYPES
-from hvd._requests import Device, View
+from hvd._runtime.requests import Device, View
 
 # The function that torch.utils.dlpack.from_dlpack calls for a capsule.
 _from_dlpack = getattr(torch._C, "_from_dlpack", torch.utils.dlpack.from_dlpack)

@@ -2,7 +2,8 @@
 """The operations whose cost counts most, for tensors that C can read: from the arguments to the result without Python.
 
 ext/native/tensor_calls.c and group_calls.c do them.  Where one gives None it has done nothing, and the common code of
-hvd/_collectives.py does the call: for tensors that need a copy, for rare types, and for wrong arguments, which it refuses.
+hvd/_runtime/collectives.py does the call: for tensors that need a copy, for rare types, and for wrong arguments, which it
+refuses.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from typing import Any
 import torch
 
 from hvd import _native
-from hvd._collectives import Collectives
 from hvd._native import ALLGATHER, ALLTOALL, REDUCESCATTER, Average, Sum
-from hvd._submission import Handle, _Pending, before_waiting
+from hvd._runtime.collectives import Collectives
+from hvd._runtime.submission import Handle, _Pending, before_waiting
 from hvd.process_sets import ProcessSet, global_process_set
 
 Tensor = torch.Tensor

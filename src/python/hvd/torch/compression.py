@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from hvd._compression import CastCompressor, Compressor, NoneCompressor
+from hvd._runtime.compression import CastCompressor, Compressor, NoneCompressor
 
 __all__ = ["BF16Compressor", "Compression", "Compressor", "FP16Compressor", "NoneCompressor", "PowerSGD"]
 

@@ -16,7 +16,7 @@ import torch.distributed as dist
 
 from hvd._native import Average
 from hvd.process_sets import ProcessSet, global_process_set
-from hvd.torch._group_futures import Promise
+from hvd.torch._c10d.group_futures import Promise
 from hvd.torch.compression import Compression
 from hvd.torch.ops import collectives
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from hvd import _world
+from hvd._runtime import world as _world
 from hvd.elastic import ObjectState, _need_names, broadcast_from_rank_0, check_results, run
-from hvd.torch._elastic_sampler import ElasticSampler
-from hvd.torch._global_batch import GlobalBatch, GlobalBatchLoader
-from hvd.torch._state_handlers import (
+from hvd.torch._elastic.elastic_sampler import ElasticSampler
+from hvd.torch._elastic.global_batch import GlobalBatch, GlobalBatchLoader
+from hvd.torch._elastic.state_handlers import (
     StateDictHandler,
     StateHandler,
     get_handler_registry,

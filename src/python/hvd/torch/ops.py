@@ -1,5 +1,5 @@
 # mypy: disable-error-code="no-any-return, arg-type"
-"""The operations on torch tensors: the common ones of hvd/_collectives.py, and their gradients.
+"""The operations on torch tensors: the common ones of hvd/_runtime/collectives.py, and their gradients.
 
 The blocking operations that return a new tensor are differentiable.  A loss is the sum over ranks of each rank's own loss.
 As in Horovod, the gradients of allgather and broadcast are averaged over the ranks instead.
@@ -12,10 +12,10 @@ from typing import Any, Callable
 
 import torch
 
-from hvd import _world
-from hvd._arguments import reduce_op
-from hvd._collectives import Collectives
 from hvd._native import Adasum, Average, Max, Min, Product, Sum
+from hvd._runtime import world as _world
+from hvd._runtime.arguments import reduce_op
+from hvd._runtime.collectives import Collectives
 from hvd.process_sets import ProcessSet, global_process_set
 from hvd.torch._adapter import TorchAdapter
 from hvd.torch._direct_calls import DirectCalls

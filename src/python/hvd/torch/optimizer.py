@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, Any, Callable
 
 import torch
 
-from hvd import _environment, _world
-from hvd._arguments import reduce_op
 from hvd._native import Adasum, Average
-from hvd._objects import broadcast_object
+from hvd._runtime import environment as _environment
+from hvd._runtime import world as _world
+from hvd._runtime.arguments import reduce_op
+from hvd._runtime.objects import broadcast_object
 from hvd.process_sets import ProcessSet, global_process_set, number_of
-from hvd.torch._adasum_update import AdasumUpdateReducer
-from hvd.torch._grad_scaler import GradScalerSupport
-from hvd.torch._powersgd import LowRankReducer
-from hvd.torch._reducer import Reducer, Settings, drop_untouched
+from hvd.torch._optimizer.adasum_update import AdasumUpdateReducer
+from hvd.torch._optimizer.grad_scaler import GradScalerSupport
+from hvd.torch._optimizer.powersgd import LowRankReducer
+from hvd.torch._optimizer.reducer import Reducer, Settings, drop_untouched
 from hvd.torch.compression import Compression, Compressor, PowerSGD
 from hvd.torch.ops import allreduce
 

@@ -16,15 +16,16 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from hvd import _environment, _world
-from hvd._objects import broadcast_object
+from hvd._runtime import environment as _environment
+from hvd._runtime import world as _world
+from hvd._runtime.objects import broadcast_object
 from hvd.process_sets import ProcessSet, global_process_set
-from hvd.torch._any_source import SentMessages
-from hvd.torch._group_operations import GroupOperations
-from hvd.torch._group_profile import TITLES, profiled
-from hvd.torch._group_sets import GroupSets
-from hvd.torch._group_work import GroupState, GroupWork
-from hvd.torch._point_to_point import PointToPoint
+from hvd.torch._c10d.any_source import SentMessages
+from hvd.torch._c10d.group_operations import GroupOperations
+from hvd.torch._c10d.group_profile import TITLES, profiled
+from hvd.torch._c10d.group_sets import GroupSets
+from hvd.torch._c10d.group_work import GroupState, GroupWork
+from hvd.torch._c10d.point_to_point import PointToPoint
 from hvd.torch._torch_compile import exclude_from_compile
 
 __all__ = ["HvdBackend", "HvdProcessGroup", "create"]

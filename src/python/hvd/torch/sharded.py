@@ -13,10 +13,10 @@ from typing import Any, Callable
 
 import torch
 
-from hvd import _world
 from hvd._native import Average, Max, Sum
+from hvd._runtime import world as _world
 from hvd.process_sets import ProcessSet, global_process_set, number_of
-from hvd.torch._parameter_entries import after_accumulation
+from hvd.torch._optimizer.parameter_entries import after_accumulation
 from hvd.torch.compression import Compression, Compressor
 from hvd.torch.ops import collectives, moving
 

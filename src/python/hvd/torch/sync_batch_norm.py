@@ -13,8 +13,8 @@ import torch
 from torch.autograd.function import once_differentiable
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from hvd import _world
 from hvd._native import Sum
+from hvd._runtime import world as _world
 from hvd.process_sets import ProcessSet, global_process_set
 from hvd.torch.ops import collectives
 

@@ -1,7 +1,7 @@
 """horovod.torch.elastic: hvd.torch.elastic."""
 
-from hvd._world import init as init
-from hvd._world import shutdown as shutdown
+from hvd._runtime.world import init as init
+from hvd._runtime.world import shutdown as shutdown
 from hvd.elastic import run_fn as run_fn
 from hvd.torch.elastic import ElasticSampler as ElasticSampler
 from hvd.torch.elastic import TorchState as TorchState

@@ -1,12 +1,12 @@
 """horovod.torch.elastic.state."""
 
 from hvd.elastic import ObjectState as ObjectState
-from hvd.torch._state_handlers import ModelStateHandler as ModelStateHandler
-from hvd.torch._state_handlers import OptimizerStateHandler as OptimizerStateHandler
-from hvd.torch._state_handlers import SamplerStateHandler as SamplerStateHandler
-from hvd.torch._state_handlers import StateHandler as StateHandler
-from hvd.torch._state_handlers import get_handler_registry as get_handler_registry
-from hvd.torch._state_handlers import set_handler_registry as set_handler_registry
+from hvd.torch._elastic.state_handlers import ModelStateHandler as ModelStateHandler
+from hvd.torch._elastic.state_handlers import OptimizerStateHandler as OptimizerStateHandler
+from hvd.torch._elastic.state_handlers import SamplerStateHandler as SamplerStateHandler
+from hvd.torch._elastic.state_handlers import StateHandler as StateHandler
+from hvd.torch._elastic.state_handlers import get_handler_registry as get_handler_registry
+from hvd.torch._elastic.state_handlers import set_handler_registry as set_handler_registry
 from hvd.torch.elastic import TorchState as TorchState
 
 __all__ = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hvd import _environment
+from hvd._runtime import environment as _environment
 
 __all__ = ["get_env_rank_and_size"]
 

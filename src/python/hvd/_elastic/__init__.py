@@ -1,0 +1,1 @@
+"""What elastic jobs keep: states, their files, shares of a global batch.  The public part is hvd.elastic."""

@@ -1,0 +1,47 @@
+"""The rank's end of `hvdrun attach`: the handler of hvdrun's signal.
+
+hvdrun listens on a socket named after this process and sends a signal.  Python runs the handler in the main thread as soon as
+native code returns.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import struct
+import threading
+import types
+
+SIGNAL = 60  # a real-time signal without another known user; launcher/control/commands/attach.cc has it too
+
+
+def _connect() -> socket.socket | None:
+    """Connects to the hvdrun that waits for this process, if it is this user's."""
+    link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        link.settimeout(5)
+        link.connect(f"\0hvdrun-attach-{os.getpid()}")
+        uid = struct.unpack("iII", link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[1]
+        if uid not in (os.geteuid(), 0):
+            raise PermissionError
+        link.settimeout(None)
+    except OSError:  # it has given up meanwhile, or belongs to another user
+        link.close()
+        return None
+    return link
+
+
+def _attached(number: int, frame: types.FrameType | None) -> None:
+    link = _connect()
+    if link is None or frame is None:
+        return
+    from hvd._job import console as _console  # importing pdb takes time, and few ranks need it
+
+    _console.open_at(frame, link)
+
+
+def offer() -> None:
+    """Registers the handler, unless the program has one of its own.  Only the main thread may."""
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(SIGNAL) == signal.SIG_DFL:
+        signal.signal(SIGNAL, _attached)

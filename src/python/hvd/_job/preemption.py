@@ -1,0 +1,91 @@
+"""SIGTERM at a rank of an elastic job: the rank leaves at its next commit, and the others lose no work.
+
+All ranks learn of it in the same call, so no rank begins a step that would be repeated.  They are interrupted, the rank
+leaves, and the others meet.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import struct
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from hvd._runtime import environment as _environment
+from hvd._runtime import objects as _objects
+from hvd._runtime import world as _world
+from hvd.exceptions import HorovodInternalError, HostsUpdatedInterrupt
+from hvd.process_sets import global_process_set
+
+_asked = False
+_HOSTS = struct.Struct("=ddq")  # rank 0's data on hosts
+_LEAVES = b"\1"
+# This frame to the guard (src/wire/messages/link.h) reports the departure: Type::phase, leaving_phase of
+# src/wire/messages/death.h.
+_PHASE, _LEAVING = 8, b"leaves"
+
+
+def note(number: int, frame: Any) -> None:
+    """The signal handler."""
+    global _asked
+    _asked = True
+
+
+@contextmanager
+def waits_for_commit(before_leaving: Callable[[], None]) -> Iterator[None]:
+    """In the block SIGTERM only sets a flag; if the world ends before the next commit, this process ends too.
+
+    A handler of the script stays.
+    """
+    is_ours = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    if is_ours:
+        signal.signal(signal.SIGTERM, note)
+    try:
+        yield
+    except (HorovodInternalError, HostsUpdatedInterrupt):
+        leave_if_asked(before_leaving)
+        raise
+    finally:
+        if is_ours and signal.getsignal(signal.SIGTERM) is note:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def agree(hosts: tuple[float, float, int]) -> tuple[tuple[float, float, int], bool]:
+    """Returns rank 0's data on hosts, and whether a rank leaves: the same on all ranks.  Collective; one small allgather.
+
+    A later SIGTERM counts at the next call.
+    """
+    is_first = _world.rank() == 0
+    mine = (_HOSTS.pack(*hosts) if is_first else b"") + (_LEAVES if _asked else b"")
+    words = [mine] if _world.size() == 1 else _objects._exchange(mine, "hvd.elastic.hosts", global_process_set)
+    leaves = len(words[0]) > _HOSTS.size or any(len(word) for word in words[1:])
+    if leaves and _world.size() > 1:
+        # A leaving rank waits until all ranks know: its end interrupts their pending operations, this one included.
+        with suppress(HorovodInternalError):
+            _objects._exchange(b"", "hvd.elastic.leave", global_process_set)
+    before, latest, what = _HOSTS.unpack_from(words[0])
+    return (before, latest, what), leaves
+
+
+def leave_if_asked(before: Callable[[], None]) -> None:
+    """Ends this process by SIGTERM, if it was asked to."""
+    if not _asked:
+        return
+    before()
+    print("hvd.elastic: this rank leaves, as SIGTERM has asked", file=sys.stderr)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    _tell_guard()
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _tell_guard() -> None:
+    """Makes the guard record that this rank has left in order."""
+    with suppress(OSError, ValueError), socket.socket(fileno=os.dup(_environment.integer("HVD_LINK_FD"))) as guard:
+        guard.send(struct.pack("<IHH", len(_LEAVING), _PHASE, 0) + _LEAVING, socket.MSG_DONTWAIT)

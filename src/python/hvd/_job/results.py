@@ -1,0 +1,177 @@
+"""The results of a job: hvdrun's records, and the checking and loading of each rank's result."""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import struct
+import zlib
+from collections.abc import Sequence
+from typing import Any, BinaryIO, Callable
+
+from hvd._runtime import environment as _environment
+
+__all__ = ["Ranked", "elastic_results", "results", "true_code", "wanted_ranks"]
+
+_VERDICT = 0xFFFFFFFF  # in place of a rank: the first cause of a failure
+_EXIT = 0xFFFFFFFD  # in place of a rank: hvdrun's exit code
+_UNKNOWN = -1  # an unknown exit code
+_RECORD = struct.Struct("<IIQ")  # rank, zero, bytes that follow
+_END = struct.Struct("<QI")  # after a rank's pickle: its length and CRC-32
+_PART = 1 << 20
+
+
+class _Pieces(io.RawIOBase):
+    """One rank's bytes, stored in pieces between those of others."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file = file
+        self.places: list[tuple[int, int]] = []  # offset, bytes
+        self.size = self.next = self.done = 0  # done: bytes of places[next] that were read
+
+    def add(self, at: int, size: int) -> None:
+        """The next piece."""
+        self.places.append((at, size))
+        self.size += size
+
+    def readable(self) -> bool:
+        return True
+
+    def rewind(self) -> _Pieces:
+        """Goes back to the beginning."""
+        self.next = self.done = 0
+        return self
+
+    def readinto(self, buffer: Any) -> int:
+        with memoryview(buffer) as given, given.cast("B") as view:
+            read = 0
+            while read < len(view) and self.next < len(self.places):
+                at, size = self.places[self.next]
+                self.file.seek(at + self.done)
+                count = self.file.readinto(view[read : read + size - self.done])  # type: ignore[attr-defined]
+                if not count:
+                    break
+                read, self.done = read + count, self.done + count
+                if self.done == size:
+                    self.next, self.done = self.next + 1, 0
+            return read
+
+
+def _records(file: BinaryIO) -> dict[int, _Pieces]:
+    """hvdrun's records, by rank (launcher/control/result_stream.h)."""
+    found: dict[int, _Pieces] = {}
+    end, at = file.seek(0, io.SEEK_END), 0
+    while at + _RECORD.size <= end:
+        file.seek(at)
+        rank, _, size = _RECORD.unpack(file.read(_RECORD.size))
+        at += _RECORD.size
+        if size and at + size <= end:  # the last one may be cut off
+            found.setdefault(rank, _Pieces(file)).add(at, size)
+        at += size
+    return found
+
+
+def _checked(rank: int, pieces: _Pieces) -> BinaryIO:
+    """The rank's pickle, after a check of its length and checksum."""
+    size, found, total = pieces.size - _END.size, 0, 0
+    pieces.rewind()
+    while total < size:
+        part = pieces.read(min(_PART, size - total))
+        if not part:
+            break
+        found, total = zlib.crc32(part, found), total + len(part)
+    length, crc = _END.unpack(end) if size >= 0 and len(end := pieces.read(_END.size) or b"") == _END.size else (0, 0)
+    if length != size or crc != found:
+        raise RuntimeError(f"rank {rank}'s result did not come whole: a piece is missing or wrong ({pieces.size} bytes came)")
+    return io.BufferedReader(pieces.rewind(), _PART)
+
+
+def wanted_ranks(ranks: int, only: int | None) -> Sequence[int]:
+    """The ranks whose results are wanted.  Errors: ValueError for a rank that does not exist."""
+    if only is None:
+        return range(ranks)
+    if only not in range(ranks):
+        raise ValueError(f"only={only!r}: there are ranks 0 to {ranks - 1}")
+    return [only]
+
+
+def true_code(file: BinaryIO, code: int) -> int:
+    """hvdrun's exit code from its own record, else the code from subprocess.
+
+    subprocess returns 0 if the kernel, or another waitpid(), has reaped hvdrun, for example because this program ignores
+    SIGCHLD. A 0 without hvdrun's record therefore counts as an unknown failure.
+    """
+    record = _records(file).get(_EXIT)
+    if record is not None:
+        return int(record.rewind().readall())
+    return code or _UNKNOWN
+
+
+def results(file: BinaryIO, wanted: Sequence[int], code: int, errors: str) -> list[Any]:
+    """The results of the wanted ranks, from hvdrun's records; one at a time is read.
+
+    code: hvdrun's exit code; errors: the end of its stderr.
+    Errors: RuntimeError with the first rank's failure, or for an incomplete result; ValueError for an option that hvdrun
+    refused.
+    """
+    __tracebackhide__ = True  # IPython leaves this frame out
+    records = _records(file)
+    if code == 0:
+        missing = [rank for rank in wanted if rank not in records]
+        if missing:
+            raise RuntimeError(f"hvdrun ended well, but brought no result of rank {missing[0]}")
+        return [pickle.load(_checked(rank, records[rank])) for rank in wanted]
+    raise _failure(records, code, errors)
+
+
+class Ranked:
+    """A function whose results carry their rank: in an elastic job hvdrun knows only processes, whose ranks change."""
+
+    def __init__(self, func: Callable[..., Any]) -> None:
+        self.__wrapped__ = func
+        self.__name__ = getattr(func, "__name__", type(func).__name__)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> tuple[int, Any]:
+        result = self.__wrapped__(*args, **kwargs)
+        return _environment.integer("HOROVOD_RANK"), result
+
+
+def elastic_results(file: BinaryIO, code: int, errors: str) -> list[Any]:
+    """The results of a Ranked function, of the ranks at the end, in their order.  Errors: as results()."""
+    __tracebackhide__ = True  # IPython leaves this frame out
+    records = _records(file)
+    if code != 0:
+        raise _failure(records, code, errors)
+    ranked = [pickle.load(_checked(number, pieces)) for number, pieces in records.items() if number < _EXIT]
+    return [result for _, result in sorted(ranked, key=lambda pair: pair[0])]
+
+
+def _failure(records: dict[int, _Pieces], code: int, errors: str) -> Exception:
+    if _VERDICT in records:
+        return RuntimeError(_verdict_text(json.loads(records[_VERDICT].rewind().readall())))
+    ended = "hvdrun ended before its job did" if code == _UNKNOWN else f"hvdrun ended with code {code}"
+    last = errors.strip() or ended
+    if code == 2:
+        return ValueError(last)
+    return RuntimeError(f"{last}\n{ended}")
+
+
+def _verdict_text(verdict: dict[str, Any]) -> str:
+    """How the first rank failed, with its traceback."""
+    code = verdict.get("code", 0)
+    how = {
+        "exited": f"ended with exit code {code}",
+        "signalled": f"was killed by signal {code}",
+        "oom": "was killed by the kernel for lack of memory",
+        "stopped": "was stopped",
+        "unstarted": "could not start",
+        "vanished": "is gone with its host or its guard",
+    }.get(verdict.get("cause", ""), "failed")
+    lines = [f"rank {verdict.get('rank')} on {verdict.get('host')} {how}"]
+    lines += [verdict[key] for key in ("text", "hint") if verdict.get(key)]
+    if verdict.get("traceback"):
+        lines.append(verdict["traceback"].rstrip())
+    elif verdict.get("tail"):
+        lines += ["its last output:", *verdict["tail"]]
+    return "\n".join(lines)

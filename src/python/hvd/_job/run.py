@@ -1,0 +1,255 @@
+"""hvd.run: starts a job from Python.  This file passes a pickle to hvdrun and returns the results."""
+
+from __future__ import annotations
+
+import codecs
+import os
+import re
+import selectors
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Callable
+
+from hvd._job.options import RUN_KEYWORDS
+from hvd._job.payload import pickled_call
+from hvd._job.results import Ranked, elastic_results, results, true_code, wanted_ranks
+from hvd._runtime import environment as _environment
+
+__all__ = ["run"]
+
+# Time for hvdrun to end its job after Ctrl-C; then it is killed.
+_END_SECONDS = 30.0
+# Any of these makes a job elastic.
+_ELASTIC = ("min_num_proc", "min_np", "max_num_proc", "max_np", "host_discovery_script")
+
+
+def run(
+    func: Callable[..., Any],
+    args: Sequence[Any] = (),
+    kwargs: dict[str, Any] | None = None,
+    num_proc: int | None = None,
+    min_num_proc: int | None = None,
+    max_num_proc: int | None = None,
+    slots: int | None = None,
+    reset_limit: int | None = None,
+    cooldown_range: tuple[int, int] | None = None,
+    hosts: str | None = None,
+    hostfile: str | None = None,
+    host_discovery_script: str | None = None,
+    start_timeout: int | None = None,
+    ssh_port: int | None = None,
+    ssh_identity_file: str | None = None,
+    disable_cache: bool | None = None,
+    output_filename: str | None = None,
+    verbose: int | bool | None = None,
+    use_gloo: bool | None = None,
+    use_mpi: bool | None = None,
+    mpi_args: str | None = None,
+    network_interface: str | None = None,
+    network_interfaces: str | Sequence[str] | None = None,
+    executable: str | None = None,
+    np: int | None = None,
+    min_np: int | None = None,
+    max_np: int | None = None,
+    *,
+    state_dir: str | None = None,
+    spares: int | None = None,
+    only: int | None = None,
+    shown: Callable[[], Callable[[str, bool], str]] | None = None,
+) -> list[Any]:
+    """Calls func(*args, **kwargs) on num_proc ranks and returns their results, in rank order.  Those of an elastic job
+    (min_num_proc, max_num_proc, host_discovery_script) are of the ranks at the end.
+
+    The ranks' output appears here while they run, in a script, a REPL and a notebook cell.  hosts: "h1:2,h2:2"; executable:
+    the ranks' Python, this one by default; only: the one rank whose result is wanted; shown(): makes a filter of a stream's
+    output; the other arguments are hvdrun's options of the same names.
+
+    Errors: RuntimeError with the traceback of the rank that failed first; ValueError for an option that hvdrun refuses;
+    TypeError for an object that cannot be pickled; FileNotFoundError without hvdrun.  KeyboardInterrupt ends the job first.
+    """
+    given = {name: value for name, value in locals().items() if name in RUN_KEYWORDS}
+    __tracebackhide__ = True  # IPython leaves this frame out
+    if not callable(func):
+        raise TypeError(f"hvd.run needs something to call, not a {type(func).__name__}")
+    given["num_proc"] = ranks = _count(num_proc, np)
+    given["executable"] = executable or sys.executable
+    wanted = wanted_ranks(ranks, only)
+    is_elastic = any(given.get(name) is not None for name in _ELASTIC)
+    payload = pickled_call(Ranked(func) if is_elastic else func, tuple(args), dict(kwargs or {}))
+    own = tempfile.TemporaryDirectory(prefix="hvd-run-", dir=_environment.whole.get("XDG_RUNTIME_DIR") or None)
+    with own as folder, tempfile.TemporaryFile(buffering=0) as brought:
+        name = re.sub(r"\W+", "_", getattr(func, "__name__", type(func).__name__)).strip("_") or "payload"
+        file = Path(folder, name + ".pkl")
+        write_private(file, payload)
+        command = [hvdrun_program(), *command_words(given)]
+        command += ["--results", str(brought.fileno()), "--parent", str(os.getpid()), str(file)]
+
+        def tick() -> None:
+            # hvdrun writes a record when it has read its files, which are then removed: no disk holds the function while it
+            # runs.
+            if file.exists() and os.fstat(brought.fileno()).st_size:
+                shutil.rmtree(folder, ignore_errors=True)
+
+        code, errors = _supervise(command, brought.fileno(), tick, shown)
+        code = true_code(brought, code)
+        if not is_elastic:
+            return results(brought, wanted, code, errors)
+        found = elastic_results(brought, code, errors)
+        return found if only is None else found[only : only + 1]
+
+
+def _count(num_proc: int | None, np: int | None) -> int:
+    if num_proc is not None and np is not None and num_proc != np:
+        raise ValueError(f"num_proc={num_proc} and np={np} are both given: np is the older name, leave it out")
+    ranks = num_proc if num_proc is not None else np if np is not None else 1
+    if not isinstance(ranks, int) or ranks < 1:
+        raise ValueError(f"num_proc is {ranks!r}: it must be at least 1")
+    return ranks
+
+
+def command_words(given: dict[str, Any]) -> list[str]:
+    """hvdrun's command-line words for run()'s keywords; None means that a keyword was not given."""
+    words: dict[str, list[str]] = {}
+    for keyword, (option, kind) in RUN_KEYWORDS.items():
+        value = given.get(keyword)
+        if value is None or option in words:
+            continue
+        if kind == "flag":
+            words[option] = [option] if value else []
+        elif kind == "pair":
+            words[option] = [option, *map(str, value)]
+        else:
+            shown = value if isinstance(value, (str, int, float)) else ",".join(value)
+            words[option] = [f"{option}={shown}"]  # one word, since a value may begin with a dash
+    return [word for words_of_option in words.values() for word in words_of_option]
+
+
+def hvdrun_program() -> str:
+    """hvdrun: HVD_RUN_PROGRAM, else of this installation, else on the PATH."""
+    if _environment.given("HVD_RUN_PROGRAM"):
+        return _environment.text("HVD_RUN_PROGRAM")
+    folders = [Path(sys.executable).parent, Path(sysconfig.get_path("scripts")), Path(__file__).parent]
+    for folder in folders:
+        if os.access(folder / "hvdrun", os.X_OK):
+            return str(folder / "hvdrun")
+    found = shutil.which("hvdrun")
+    if found is None:
+        raise FileNotFoundError(f"hvdrun is not in {', '.join(map(str, folders))} nor on the PATH (reinstall hvdrun)")
+    return found
+
+
+def write_private(path: Path, data: bytes) -> None:
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(data)
+
+
+def ranks_environment() -> dict[str, str]:
+    """This process's environment, with its import folders: the ranks must find the same modules."""
+    own = {Path(path) for path in sysconfig.get_paths().values()}
+    added = []
+    for entry in sys.path:
+        path = Path(entry or os.getcwd()).absolute()
+        standard = any(path == base or base in path.parents for base in own)
+        if path.is_dir() and not standard and "site-packages" not in path.parts and "dist-packages" not in path.parts:
+            added.append(str(path))
+    environment = dict(_environment.whole)
+    inherited = [entry for entry in environment.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    environment["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(added + inherited))
+    return environment
+
+
+class StreamEcho:
+    """Copies one pipe to the current sys.stdout or sys.stderr."""
+
+    def __init__(self, stream: Any, target: str, shown: Callable[[str, bool], str] | None = None) -> None:
+        """shown(text, end): the part of the text that is copied."""
+        self.stream = stream
+        self.target = target
+        self.shown = shown
+        self.text = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self.tail = ""
+
+    def pump(self) -> bool:
+        """Copies available text.  Returns False at the end."""
+        data = os.read(self.stream.fileno(), 65536)
+        text = self.text.decode(data, final=not data)
+        self.tail = (self.tail + text)[-8192:]
+        if self.shown is not None:
+            text = self.shown(text, not data)
+        if text:
+            target = getattr(sys, self.target)
+            if target is not None:
+                target.write(text)
+                target.flush()
+        return bool(data)
+
+
+def _supervise(
+    command: list[str],
+    results_fd: int,
+    tick: Callable[[], None],
+    shown: Callable[[], Callable[[str, bool], str]] | None = None,
+    environment: dict[str, str] | None = None,
+) -> tuple[int, str]:
+    """Runs hvdrun to its end, with tick() now and then.  Returns its exit code and the end of its stderr."""
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        pass_fds=(results_fd,),
+        env=ranks_environment() if environment is None else environment,
+        start_new_session=True,  # Ctrl-C reaches it through this process, once
+    )
+    streams = ((process.stdout, "stdout"), (process.stderr, "stderr"))
+    echoes = [StreamEcho(stream, target, shown() if shown else None) for stream, target in streams]
+    try:
+        _pump(process, echoes, None, tick)
+        return process.wait(), echoes[1].tail
+    except BaseException:
+        _end(process, echoes)
+        raise
+    finally:
+        for echo in echoes:
+            echo.stream.close()
+
+
+def _pump(
+    process: subprocess.Popen[bytes], echoes: list[StreamEcho], deadline: float | None, tick: Callable[[], None] | None = None
+) -> None:
+    """Copies output until both streams end, or the process has ended and they are silent, or the deadline."""
+    with selectors.DefaultSelector() as selector:
+        for echo in echoes:
+            selector.register(echo.stream, selectors.EVENT_READ, echo)
+        while selector.get_map():
+            ready = selector.select(0.2)
+            if tick is not None:
+                tick()
+            for key, _ in ready:
+                if not key.data.pump():
+                    selector.unregister(key.fileobj)
+            if not ready and process.poll() is not None:
+                return
+            if deadline is not None and time.monotonic() > deadline:
+                return
+
+
+def _end(process: subprocess.Popen[bytes], echoes: list[StreamEcho]) -> None:
+    """Ends the job as Ctrl-C would.  A second Ctrl-C, or too long a wait, kills hvdrun, and its guards end the rest."""
+    try:
+        if process.poll() is None:
+            process.send_signal(signal.SIGINT)
+            _pump(process, echoes, time.monotonic() + _END_SECONDS)
+            process.wait(1.0)
+    except (KeyboardInterrupt, subprocess.TimeoutExpired, OSError, ValueError):
+        pass
+    if process.poll() is None:
+        process.kill()
+        process.wait()

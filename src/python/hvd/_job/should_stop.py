@@ -1,0 +1,50 @@
+"""Whether the job is about to end, agreed by all ranks at one step, so that they can write a checkpoint."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from typing import Any
+
+from hvd._job import preemption as _preemption
+from hvd._runtime import objects as _objects
+from hvd._runtime import world as _world
+from hvd.process_sets import global_process_set
+
+_asked = False
+_listening_in = -1  # process with our handler: a forked child has the handler too, but not our job
+
+# The signals that end a job, and their default actions.
+_STANDARD = {signal.SIGTERM: signal.SIG_DFL, signal.SIGHUP: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
+
+
+def _note(number: int, frame: Any) -> None:
+    global _asked
+    if _asked and number == signal.SIGINT:  # Ctrl-C again, without an hvdrun that ends the process
+        raise KeyboardInterrupt
+    _asked = True
+
+
+def _listen() -> None:
+    global _listening_in
+    if _listening_in == os.getpid() or threading.current_thread() is not threading.main_thread():
+        return
+    for number, standard in _STANDARD.items():
+        if signal.getsignal(number) in (standard, _preemption.note):  # a handler of the user stays
+            signal.signal(number, _note)
+    _listening_in = os.getpid()
+
+
+def should_stop() -> bool:
+    """True on all ranks, at the same call, once any of them was told to end.
+
+    The reason is Ctrl-C, SIGTERM, SIGHUP or hvdrun's time limit.  Collective over all ranks; costs one small allgather.  Call
+    it every step, from the main thread.  From the first call on, these signals no longer end this process by themselves (a
+    second Ctrl-C does), and hvdrun's grace period (``--grace``) is the time to save and leave.
+    Errors: ValueError before init(); HorovodInternalError when a rank is lost.
+    """
+    _world.need()
+    _listen()
+    votes = _objects._exchange(b"\1" if _asked else b"\0", "hvd.should_stop", global_process_set)
+    return any(bytes(vote) == b"\1" for vote in votes)

@@ -1,0 +1,83 @@
+# mypy: disable-error-code="arg-type"
+"""Python objects between ranks: pickled, gathered as bytes.  No framework."""
+
+from __future__ import annotations
+
+import pickle
+from functools import cache
+from typing import Any
+
+from hvd._runtime import world as _world
+from hvd._runtime.requests import gather_bytes
+from hvd.process_sets import ProcessSet, global_process_set, number_of
+
+_OBJECT, _FAILURE = b"\0", b"\1"
+
+
+@cache
+def _pickler() -> Any:
+    """cloudpickle, which sends by value objects that pickle only names; pickle if it is not installed."""
+    try:
+        import cloudpickle  # imported on demand: it takes longer to load than all of hvd.torch
+    except ImportError:
+        return pickle
+    return cloudpickle
+
+
+def _packed(obj: Any) -> tuple[bytes, Exception | None]:
+    """The bytes to send.  A rank that cannot pickle tells the others, so that they do not wait."""
+    try:
+        return _OBJECT + _pickler().dumps(obj), None
+    except Exception as error:  # an object's own methods may raise anything
+        text = f"rank {_world.rank()} could not pickle a {type(obj).__name__}: {error}"
+        return _FAILURE + text.encode(), error
+
+
+def _unpacked(data: memoryview) -> Any:
+    if bytes(data[:1]) == _FAILURE:
+        raise ValueError(bytes(data[1:]).decode())
+    return pickle.loads(data[1:])
+
+
+def _exchange(data: bytes, name: str | None, process_set: ProcessSet) -> list[memoryview]:
+    """Every member's bytes, in order."""
+    together = gather_bytes(name, len(data).to_bytes(8, "little") + data, number_of(process_set))
+    everything = memoryview(together)
+    parts, at = [], 0
+    while at < len(everything):
+        length = int.from_bytes(everything[at : at + 8], "little")
+        parts.append(everything[at + 8 : at + 8 + length])
+        at += 8 + length
+    return parts
+
+
+def broadcast_object(
+    obj: Any = None, root_rank: int = 0, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> Any:
+    """root_rank's object, on every rank.  The others' argument is ignored; root gets its own object back.
+
+    Errors: ValueError for a rank that does not exist, and on every rank when root cannot pickle its object.
+    """
+    number_of(process_set)
+    _world.need()
+    me, ranks = _world.rank(), process_set.ranks or []
+    if root_rank not in ranks:
+        raise ValueError(f"broadcast_object: root_rank is {root_rank}, but the ranks are {ranks}")
+    error: Exception | None = None
+    data = b""
+    if me == root_rank:
+        data, error = _packed(obj)
+    parts = _exchange(data, name, process_set)
+    if error:
+        raise ValueError(f"broadcast_object: a {type(obj).__name__} cannot be pickled: {error}") from error
+    return obj if me == root_rank else _unpacked(parts[ranks.index(root_rank)])
+
+
+def allgather_object(obj: Any, name: str | None = None, process_set: ProcessSet = global_process_set) -> list[Any]:
+    """The objects of all ranks, in rank order.  ValueError on every rank when one cannot pickle its object."""
+    _world.need()
+    data, error = _packed(obj)
+    parts = _exchange(data, name, process_set)
+    if error:
+        raise ValueError(f"allgather_object: a {type(obj).__name__} cannot be pickled: {error}") from error
+    return [_unpacked(part) for part in parts]

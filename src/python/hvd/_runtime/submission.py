@@ -1,0 +1,247 @@
+# mypy: disable-error-code="no-any-return, arg-type"
+"""Submits tensors to the runtime and returns results: the base of hvd/_runtime/collectives.py.
+
+All operations are asynchronous here; a blocking operation is one of these followed by synchronize().
+
+Lifetime: the runtime reads and writes tensors' memory until an operation has
+ended, so ``_pending`` owns them from submission to synchronize().
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Callable, Generic, Protocol, TypeVar
+
+from hvd import _native
+from hvd._runtime import world as _world
+from hvd._runtime.arguments import split_rows
+from hvd._runtime.requests import Device, Operation, Request, View, devices_of, gpu_of, item_bytes_of
+from hvd.process_sets import ProcessSet, number_of
+
+T = TypeVar("T")
+Handle = int
+
+# Called before a caller waits for other ranks: submits everything collected so far.
+before_waiting: list[Callable[[], None]] = []
+
+
+def hand_over() -> None:
+    """Afterwards this rank holds back nothing that other ranks wait for."""
+    for flush in before_waiting:
+        flush()
+
+
+class Adapter(Protocol[T]):
+    """A framework's functions on its tensors."""
+
+    framework: str
+
+    def view(self, tensor: T) -> View | None:
+        """The tensor's memory if the runtime can use it in place (dense, row-major); else None.
+
+        TypeError or ValueError for tensors that no operation accepts.
+        """
+
+    def pack(self, tensor: T) -> T:
+        """A dense copy that view() accepts."""
+
+    def like(self, tensor: T) -> T:
+        """An uninitialised dense tensor of the same shape, dtype and device."""
+
+    def assign(self, into: T, value: T) -> None:
+        """Copies value into a tensor of the same shape, whatever its layout or device."""
+
+    def adopt(self, capsule: Any, shape: tuple[int, ...], like: T) -> T:
+        """A tensor of that shape, with like's dtype and device, over the bytes of a DLPack capsule, which it owns."""
+
+    def integers(self, values: tuple[int, ...], like: Any) -> T:
+        """A one-dimensional tensor: with like's dtype and (torch) device if like is a tensor of integers, else int32."""
+
+
+def _nothing(devices: Iterable[Device]) -> None:
+    pass
+
+
+class _Pending:
+    """One call in progress: its handles, the memory that the runtime uses, and the way to make its result.
+
+    devices: the GPUs and streams of its tensors, each once.
+    """
+
+    __slots__ = ("devices", "handles", "owner", "result")
+
+    def __init__(self, handles: list[int], owner: Any, result: Callable[[], Any], devices: Iterable[Device]) -> None:
+        self.handles = handles
+        self.owner = owner
+        self.result = result
+        self.devices = devices
+
+
+class Submissions(Generic[T]):
+    """Operations in progress over one adapter.  Any thread; a handle is synchronised once."""
+
+    def __init__(self, adapter: Adapter[T], handles_of: Submissions[T] | None = None) -> None:
+        """handles_of: another object over the same framework; both then share their handles."""
+        self._adapter = adapter
+        self._view = adapter.view
+        # For tensors on GPUs: later computations of the framework see the result of a synchronised operation.
+        self._settle: Callable[[Iterable[Device]], None] = getattr(adapter, "settle", _nothing)
+        self._may_wait: Callable[[Iterable[Device]], None] = getattr(adapter, "may_wait", _nothing)
+        # Either (owner, output, GPUs), whose handle is the key, or a _Pending.
+        self._pending: dict[Handle, Any] = {} if handles_of is None else handles_of._pending
+        if handles_of is None:
+            _world.tables_of_handles.append(self._pending)
+
+    # ---- handles
+
+    def poll(self, handle: Any) -> bool:
+        """Whether the operation has ended.  The first call for the newest handle returns False."""
+        entry = self._pending.get(handle)
+        if entry is None:
+            raise ValueError(f"handle {handle!r} is unknown here, or was synchronised already")
+        if entry.__class__ is tuple:
+            return _native.poll(handle)
+        return all(_native.poll(one) for one in entry.handles)
+
+    def synchronize(self, handle: Any) -> Any:
+        """Waits for the operation and returns its result: a tensor, or a list of them for a grouped operation.
+
+        A handle that was already synchronised gives None.
+        """
+        entry = self._pending.get(handle)
+        if entry is None:
+            return handle() if callable(handle) else None
+        hand_over()
+        one = entry.__class__ is tuple
+        devices = entry[2] if one else entry.devices
+        if devices:
+            self._may_wait(devices)
+        try:
+            if one:
+                _native.finish(handle)
+                if devices:
+                    self._settle(devices)
+                result = entry[1]
+            else:
+                result = entry.result()
+        except KeyboardInterrupt:
+            raise  # still in progress: its tensors must stay
+        except BaseException:
+            del self._pending[handle]
+            raise
+        del self._pending[handle]
+        return result
+
+    # ---- how they are made
+
+    def dense(self, tensor: T) -> tuple[T, View]:
+        """The tensor, or a dense copy of it, and its memory."""
+        view = self._view(tensor)
+        if view is not None:
+            return tensor, view
+        copy = self._adapter.pack(tensor)
+        view = self._view(copy)
+        if view is None:
+            raise ValueError(f"a {self._adapter.framework} tensor could not be made dense for the runtime")
+        return copy, view
+
+    def _submit(self, operation: Operation, tensor: T, name: str | None, in_place: bool) -> Handle:
+        """Submits one tensor.  The result goes into it, or into a new one like it."""
+        view = self._view(tensor)
+        if view is None:
+            return self._submit_many(operation, [tensor], [name], in_place, many=False)
+        out, address = tensor, view[0]
+        if not in_place:
+            out = self._adapter.like(tensor)
+            address = self._view(out)[0]  # type: ignore[index]
+        handle = _native.submit((operation, name, view, address, None))
+        self._pending[handle] = (tensor, out, devices_of((view,)))
+        return handle
+
+    def _submit_many(
+        self,
+        operation: Operation,
+        tensors: Sequence[T],
+        names: Sequence[str | None],
+        in_place: bool,
+        together: bool = False,
+        many: bool = True,
+    ) -> Handle:
+        """_submit of several, with one handle.  together: they become ready and run together; many: the result is a list."""
+        works, outs, requests, views = [], [], [], []
+        for tensor, name in zip(tensors, names):
+            work, view = self.dense(tensor)
+            address = view[0]
+            out = tensor if in_place else self._adapter.like(tensor)
+            if work is tensor and not in_place:
+                work, address = out, self._view(out)[0]  # type: ignore[index]
+            works.append(work)
+            outs.append(out)
+            views.append(view)
+            requests.append(Request(operation, name, view, address))
+        if not requests:
+            raise ValueError("a grouped operation needs at least one tensor")
+        handles = _native.submit_many(requests, together)
+
+        devices = devices_of(views)
+
+        def result() -> Any:
+            _native.finish_many(handles)
+            self._settle(devices)
+            for work, out in zip(works, outs):
+                if work is not out:
+                    self._adapter.assign(out, work)
+            return outs if many else outs[0]
+
+        self._pending[handles[0]] = _Pending(handles, (tensors, works), result, devices)
+        return handles[0]
+
+    def _gather(self, operation: Operation, tensors: Sequence[T], names: Sequence[str | None], many: bool) -> Handle:
+        """Submits tensors with results whose sizes the ranks determine together.  many: a group, whose result is a list."""
+        dense = [self.dense(tensor) for tensor in tensors]
+        requests = [Request(operation, name, view) for (_, view), name in zip(dense, names)]
+        if not requests:
+            raise ValueError("a grouped operation needs at least one tensor")
+        handles = _native.submit_many(requests, many)
+
+        def result() -> Any:
+            outs = self._take_all(handles, [view for _, view in dense], tensors)
+            return outs if many else outs[0]
+
+        self._pending[handles[0]] = _Pending(handles, dense, result, devices_of([view for _, view in dense]))
+        return handles[0]
+
+    def _alltoall(self, tensor: T, splits: Any, name: str | None, process_set: ProcessSet) -> Handle:
+        operation, rows = Operation(_native.ALLTOALL, number_of(process_set)), split_rows(splits)
+        work, view = self.dense(tensor)
+        handle = _native.submit(Request(operation, name, view, splits=rows))
+
+        def result() -> Any:
+            try:
+                _native.wait(handle)
+                received = _native.take_splits(handle, process_set.size() or 0)
+            except Exception:
+                _native.release(handle)
+                raise
+            self._settle(devices_of((view,)))
+            out = self._adapter.adopt(*_native.take(handle, item_bytes_of(view), gpu_of(view)), tensor)
+            return out, self._adapter.integers(received, splits)
+
+        self._pending[handle] = _Pending([handle], work, result, devices_of((view,)))
+        return handle
+
+    def _take_all(self, handles: list[int], views: list[View], tensors: Sequence[T]) -> list[T]:
+        outs: list[T] = []
+        error: Exception | None = None
+        for handle, view, tensor in zip(handles, views, tensors):
+            try:
+                _native.wait(handle)
+            except Exception as failure:
+                error = error or failure
+                _native.release(handle)
+                continue
+            self._settle(devices_of((view,)))
+            outs.append(self._adapter.adopt(*_native.take(handle, item_bytes_of(view), gpu_of(view)), tensor))
+        if error:
+            raise error
+        return outs

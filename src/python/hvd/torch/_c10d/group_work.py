@@ -1,0 +1,281 @@
+"""Pending operations of a process group: torch's Work over the runtime's handles."""
+
+from __future__ import annotations
+
+import copy
+import threading
+import time
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any, Callable
+
+import torch
+import torch.distributed as dist
+
+from hvd import _native
+from hvd._runtime import world as _world
+from hvd.torch._adapter import TorchAdapter
+from hvd.torch._c10d.call_names import CallNames
+from hvd.torch._c10d.group_futures import Promise, caller, filler
+from hvd.torch.ops import collectives
+
+_Work: Any = torch._C._distributed_c10d.Work
+_LOOK_SECONDS = 0.5  # how often a wait checks whether its group was aborted
+_MOST_CALLBACKS = 512
+_MANY = 256  # beyond this number, works without a waiter are checked for their end
+
+# By the first handle.  They own their tensors while the runtime uses them.
+under_way: dict[int, GroupWork] = {}
+names_of_new: dict[int, bytes] = {}  # names of calls whose work does not exist yet
+_world.tables_of_handles += under_way, names_of_new
+
+
+class GroupState:
+    """The group's state that its works share.  seconds: limit of a wait."""
+
+    def __init__(self, label: str, seconds: float) -> None:
+        self.label = label
+        self.seconds = seconds
+        self.aborted = False
+        self._names = CallNames(label)
+        self._names_of_callbacks: dict[bytes, CallNames] = {}
+
+    def names(self) -> CallNames:
+        """The names of this thread's calls: those of its callback, or the program's."""
+        name = caller()
+        if not name:
+            return self._names
+        found = self._names_of_callbacks.get(name)
+        if found is None:
+            if len(self._names_of_callbacks) >= _MOST_CALLBACKS:
+                self._names_of_callbacks.clear()
+            found = self._names_of_callbacks[name] = CallNames(f"{self.label} in {name.decode()}")
+        return found
+
+    def restart_names(self) -> None:
+        """Forgets earlier calls, after ranks have disagreed on one."""
+        self._names.restart()
+        self._names_of_callbacks.clear()
+
+
+class GroupWork(_Work):  # type: ignore[misc]
+    """One call.  Any thread may wait for it; its result is put in place once.
+
+    complete: makes the result when all handles have ended without error, and forgets the handles; None if there is nothing to
+    make.  owner: memory that the runtime uses meanwhile.  outputs: the value of result() and of the future.
+    """
+
+    _owner: Any = None
+    _complete: Callable[[], None] | None = None
+    _seconds: float | None = None  # the group's limit
+    _error: BaseException | None = None
+    _ended = False
+    _ordered: tuple[tuple[int, int], ...] = ()  # GPUs, and the stream there that waits for the results
+    _promise: Promise | None = None  # the promise of its future
+    _record: Any = None
+    _name = b""  # empty for a message, which is no call of all ranks
+    _caller = b""  # name of the callback that has made it
+
+    def __init__(
+        self,
+        group: GroupState,
+        handles: Sequence[int],
+        outputs: Any,
+        owner: Any = None,
+        complete: Callable[[], None] | None = None,
+        seconds: float | None = None,
+    ) -> None:
+        _Work.__init__(self)
+        self._group = group
+        self._handles = handles
+        self._outputs = outputs
+        self._lock = threading.Lock()
+        if owner is not None:
+            self._owner = owner
+        if complete is not None:
+            self._complete = complete
+        if seconds is not None:
+            self._seconds = seconds
+        if handles:
+            if len(under_way) > _MANY:
+                _forget_ended()
+            under_way[handles[0]] = self
+            self._name = names_of_new.pop(handles[0], b"")
+            self._caller = caller()
+        else:
+            self._ended = True
+
+    # ---- torch's Work
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """Waits for the operation's end.  On GPUs the current stream waits for the results, and the host does not.
+
+        Errors: the operation's; DistBackendError after the time limit.
+        """
+        if not self._ended:
+            seconds = timeout.total_seconds() if timeout else 0.0
+            self._end(seconds if seconds > 0 else self._seconds or self._group.seconds)
+        if self._error is not None:
+            raise copy.copy(self._error)  # the stored error has no traceback, which would keep the caller's variables alive
+        if self._ordered:
+            collectives._settle(self._ordered)  # for a caller on another stream than the first caller's
+        return True
+
+    def synchronize(self) -> None:
+        self.wait()
+
+    def is_completed(self) -> bool:
+        if not self._ended and self._lock.acquire(blocking=False):  # otherwise another thread waits for it
+            try:
+                if not self._ended and self._has_arrived():
+                    self._finish()
+            finally:
+                self._lock.release()
+        return self._ended
+
+    def is_success(self) -> bool:
+        return self.is_completed() and self._error is None
+
+    def exception(self) -> BaseException | None:
+        return self._error
+
+    def result(self) -> Any:
+        self.wait()
+        return self._outputs
+
+    def source_rank(self) -> int:
+        raise RuntimeError("source_rank() is for a receive from any source, which this backend does not have")
+
+    def get_future(self) -> Any:
+        """A future of the outputs, which another thread completes."""
+        with self._lock:
+            fresh = self._promise is None
+            if self._promise is None:
+                self._promise = Promise(_gpus_of(self._outputs), self._name) if self._name else Promise()
+            promise = self._promise
+        if fresh:
+            if self._ended:
+                self.fill_future(self._error)
+            else:
+                _native.part_begin(_native.PART_FUTURE)
+                filler.add(self, self._caller if self._name else self)
+        return promise.future
+
+    # ----
+
+    def await_end(self) -> Exception | None:
+        """Like wait(), of which the runtime was told; the error goes to the future's waiters."""
+        error = None
+        try:
+            self.wait()
+        except Exception as failure:
+            error = failure
+        _native.part_end(_native.PART_FUTURE)
+        return error
+
+    def fill_future(self, error: BaseException | None) -> None:
+        """Completes the future, and runs its callbacks."""
+        if filler.ending or self._promise is None:
+            return
+        if error is not None:
+            self._promise.set_error(error)
+        else:
+            self._promise.set_result(self._outputs)
+
+    def also(self, call: Callable[[], object]) -> None:
+        """Adds call to the making of the result.  Must precede any wait."""
+        before = self._complete
+
+        def complete() -> None:
+            if before is not None:
+                before()
+            else:
+                for handle in self._handles:
+                    _native.release(handle)
+            call()
+
+        self._complete = complete
+
+    def end_record(self, record: Any) -> None:
+        """Ends the profiler's record with the operation."""
+        with self._lock:
+            if not self._ended:
+                self._record = record
+                return
+        record.__exit__(None, None, None)
+
+    def _has_arrived(self) -> bool:
+        return all(_native.poll(handle) for handle in self._handles)
+
+    def _end(self, seconds: float) -> None:
+        limit = time.monotonic() + seconds
+        if not self._lock.acquire(timeout=seconds):
+            raise self._late(seconds)
+        try:
+            if not self._ended:
+                self._finish(seconds, limit)
+        finally:
+            self._lock.release()
+
+    def _finish(self, seconds: float = 0.0, limit: float = 0.0) -> None:
+        """seconds: time limit, for the error message.  limit: its end, by time.monotonic()."""
+        failed = None
+        for handle in self._handles:
+            try:
+                while not _native.wait_within(handle, min(_LOOK_SECONDS, max(0.0, limit - time.monotonic()))):
+                    if self._group.aborted:
+                        raise dist.DistBackendError(f"{self._group.label} was aborted, with this operation under way")
+                    if time.monotonic() >= limit:
+                        raise self._late(seconds)
+            except (KeyboardInterrupt, dist.DistBackendError):
+                raise  # still pending: its tensors must stay
+            except Exception as error:
+                failed = failed or error
+        if failed is not None:
+            self._disagreed()
+        self._settle(failed)
+
+    def _disagreed(self) -> None:
+        self._group.restart_names()
+
+    def _settle(self, failed: Exception | None) -> None:
+        if failed is None and self._complete is not None:
+            try:
+                self._complete()
+                self._ordered = tuple((gpu.index, TorchAdapter.stream_of(gpu.index)) for gpu in _gpus_of(self._outputs))
+            except Exception as error:
+                failed = error
+        else:
+            for handle in self._handles:
+                _native.release(handle)
+        self._error = failed.with_traceback(None) if failed is not None else None
+        under_way.pop(self._handles[0], None)
+        self._owner = self._complete = None
+        self._close()
+
+    def _close(self) -> None:
+        self._ended = True
+        if self._record is not None:
+            self._record.__exit__(None, None, None)
+            self._record = None
+
+    def _late(self, seconds: float) -> Exception:
+        return dist.DistBackendError(
+            f"{self._group.label}: Timed out waiting {seconds * 1000:.0f}ms for ranks that have not called this operation yet "
+            "(hvdrun's report of hanging ranks says where they are)"
+        )
+
+
+def _gpus_of(outputs: Any) -> list[torch.device]:
+    """The GPUs of tensors, in lists or not."""
+    if isinstance(outputs, torch.Tensor):
+        return [outputs.device] if outputs.is_cuda else []
+    if outputs is None:
+        return []
+    return list(dict.fromkeys(device for part in outputs for device in _gpus_of(part)))
+
+
+def _forget_ended() -> None:
+    """Removes ended works without a waiter."""
+    for work in list(under_way.values()):
+        work.is_completed()

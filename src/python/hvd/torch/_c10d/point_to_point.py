@@ -1,0 +1,209 @@
+"""send and recv: a broadcast in a process set of two ranks.
+
+A pair's set is made at the first message of the two ranks, while their calls wait in line; in a world of two it is the world.
+A receive from any source first learns which rank has sent (_any_source.py).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from math import prod
+
+import torch
+
+from hvd import _native
+from hvd._native import BROADCAST, Sum
+from hvd._runtime.requests import U8, Operation, Request
+from hvd.torch._c10d.any_source import AnySource, SentMessages
+from hvd.torch._c10d.group_sets import GroupSets
+from hvd.torch._c10d.group_work import GroupState, GroupWork, under_way
+from hvd.torch.ops import moving
+
+_NAMES = 64  # messages of one tag that can be pending at the same time
+
+
+class Message(GroupWork):
+    """A send or a receive.  Its handles exist once the pair's process set does, and its turn has come."""
+
+    # Set by the pair's line:
+    root: int  # of the pair's two ranks
+    name: bytes
+
+    def __init__(self, group: GroupState, tensor: torch.Tensor, source: int) -> None:
+        """source: the sender's rank in the group; -1: unknown yet."""
+        work, (address, code, shape, device) = moving.dense(tensor)
+        super().__init__(group, (), [tensor], owner=([tensor], work))
+        self.source = source
+        self._view = (address, U8, (prod(shape) * _native.ITEM_BYTES[code],), device)
+        self._ended = False
+        self._begun = threading.Event()
+        if work is not tensor:
+            self._complete = self._put_back
+
+    def begin(self, process_set: int) -> None:
+        """Submits it to the runtime."""
+        try:
+            operation = Operation(BROADCAST, process_set, Sum, self.root)
+            self._handles = (_native.submit(Request(operation, self.name, self._view, self._view[0])),)
+            under_way[self._handles[0]] = self
+        except Exception as error:
+            self.refuse(error)
+        self._begun.set()
+
+    def refuse(self, error: Exception) -> None:
+        """Ends it with this error."""
+        self._error = error
+        self._close()
+        self._begun.set()
+
+    def source_rank(self) -> int:
+        """The sender's rank in the group.  For a receive from any source: valid after the wait."""
+        return self.source
+
+    _source_rank = source_rank
+
+    def _put_back(self) -> None:
+        _native.release(self._handles[0])
+        with torch.no_grad():
+            self._outputs[0].copy_(self._owner[1])
+
+    def _has_arrived(self) -> bool:
+        return self._begun.is_set() and super()._has_arrived()
+
+    def _finish(self, seconds: float = 0.0, limit: float = 0.0) -> None:
+        if not self._begun.wait(max(0.0, limit - time.monotonic())):
+            raise self._late(seconds)
+        if not self._ended:
+            super()._finish(seconds, limit)
+
+    def _disagreed(self) -> None:
+        pass  # other ranks of the group take no part in it
+
+
+class PairLine:
+    """The messages between this rank and another, in order."""
+
+    def __init__(self, group: GroupState, sets: GroupSets, ranks: tuple[int, int]) -> None:
+        """ranks: of the world, the lower one first."""
+        self._group = group
+        self._sets = sets
+        self._ranks = ranks
+        self._lock = threading.Lock()
+        self._line: deque[Message] = deque()
+        self._number: int | None = None
+        self._asked = False
+        self._counts: dict[tuple[int, int], int] = {}
+        self._last: dict[bytes, Message] = {}
+
+    def count(self, source: int, tag: int) -> int:
+        """The number of messages of this tag that world rank source has sent to the other rank."""
+        return self._counts.get((source, tag), 0)
+
+    def add(self, message: Message, source: int, tag: int, most: int | None = None) -> bool:
+        """Adds the next message from world rank source to the other.  False: there are `most` messages already.  Any thread."""
+        self._sets.refuse_if_left(self._group.label)
+        with self._lock:
+            use = self.count(source, tag)
+            if most is not None and use >= most:
+                return False
+            self._counts[source, tag] = use + 1
+            target = self._ranks[0] if source == self._ranks[1] else self._ranks[1]
+            message.root = self._ranks.index(source)
+            message.name = f"{self._group.label}/send {source} to {target} tag {tag} #{use % _NAMES + 1}".encode()
+            earlier = self._last.get(message.name)
+            self._last[message.name] = message
+        if earlier is not None and not earlier.is_completed():
+            earlier.wait()
+        with self._lock:
+            if self._number is not None:
+                message.begin(self._number)
+                return True
+            self._line.append(message)
+            ask, self._asked = not self._asked, True
+        if ask:
+            self._sets.ask(self._ranks, self._open)
+        return True
+
+    def _open(self) -> None:
+        """The pair's process set exists, or cannot be made."""
+        with self._lock:
+            try:
+                found = self._sets.found(self._ranks)
+                number = found.process_set_id if found else None
+                if number is None:
+                    raise RuntimeError(f"the process set of ranks {self._ranks} is gone")
+            except Exception as error:
+                while self._line:
+                    self._line.popleft().refuse(error)
+                return
+            self._number = number
+            while self._line:
+                self._line.popleft().begin(number)
+
+
+class PointToPoint:
+    """The messages of one group on this rank.  ranks: of the world, in the group's order; place: this rank's place among
+    them.
+    """
+
+    def __init__(self, group: GroupState, sets: GroupSets, sent: SentMessages, ranks: Sequence[int], place: int) -> None:
+        self._group = group
+        self._ranks = ranks
+        self._place = place
+        self._sent = sent
+        self._sets = sets
+        self._pairs: dict[int, PairLine] = {}  # by the other's rank in the world
+        self._lock = threading.Lock()  # guards _pairs: a receive from any source takes its place in a thread of its own
+        self._any = AnySource(sent, group.label, self._taken, self._place_message)
+
+    def send(self, tensor: torch.Tensor, target: int, tag: int) -> Message:
+        """target: a rank of the group, like all ranks here."""
+        other, mine = self._other(target, "send"), self._ranks[self._place]
+        message, pair = Message(self._group, tensor, self._place), self._pair(other)
+        pair.add(message, mine, tag)
+        self._sent.add(self._group.label, other, tag, pair.count(mine, tag))
+        return message
+
+    def recv(self, tensor: torch.Tensor, source: int, tag: int) -> Message:
+        other = self._other(source, "recv")
+        message = Message(self._group, tensor, source)
+        self._pair(other).add(message, other, tag)
+        return message
+
+    def recv_any(self, tensor: torch.Tensor, tag: int) -> Message:
+        if len(self._ranks) == 1:
+            raise ValueError("recv: this group has no other rank")
+        message = Message(self._group, tensor, -1)
+        self._any.add(message, tag)
+        return message
+
+    def _other(self, rank: int, what: str) -> int:
+        """The other rank's number in the world."""
+        if rank == self._place or not 0 <= rank < len(self._ranks):
+            raise ValueError(f"{what}: rank {rank} is not another rank of a group of {len(self._ranks)}")
+        return self._ranks[rank]
+
+    def _pair(self, other: int) -> PairLine:
+        with self._lock:
+            pair = self._pairs.get(other)
+            if pair is None:
+                mine = self._ranks[self._place]
+                pair = self._pairs[other] = PairLine(self._group, self._sets, (min(mine, other), max(mine, other)))
+            return pair
+
+    def _taken(self, tag: int) -> dict[int, int]:
+        """The number of messages that each other rank of the group has sent to this one."""
+        taken = dict.fromkeys(self._ranks, 0)
+        del taken[self._ranks[self._place]]
+        with self._lock:
+            pairs = list(self._pairs.items())
+        for other, pair in pairs:
+            taken[other] = pair.count(other, tag)
+        return taken
+
+    def _place_message(self, message: Message, source: int, tag: int, most: int) -> bool:
+        message.source = self._ranks.index(source)
+        return self._pair(source).add(message, source, tag, most)

@@ -1,0 +1,125 @@
+"""State handlers: TorchState uses them to copy, restore and broadcast values that are more than plain objects.
+
+A user's own handler class must be in the registry before the TorchState is made:
+set_handler_registry([(Schedule, ScheduleHandler), *get_handler_registry()]).  The first type that fits a value counts.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+
+from hvd.elastic import broadcast_from_rank_0
+from hvd.torch._elastic.elastic_sampler import ElasticSampler
+from hvd.torch.functions import broadcast_optimizer_state, broadcast_parameters
+
+__all__ = [
+    "ModelStateHandler",
+    "OptimizerStateHandler",
+    "SamplerStateHandler",
+    "StateDictHandler",
+    "StateHandler",
+    "get_handler_registry",
+    "handler_for",
+    "set_handler_registry",
+]
+
+
+class StateHandler:
+    """The base of all handlers.  value: the object that the user gave to TorchState.
+
+    One thread: that of the training loop.
+    """
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def save(self) -> None:
+        """Keeps a copy of the value's state in this process."""
+        raise NotImplementedError
+
+    def restore(self) -> None:
+        """Puts the state of the last save() back into the value."""
+        raise NotImplementedError
+
+    def sync(self) -> None:
+        """Gives the value the state that it has on rank 0.  A collective call.  The copy stays as it is."""
+        raise NotImplementedError
+
+    def set_value(self, value: Any) -> None:
+        """Takes another value, whose state is the copy from now on."""
+        self.value = value
+        self.save()
+
+
+class StateDictHandler(StateHandler):
+    """A handler for values with state_dict() and load_state_dict().
+
+    TorchState makes the copies of all values before it replaces the first one, so that a failure leaves them equally old.
+    """
+
+    def __init__(self, value: Any) -> None:
+        super().__init__(value)
+        self.save()
+
+    def copied(self) -> Any:
+        """A copy of the value's state as it is now."""
+        return copy.deepcopy(self.value.state_dict())
+
+    def save(self) -> None:
+        self.saved = self.copied()
+
+    def restore(self) -> None:
+        self.value.load_state_dict(self.saved)
+
+
+class ModelStateHandler(StateDictHandler):
+    """For torch.nn.Module."""
+
+    def sync(self) -> None:
+        tensors = {k: v for k, v in self.value.state_dict().items() if isinstance(v, torch.Tensor)}
+        broadcast_parameters(tensors, root_rank=0)
+
+
+class OptimizerStateHandler(StateDictHandler):
+    """For torch.optim.Optimizer."""
+
+    def restore(self) -> None:
+        # An optimizer keeps the given tensors, and the next step would change the copy.
+        self.value.load_state_dict(copy.deepcopy(self.saved))
+
+    def sync(self) -> None:
+        broadcast_optimizer_state(self.value, root_rank=0)
+
+
+class SamplerStateHandler(StateDictHandler):
+    """For ElasticSampler."""
+
+    def sync(self) -> None:
+        self.value.load_state_dict(broadcast_from_rank_0(self.value.state_dict()))
+
+
+_registry: list[tuple[type, type[StateHandler]]] = [
+    (ElasticSampler, SamplerStateHandler),
+    (torch.optim.Optimizer, OptimizerStateHandler),
+    (torch.nn.Module, ModelStateHandler),
+]
+
+
+def get_handler_registry() -> list[tuple[type, type[StateHandler]]]:
+    """The registry itself: pairs of a type and the handler class for its instances, looked through in order."""
+    return _registry
+
+
+def set_handler_registry(registry: list[tuple[type, type[StateHandler]]]) -> None:
+    """Replaces the registry for all TorchStates that are made later."""
+    global _registry
+    _registry = registry
+
+
+def handler_for(value: Any) -> StateHandler | None:
+    """A new handler of the value; None for a plain value, which is pickled."""
+    made = next((handler for kind, handler in _registry if isinstance(value, kind)), None)
+    return made(value) if made else None

@@ -1,0 +1,1 @@
+"""The parts of DistributedOptimizer.  The public part is hvd.torch.optimizer."""

@@ -1,0 +1,109 @@
+"""Finds the parameters with a gradient on some rank; the ranks of a reducer exchange this once a step.
+
+There is one number for each parameter, summed over the ranks.  Its three fields count the ranks with a dense gradient, with a
+sparse one, and with a further one that was added while the first was pending.  A rank that has joined (hvd.join) counts as
+one without any.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import cached_property
+from typing import Any, Callable
+
+import torch
+
+from hvd import _native
+from hvd._native import Sum
+from hvd.exceptions import HorovodInternalError
+from hvd.process_sets import ProcessSet
+from hvd.torch._optimizer.parameter_entries import ParameterEntry
+from hvd.torch.ops import collectives
+
+DENSE, SPARSE, MORE = 1, 1 << 21, 1 << 42
+_FIELD = (1 << 21) - 1
+
+
+def has_dense(presence: int) -> bool:
+    """Whether some rank has a dense gradient."""
+    return bool(presence & _FIELD)
+
+
+def has_sparse(presence: int) -> bool:
+    """Whether some rank has a sparse gradient."""
+    return bool(presence >> 21 & _FIELD)
+
+
+def has_more(presence: int) -> bool:
+    """Whether some rank has a second gradient."""
+    return presence >= MORE
+
+
+class PresenceSums:
+    """What the exchange gives.
+
+    are_special: some rank has a sparse gradient, or a second one.
+    """
+
+    def __init__(self, sums: torch.Tensor) -> None:
+        self._sums = sums
+        self.are_special = int(sums.max()) >= SPARSE
+
+    @cached_property
+    def of(self) -> list[int]:
+        """The sum for each parameter, by its place."""
+        return self._sums.tolist()  # type: ignore[no-any-return]
+
+
+class GradientPresence:
+    """The exchange; one at a time.  After a KeyboardInterrupt the next call continues to wait for the same one."""
+
+    def __init__(self) -> None:
+        self._handle: Any = None
+
+    def exchange(self, mine: torch.Tensor, name: str, process_set: ProcessSet) -> PresenceSums:
+        """The sums of all ranks' numbers.  Collective; the same parameters in the same order on all ranks.
+
+        mine: [parameters], int64; the sums are written to it.
+        """
+        if self._handle is None:
+            self._handle = collectives.allreduce_async_(mine, None, name, Sum, process_set=process_set)
+        handle = self._handle
+        try:
+            sums = collectives.synchronize(handle)
+        except KeyboardInterrupt:
+            raise  # still pending
+        except BaseException:
+            self._handle = None
+            raise
+        self._handle = None
+        return PresenceSums(sums)
+
+
+def end_mixtures(entries: list[ParameterEntry], process_set: ProcessSet) -> HorovodInternalError:
+    """The error for gradients that are sparse on some ranks and dense on others, which travel in different operations.
+
+    Collective: every rank joins the operations of the other kind with dummy data, so that all of them end.
+    """
+    odd = torch.zeros(1, dtype=torch.uint8)
+    waits: list[Callable[[], Any]] = []
+    for entry in entries:
+        handles = []
+        if entry.handle:
+            waits.append(lambda handle=entry.handle: _native.finish(handle))  # type: ignore[misc]
+        else:
+            handles.append(collectives.allreduce_async_(odd, None, entry.name, Sum, process_set=process_set))
+        if entry.sparse:
+            waits.append(entry.sparse)
+        else:
+            for what in ("indices", "values"):
+                handles.append(collectives.allgather_async(odd, f"{entry.name}.{what}", process_set))
+        waits += [lambda handle=handle: collectives.synchronize(handle) for handle in handles]  # type: ignore[misc]
+    for wait in waits:
+        with suppress(HorovodInternalError):
+            wait()
+    error = HorovodInternalError(
+        f"the gradient of {entries[0].base_name} is sparse on some ranks and dense on others: use sparse_as_dense=True"
+    )
+    error.code = "mismatch"
+    return error

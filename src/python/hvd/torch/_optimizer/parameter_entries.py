@@ -1,0 +1,201 @@
+"""What a reducer knows about one parameter, who has the parameter's hooks, and the names of operations."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, Callable
+from weakref import WeakSet, WeakValueDictionary, ref
+
+import torch
+
+from hvd import _native
+from hvd._runtime import world as _world
+from hvd.torch._optimizer.registered_gradients import RegisteredGradient
+
+
+class ParameterEntry(_native.Gradient):
+    """One parameter: how many passes it still waits for, and what is under way.
+
+    Fields of the base (ext/native/gradient.h), which the hooks use without Python:
+    name: of its operations, when the ranks have agreed on it; else "".
+    order: see memory_order(); agreed together with the name.
+    bytes: of the parameter, once it has a name.
+    passes, passes_left: backward passes of a step, and those to come.
+    handle: of a dense gradient under way.  work: what the runtime reads and writes.  context: the compressor's.
+    sparse: gives a sparse gradient under way.
+    gradient: parameter.grad when it was submitted; None: nothing is under way.
+    more: a pass has begun since then, so parameter.grad is what comes after.  added: and something has come.
+    kept: with `more`, both count; else the script has cleared what is under way.
+    ordinary: what is under way is dense and lies in parameter.grad; the hook has submitted it without Python.
+    registered: the parameter's RegisteredGradient, or None.
+    outbox: a weak reference to the reducer's, where hooks may submit without Python; else None.
+    """
+
+    __slots__ = ("__weakref__", "_reducer", "base_name", "hooks", "number", "place", "process_set")
+
+    def __init__(self, parameter: torch.Tensor, name: str, reducer: Any) -> None:
+        self.parameter = parameter
+        self.base_name = name  # as the script has it
+        self.process_set: int | None = reducer.settings.process_set.process_set_id
+        self.name = ""
+        self.number = 0  # a part of the name
+        self.place = 0  # among the reducer's, by name
+        self._reducer = ref(reducer)
+        self.passes = self.passes_left = reducer.settings.passes
+        self.group: ParameterGroup | None = None
+        self.hooks: list[Any] = []  # none: it needed no gradient yet, or another reducer has it
+        self.registered: RegisteredGradient | None = None
+
+    def measure(self) -> None:
+        """Fills bytes."""
+        parameter = self.parameter
+        self.bytes = parameter.numel() * parameter.element_size() if is_made(parameter) else 0
+
+    @property
+    def reducer(self) -> Any:
+        """Whose it is; None while that one is freed."""
+        return self._reducer()
+
+    def into(self) -> Any:
+        """Where the result of what is under way goes; None: nobody wants it."""
+        if not self.more:
+            return self.parameter.grad
+        if not self.kept or (self.added and self.parameter.grad is None):
+            return None
+        return self.gradient
+
+    def give(self, gradient: torch.Tensor) -> None:
+        """Puts another tensor where into() was."""
+        if self.more:
+            self.gradient = gradient
+        else:
+            self.parameter.grad = gradient
+
+    def clear(self) -> None:
+        """Nothing is under way any more."""
+        self.handle = 0
+        self.work = self.context = self.sparse = self.gradient = None
+        self.more = self.added = self.kept = self.ordinary = False
+
+    def hook(self, before: Callable[[ParameterEntry], None], after: Callable[[ParameterEntry], None]) -> None:
+        """Calls before(entry) and after(entry) when backward() adds to the gradient.  The parameter must require one.
+
+        torch does not see cycles through its hooks: they keep nothing alive.
+        """
+        self.before, self.after = before, after
+        begins, ready = self.make_hooks()
+        parameter: Any = self.parameter  # register_hook has no types
+        self.hooks = [parameter.register_hook(begins), after_accumulation(parameter, ready)]
+
+    def unhook(self) -> None:
+        """Calls nobody any more."""
+        for hook in self.hooks:
+            hook.remove()
+        self.hooks = []
+
+    def __del__(self) -> None:
+        self.unhook()
+
+
+class ParameterGroup:
+    """Parameters whose gradients run together."""
+
+    __slots__ = ("entries", "ready")
+
+    def __init__(self, entries: list[ParameterEntry]) -> None:
+        self.entries = entries
+        self.ready = 0
+
+
+class _NodesHook:
+    """Before torch 2.1: the hook of what adds to the gradient, which lives as long as somebody has it."""
+
+    def __init__(self, parameter: Any, hook: Callable[..., None]) -> None:
+        with torch.enable_grad():
+            self._node = parameter.expand_as(parameter).grad_fn.next_functions[0][0]
+        self._hook = self._node.register_hook(hook)
+
+    def remove(self) -> None:
+        self._hook.remove()
+
+
+def after_accumulation(parameter: Any, hook: Callable[..., None]) -> Any:
+    """Calls hook after backward() has added to parameter.grad.  Returns what removes it, and must be kept."""
+    if hasattr(parameter, "register_post_accumulate_grad_hook"):  # torch >= 2.1
+        return parameter.register_post_accumulate_grad_hook(hook)
+    return _NodesHook(parameter, hook)
+
+
+def is_made(parameter: torch.Tensor) -> bool:
+    """False for a lazy module's parameter that has no shape yet."""
+    return not torch.nn.parameter.is_lazy(parameter)
+
+
+def memory_order(tensor: torch.Tensor) -> tuple[int, ...] | None:
+    """The dimensions from the outermost to the innermost, where a dense tensor lies otherwise than row by row.
+
+    channels_last: (0, 2, 3, 1).  None: row by row, or not dense.
+    """
+    if not is_made(tensor) or tensor.layout is not torch.strided or tensor.is_contiguous():
+        return None
+    strides = tensor.stride()
+    order = tuple(sorted(range(tensor.dim()), key=lambda dimension: -strides[dimension]))
+    return order if tensor.permute(order).is_contiguous() else None
+
+
+def inverse(order: tuple[int, ...]) -> list[int]:
+    """The order that undoes permute(order)."""
+    return sorted(range(len(order)), key=order.__getitem__)
+
+
+def layout_number(entries: list[ParameterEntry]) -> int:
+    """Equal on ranks whose parameters lie in memory alike."""
+    text = repr([(entry.base_name, memory_order(entry.parameter)) for entry in entries])
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "little")
+
+
+# By id of the parameter, whose hooks it has: of several optimizers over it, the one that was made last.
+_hooked: WeakValueDictionary[int, ParameterEntry] = WeakValueDictionary()
+
+
+def owner_of(parameter: torch.Tensor) -> ParameterEntry | None:
+    """The entry whose hooks the parameter has."""
+    entry = _hooked.get(id(parameter))
+    return entry if entry is not None and entry.parameter is parameter else None
+
+
+def own(entry: ParameterEntry) -> None:
+    """The entry's reducer is the one that hears of its parameter from now on.  Collective where a gradient is under way."""
+    before = owner_of(entry.parameter)
+    if before is not None and before is not entry:
+        before.reducer.hand_over(before)
+    _hooked[id(entry.parameter)] = entry
+
+
+# Slots whose operations have a name, by what the script calls it.
+_named: dict[tuple[int | None, str], WeakSet[ParameterEntry]] = {}
+
+
+def _forget_names() -> None:
+    for entries in _named.values():
+        for entry in entries:
+            entry.name, entry.number, entry.order = "", 0, None
+    _named.clear()
+
+
+_world.when_left.append(_forget_names)
+
+
+def first_free(entries: list[ParameterEntry]) -> int:
+    """A number that none of these entries' names has here with another parameter."""
+    others = [other for entry in entries for other in _named.get((entry.process_set, entry.base_name), ())]
+    mine = {id(entry.parameter) for entry in entries}
+    return max((other.number + 1 for other in others if id(other.parameter) not in mine), default=0)
+
+
+def give_names(entries: list[ParameterEntry], number: int) -> None:
+    """Names the operations of these entries.  Two models (a GAN's) have layers of the same names, and both may be under way."""
+    for entry in entries:
+        entry.number = number
+        entry.name = f"{entry.base_name} #{number + 1}" if number else entry.base_name
+        _named.setdefault((entry.process_set, entry.base_name), WeakSet()).add(entry)
