@@ -64,8 +64,7 @@ KEPT: dict[str, tuple[str, ...]] = {}
 # Folders and files whose comments have not been rewritten.
 UNREAD: tuple[str, ...] = (
     *("launcher", "runtime"),
-    *(f"src/{folder}" for folder in ("base", "options", "placement", "pmix", "rank", "trace", "wire", "python/ext")),
-    *(f"src/python/hvd/torch/{file}.py" for file in ("_outbox", "_parameter_entries")),
+    *(f"src/{folder}" for folder in ("base", "options", "placement", "pmix", "rank", "trace", "wire")),
 )
 
 # ---- prose ------------------------------------------------------------------------------------------------------------
