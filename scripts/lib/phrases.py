@@ -63,9 +63,8 @@ KEPT: dict[str, tuple[str, ...]] = {}
 
 # Folders and files whose comments have not been rewritten.
 UNREAD: tuple[str, ...] = (
-    *("include", "launcher", "man/hvd.h.3", "runtime", "tools"),
-    *(f"src/{folder}" for folder in ("base", "options", "placement", "pmix", "rank", "trace", "wire", "python/ext")),
-    *(f"src/python/hvd/torch/_optimizer/{file}.py" for file in ("outbox", "parameter_entries")),
+    *("launcher", "runtime"),
+    *(f"src/{folder}" for folder in ("base", "options", "placement", "pmix", "rank", "trace", "wire")),
 )
 
 # ---- prose ------------------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 /// The rows that compare allreduce through the C interface with MPI_Allreduce, and with memcpy.
 ///
-/// Contenders take turns, round by round, since machines change speed by
-/// themselves.  Buffers rotate, so that no size lives in the caches alone.
+/// The contenders alternate, round by round, since machines change speed by themselves. Buffers rotate, so that no size
+/// lives in the caches alone.
 #include <mpi.h>
 
 #include <cstdlib>
@@ -20,11 +20,11 @@ enum class BufferMemory { plain, registered };
 
 struct AllreduceCase {
   std::string key, title;
-  std::size_t bytes = 0;  ///< of each tensor
+  std::size_t bytes = 0;  ///< bytes of each tensor
   int tensors = 1;
-  int rounds = 6, repeats = 5;  ///< rounds change sides; repeats are timed one by one
+  int rounds = 6, repeats = 5;  ///< rounds alternate the contenders; repeats are timed one by one
   bool in_place = true;
-  bool copies = false;  ///< memcpy of the size by all ranks at once takes part
+  bool copies = false;  ///< memcpy of the size by all ranks at once is a contender
   BufferMemory memory = BufferMemory::plain;
   bool many_calls = false;  ///< hvd_submit for each tensor, not hvd_submit_many
 };

@@ -1,7 +1,7 @@
-/// The shared-memory backend by itself, without names and negotiation, beside MPI_Allreduce.
+/// The shared-memory backend alone, without names and negotiation, compared with MPI_Allreduce.
 ///
-/// The only file of the tools that knows the runtime's inside: it drives the
-/// stages of ops/shm on memory that MPI shares.  Ranks of one node only.
+/// This is the only file of the tools that uses the runtime's internals. It drives the stages of ops/shm on memory that
+/// MPI shares, for ranks of one node only.
 #include <mpi.h>
 
 #include <cmath>
@@ -70,7 +70,7 @@ class ShmBackend {
     g.record_bytes = g.command_bytes = 4096;
     return g;
   }
-  /// As an eager batch runs, but with a counter in place of the ready bits.
+  /// Runs like an eager batch, but with a counter instead of the ready bits.
   void small(const ops::Item& item) {
     const unsigned parity = static_cast<unsigned>(++round_ & 1);
     std::memcpy(slots_->at(rank, 0, parity), item.in, item.bytes);

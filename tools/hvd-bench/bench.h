@@ -1,4 +1,4 @@
-/// @file bench.h — what all rows of hvd-bench share: this rank, its clock, requests, and the report.
+/// @file bench.h — the common parts of all rows of hvd-bench: this rank, its clock, requests, and the report.
 ///
 /// One thread; MPI is initialised.  StepTimes are rank 0's, in microseconds.
 #pragma once
@@ -29,14 +29,14 @@ inline void need(int status, const char* what) {
 /// A float32 sum of @p elements.  shape: must outlive the request.
 hvd_request sum(const char* name, const std::int64_t* elements, const void* in, void* out);
 
-/// A flag there and back between ranks 0 and 1, nanoseconds; 0 where they do not share memory.  Collective.
+/// The time of a flag from rank 0 to rank 1 and back, in nanoseconds; 0 if they do not share memory. Collective.
 double flag_round_trip();
 
 /// One line of the table: us by contender, "hvd" first; or one number.
 struct BenchRow {
   std::string key, title;
   std::vector<std::pair<std::string, Stats>> times;
-  std::string value;  ///< instead of times: the result in words
+  std::string value;  ///< instead of times: the result as text
   double number = 0;  ///< the result as a number
   std::string unit;   ///< of number
 };
@@ -51,7 +51,7 @@ class BenchReport {
 
  private:
   const bool json_;
-  std::vector<BenchRow> rows_;  ///< for the object
+  std::vector<BenchRow> rows_;  ///< the rows for the JSON object
   double before_ = 0;
 };
 
@@ -59,7 +59,7 @@ class BenchReport {
 void allreduce_rows(BenchReport& report, const std::string& only);
 void backend_rows(BenchReport& report, const std::string& only);
 void engine_rows(BenchReport& report, const std::string& only);
-/// Processor time of a step's 161 tensors on a GPU.  False: there is none.
+/// The processor time of a step's 161 tensors on a GPU. Returns false if there is no GPU.
 bool gpu_rows(BenchReport& report, const std::string& only);
 /// The runtime's own memory: private_kib() before hvd_init, the row right after it.
 double private_kib();

@@ -36,7 +36,7 @@ int get(const TestedType& t, const void* base, std::size_t i) {
   });
 }
 
-/// What rank r has at place i: 1 or 2, and 0 sometimes for bool.
+/// The value of rank r at place i: 1 or 2, and sometimes 0 for bool.
 int value(const TestedType& t, int r, std::size_t i) {
   const int v = (r + static_cast<int>(i % 7)) % 2;
   return t.dtype == HVD_BOOL ? v : v + 1;

@@ -1,4 +1,4 @@
-/// The rows about the engine itself: how it wakes, what it does when idle, what it keeps in memory.
+/// The rows about the engine itself: its wake-ups, its work when idle, its memory.
 #include <mpi.h>
 #include <sched.h>
 #include <unistd.h>
@@ -23,7 +23,7 @@ void line(BenchReport& report, const std::string& key, const std::string& title,
   report.add({key, title, {}, text, number, unit});
 }
 
-/// 4 B by submit and wait: the last rank's submit rings the engine's thread, which is still spinning.
+/// 4 B by submit and wait: the last rank's submit wakes the engine's thread, which is still spinning.
 void woken_spinning(BenchReport& report) {
   BenchRow row{"woken", "4 B, woken while spinning", {{"hvd", {}}}, {}, 0, {}};
   const std::int64_t one = 1;
@@ -40,7 +40,7 @@ void woken_spinning(BenchReport& report) {
   report.add(row);
 }
 
-/// 4 B while the engines' threads sleep, and no caller drives: it only looks whether the operation has ended.
+/// 4 B while the engines' threads sleep. No caller drives: it only polls for the operation's end.
 void woken_asleep(BenchReport& report) {
   BenchRow row{"woken", "4 B, woken from sleep", {{"hvd", {}}}, {}, 0, {}};
   const std::int64_t one = 1;
@@ -59,7 +59,7 @@ void woken_asleep(BenchReport& report) {
   report.add(row);
 }
 
-/// Context switches of all threads of this process but the calling one; -1 where /proc does not say.
+/// Context switches of all threads of this process but the calling one; -1 if /proc has no number.
 long switches() {
   long total = 0;
   std::error_code error;
@@ -77,14 +77,14 @@ long switches() {
 }
 
 void idle(BenchReport& report) {
-  usleep(1000000);  // half a second after the last work the runtime looks at its peers for the last time
+  usleep(1000000);  // half a second after the last work the runtime polls its peers for the last time
   MPI_Barrier(MPI_COMM_WORLD);
   const long before = switches();
   timespec a{}, b{};
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &a);
   usleep(3000000);
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &b);
-  // MPI's own threads may wake for reasons of their own: with none but ours it is what the runtime does.
+  // MPI's own threads may wake at any time: with only our threads, the number is the runtime's.
   const long mine = switches() - before;
   long most = 0;
   MPI_Allreduce(&mine, &most, 1, MPI_LONG, MPI_MAX, MPI_COMM_WORLD);
@@ -95,7 +95,7 @@ void idle(BenchReport& report) {
        "% of a core", "%.4f %% of a core on rank 0");
 }
 
-/// KiB of a line of /proc/self/FILE; 0 when it is not there.
+/// The KiB in a line of /proc/self/FILE; 0 if there is no such line.
 double kib_of(const char* file, const std::string& name) {
   std::ifstream in(std::string("/proc/self/") + file);
   for (std::string word; in >> word;)
@@ -107,7 +107,7 @@ double kib_of(const char* file, const std::string& name) {
   return 0;
 }
 
-/// MiB of this process's maps whose name begins so.
+/// The MiB of this process's maps whose line contains @p name.
 double mapped_mib(const char* name) {
   std::ifstream in("/proc/self/maps");
   double bytes = 0;
@@ -119,7 +119,7 @@ double mapped_mib(const char* name) {
   return bytes / (1 << 20);
 }
 
-/// What the runtime keeps for itself: the node's segment, shared among its ranks, and private pages, after 256 MiB.
+/// The runtime's own memory after 256 MiB: the node's segment, shared among its ranks, and private pages.
 void staging(BenchReport& report, double private_before) {
   const std::size_t bytes = std::size_t{256} << 20;
   const auto elements = static_cast<std::int64_t>(bytes / sizeof(float));
@@ -137,7 +137,7 @@ void staging(BenchReport& report, double private_before) {
   std::free(data);
 }
 
-/// What the record for the guard adds to each operation: three calls, each with a clock.
+/// The cost of the guard's record in each operation: three calls, each with a clock.
 void recording(BenchReport& report) {
   const auto memory = std::make_unique<wire::RecorderMemory>();
   recorder::OperationRecorder record(memory.get());

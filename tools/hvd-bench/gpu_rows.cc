@@ -1,7 +1,7 @@
-/// The rows about tensors on a GPU: what the runtime costs the processor in a step.
+/// The rows about tensors on a GPU: the processor time that the runtime needs in a step.
 ///
-/// The 161 gradients of ResNet-50 are submitted one by one and waited for together; then the same as one group, and
-/// one by one at the pace of a backward pass.  A real driver and a real NCCL spend time in their calls too.  Over
+/// The 161 gradients of ResNet-50 are submitted one by one and waited for together; then the same as one group, and one
+/// by one at the pace of a backward pass. A real driver and a real NCCL spend time in their calls too. With
 /// tests/gpu/fakes/nothing.cc, whose calls do nothing, the times are the runtime's own, and the calls are counted:
 ///
 ///   export HVD_CUDA_LIBRARY=build/tests/gpu/fakes/libfakenothing.so HVD_NCCL_LIBRARY=$HVD_CUDA_LIBRARY
@@ -23,13 +23,14 @@
 namespace hvd::bench {
 namespace {
 
-/// What is needed of the driver: memory, and a stream.  The runtime finds the same one (runtime/gpu/cuda/driver.h).
+/// The functions of the driver that the rows need: memory, and a stream. The runtime finds the same driver
+/// (runtime/gpu/cuda/driver.h).
 struct BenchGpu {
   int ordinal = 0;
   void* stream = nullptr;
   int (*allocate)(unsigned long long* address, std::size_t bytes) = nullptr;
-  void (*calls)(long* driver, long* nccl) = nullptr;  ///< of the stand-in; nullptr: a real driver
-  long (*groups)() = nullptr;                         ///< likewise: groups that NCCL was given
+  void (*calls)(long* driver, long* nccl) = nullptr;  ///< counters of the fake library; nullptr: a real driver
+  long (*groups)() = nullptr;                         ///< likewise: the number of NCCL's groups
   std::string why_not;
 };
 
@@ -99,17 +100,18 @@ double clock_us(clockid_t clock) {
   return static_cast<double>(t.tv_sec) * 1e6 + static_cast<double>(t.tv_nsec) * 1e-3;
 }
 
-/// Of a step, microseconds of processor.
+/// The processor time of a step, in microseconds.
 struct StepTimes {
   Stats submitting, waiting;  ///< of the caller's thread
-  Stats others;               ///< of all other threads: the engine's, which spins a little before it sleeps, and MPI's
+  Stats others;               ///< of all other threads: the engine's, which spins briefly before it sleeps, and MPI's
   Stats all;
 };
 
 enum class Way { one_by_one, group, paced };
-constexpr double pace_us = 100;  ///< paced: a gradient each
+constexpr double pace_us = 100;  ///< paced: the time between two gradients
 
-/// Rounds of a step; between them the engine's thread goes to sleep, as it does while a step's tensors are computed.
+/// The rounds of a step. Between them the engine's thread goes to sleep, as it does while a step's tensors are
+/// computed.
 class GpuSteps {
  public:
   explicit GpuSteps(const BenchGpu& card) : card_(card), elements_(resnet50()), handles_(elements_.size()) {
@@ -121,7 +123,7 @@ class GpuSteps {
       requests_.push_back(sum(names_[i].c_str(), &elements_[i], p, p));
       requests_.back().device = card.ordinal;
       requests_.back().stream = card.stream;
-      // A factor on each side: a sum over one rank would else need neither the fusion buffer nor NCCL.
+      // A factor on each side: otherwise a sum over one rank would need neither the fusion buffer nor NCCL.
       requests_.back().prescale = 0.5;
       requests_.back().postscale = 2;
     }
@@ -138,7 +140,7 @@ class GpuSteps {
       need(hvd_wait_many(handles_.data(), handles_.size(), -1), "hvd_wait_many");
       need(hvd_release_many(handles_.data(), handles_.size()), "hvd_release_many");
       const double end = clock_us(CLOCK_THREAD_CPUTIME_ID);
-      usleep(1000);  // what the others still do for this step
+      usleep(1000);  // the rest of the other threads' work for this step
       const double slept = clock_us(CLOCK_THREAD_CPUTIME_ID) - end;
       const double total = clock_us(CLOCK_PROCESS_CPUTIME_ID) - all - slept - waited;
       if (i < 0) continue;
@@ -153,7 +155,7 @@ class GpuSteps {
   std::size_t tensors() const { return elements_.size(); }
 
  private:
-  /// Processor time that passed while the next gradient was waited for.
+  /// The processor time that passed during the wait for the next gradient.
   double submit(Way way) {
     if (way == Way::group) {
       need(hvd_submit_many(requests_.data(), requests_.size(), HVD_GROUP, handles_.data()), "hvd_submit_many");

@@ -1,8 +1,7 @@
-/// @file main.cc — hvd-bench: libhvd beside plain MPI, in one run, without Python.
+/// @file main.cc — hvd-bench: compares libhvd with plain MPI, in one run, without Python.
 ///
-/// Start it under mpirun or hvdrun.  The two take turns round by round, since
-/// machines change speed by themselves; the flag round trip between the first
-/// two ranks' cores is printed before and after for the same reason.
+/// It is started under mpirun or hvdrun. The two alternate round by round, since machines change speed by themselves.
+/// For the same reason the flag round trip between the first two ranks' cores is printed before and after.
 #include <mpi.h>
 
 #include <algorithm>
@@ -124,7 +123,7 @@ BenchOptions parse(int argc, char** argv) {
   return o;
 }
 
-/// False: what was asked for cannot be measured here.
+/// Returns false if the requested rows cannot be measured here.
 bool table(const BenchOptions& o, double private_before) {
   BenchReport report(o.json);
   report.begin(flag_round_trip());
@@ -142,7 +141,7 @@ bool table(const BenchOptions& o, double private_before) {
 int main(int argc, char** argv) {
   const BenchOptions o = parse(argc, argv);
   if (o.help || o.wrong) return usage(o.help ? stdout : stderr, o.help ? 0 : 2);
-  // Serialised where only this thread calls MPI: the fastest MPI there is to compare with.
+  // Serialised if only this thread calls MPI: this is the fastest MPI for the comparison.
   const char* locals = hvd::environment_value("OMPI_COMM_WORLD_LOCAL_SIZE");
   const char* all = hvd::environment_value("OMPI_COMM_WORLD_SIZE");
   const bool one_node = locals && all && std::strcmp(locals, all) == 0 && !hvd::options::value_of("HVD_RANKS_PER_NODE");

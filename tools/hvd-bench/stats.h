@@ -1,4 +1,4 @@
-/// @file stats.h — times of one measured thing.
+/// @file stats.h — the times of one measurement.
 #pragma once
 #include <algorithm>
 #include <vector>
@@ -8,7 +8,7 @@ namespace hvd::bench {
 struct Stats {
   std::vector<double> us;
   void add(double microseconds) { us.push_back(microseconds); }
-  /// 0 when nothing was measured.
+  /// 0 if there are no measurements.
   double at(double quantile) const {
     if (us.empty()) return 0;
     std::vector<double> sorted = us;

@@ -25,7 +25,8 @@ std::string_view trimmed(std::string_view text) {
   return text;
 }
 
-/// The content of a compressed file, as far as it is whole, in a file without a name; nothing: it is not compressed.
+/// The content of a compressed file, up to its first incomplete block, in a file without a name. Returns nothing if the
+/// file is not compressed.
 Fd unpacked(const std::string& path) {
   Fd packed(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   unsigned char mark[2] = {};

@@ -1,5 +1,5 @@
-/// @file event_reader.h — reads a timeline, whole or cut off anywhere: a Chrome trace of one event a line, or
-/// Perfetto's; or one of both compressed with gzip.
+/// @file event_reader.h — reads a timeline, complete or truncated at any place: a Chrome trace of one event a line, or
+/// Perfetto's format; or one of both compressed with gzip.
 ///
 /// hvdrun, libhvd and Horovod write one event a line.  A file of another tool, on one line or as an object with
 /// "traceEvents", is refused with a message.
@@ -19,40 +19,41 @@ namespace hvd::timeline {
 
 /// The fields that the tools use.  Views are valid until the next event is read.
 struct TimelineEvent {
-  std::string_view line;  ///< the event's text, without the comma behind it
+  std::string_view line;  ///< the event's text, without the comma after it
   char phase = 0;         ///< X B E i M …
   std::string_view name;
   std::int64_t pid = 0, tid = 0;
   double ts_us = 0, dur_us = 0;
-  std::string_view tid_text, ts_text;  ///< where they stand in line; empty when absent
-  std::string_view arguments;          ///< the object's text; empty when absent
+  std::string_view tid_text, ts_text;  ///< their text in line; empty if absent
+  std::string_view arguments;          ///< the object's text; empty if absent
 };
 
 class EventReader {
  public:
-  /// Throws Error{usage} when @p path cannot be read or is no such trace.
+  /// Throws Error{usage} if @p path cannot be read or is no such trace.
   explicit EventReader(const std::string& path);
 
-  /// False at the end.  Throws Error{usage} naming file and line for what is no event, unless it is the last line.
+  /// Returns false at the end. Throws Error{usage} with file and line for a line that is no event, unless it is the
+  /// last line.
   bool next(TimelineEvent& event);
-  /// The file stops without its closing bracket: its writer was killed.
+  /// The file ends without its closing bracket: its writer was killed.
   bool cut_off() const { return packets_ ? !packets_->closed() : !closed_; }
   const std::string& path() const { return path_; }
-  /// It is Perfetto's format.
+  /// The file has Perfetto's format.
   bool of_packets() const { return packets_ != nullptr; }
 
  private:
   bool parse(std::string_view text, TimelineEvent& event);
 
   const std::string path_;
-  Fd unpacked_;  ///< where the file is compressed: its content
+  Fd unpacked_;  ///< the content of a compressed file
   std::ifstream file_;
   std::unique_ptr<PacketLines> packets_;
   simdjson::ondemand::parser parser_;
-  std::string line_;  ///< with simdjson's padding behind it
+  std::string line_;  ///< with simdjson's padding after it
   std::string name_;
   std::uint64_t number_ = 0;
-  std::uint64_t size_ = UINT64_MAX, read_ = 0;  ///< bytes; what a job adds while the file is read is left out
+  std::uint64_t size_ = UINT64_MAX, read_ = 0;  ///< bytes; events that a job adds while the file is read are ignored
   bool closed_ = false;
 };
 

@@ -108,7 +108,7 @@ void EventWriter::put(const TimelineEvent& event, std::string_view line, bool dr
     return;
   }
   if (event.phase == 'M') return name(event);
-  if (event.phase == 'i' && is_mark(event.name)) return;  // where a negotiation begins says the same
+  if (event.phase == 'i' && is_mark(event.name)) return;  // the begin of a negotiation has the same information
   HeldEvent held{event.phase, std::string(event.name), event.ts_us, event.dur_us};
   RankTracks& own = rank(event.pid);
   if (event.tid == 0) return draw(own.own, held);

@@ -1,4 +1,4 @@
-/// @file event_writer.h — writes a timeline in the format that the file's ending says.
+/// @file event_writer.h — writes a timeline in the format of the file's ending.
 #pragma once
 #include <fstream>
 #include <map>
@@ -20,11 +20,11 @@ class EventWriter {
   /// Creates or empties the file.  Throws Error{usage}.
   explicit EventWriter(const std::string& path);
 
-  /// @param event  what @p line says, a JSON object; its views are read during the call only
-  /// @param drawn  the ranks' own tracks are in the file that is read; else they are drawn from the operations
+  /// @param event  the parsed form of @p line, a JSON object; its views are read during the call only
+  /// @param drawn  the input has the ranks' own tracks; else they are drawn from the operations
   void put(const TimelineEvent& event, std::string_view line, bool drawn);
   void put_note(std::string_view line);
-  /// Throws Error{unavailable} when not all of it could be written.
+  /// Throws Error{unavailable} if a part could not be written.
   void close(std::string_view text);
 
  private:
@@ -42,7 +42,7 @@ class EventWriter {
     std::string name;
     std::uint64_t track = 0;
     std::uint64_t negotiations = 0, operations = 0;
-    std::vector<HeldEvent> held;  ///< until an operation says dtype and shape
+    std::vector<HeldEvent> held;  ///< held until an operation gives dtype and shape
   };
   RankTracks& rank(std::int64_t number);
   void name(const TimelineEvent& event);
@@ -54,7 +54,7 @@ class EventWriter {
   const std::string path_;
   const trace::TimelineFormat format_;
   Fd opened_;
-  std::unique_ptr<GzipMembers> gzip_;  ///< where the file's ending asks for it
+  std::unique_ptr<GzipMembers> gzip_;  ///< present if the file's ending requires it
   std::ofstream to_;
   std::string text_;
   trace::PerfettoPackets packets_{text_};
@@ -63,7 +63,7 @@ class EventWriter {
   bool begun_ = false;
 };
 
-/// A text of an event's arguments: {"name":"x"}.
+/// The text of an event's arguments: {"name":"x"}.
 std::string text_argument(std::string_view arguments, const char* key);
 
 }  // namespace hvd::timeline

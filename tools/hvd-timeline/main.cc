@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t most_bytes = 512u << 20;
 
-/// 1: they differ.
+/// 1: the timelines differ.
 int tell_difference(const std::string& path) {
   const std::vector<std::string> lines =
       difference_between(hvd::wire::operations_of_file(hvd::read_file(path, most_bytes))).lines;

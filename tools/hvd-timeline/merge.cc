@@ -19,7 +19,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// The first event of a rank's own file: whose it is and which clock it uses.
+/// The first event of a rank's own file: its rank and its clock.
 struct FileOrigin {
   std::int64_t rank = 0;
   std::string host, boot_id;
@@ -47,7 +47,8 @@ FileOrigin read_origin(const std::string& path) {
   return origin;
 }
 
-/// Numbers of rows that all files share: by name, and for one name used in several process sets by how often it came.
+/// The numbers of rows that all files share. The key is the name. If several process sets use one name, its index among
+/// them is part of the key.
 class RowNumbers {
  public:
   std::int64_t add(const std::string& name, int repetition) {
@@ -82,7 +83,7 @@ class Copier {
   }
 
   void copy(const TimelineEvent& event) {
-    // The two places that change, in the order in which they stand in the line.
+    // The two places that change, in their order in the line.
     std::map<const char*, std::pair<std::size_t, std::string>> changes;
     if (const auto row = numbers_.find(event.tid); !event.tid_text.empty() && row != numbers_.end())
       changes[event.tid_text.data()] = {event.tid_text.size(), std::to_string(row->second)};

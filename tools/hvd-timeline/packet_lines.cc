@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::uint64_t longest_packet = 1u << 20, latest_ns = std::uint64_t{1} << 62;
 
-/// The fields of a message.  A malformed one ends it.
+/// The fields of a message. A malformed field ends it.
 class ProtoFields {
  public:
   explicit ProtoFields(std::string_view bytes) : bytes_(bytes) {}
@@ -75,7 +75,7 @@ class ProtoFields {
 PacketLines::PacketLines(const std::string& path, std::uint64_t size)
     : path_(path), file_(path, std::ios::binary), size_(size) {}
 
-/// False where the file stops, within a packet or not.
+/// Returns false where the file ends, within a packet or not.
 bool PacketLines::read_packet(std::string& packet) {
   if (at_ >= size_) return false;
   const int tag = file_.get();
@@ -151,7 +151,7 @@ void PacketLines::take_track(std::string_view bytes) {
     if (of.field == trace::track_parent) track.parent = of.number;
     if (of.field == trace::track_counter) track.counter = true;
   }
-  if (tracks_.contains(number) && tracks_[number].name == track.name) return;  // described again
+  if (tracks_.contains(number) && tracks_[number].name == track.name) return;  // a repeated description
   if (track.parent == 0 && track.name.starts_with("rank ") && !track.name.ends_with(" steps")) {
     std::from_chars(track.name.data() + 5, track.name.data() + track.name.size(), track.rank);
     const std::string pid = std::to_string(track.rank);
@@ -195,7 +195,7 @@ void PacketLines::slice(const PacketTrack& track, char phase, std::string_view n
   lines_.push_back(line + "}");
 }
 
-/// A mark as Chrome's timelines have it: in the row of the set's first rank, which is taken to be rank 0.
+/// A mark in the form of Chrome's timelines: in the row of the set's first rank. That rank is assumed to be rank 0.
 void PacketLines::ready(const PacketTrack& track, std::int64_t ns) {
   PacketTrack home;
   home.rank = 0;
@@ -215,7 +215,7 @@ void PacketLines::take_event(std::string_view bytes, std::int64_t ns) {
   PacketTrack& track = found->second;
   if (type == trace::slice_begin) {
     track.open.emplace_back(names_[name], ns);
-    // The others learn from it when this rank was ready.
+    // The other ranks learn from it when this rank was ready.
     if (names_[name].starts_with("NEGOTIATE_")) ready(track, ns);
   } else if (type == trace::slice_end && !track.open.empty()) {
     const auto [begun, begin_ns] = track.open.back();
@@ -226,7 +226,7 @@ void PacketLines::take_event(std::string_view bytes, std::int64_t ns) {
   }
 }
 
-/// What has no end was under way when the file stopped.
+/// A slice without an end was in progress when the file ended.
 void PacketLines::finish() {
   ended_ = true;
   for (const auto& [number, track] : tracks_)

@@ -1,4 +1,4 @@
-/// @file packet_lines.h — reads Perfetto's format, as far as timelines use it, as the lines that Chrome's would have.
+/// @file packet_lines.h — reads the part of Perfetto's format that timelines use, as lines of Chrome's format.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -15,10 +15,10 @@ class PacketLines {
   /// @param size  bytes that are read of the file
   PacketLines(const std::string& path, std::uint64_t size);
 
-  /// The next event, one JSON object without what follows it.  False at the end.  Throws Error{usage} for what is no
-  /// packet.
+  /// Reads the next event, one JSON object without the text after it. Returns false at the end. Throws Error{usage} for
+  /// data that is no packet.
   bool next(std::string& line);
-  /// The last event is there.
+  /// The last event has been read.
   bool closed() const { return closed_; }
 
  private:

@@ -1,4 +1,4 @@
-/// @file table_text.h — lines of a table, as printf writes them.
+/// @file table_text.h — lines of a table, formatted by printf.
 #pragma once
 #include <algorithm>
 #include <cstdio>

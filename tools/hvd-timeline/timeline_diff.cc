@@ -13,7 +13,7 @@ namespace hvd::timeline {
 
 namespace {
 
-constexpr double worth_a_word = 0.05;  ///< of a mean
+constexpr double worth_a_word = 0.05;  ///< the share of a mean from which a change is named
 constexpr std::size_t most_ranks_shown = 16;
 
 double mean_wait(const ArrivalSummary& arrival, std::uint64_t operations) {
@@ -74,7 +74,7 @@ std::string percents(double before, double after) {
   return before > 0 ? formatted("{:+.0f} %", 100 * (after / before - 1)) : "";
 }
 
-/// What a reader should look at first.
+/// The changes that a reader should examine first.
 std::string sentence(const TimelineDiff& diff) {
   const auto worse = std::find_if(diff.events.begin(), diff.events.end(), [](const EventChange& e) {
     return e.added_us > 0 && e.after_us > e.before_us * (1 + worth_a_word);

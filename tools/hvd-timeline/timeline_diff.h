@@ -1,4 +1,5 @@
-/// @file timeline_diff.h — two timelines side by side: what takes longer in the second, and whom the others waited for.
+/// @file timeline_diff.h — compares two timelines: the events that take longer in the second, and the ranks for which
+/// the others waited.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -8,16 +9,17 @@
 
 namespace hvd::timeline {
 
-/// One kind of event in both.  A count of 0: it is not there.
+/// One kind of event in both. A count of 0: the timeline has none.
 struct EventChange {
   std::string name;
   std::uint64_t before_count = 0, after_count = 0;
   double before_us = 0, after_us = 0;  ///< mean
-  /// What the change adds to the second, in all ranks; less than zero: it spares.  0 where one of them has none.
+  /// The time that the change adds to the second, in all ranks; less than zero: it saves time. 0 if one of them has
+  /// none.
   double added_us = 0;
 };
 
-/// One rank.  Shares are of the operations that were compared; waits are of the others, for one operation.
+/// One rank. Shares are of the compared operations; waits are those of the other ranks, for one operation.
 struct ArrivalChange {
   std::int64_t rank = 0;
   double before_share = 0, after_share = 0;
@@ -26,11 +28,11 @@ struct ArrivalChange {
 
 struct TimelineDiff {
   TimelineReport before, after;
-  std::vector<EventChange> events;      ///< what has changed most comes first
+  std::vector<EventChange> events;      ///< the largest change comes first
   std::vector<ArrivalChange> arrivals;  ///< likewise
 };
 
-/// Throws as make_report() does.
+/// Throws the errors of make_report().
 TimelineDiff make_diff(const std::string& before, const std::string& after);
 std::string to_text(const TimelineDiff& diff);
 std::string to_json(const TimelineDiff& diff);

@@ -31,7 +31,7 @@ std::uint64_t bytes_of_dtype(std::string_view dtype) {
   return 1;
 }
 
-/// Text behind `"key":"` in an event's arguments; ours and Horovod's hold no escapes there.
+/// The text after `"key":"` in an event's arguments; those of libhvd and Horovod have no escapes there.
 std::string argument(std::string_view arguments, std::string_view key) {
   const std::string quoted = '"' + std::string(key) + '"';
   std::size_t at = arguments.find(quoted);
@@ -124,7 +124,7 @@ class ReportBuilder {
             *std::max_element(us.begin(), us.end())};
   }
 
-  /// The n-th marks of all ranks in one row are of one operation.
+  /// The n-th marks of all ranks in one row belong to one operation.
   void compare_arrivals(TimelineReport& report) {
     std::map<std::int64_t, ArrivalSummary> arrivals;
     for (auto& [row, ranks] : marks_) {

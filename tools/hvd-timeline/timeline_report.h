@@ -1,4 +1,5 @@
-/// @file timeline_report.h — a timeline in numbers: times by kind of event, and which ranks the others waited for.
+/// @file timeline_report.h — the numbers of a timeline: times by kind of event, and the ranks for which the others
+/// waited.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -10,15 +11,15 @@ namespace hvd::timeline {
 /// One kind of event: all its slices of all ranks.
 struct EventSummary {
   std::string name;
-  std::uint64_t count = 0, bytes = 0;  ///< bytes: of the tensors, where the events carry dtype and shape
+  std::uint64_t count = 0, bytes = 0;  ///< bytes: of the tensors, if the events have dtype and shape
   double total_us = 0, mean_us = 0, p99_us = 0, max_us = 0;
 };
 
-/// How late a rank came to the operations in which the arrivals of all ranks are known.
+/// The lateness of a rank in the operations for which the arrivals of all ranks are known.
 struct ArrivalSummary {
   std::int64_t rank = 0;
-  std::uint64_t last = 0;  ///< operations for which it was the last
-  double waited_us = 0;    ///< in total, how long the second-last rank had waited by then
+  std::uint64_t last = 0;  ///< operations in which it arrived last
+  double waited_us = 0;    ///< in total, the time that the second-last rank had waited by then
 };
 
 struct TimelineReport {
@@ -35,7 +36,7 @@ TimelineReport make_report(const std::string& path);
 std::string to_text(const TimelineReport& report);
 std::string to_json(const TimelineReport& report);
 
-/// Elements that "[2, 3]" stands for; 0 for what is no shape.
+/// The number of elements in "[2, 3]"; 0 for text that is no shape.
 std::uint64_t elements_of(const std::string& shape);
 
 }  // namespace hvd::timeline

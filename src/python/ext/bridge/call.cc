@@ -14,7 +14,7 @@ TypeRow same(int type, hvd_dtype dtype) {
 TypeRow moved(int type, std::size_t bytes) { return {type, {HVD_U8, bytes, true}}; }
 
 TakenResult::~TakenResult() {
-  if (data) runtime.free(data);  // of a GPU it is used anew when the stream has come here
+  if (data) runtime.free(data);  // memory of a GPU is reused when the stream has reached this point
 }
 
 void Call::fail(int status, std::string text) {
@@ -82,11 +82,11 @@ bool Call::submit() {
 void Call::finish_later(bool on_gpu) {
   on_gpu_ = on_gpu;
   runtime.part_begin(HVD_PART_FUTURE);
-  // One more than there are, so that the last of them to end cannot finish us while this loop still runs.
+  // One more than the tensors, so that the last one to end cannot finish this call while the loop still runs.
   under_way_.store(static_cast<int>(tensors_.size()) + 1);
   for (const CallTensor& tensor : tensors_) {
     const auto ended = [](void* call) { static_cast<Call*>(call)->one_ended(); };
-    if (runtime.notify(tensor.handle, ended, this) != HVD_OK) one_ended();  // shut down meanwhile: it has ended
+    if (runtime.notify(tensor.handle, ended, this) != HVD_OK) one_ended();  // shut down: the operation has ended
   }
   one_ended();
 }
@@ -100,7 +100,7 @@ void Call::one_ended() {
     post(this);
 }
 
-/// Of an operation that failed hvd_poll says so; a runtime that is gone says nothing anymore, which is an end too.
+/// hvd_poll reports a failed operation. A runtime that has been shut down reports nothing, which is an end too.
 bool Call::ready() {
   for (CallTensor& tensor : tensors_) {
     if (tensor.arrived) continue;

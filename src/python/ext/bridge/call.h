@@ -1,5 +1,5 @@
-/// @file call.h — one execution of one operation that a framework's compiled program contains: tensors in, an operation
-/// of libhvd for each, tensors out.  TensorFlow's kernels and XLA's handler derive from it.
+/// @file call.h — one execution of an operation in a framework's compiled program: tensors in, an operation of libhvd
+/// for each, tensors out. TensorFlow's kernels and XLA's handler derive from it.
 #pragma once
 #include <array>
 #include <atomic>
@@ -13,23 +13,23 @@
 
 namespace hvd::bridge {
 
-/// What is the same in all executions.
+/// The fields that are equal in all executions.
 struct CallOperation {
   hvd_kind kind = HVD_ALLREDUCE;
   std::int32_t reduce = HVD_SUM, root = 0, set = HVD_GLOBAL_SET;
   double prescale = 1, postscale = 1;
   bool group = false;  ///< the tensors become ready, and run, together
-  std::string name;    ///< with the operation's kind in front; empty: made from the order of the calls
+  std::string name;    ///< with the operation's kind before it; empty: made from the order of the calls
 
   bool reduces() const { return kind == HVD_ALLREDUCE || kind == HVD_REDUCESCATTER; }
-  /// The result's size is known beforehand, and so its memory.
+  /// The result's size is known before the operation, and so its memory.
   bool sized() const { return kind == HVD_ALLREDUCE || kind == HVD_BROADCAST || kind == HVD_BARRIER; }
 };
 
-/// What a framework's dtype is for libhvd.  What only moves and is no dtype of libhvd travels as bytes.
+/// The form of a framework's dtype in libhvd. A type that is only moved and is no dtype of libhvd travels as bytes.
 struct WireType {
   hvd_dtype dtype = HVD_U8;
-  std::size_t bytes = 0;  ///< of one element of the framework's; 0: not exchangeable
+  std::size_t bytes = 0;  ///< of one element of the framework's; 0: not supported
   bool as_bytes = false;
 };
 
@@ -38,11 +38,11 @@ struct TypeRow {
   int type = 0;  ///< the framework's number
   WireType wire;
 };
-/// A dtype of libhvd's.
+/// A row for a dtype of libhvd's.
 TypeRow same(int type, hvd_dtype dtype);
-/// One that only moves.
+/// A row for a type that is only moved.
 TypeRow moved(int type, std::size_t bytes);
-/// The wire type of a framework's number: not exchangeable where there is no row.
+/// The wire type of a framework's number; not supported if there is no row.
 template <std::size_t rows>
 WireType find_type(const std::array<TypeRow, rows>& table, int type) {
   for (const TypeRow& row : table)
@@ -53,18 +53,18 @@ WireType find_type(const std::array<TypeRow, rows>& table, int type) {
 /// One tensor of a call.
 struct CallTensor {
   WireType type;
-  std::vector<std::int64_t> shape;   ///< as libhvd is told
+  std::vector<std::int64_t> shape;   ///< in the numbers of libhvd
   std::vector<std::int64_t> splits;  ///< alltoall: rows for each member; empty: equal parts
   std::string name;
   const void* in = nullptr;
-  void* out = nullptr;  ///< where the result's size is known beforehand
+  void* out = nullptr;  ///< memory of the result, if its size is known before the operation
   std::int32_t device = HVD_HOST_DEVICE;
   void* stream = nullptr;
   hvd_handle handle = 0;
-  bool arrived = false;  ///< has ended, on the device too
+  bool arrived = false;  ///< has ended, also on the device
 };
 
-/// A result whose size only the ranks together know.  Its memory is given back to libhvd at the end.
+/// A result whose size depends on all ranks. Its memory is returned to libhvd at the end.
 class TakenResult {
  public:
   TakenResult() = default;
@@ -82,31 +82,31 @@ class Call : public Completion {
  public:
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
-  /// Whether the GPU is through with all of it, or never will be.
+  /// Whether the GPU has finished all of it, or never will.
   bool ready() override;
 
  protected:
   explicit Call(CallOperation operation) : operation_(std::move(operation)) {}
   ~Call() override = default;
 
-  /// The first failure stays.
+  /// Records a failure; the first one stays.
   void fail(int status, std::string text);
   bool failed() const { return status_ != HVD_OK; }
 
-  /// Fills in type, shape and name of the tensor at @p index.  @p dims: [ndim].  False when it failed.
+  /// Fills in type, shape and name of the tensor at @p index. @p dims: [ndim]. Returns false on failure.
   bool describe(std::size_t index, WireType type, const std::int64_t* dims, std::int64_t ndim);
-  /// A barrier has no tensor, but one request.
+  /// Adds the one request of a barrier, which has no tensor.
   void describe_barrier();
-  /// All tensors.  False when it failed.
+  /// Submits all tensors. Returns false on failure.
   bool submit();
-  /// Has finish() called on a completion thread when all have ended; @p on_gpu: and the GPU is through with them.  This
-  /// may be gone when it returns.
+  /// Has finish() called on a completion thread when all have ended; @p on_gpu: and the GPU has finished them. This
+  /// object may be deleted when the function returns.
   void finish_later(bool on_gpu);
-  /// Waits until all have ended, and takes over the first one's failure.
+  /// Waits until all have ended, and takes over the first failure.
   void wait_for_all();
-  /// False when it failed.
+  /// Returns false on failure.
   bool take(const CallTensor& tensor, TakenResult& result);
-  /// Forgets all operations.
+  /// Releases all operations.
   void release_all();
 
   const CallOperation operation_;

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::chrono::milliseconds patience{20};
 
-/// First in, first out; linked through Completion::next.
+/// A queue, first in, first out; linked through Completion::next.
 class CompletionQueue {
  public:
   bool empty() const { return !first_; }
@@ -24,7 +24,7 @@ class CompletionQueue {
     (last_ ? last_->next : first_) = ended;
     last_ = ended;
   }
-  /// The first; not empty.
+  /// Takes the first; the queue is not empty.
   Completion* pop() {
     Completion* const ended = first_;
     first_ = ended->next;
@@ -60,7 +60,7 @@ class CompletionThreads {
   }
 
  private:
-  /// All threads are busy: has one look whether they go on.  Under the lock.
+  /// All threads are busy: makes one check whether they progress. Under the lock.
   void relieve() {
     if (watched_) return;
     watched_ = true;
@@ -88,7 +88,7 @@ class CompletionThreads {
     }
   }
 
-  /// One thread; counted as idle when it is made.
+  /// The loop of one thread, which counts as idle when it is made.
   void run() {
     std::unique_lock lock(mutex_);
     for (;;) {
@@ -114,16 +114,16 @@ class CompletionThreads {
   int idle_ = 0;
   bool started_ = false, stopped_ = false;
   bool watching_ = false;  ///< there is a thread that watches
-  bool watched_ = false;   ///< and it has been asked to
+  bool watched_ = false;   ///< and it has been requested
 };
 
-/// Never destroyed: its threads use it until the process is gone.
+/// Never destroyed: its threads use it until the process ends.
 CompletionThreads& threads() {
   static CompletionThreads* const the_threads = new CompletionThreads;
   return *the_threads;
 }
 
-/// One thread that asks those that are not ready.
+/// One thread that polls the completions that are not ready.
 class ReadinessPoller {
  public:
   void post(Completion* ended) {

@@ -55,7 +55,7 @@ int canonical_code(int hvd_status) {
     case HVD_USAGE:
       return 3;  // invalid argument
     case HVD_MISMATCH:
-      return 9;  // failed precondition, as Horovod's ops say it
+      return 9;  // failed precondition, as in Horovod's ops
     case HVD_UNAVAILABLE:
       return 14;
     case HVD_PEER_LOST:

@@ -1,5 +1,5 @@
-/// @file libhvd_functions.h — libhvd as the libraries inside TensorFlow and JAX see it: the libhvd.so beside them, the
-/// same that hvd._native has opened.
+/// @file libhvd_functions.h — libhvd for the libraries inside TensorFlow and JAX: the libhvd.so beside them, which
+/// hvd._native has opened too.
 #pragma once
 #include <string>
 
@@ -25,10 +25,10 @@ struct RuntimeFunctions {
 };
 extern RuntimeFunctions runtime;
 
-/// Fills in runtime.  "" or why it cannot.
+/// Fills in runtime. Returns "" or the error.
 std::string find_runtime();
 
-/// What an hvd_status is called in the canonical codes of absl::Status, which TensorFlow's TF_Code and XLA's
+/// The number of an hvd_status in the canonical codes of absl::Status, which TensorFlow's TF_Code and XLA's
 /// XLA_FFI_Error_Code share.
 int canonical_code(int hvd_status);
 

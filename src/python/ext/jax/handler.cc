@@ -1,5 +1,5 @@
-/// @file handler.cc — the handlers that XLA calls for all our operations, one for each platform, and what
-/// hvd/jax/_library.py asks.
+/// @file handler.cc — the handlers that XLA calls for all operations of hvd.jax, one for each platform, and the
+/// functions for hvd/jax/_library.py.
 #include <string>
 
 #include "xla_call.h"
@@ -7,7 +7,8 @@
 namespace hvd::jax {
 namespace {
 
-/// XLA asks a handler once which version of the interface it speaks: its own, since we read its header.
+/// XLA asks a handler once for its version of the interface. The answer is XLA's own, since the layout is read from its
+/// header.
 bool answer_metadata(const XlaCallFrame* frame) {
   if (!layout.metadata) return false;
   for (XlaExtension* extension = frame->extension_start; extension; extension = extension->next) {
@@ -48,7 +49,7 @@ __attribute__((visibility("default"))) void* hvd_jax_cuda_handler(void* frame) {
   return hvd::jax::handle(static_cast<hvd::jax::XlaCallFrame*>(frame), hvd::jax::XlaCall::Memory::cuda);
 }
 
-/// "" or why nothing works.  Before the handler is registered.
+/// Prepares the handler, before it is registered. Returns "" or the error.
 __attribute__((visibility("default"))) const char* hvd_jax_configure(const hvd::jax::XlaLayout* layout) {
   static std::string* const problem = new std::string;
   hvd::jax::layout = *layout;

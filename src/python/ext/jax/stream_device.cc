@@ -8,7 +8,7 @@ namespace hvd::jax::gpu {
 
 namespace {
 
-/// Each returns 0 when all is well.
+/// Each returns 0 on success.
 struct StreamDriver {
   int (*context_of)(void* stream, void** context) = nullptr;
   int (*push)(void* context) = nullptr;
@@ -32,7 +32,7 @@ const StreamDriver& driver() {
   return found;
 }
 
-/// The stream's context, current on this thread while it lives: XLA need not have made it so.
+/// Makes the stream's context current on this thread during its lifetime: XLA may not have done so.
 class InContext {
  public:
   explicit InContext(void* stream) {

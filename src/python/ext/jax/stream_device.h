@@ -6,10 +6,10 @@
 
 namespace hvd::jax::gpu {
 
-/// The number of the GPU that @p stream is of; -1 when the driver does not tell.
+/// The number of the GPU of @p stream; -1 if the driver does not report it.
 int ordinal_of(void* stream);
 
-/// Puts a copy between two places of that GPU on @p stream.  "" or why it failed.
+/// Puts a copy between two places of that GPU on @p stream. Returns "" or the error.
 std::string copy(void* to, const void* from, std::size_t bytes, void* stream);
 
 }  // namespace hvd::jax::gpu

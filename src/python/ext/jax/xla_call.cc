@@ -17,7 +17,7 @@ XlaLayout layout{};
 
 namespace {
 
-/// An XLA thread is held up for so long at most.
+/// The maximum time for which an XLA thread is blocked.
 constexpr std::chrono::microseconds moment{200};
 
 #define HVD_XLA_SAME(dtype, word, ...) bridge::same(xla_##word, dtype),
@@ -114,7 +114,7 @@ void* XlaInterface::stream(void* context) const {
 XlaCall::XlaCall(bridge::CallOperation operation, const XlaCallFrame* frame)
     : Call(std::move(operation)), xla_(frame->api) {}
 
-/// Buffers to tensors.  False when it failed.
+/// Converts buffers to tensors. Returns false on failure.
 bool XlaCall::prepare(const XlaCallFrame* frame) {
   const auto ins = tensors(frame->arguments);
   outs_ = tensors(frame->results);
@@ -131,7 +131,7 @@ bool XlaCall::prepare(const XlaCallFrame* frame) {
   return true;
 }
 
-/// Which GPU, and the program's stream there.  False when it failed.
+/// Finds the GPU, and the program's stream on it. Returns false on failure.
 bool XlaCall::find_gpu(const XlaCallFrame* frame) {
   stream_ = xla_.stream(frame->context);
   if (!stream_) return fail(HVD_INTERNAL, operation_.name + ": XLA does not tell the stream of its program"), false;
@@ -141,8 +141,8 @@ bool XlaCall::find_gpu(const XlaCallFrame* frame) {
   return true;
 }
 
-/// Whether all end within a moment, in which this thread runs the runtime itself: that spares two hand-overs to other
-/// threads, which cost more than a small operation.
+/// Returns whether all end within a moment, in which this thread runs the runtime itself. That avoids two changes of
+/// thread, which cost more than a small operation.
 bool XlaCall::ended_soon() const {
   const auto until = std::chrono::steady_clock::now() + moment;
   for (const bridge::CallTensor& tensor : tensors_) {
@@ -154,7 +154,7 @@ bool XlaCall::ended_soon() const {
   return true;
 }
 
-/// The result whose size only the ranks together know, into the buffer that the program has for it.
+/// Copies the result, whose size depends on all ranks, into the program's buffer for it.
 void XlaCall::collect(std::size_t output) {
   const bridge::CallTensor& tensor = tensors_[output];
   const XlaBuffer& out = *outs_[output];
@@ -173,7 +173,7 @@ void XlaCall::collect(std::size_t output) {
     fail(HVD_INTERNAL, tensor.name + ": " + why);
 }
 
-/// Takes the outcome of operations that have ended: the failure, or null.
+/// Takes the outcome of ended operations: the failure, or null.
 XlaError* XlaCall::outcome() {
   wait_for_all();
   for (std::size_t i = 0; !operation_.sized() && !failed() && i < tensors_.size(); ++i) collect(i);
@@ -187,7 +187,7 @@ XlaError* XlaCall::start(bridge::CallOperation operation, const XlaCallFrame* fr
   if (memory == Memory::cuda && !call->find_gpu(frame)) return call->outcome();
   if (!call->prepare(frame) || (!call->tensors_.empty() && !call->submit())) return call->outcome();
   if (call->tensors_.empty()) return nullptr;
-  // XLA waits for a future before it puts more on a GPU's stream: it would be one more hand-over between threads.
+  // XLA waits for a future before it puts more on a GPU's stream: a future would add a change of thread.
   if (call->stream_ || call->ended_soon() || !call->xla_.has_futures() || !(call->future_ = call->xla_.future()))
     return call->outcome();
   *future = call->future_;
@@ -199,7 +199,7 @@ void XlaCall::finish() {
   XlaError* const error = outcome();
   const XlaInterface xla = xla_;
   XlaFuture* const future = future_;
-  delete this;  // before XLA hears of it: it goes on at once, on this thread
+  delete this;  // before XLA learns of it: it continues at once, on this thread
   if (error)
     xla.failed(future, error);
   else

@@ -1,4 +1,4 @@
-/// @file xla_call.h — one execution of one of our operations in a program that XLA has compiled.
+/// @file xla_call.h — one execution of an operation of hvd.jax in a program that XLA has compiled.
 #pragma once
 #include <string>
 #include <vector>
@@ -8,7 +8,7 @@
 
 namespace hvd::jax {
 
-/// "kind reduce root set group prescale postscale name", as hvd/jax/_primitive.py writes it: integers, doubles, the
+/// "kind reduce root set group prescale postscale name", in the format of hvd/jax/_primitive.py: integers, doubles, the
 /// rest of the line.
 bool parse(XlaText text, bridge::CallOperation* operation);
 
@@ -21,7 +21,7 @@ class XlaInterface {
   XlaFuture* future() const;
   void available(XlaFuture* future) const;
   void failed(XlaFuture* future, XlaError* error) const;
-  /// The stream that the program runs on; nullptr when XLA does not tell.
+  /// The stream on which the program runs; nullptr if XLA does not report it.
   void* stream(void* context) const;
 
  private:
@@ -33,15 +33,15 @@ class XlaInterface {
 /// Set once, before the handler is registered.
 extern XlaLayout layout;
 
-/// Deleted by whoever ends it: start() where it has waited, or a completion thread.
+/// Deleted by start() if that has waited, or by a completion thread.
 class XlaCall final : public bridge::Call {
  public:
   XlaCall(bridge::CallOperation operation, const XlaCallFrame* frame);
   /// Where the buffers are.
   enum class Memory { host, cuda };
-  /// Submits.  On a GPU it returns when the results are on their way on the program's stream, which comes after them;
-  /// the device is not waited for.  On the host, with futures, it returns at once, with the future in *future and the
-  /// call living on; without, it returns when the operations have ended.  What it returns is the failure, or null.
+  /// Submits, and returns the failure, or null. On a GPU it returns when the results are queued on the program's
+  /// stream, without a wait for the device. On the host, with futures, it returns at once, with the future in *future,
+  /// and the call lives on. Without futures it returns when the operations have ended.
   static XlaError* start(bridge::CallOperation operation, const XlaCallFrame* frame, Memory memory, XlaFuture** future);
   void finish() override;
 

@@ -1,9 +1,9 @@
-/// @file xla_ffi.h — the part of XLA's FFI that our handler uses, as its C interface (xla/ffi/api/c_api.h, which jaxlib
-/// ships) lays it out.
+/// @file xla_ffi.h — the part of XLA's FFI that the handler uses, in the layout of its C interface
+/// (xla/ffi/api/c_api.h, which jaxlib ships).
 ///
-/// Declared here, so that one binary, built where no jaxlib is, serves all of them.  What moved between its versions is
-/// read from the header of the jaxlib that is there, by hvd/jax/_library.py: the version, and where in the table of
-/// functions those are that we call.
+/// The layout is declared here, so that one binary, built without jaxlib, serves all versions. hvd/jax/_library.py
+/// reads the parts that differ between versions from the header of the installed jaxlib: the version, and the places of
+/// the called functions in the table.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -28,7 +28,7 @@ struct XlaApiVersion {
   int major_version, minor_version;
 };
 
-/// XLA_FFI_Metadata's beginning; what follows it is for handlers with state.
+/// The first fields of XLA_FFI_Metadata; the others are for handlers with state.
 struct XlaMetadata {
   std::size_t struct_size;
   XlaApiVersion api_version;
@@ -40,14 +40,14 @@ struct XlaMetadataExtension {
   XlaMetadata* metadata;
 };
 
-/// Those that only move: X(name, number, bytes of one element).
+/// The types that are only moved: X(name, number, bytes of one element).
 #define HVD_XLA_MOVED(X) \
   X(xla_u32, 8, 4)       \
   X(xla_u64, 9, 8)       \
   X(xla_c64, 15, 8)      \
   X(xla_c128, 18, 16)
 
-/// XLA's PrimitiveType, of the types that we exchange: xla_f32 and its like.
+/// XLA's PrimitiveType, for the supported types: xla_f32 and so on.
 #define HVD_XLA_ENUMERATOR(enumerator, word, nccl, tensorflow, name, number) xla_##word = number,
 #define HVD_XLA_MOVED_ENUMERATOR(name, number, ...) name = number,
 enum XlaType : int { HVD_DTYPE_NUMBERS(HVD_XLA_ENUMERATOR) HVD_XLA_MOVED(HVD_XLA_MOVED_ENUMERATOR) xla_token = 17 };
@@ -95,7 +95,7 @@ struct XlaCallFrame {
   int stage;
   XlaBuffers arguments, results;
   XlaAttributes attributes;
-  XlaFuture* future;  ///< out; not there in the oldest, see struct_size
+  XlaFuture* future;  ///< out; absent in the oldest versions, see struct_size
 };
 
 struct XlaErrorCreate {
@@ -131,10 +131,10 @@ struct XlaFutureSetError {
   XlaError* error;
 };
 
-/// Where our functions are in the table that a call brings along: bytes from its beginning, 0 for one it has not.
+/// The places of the called functions in the table that a call has: bytes from its beginning, 0 if it has none.
 struct XlaLayout {
   std::int32_t major, minor;
-  std::int32_t metadata;  ///< 1: it asks handlers for the version they were made for
+  std::int32_t metadata;  ///< 1: XLA asks handlers for the version of their interface
   std::int32_t error_create, future_create, future_set_available, future_set_error, stream_get;
 };
 

@@ -22,14 +22,14 @@ typedef struct dl_tensor {
   uint64_t byte_offset;
 } dl_tensor;
 
-/* DLPackExchangeAPI: what a framework offers to C, in a capsule of this name. */
+/* DLPackExchangeAPI: a framework's functions for C, in a capsule of this name. */
 #define DL_EXCHANGE_CAPSULE "dlpack_exchange_api"
 #define DL_EXCHANGE_MAJOR 1
 typedef struct dl_exchange {
   uint32_t major, minor;
   struct dl_exchange* older;
   void (*unused[2])(void);
-  int (*to_object)(void* managed, void** object); /* takes over what it is given; 0, or -1 with an exception */
+  int (*to_object)(void* managed, void** object); /* takes over the managed tensor; 0, or -1 with an exception */
   int (*view)(void* tensor, dl_tensor* out);      /* owns nothing; 0, or -1 with an exception; may be NULL */
   int (*current_stream)(int32_t device_type, int32_t device_id, void** stream);
 } dl_exchange;

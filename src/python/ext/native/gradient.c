@@ -1,4 +1,4 @@
-/* gradient.c — _native.Gradient: what is known of one parameter's gradient, and the hooks that torch calls. */
+/* gradient.c — _native.Gradient: the state of one parameter's gradient, and the hooks that torch calls. */
 #include "gradient.h"
 
 #include <stddef.h>
@@ -15,7 +15,7 @@ static PyObject* call_python(gradient* entry, PyObject* callable) {
   Py_RETURN_NONE;
 }
 
-/* Whether a pass may begin without Python: nothing is under way, and the script has not cleared the gradient. */
+/* Whether a pass may begin without Python: no operation is in progress, and the script has not cleared the gradient. */
 static int begins_plainly(gradient* entry) {
   if (hooks_in_python || is_set(entry->submitted)) return 0;
   if (entry->passes_left == entry->passes) return 1;
@@ -39,8 +39,8 @@ static PyObject* hook_begins(PyObject* weak, PyObject* const* unused, Py_ssize_t
   return result;
 }
 
-/* Whether memory lies in the order that the ranks have agreed on, and fills entry->shape.  0 too where Python must
- * look at it. */
+/* Whether memory lies in the order on which the ranks have agreed; fills entry->shape. 0 also if Python must examine
+ * it. */
 static int fill_gradient_shape(gradient* entry, const tensor_memory* memory) {
   if (memory->ndim > INLINE_DIMS) return 0;
   if (!is_set(entry->order) || PyTuple_Size(entry->order) != memory->ndim) {
@@ -70,7 +70,7 @@ static int has_name(const gradient* entry) {
   return is_set(entry->name) && PyUnicode_Check(entry->name) && PyUnicode_GetLength(entry->name) > 0;
 }
 
-/* Submits an ordinary gradient.  1; 0: Python must do it, nothing has changed; -1 with an exception. */
+/* Submits an ordinary gradient. 1; 0: Python must do it, and the state has not changed; -1 with an exception. */
 static int submit_ordinary(gradient* entry, outbox* box) {
   if (is_set(entry->registered)) {
     PyObject* moved = PyObject_CallMethod(entry->registered, "move_in", "O", entry->parameter);
@@ -97,7 +97,7 @@ static int submit_ordinary(gradient* entry, outbox* box) {
   return outbox_take(box, entry, &memory) ? -1 : 1;
 }
 
-/* A pass has added to the gradient.  1; 0: Python must see to it; -1 with an exception. */
+/* Handles the end of a pass that added to the gradient. 1; 0: Python must handle it; -1 with an exception. */
 static int pass_ended(gradient* entry) {
   if (hooks_in_python || entry->passes_left <= 0) return 0;
   if (entry->passes_left > 1) {
@@ -132,8 +132,7 @@ static PyObject* hook_ready(PyObject* weak, PyObject* const* unused, Py_ssize_t 
 static PyMethodDef hooks[] = {{"begins", FAST(hook_begins), METH_FASTCALL, NULL},
                               {"ready", FAST(hook_ready), METH_FASTCALL, NULL}};
 
-/* make_hooks() -> (for what comes before, for what comes after backward() adds to the gradient).  They keep nothing
- * alive. */
+/* make_hooks() -> (the hook before, the hook after backward() adds to the gradient). They hold only weak references. */
 static PyObject* make_hooks(PyObject* self, PyObject* unused) {
   (void)unused;
   PyObject* weak = PyWeakref_NewRef(self, NULL);

@@ -1,8 +1,8 @@
-/* gradient.h — one parameter's gradient, and the outbox where gradients gather.  The Python side of both:
+/* gradient.h — one parameter's gradient, and the outbox that collects gradients. The Python side of both is in
  * hvd/torch/_optimizer/parameter_entries.py and hvd/torch/_optimizer/outbox.py.
  *
- * torch's hooks are functions of gradient.c.  The ordinary gradient, dense and alone, goes from the hook to the runtime
- * in C.  For all others the hook calls the reducer's Python (`before`, `after`).
+ * torch's hooks are functions of gradient.c.  An ordinary gradient, dense and alone, goes from the hook to the runtime
+ * in C.  For other gradients the hook calls the reducer's Python (`before`, `after`).
  * Hooks of several devices run on several threads; the GIL is held from the hook to the runtime.
  */
 #ifndef HVD_PYTHON_GRADIENT_H
@@ -13,7 +13,7 @@
 
 #define INLINE_DIMS 8 /* Python submits a gradient with more dimensions */
 
-/* _native.Gradient, the base of ParameterEntry, which says what the first fields mean. */
+/* _native.Gradient, the base of ParameterEntry, which documents the first fields. */
 typedef struct gradient {
   PyObject ob_base;
   PyObject *parameter, *name, *order, *work, *context, *sparse, *submitted, *group, *registered;
@@ -24,7 +24,7 @@ typedef struct gradient {
   char more, added, kept;
   char ordinary; /* `submitted` went to the runtime by prepare(), and `work` is the same */
   /* The prepared request. */
-  PyObject* named; /* the `name` that `box` is made of */
+  PyObject* named; /* the `name` from which `box` is made */
   name_box box;
   int64_t shape[INLINE_DIMS];
 } gradient;
@@ -38,7 +38,7 @@ typedef struct outbox {
   size_t count, room;
   PyObject* operation; /* the Operation of prepared requests */
   hvd_request shared;  /* its fields */
-  PyObject* owned;     /* {key: tensors under way}, which outlives the reducer */
+  PyObject* owned;     /* {key: tensors of operations in progress}, which outlives the reducer */
   PyObject* keys;      /* [key] of this outbox */
   PyObject* devices;   /* {(gpu, stream)} of this step's gradients */
   PyObject* backward_number;
@@ -47,16 +47,16 @@ typedef struct outbox {
   long long bytes, number_limit, bytes_limit, first_number, first_bytes;
   long long backward;       /* the backward() whose end will flush; -1: none */
   long long calls, tensors; /* submissions so far, and their tensors */
-  char begun;               /* this step's first gradients have left */
+  char begun;               /* this step's first gradients have been submitted */
 } outbox;
 
 /* A function in a PyType_Slot. */
 #define SLOT(function) ((void*)(uintptr_t)(function))
 
-/* Whether a field holds something. */
+/* Whether a field is set. */
 static inline int is_set(PyObject* field) { return field && field != Py_None; }
 
-/* The object that a weak reference means, owned; NULL without an exception: it is gone. */
+/* The object of a weak reference, owned; NULL without an exception: it is gone. */
 static inline PyObject* strong(PyObject* weak) {
   PyObject* object = is_set(weak) ? PyWeakref_GetObject(weak) : NULL; /* borrowed */
   if (!is_set(object)) return NULL;
@@ -66,7 +66,7 @@ static inline PyObject* strong(PyObject* weak) {
 
 /* Both: 0, or -1 with an exception. */
 
-/* gradient_outbox.c: takes a gradient whose request is prepared, and looks whether it is time to submit. */
+/* gradient_outbox.c: takes a gradient whose request is prepared, and submits if the limits are reached. */
 int outbox_take(outbox* box, gradient* entry, const tensor_memory* memory);
 
 /* The types, made once. */
@@ -75,7 +75,7 @@ int make_gradient_type(void);
 extern PyObject* outbox_type; /* gradient_outbox.c */
 int make_outbox_type(void);
 
-/* gradient.c: has every hook call Python, while value is not 0. */
+/* gradient.c: makes every hook call Python, while value is not 0. */
 void set_hooks_in_python(int value);
 
 #endif

@@ -1,4 +1,4 @@
-/* gradient_outbox.c — _native.Outbox: gradients that are complete, until they go to the runtime together
+/* gradient_outbox.c — _native.Outbox: complete gradients that wait for a common submission
  * (hvd/torch/_optimizer/outbox.py). */
 #include <stddef.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 
 PyObject* outbox_type;
 
-/* What a flush submits. */
+/* The contents of one submission. */
 typedef struct batch {
   gradient** entries;
   hvd_request* requests;
@@ -43,7 +43,7 @@ static void put(outbox* box, gradient* entry, const hvd_request* request, reques
   box->bytes += entry->bytes;
 }
 
-/* Moves out what is in the box. */
+/* Moves the contents out of the box. */
 static batch take_out(outbox* box) {
   const batch taken = {box->entries, box->requests, box->boxes, NULL, box->count};
   box->entries = NULL;
@@ -68,7 +68,7 @@ static void free_batch(batch* taken) {
   free(taken->handles);
 }
 
-/* Tells the reducer of gradients that count as not submitted.  Keeps the exception there is. */
+/* Reports to the reducer the gradients that count as not submitted. Keeps the present exception. */
 static void refuse_all(outbox* box, const batch* taken) {
   PyObject *type, *value, *trace;
   PyErr_Fetch(&type, &value, &trace);
@@ -80,7 +80,7 @@ static void refuse_all(outbox* box, const batch* taken) {
   PyErr_Restore(type, value, trace);
 }
 
-/* Fills box->shared; the number of a process set changes when the world does.  0, or -1 with an exception. */
+/* Fills box->shared; the number of a process set changes with the world. 0, or -1 with an exception. */
 static int find_operation(outbox* box) {
   PyObject* operation = PyObject_CallMethod((PyObject*)box, "current_operation", NULL);
   if (!operation) return -1;
@@ -125,8 +125,8 @@ static PyObject* works_of(const batch* taken) {
   return works;
 }
 
-/* Has box->owned keep works, until release().  Where that fails they are kept for good.  No key comes twice: those of
- * an earlier world mean nothing in the next one. */
+/* Makes box->owned keep works, until release(). If that fails they are kept for ever. No key occurs twice: those of an
+ * earlier world are invalid in the next one. */
 static void own(outbox* box, PyObject* works) {
   static long long last_key;
   PyObject* key = PyLong_FromLongLong(++last_key);
@@ -172,7 +172,7 @@ static int flush(outbox* box) {
   return failed ? -1 : 0;
 }
 
-/* So that the end of this backward() flushes. */
+/* Arranges a flush at the end of this backward(). */
 static int look_for_the_end(outbox* box) {
   PyObject* number = PyObject_CallObject(box->backward_number, NULL);
   if (!number) return -1;
@@ -226,7 +226,7 @@ int outbox_take(outbox* box, gradient* entry, const tensor_memory* memory) {
 
 /* ---- methods */
 
-/* add(gradient, Request): takes what Python has made.  It leaves with the next flush(). */
+/* add(gradient, Request): takes a request that Python has made. It is submitted by the next flush(). */
 static PyObject* outbox_add(PyObject* self, PyObject* const* args, Py_ssize_t count) {
   outbox* box = (outbox*)self;
   if (count != 2) return wrong_count("add", count);

@@ -1,4 +1,5 @@
-/* gradients.c — the calls of hvd/torch/_optimizer/reducer.py that visit all gradients before a step. */
+/* gradients.c — a reducer's operations on all of its gradients before a step, in one call each
+ * (hvd/torch/_optimizer/reducer.py). */
 #include <stdlib.h>
 
 #include "gradient.h"
@@ -17,7 +18,7 @@ static int is_list(PyObject* object) {
   return 0;
 }
 
-/* A new list of those for which picks() says 1.  picks: -1 with an exception. */
+/* A new list of the entries for which picks() returns 1. picks: -1 with an exception. */
 static PyObject* picked(PyObject* list, int (*picks)(gradient* entry, void* context, Py_ssize_t index), void* context) {
   PyObject* found = is_list(list) ? PyList_New(0) : NULL;
   for (Py_ssize_t i = 0; found && i < PyList_Size(list); ++i) {
@@ -34,7 +35,7 @@ static PyObject* picked(PyObject* list, int (*picks)(gradient* entry, void* cont
   return found;
 }
 
-/* Dense, submitted by its hook, and nothing came after it. */
+/* Dense, submitted by its hook, and without a later pass. */
 static int is_ordinary(const gradient* entry) { return entry->ordinary && !entry->more; }
 
 static int has_begun(gradient* entry, void* context, Py_ssize_t index) {
@@ -84,7 +85,7 @@ static PyObject* py_finish_gradients(PyObject* self, PyObject* list) {
   Py_RETURN_NONE;
 }
 
-/* Whether the result does not lie in parameter.grad already. */
+/* Whether the result must be copied to parameter.grad. */
 static int must_store(gradient* entry, void* context, Py_ssize_t index) {
   (void)context, (void)index;
   if (!is_ordinary(entry)) return is_set(entry->submitted);
@@ -100,7 +101,7 @@ static PyObject* py_gradients_to_store(PyObject* self, PyObject* list) {
   return picked(list, must_store, NULL);
 }
 
-/* Forgets an ordinary gradient that has ended. */
+/* Clears an ordinary gradient that has ended. */
 static int must_end(gradient* entry, void* context, Py_ssize_t index) {
   (void)context, (void)index;
   entry->passes_left = entry->passes;

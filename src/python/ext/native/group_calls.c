@@ -3,7 +3,7 @@
 
 #include "tensor_calls.h"
 
-/* Everything that a group's submission allocates. */
+/* All allocations of a group's submission. */
 typedef struct group {
   size_t count, named;
   hvd_request* requests;
@@ -60,7 +60,7 @@ static PyObject* submitted_group(group* all, PyObject* devices) {
 }
 
 /* allreduce_group(tensors, name, average, op, prescale, postscale, process set) -> ([handle], {(gpu, stream)}): all in
- * place, ready and run together. */
+ * place; they become ready and run together. */
 static PyObject* py_allreduce_group(PyObject* self, PyObject* const* args, Py_ssize_t count) {
   (void)self;
   if (count != 7) return wrong_count("allreduce_group", count);

@@ -1,4 +1,4 @@
-/* handles.c — operations under way: has it ended, wait, forget. */
+/* handles.c — operations in progress: poll, wait, release. */
 #include <math.h>
 #include <stdlib.h>
 #include <time.h>
@@ -7,11 +7,11 @@
 
 #define SLICE_SECONDS 0.1
 
-/* poll() right after a call is false, however fast the others were: scripts take "always true" for "not asynchronous".
- * So the first look at the newest handle, soon after its submission, is.  Under the GIL. */
+/* poll() right after a call returns false, even if the operation has ended: scripts take "always true" for "not
+ * asynchronous". So the first poll of the newest handle, soon after its submission, returns false. Under the GIL. */
 #define YOUNG_NS 10000000
 static struct {
-  hvd_handle handle; /* 0: looked at already */
+  hvd_handle handle; /* 0: polled already */
   int64_t since_ns;
 } newest;
 
@@ -32,13 +32,13 @@ static int right_after(hvd_handle handle) {
   return now_ns() - newest.since_ns < YOUNG_NS;
 }
 
-/* 0: ended, *status says how, and last_error is the operation's; 1: it has not ended within seconds; -1: a signal
- * handler raised, the operation is still under way. */
+/* 0: ended, with the outcome in *status, and last_error is the operation's; 1: it has not ended within seconds; -1: a
+ * signal handler raised, the operation is still in progress. */
 static int wait_for_seconds(hvd_handle handle, double seconds, int* status) {
   int done = 0;
   *status = lib.poll(handle, &done);
   if (*status != HVD_OK) return 0;
-  if (done) { /* no GIL hand-over for what has already ended */
+  if (done) { /* no release of the GIL for an operation that has already ended */
     *status = lib.wait(handle, 0);
     return 0;
   }
@@ -93,7 +93,7 @@ static PyObject* py_wait(PyObject* self, PyObject* arg) {
   Py_RETURN_NONE;
 }
 
-/* wait_within(handle, seconds) -> whether it has ended.  It is not forgotten. */
+/* wait_within(handle, seconds) -> whether it has ended. The handle stays valid. */
 static PyObject* py_wait_within(PyObject* self, PyObject* const* args, Py_ssize_t count) {
   (void)self;
   hvd_handle handle;
@@ -118,7 +118,7 @@ static PyObject* py_finish(PyObject* self, PyObject* arg) {
 /* wait_for_handle() for all of them; *status: of the first that failed. */
 static int wait_for_all(const hvd_handle* handles, size_t count, int* status) {
   int done = 0;
-  if (lib.poll(handles[count - 1], &done) == HVD_OK && done) { /* no GIL hand-over for what has already ended */
+  if (lib.poll(handles[count - 1], &done) == HVD_OK && done) { /* all have ended: the GIL is not released */
     *status = lib.wait_many(handles, count, 0);
     if (*status != HVD_TIMEOUT) return 0;
   }

@@ -1,8 +1,8 @@
-/* integers.c — Python's integers as C's.  A number that is too large for C is refused: cut off, it would name another
+/* integers.c — Python's integers as C's. A number that is too large for C is refused: truncated, it would name another
  * rank, another process set or another size. */
 #include "native.h"
 
-/* The exception of a failed conversion in our words.  What an __index__ of the user's raises stays as it is. */
+/* The exception of a failed conversion, with hvd's own text. An exception of the user's __index__ is not changed. */
 static int refuse(PyObject* value, const char* what, int bits) {
   const int is_large = PyErr_ExceptionMatches(PyExc_OverflowError);
   if (!is_large && !PyErr_ExceptionMatches(PyExc_TypeError)) return -1;

@@ -47,7 +47,7 @@ static PyObject* py_init(PyObject* self, PyObject* ranks) {
 static PyObject* py_shutdown(PyObject* self, PyObject* unused) {
   (void)self, (void)unused;
   int status;
-  if (is_forked_child()) Py_RETURN_NONE; /* the parent's business */
+  if (is_forked_child()) Py_RETURN_NONE; /* it is the parent's runtime */
   Py_BEGIN_ALLOW_THREADS;
   status = lib.shutdown();
   Py_END_ALLOW_THREADS;
@@ -116,7 +116,7 @@ static PyObject* py_timeline_start(PyObject* self, PyObject* args) {
   const char* path;
   int mark_cycles, status;
   if (!PyArg_ParseTuple(args, "sp", &path, &mark_cycles) || usable_in_world()) return NULL;
-  Py_BEGIN_ALLOW_THREADS; /* a FIFO waits for its reader, and a slow disk for itself */
+  Py_BEGIN_ALLOW_THREADS; /* a FIFO waits for its reader, and a slow disk takes time */
   status = lib.timeline_start(path, mark_cycles);
   Py_END_ALLOW_THREADS;
   if (status != HVD_OK) return raise_status(status);
@@ -210,7 +210,7 @@ static PyObject* py_links(PyObject* self, PyObject* unused) {
   size_t count = 0, room = 0;
   hvd_link* links = NULL;
   int status;
-  Py_BEGIN_ALLOW_THREADS;  // who drives the engine may be in the middle of a step
+  Py_BEGIN_ALLOW_THREADS;  // another thread may be in the middle of an engine step
   status = lib.links(NULL, 0, &room);
   Py_END_ALLOW_THREADS;
   if (status != HVD_OK) return raise_status(status);
@@ -323,8 +323,8 @@ static PyObject* names_of(const listed_word* words, size_t count) {
   return names;
 }
 
-/* ALLREDUCE and its like, Average and its like: integers.  KIND_NAMES, REDUCE_NAMES: by number.  DTYPES: {name:
- * number}. ITEM_BYTES: of an element, by dtype. */
+/* ALLREDUCE and the other kinds, Average and the other reductions: integers. KIND_NAMES, REDUCE_NAMES: by number.
+ * DTYPES: {name: number}. ITEM_BYTES: of an element, by dtype. */
 static int add_lists(PyObject* module) {
   for (size_t i = 0; i < COUNT(kinds); ++i)
     if (PyModule_AddIntConstant(module, kinds[i].constant, kinds[i].number)) return -1;

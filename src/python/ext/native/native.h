@@ -1,14 +1,12 @@
-/* native.h — what the files of hvd._native share.
+/* native.h — the common parts of the files of hvd._native.
  *
  * Limited API of CPython 3.9, so that one binary serves every later version.
- * libhvd is opened at import: it links neither Python nor MPI, and this module
- * links neither libhvd nor a framework.  A tensor arrives here as a Request of
- * hvd/_runtime/requests.py: an address, a dtype number, a shape; hvd/_runtime/submission.py is
- * the main caller.
+ * libhvd is opened at import. It links neither Python nor MPI, and this module links neither libhvd nor a framework. A
+ * tensor arrives here as a Request of hvd/_runtime/requests.py: an address, a dtype number, a shape.
+ * hvd/_runtime/submission.py is the main caller.
  *
- * Threads: submit, poll and release keep the GIL, since they return at once;
- * init, shutdown, timelines and all waits release it.  A wait comes back every 100 ms to
- * look for signals, so that Ctrl-C works while peers are missing.
+ * Threads: submit, poll and release keep the GIL, since they return at once; init, shutdown, timelines and all waits
+ * release it. A wait checks for signals every 100 ms, so that Ctrl-C works while peers are missing.
  */
 #ifndef HVD_PYTHON_NATIVE_H
 #define HVD_PYTHON_NATIVE_H
@@ -81,13 +79,14 @@ PyObject* raise_status(int status);
 PyObject* raise_text(int status, const char* text);
 PyObject* wrong_count(const char* what, Py_ssize_t count);
 
-/* 1 in the child of a fork() that happened while the runtime ran: its thread and its shared memory are the parent's. */
+/* 1 in the child of a fork() that happened while the runtime ran: the runtime's thread and shared memory are the
+ * parent's. */
 int is_forked_child(void);
 
 /* 0 when the runtime may be called from this process, else -1 with ValueError. */
 int usable(void);
 
-/* For calls that need the world: the same, after the callable of before_use(), whose exception it leaves. */
+/* For calls that need the world: does the same, after the callable of before_use(), whose exception it keeps. */
 int usable_in_world(void);
 PyObject* py_before_use(PyObject* self, PyObject* callable);
 
@@ -107,8 +106,8 @@ void submitted(hvd_handle handle);
 /* Waits for the end; *status: the operation's.  0, or -1 with a signal's exception. */
 int wait_for_handle(hvd_handle handle, int* status);
 
-/* Waits for the end and forgets the handles.  0, or -1 with an exception: the first failure, after the last one has
- * ended.  After a signal's exception all handles live on. */
+/* Waits for the end and releases the handles. 0, or -1 with an exception: the first failure, after the last one has
+ * ended. After a signal's exception all handles stay valid. */
 int finish_handle(hvd_handle handle);
 int finish_handles(const hvd_handle* handles, size_t count);
 

@@ -1,4 +1,4 @@
-/* open_libhvd.c — opens libhvd, and turns its failures into exceptions. */
+/* open_libhvd.c — opens libhvd, and converts its failures into exceptions. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -9,8 +9,7 @@
 
 hvd_functions lib;
 
-/* Set in the child of a fork() that happened while the runtime ran: its thread and its shared memory are the parent's.
- */
+/* Set in the child of a fork() that happened while the runtime ran: its thread and shared memory are the parent's. */
 static int forked;
 
 static void after_fork_in_child(void) {
@@ -27,7 +26,7 @@ static int bind(const char* path, const char* name, void* slot) {
   return 0;
 }
 
-/* The folder of this module followed by name, into path [size].  Empty when it cannot be told. */
+/* The folder of this module followed by name, into path [size]. Empty if it is unknown. */
 static void beside_this_module(const char* name, char* path, size_t size) {
   Dl_info info;
   path[0] = 0;
@@ -107,7 +106,7 @@ int usable(void) {
 /* Owned; NULL: there is none. */
 static PyObject* before_use;
 
-/* before_use(callable | None): what a call that needs the world calls first. */
+/* before_use(callable | None): the function that a call calls first if it needs the world. */
 PyObject* py_before_use(PyObject* self, PyObject* callable) {
   (void)self;
   PyObject* old = before_use;
@@ -124,7 +123,7 @@ PyObject* py_before_use(PyObject* self, PyObject* callable) {
 int usable_in_world(void) {
   if (usable()) return -1;
   if (!before_use) return 0;
-  PyObject* call = before_use; /* it may take itself away */
+  PyObject* call = before_use; /* it may remove itself */
   Py_INCREF(call);
   PyObject* done = PyObject_CallObject(call, NULL);
   Py_DECREF(call);

@@ -1,4 +1,4 @@
-/* requests.c — a Request (hvd/_runtime/requests.py) becomes an hvd_request here. */
+/* requests.c — converts a Request (hvd/_runtime/requests.py) into an hvd_request. */
 #include "requests.h"
 
 #include <stdlib.h>
@@ -21,8 +21,7 @@ void free_box(request_box* box) {
 int fill_name(name_box* box, int kind, PyObject* name) {
   box->text = box->there = NULL;
   if (name == Py_None) return 0;
-  if (PyBytes_Check(
-          name)) { /* as it is: calls that are matched by their order meet under one name, whatever they are */
+  if (PyBytes_Check(name)) { /* unchanged: calls that are matched by their order share one name, of any kind */
     box->text = PyBytes_AsString(name);
     return 0;
   }
@@ -105,7 +104,7 @@ static int fill_device(PyObject* device, hvd_request* r) {
   return PyErr_Occurred() ? -1 : int32_of(PyTuple_GetItem(device, 0), "device", &r->device);
 }
 
-/* Where the result goes: an address, or an address and how many bytes. */
+/* The memory of the result: an address, or an address and a number of bytes. */
 static int fill_out(PyObject* out, hvd_request* r) {
   if (PyTuple_Check(out) && PyTuple_Size(out) == 2) {
     r->out = PyLong_AsVoidPtr(PyTuple_GetItem(out, 0));

@@ -4,14 +4,15 @@
 
 #include "native.h"
 
-/* "allreduce.layer1.weight": different operations may bear one name at the same time, so the kind goes in front. */
+/* "allreduce.layer1.weight": different operations may have the same name at the same time, so the kind is part of it.
+ * */
 typedef struct name_box {
   const char* text; /* NULL: no name was given */
   char here[256];
   char* there; /* malloc'd when here is too small, else NULL */
 } name_box;
 
-/* A request and the memory that it points to.  It must stay where it was filled. */
+/* A request and its memory. It must stay where it was filled. */
 typedef struct request_box {
   hvd_request request;
   int64_t shape[MAX_DIMS];
@@ -19,15 +20,15 @@ typedef struct request_box {
   int64_t* splits; /* malloc'd, or NULL */
 } request_box;
 
-/* All of them: 0, or -1 with an exception. */
+/* Each function returns 0, or -1 with an exception. */
 
-/* name: a string, bytes or None.  box->there is to be freed either way. */
+/* name: a string, bytes or None. The caller frees box->there in any case. */
 int fill_name(name_box* box, int kind, PyObject* name);
 
-/* What is the same for all tensors of a call. */
+/* The fields that are the same for all tensors of a call. */
 int fill_operation(hvd_request* request, PyObject* operation);
 
-/* *box is to be freed either way. */
+/* The caller frees *box in any case. */
 int fill_request(request_box* box, PyObject* tuple);
 void free_box(request_box* box);
 

@@ -1,4 +1,4 @@
-/* results.c — results whose size the ranks find out together: DLPack capsules, and bytes. */
+/* results.c — results whose size depends on all ranks: DLPack capsules, and bytes. */
 #include <stdlib.h>
 
 #include "dlpack.h"
@@ -23,7 +23,7 @@ static void capsule_delete(PyObject* capsule) {
   managed->deleter(managed);
 }
 
-/* gpu: whose memory it is, -1: the host's */
+/* gpu: the GPU of the memory, -1: host memory */
 static PyObject* bytes_capsule(void* data, int64_t bytes, int32_t gpu) {
   dl_managed* managed = calloc(1, sizeof *managed);
   if (!managed) return PyErr_NoMemory();
@@ -42,7 +42,7 @@ static PyObject* bytes_capsule(void* data, int64_t bytes, int32_t gpu) {
   return capsule;
 }
 
-/* take(handle, bytes_per_element, gpu or -1) -> (capsule of all bytes [bytes], shape).  The handle is forgotten. */
+/* take(handle, bytes_per_element, gpu or -1) -> (capsule of all bytes [bytes], shape). Releases the handle. */
 static PyObject* py_take(PyObject* self, PyObject* const* args, Py_ssize_t count) {
   (void)self;
   hvd_handle handle;
@@ -72,7 +72,7 @@ static PyObject* py_take(PyObject* self, PyObject* const* args, Py_ssize_t count
   return Py_BuildValue("(NN)", capsule, dims);
 }
 
-/* take_splits(handle, ranks) -> how many rows came from each.  Before take, which forgets the handle. */
+/* take_splits(handle, ranks) -> the number of rows from each. Called before take, which releases the handle. */
 static PyObject* py_take_splits(PyObject* self, PyObject* const* args, Py_ssize_t count) {
   (void)self;
   hvd_handle handle;
@@ -82,7 +82,7 @@ static PyObject* py_take_splits(PyObject* self, PyObject* const* args, Py_ssize_
   if (int32_of(args[1], "ranks", &ranks)) return NULL;
   if (ranks < 0) return PyErr_Format(PyExc_ValueError, "take_splits: a number of ranks is needed");
   hvd_world world = {0};
-  lib.get_world(&world); /* no set is larger: what is filled in always fits */
+  lib.get_world(&world); /* no set is larger: the numbers always fit */
   const size_t room = ranks > world.size ? (size_t)ranks : (size_t)world.size;
   int64_t* splits = malloc((room + 1) * sizeof *splits);
   if (!splits) return PyErr_NoMemory();
@@ -93,7 +93,7 @@ static PyObject* py_take_splits(PyObject* self, PyObject* const* args, Py_ssize_
   return result;
 }
 
-/* take_bytes(handle) -> the result of bytes [n].  The handle is forgotten. */
+/* take_bytes(handle) -> the result of bytes [n]. Releases the handle. */
 static PyObject* py_take_bytes(PyObject* self, PyObject* arg) {
   (void)self;
   hvd_handle handle;
@@ -108,7 +108,7 @@ static PyObject* py_take_bytes(PyObject* self, PyObject* arg) {
   return result;
 }
 
-/* alloc(bytes) -> capsule of registered memory [bytes], zeroed.  Whoever takes the capsule frees it. */
+/* alloc(bytes) -> capsule of registered memory [bytes], zeroed. The consumer of the capsule frees the memory. */
 static PyObject* py_alloc(PyObject* self, PyObject* arg) {
   (void)self;
   void* data = NULL;
@@ -122,7 +122,7 @@ static PyObject* py_alloc(PyObject* self, PyObject* arg) {
   return capsule;
 }
 
-/* join_result(handle) -> the last rank to join.  The handle is forgotten. */
+/* join_result(handle) -> the last rank to join. Releases the handle. */
 static PyObject* py_join_result(PyObject* self, PyObject* arg) {
   (void)self;
   hvd_handle handle;

@@ -1,7 +1,7 @@
 /* tensor_calls.c — calls of hvd.torch whose tensors C can read: from the arguments to the handle, or to the result.
  *
- * Each function returns None, and has done nothing, where Python must do the call: for other tensors, for tensors on
- * GPUs where it says so, and for wrong arguments.
+ * Each function returns None, without an effect, if Python must do the call: for other tensors, for tensors on GPUs
+ * as its comment says, and for wrong arguments.
  */
 #include "tensor_calls.h"
 
@@ -73,7 +73,7 @@ static PyObject* note_pending(PyObject* pending, hvd_handle handle, PyObject* te
     PyTuple_SetItem(entry, 2, devices);
   }
   if (!entry || PyDict_SetItem(pending, key, entry)) {
-    Py_INCREF(tensor); /* for good: the runtime writes to it */
+    Py_INCREF(tensor); /* for ever: the runtime writes to it */
     Py_CLEAR(key);
   }
   Py_XDECREF(entry);
@@ -110,7 +110,7 @@ static PyObject* py_allreduce_in_place(PyObject* self, PyObject* const* args, Py
   return key;
 }
 
-/* Calls what has to come before this rank waits for others.  0, or -1 with an exception. */
+/* Calls the flush that must come before this rank waits for others. 0, or -1 with an exception. */
 static int hand_over(PyObject* before_waiting) {
   for (Py_ssize_t i = 0; i < PyList_Size(before_waiting); ++i) {
     PyObject* done = PyObject_CallObject(PyList_GetItem(before_waiting, i), NULL);
@@ -120,7 +120,7 @@ static int hand_over(PyObject* before_waiting) {
   return PyErr_Occurred() ? -1 : 0;
 }
 
-/* finish_tensor(pending, handle, before_waiting) -> the result.  None for all but one tensor in host memory. */
+/* finish_tensor(pending, handle, before_waiting) -> the result. None for all but one tensor in host memory. */
 static PyObject* py_finish_tensor(PyObject* self, PyObject* const* args, Py_ssize_t count) {
   (void)self;
   if (count != 3) return wrong_count("finish_tensor", count);
@@ -140,7 +140,7 @@ static PyObject* py_finish_tensor(PyObject* self, PyObject* const* args, Py_ssiz
     }
     PyObject *type, *value, *trace;
     PyErr_Fetch(&type, &value, &trace);
-    /* A handle that is still known is under way: a signal ended the wait. */
+    /* A handle that is still known is in progress: a signal ended the wait. */
     if ((result || lib.poll(handle, &done) != HVD_OK) && PyDict_DelItem(pending, key)) PyErr_Clear();
     PyErr_Restore(type, value, trace);
   }
@@ -148,7 +148,7 @@ static PyObject* py_finish_tensor(PyObject* self, PyObject* const* args, Py_ssiz
   return result;
 }
 
-/* ---- results whose size the ranks find out together */
+/* ---- results whose size depends on all ranks */
 
 /* DLManagedTensorVersioned of a result in host memory. */
 typedef struct shaped_result {
@@ -166,7 +166,7 @@ static void delete_result(shaped_result* result) {
   free(result);
 }
 
-/* A tensor over the result of an operation that has ended; of like's type. */
+/* A tensor over the result of an ended operation, with the type of `like`. */
 static PyObject* take_tensor(hvd_handle handle, const tensor_memory* like) {
   shaped_result* result = calloc(1, sizeof *result);
   if (!result) return PyErr_NoMemory();
@@ -186,7 +186,7 @@ static PyObject* take_tensor(hvd_handle handle, const tensor_memory* like) {
   return tensor_over(result);
 }
 
-/* Waits for the result.  A tensor whose operation goes on without us, after a signal, is kept for good. */
+/* Waits for the result. If a signal ends the wait, the operation goes on, and its tensor is kept for ever. */
 static PyObject* result_of(hvd_handle handle, PyObject* tensor, const tensor_memory* memory, PyObject* before_waiting) {
   int status = HVD_OK;
   if (hand_over(before_waiting) || wait_for_handle(handle, &status)) {

@@ -1,19 +1,19 @@
-/* tensors.c — see tensors.h.  Everything here runs under the GIL. */
+/* tensors.c — see tensors.h. All functions run under the GIL. */
 #include "tensors.h"
 
 #include <string.h>
 
 #include "dlpack.h"
 
-/* What use_tensors() was given. */
+/* The arguments of use_tensors(). */
 static struct {
-  const dl_exchange* exchange; /* NULL: nothing is read here */
+  const dl_exchange* exchange; /* NULL: no tensor is read in C */
   PyObject *tensor, *parameter;
   PyObject* is_negative; /* torch.Tensor.is_neg */
-  int32_t gpus;          /* tensors on GPUs are the runtime's too */
+  int32_t gpus;          /* the runtime also handles tensors on GPUs */
 } reader;
 
-/* An element of this type, in the numbers of hvd.h; -1: none. */
+/* Returns an element of this type, in the numbers of hvd.h; -1: none. */
 static int32_t dtype_of(const dl_tensor* view) {
   static const int32_t signed_types[] = {HVD_I8, HVD_I16, HVD_I32, HVD_I64};
   static const int32_t floats[] = {-1, HVD_F16, HVD_F32, HVD_F64};
@@ -117,7 +117,7 @@ static PyObject* py_use_tensors(PyObject* self, PyObject* const* args, Py_ssize_
     while (found && found->major != DL_EXCHANGE_MAJOR) found = found->older;
   }
   if (found && !found->view) found = NULL;
-  for (int i = 1; i < 4; ++i) Py_INCREF(args[i]); /* for good: the framework's own */
+  for (int i = 1; i < 4; ++i) Py_INCREF(args[i]); /* for ever: objects of the framework */
   reader.tensor = args[1];
   reader.parameter = args[2];
   reader.is_negative = args[3];

@@ -1,5 +1,5 @@
-/* tensors.h — torch tensors, read in C.  DLPack's exchange functions give a tensor's memory without compiled code of
- * torch's version (torch 2.10 and later).  What cannot be read here is left to hvd/torch/_adapter.py. */
+/* tensors.h — torch tensors, read in C. DLPack's exchange functions give a tensor's memory without compiled code of
+ * torch's version (torch 2.10 and later). hvd/torch/_adapter.py handles the tensors that cannot be read here. */
 #ifndef HVD_PYTHON_TENSORS_H
 #define HVD_PYTHON_TENSORS_H
 
@@ -11,12 +11,12 @@ typedef struct tensor_memory {
   const int64_t* strides; /* [ndim], in elements; NULL: row by row */
   int64_t bytes;
   int32_t dtype, ndim;
-  uint32_t dl_dtype; /* the type as DLPack has it */
+  uint32_t dl_dtype; /* the type in DLPack's form */
   int32_t device;    /* HVD_HOST_DEVICE, or a GPU */
-  void* stream;      /* the GPU's current one */
+  void* stream;      /* the GPU's current stream */
 } tensor_memory;
 
-/* 1: *memory is filled.  0: the tensor is none that operations can take as it is.  Leaves no exception. */
+/* 1: *memory is filled. 0: operations cannot take the tensor as it is. Leaves no exception. */
 int read_tensor(PyObject* object, tensor_memory* memory);
 
 /* A torch tensor that takes over a DLManagedTensorVersioned.  NULL with an exception. */

@@ -38,7 +38,7 @@ std::string find_gpu() {
   void* library = bridge::cuda_library(&why);
   if (!library) return std::string("no CUDA driver: ") + why;
   int version = 0;
-  void* record_event = nullptr;  // asked of by libhvd
+  void* record_event = nullptr;  // libhvd checks for it
   const bool whole = bridge::find_symbol(library, "cuDriverGetVersion", &driver.version) &&
                      bridge::find_symbol(library, "cuPointerGetAttribute", &driver.pointer_attribute) &&
                      bridge::find_symbol(library, "cuCtxGetDevice", &driver.current_device) &&

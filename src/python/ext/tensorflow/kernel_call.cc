@@ -38,7 +38,7 @@ KernelCall::~KernelCall() {
       if (tensor) tf.DeleteTensor(tensor);
 }
 
-/// An input becomes a request, with an output where its shape is the input's.  False when it failed.
+/// Makes a request of an input, with an output if its shape is the input's. Returns false on failure.
 bool KernelCall::prepare(int input) {
   const auto index = static_cast<std::size_t>(input);
   TF_Tensor*& in = ins_[index];
@@ -49,7 +49,7 @@ bool KernelCall::prepare(int input) {
   for (int i = 0; i < tf.NumDims(in); ++i) dims.push_back(tf.Dim(in, i));
   if (!describe(index, bridge::find_type(tf_types, tf.TensorType(in)), dims.data(), tf.NumDims(in))) return false;
   if (operation_.sized()) {
-    // Our own hold would keep TensorFlow from giving us the input's memory for the output.
+    // A reference to the input would prevent TensorFlow from giving the input's memory to the output.
     tf.DeleteTensor(std::exchange(in, nullptr));
     int which = -1;
     outs_[index] = tf.ForwardInputOrAllocateOutput(context_, &input, 1, input, dims.data(),
@@ -101,7 +101,7 @@ void KernelCall::start(bool blocking) {
   finish();
 }
 
-/// The result whose size only the ranks together know.
+/// The result whose size depends on all ranks.
 void KernelCall::collect(std::size_t output) {
   bridge::TakenResult result;
   if (!take(tensors_[output], result)) return;
@@ -114,7 +114,7 @@ void KernelCall::collect(std::size_t output) {
     std::memcpy(tf.TensorData(outs_[output]), result.data, result.bytes);
 }
 
-/// The second output of an alltoall: [members] int32, the rows that came from each.
+/// The second output of an alltoall: [members] int32, the number of rows from each.
 void KernelCall::collect_splits() {
   std::int32_t rank = 0, members = 0;
   if (const int got = runtime.set_get(operation_.set, &rank, &members, nullptr); got != HVD_OK)
@@ -146,7 +146,7 @@ void KernelCall::finish() {
     tf.OpKernelContext_Failure(context_, status);
   }
   const Done done = std::move(done_);
-  delete this;  // before done: what it starts may want the memory of our inputs
+  delete this;  // before done: the next kernel may need the memory of the inputs
   done();
 }
 

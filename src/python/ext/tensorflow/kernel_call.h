@@ -1,4 +1,4 @@
-/// @file kernel_call.h — one execution of one of our asynchronous kernels in TensorFlow.
+/// @file kernel_call.h — one execution of an asynchronous kernel of hvd.tensorflow.
 #pragma once
 #include <string>
 #include <vector>
@@ -13,24 +13,25 @@ using bridge::runtime;
 
 /// A kernel's attributes.
 struct KernelAttributes : bridge::CallOperation {
-  /// Executed eagerly, where the caller waits anyway: its thread then runs the runtime itself, which spares two
-  /// hand-overs.
+  /// Executed eagerly, where the caller waits anyway: its thread then runs the runtime itself, which avoids two changes
+  /// of thread.
   bool blocking = false;
 };
 
-/// Where a kernel's tensors lie.
+/// The device of a kernel's tensors.
 enum class TensorPlace { host, gpu };
 
-/// The text of the last failure that a kernel gave TensorFlow; "" when none.  Any thread.
+/// The text of the last failure that a kernel gave TensorFlow; "" if none. Any thread.
 std::string last_failure();
 
-/// Owned by itself: deleted by finish(), which runs once, when all its operations have ended, and the GPU, where it is
-/// one's tensors, is through with them.
+/// The object owns itself: finish() deletes it. finish() runs once, when all its operations have ended, and a GPU with
+/// their tensors has finished them.
 class KernelCall final : public bridge::Call {
  public:
   KernelCall(const bridge::CallOperation& operation, TensorPlace place, TF_OpKernelContext* context, Done done);
   ~KernelCall() override;
-  /// Submits; finish() is called here (blocking, or what failed at once) or later on the completion thread.
+  /// Submits. finish() is called here (for blocking calls, or after a failed submission) or later on the completion
+  /// thread.
   void start(bool blocking);
   void finish() override;
   bool ready() override { return place_ == TensorPlace::host || Call::ready(); }
@@ -45,7 +46,7 @@ class KernelCall final : public bridge::Call {
   const TensorPlace place_;
   TF_OpKernelContext* context_;
   Done done_;
-  std::vector<TF_Tensor*> ins_, outs_;  ///< nullptr where there is none (yet)
+  std::vector<TF_Tensor*> ins_, outs_;  ///< nullptr if there is none (yet)
 };
 
 }  // namespace hvd::tensorflow

@@ -1,8 +1,8 @@
 /// @file ops.cc — the ops' definitions and kernels, registered when tf.load_op_library opens this library.
 ///
-/// All are stateful: none may be folded, merged with its like or left out, or the ranks would no longer do the same.
-/// hvd/tensorflow/_library.py keeps tf.function from running them one after the other for that; those with InOrder in
-/// their names, for loops, do run so.
+/// All are stateful: TensorFlow must not fold, merge or omit any, or the ranks would no longer run the same operations.
+/// TensorFlow would run stateful ops of a tf.function one after the other; hvd/tensorflow/_library.py prevents that.
+/// Ops with InOrder in their names, for loops, do run so.
 #include <cstdio>
 #include <cstring>
 #include <memory>
@@ -17,11 +17,11 @@
 namespace hvd::tensorflow {
 namespace {
 
-/// They came with TensorFlow 2.11 or so.
+/// These functions exist since TensorFlow 2.11, approximately.
 bool has_float8() { return tf.DataTypeSize(tf_f8e4m3) == 1 && tf.DataTypeSize(tf_f8e5m2) == 1; }
 
-/// The types that an op takes, as its definition lists them.  Attributes cannot name 8-bit floats (a name ends at its
-/// underscore there): where there are some, ops take every type, and Call says no.
+/// The types that an op takes, as its definition lists them. Attributes cannot name 8-bit floats (a name ends at its
+/// underscore there). With 8-bit floats, ops accept every type, and Call refuses the others.
 std::string types(bool moved) {
   if (has_float8()) return "type";
   std::string list;
@@ -39,8 +39,8 @@ std::string types(bool moved) {
 
 // ---- shapes
 
-/// Shape functions only help: before 2.10, TensorFlow's C API could not tell the shape of any input but the first. What
-/// they leave unknown here, hvd/tensorflow/_library.py sets.
+/// Shape functions are optional: before 2.10, TensorFlow's C API returned the shape of the first input only.
+/// hvd/tensorflow/_library.py sets the shapes that they leave unknown.
 bool input_shape(TF_ShapeInferenceContext* context, int i, TF_ShapeHandle* shape) {
   OwnedStatus status;
   tf.ShapeInferenceContextGetInput(context, i, shape, status);
@@ -100,7 +100,7 @@ std::int64_t integer(TF_OpKernelConstruction* context, const char* name, TF_Stat
   return value;
 }
 
-/// Fails where the number is too large: cut off, it would name another rank or another process set.
+/// Fails if the number is too large: truncated, it would name another rank or another process set.
 std::int32_t small_integer(TF_OpKernelConstruction* context, const char* name, TF_Status* status) {
   const std::int64_t value = integer(context, name, status);
   if (!std::in_range<std::int32_t>(value))
@@ -171,12 +171,12 @@ void compute(void* kernel, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCall
 }
 
 /// For a TensorFlow without asynchronous kernels in its C API: takes one of its threads until the operation has ended.
-/// hvd/tensorflow/_library.py then sees to it that all ranks run them in one order.
+/// hvd/tensorflow/_library.py then makes all ranks run them in one order.
 void compute_blocking(void* kernel, TF_OpKernelContext* context) {
   (new KernelCall(*static_cast<KernelAttributes*>(kernel), TensorPlace::host, context, [] {}))->start(true);
 }
 
-// ---- where this rank stands, asked when the graph runs
+// ---- the place of this rank, read when the graph runs
 
 enum class WorldValue : std::int64_t { size, rank, local_size, local_rank, included };
 
@@ -216,7 +216,7 @@ int ask(const WorldQuery& question, std::int32_t* answer) {
     case WorldValue::local_rank:
       *answer = world.local_rank;
       return known;
-    case WorldValue::included:  // as in Horovod, an answer and no error: -1 before init, -2 for a set that is not there
+    case WorldValue::included:  // as in Horovod, a number and no error: -1 before init, -2 for an unknown set
       *answer = known != HVD_OK ? -1 : found != HVD_OK ? -2 : place >= 0;
       return HVD_OK;
   }
@@ -260,7 +260,7 @@ void compute_fetch(void* kernel, TF_OpKernelContext*) {
 
 struct OpDefinition {
   const char* name;
-  std::string inputs, outputs, types;  ///< "" where there are none
+  std::string inputs, outputs, types;  ///< "" if there are none
   const char* attributes[8];           ///< up to a nullptr
   ShapeFunction shapes;
   CreateFunction create_function;
@@ -292,9 +292,9 @@ std::string add_kernel(const std::string& op, TF_KernelBuilder* builder) {
   return status.ok() ? "" : op + ": " + status.text();
 }
 
-/// On the GPU: those whose results have their tensors' sizes, of lists of one type that TensorFlow keeps there (its
-/// int32 are the host's by convention) and that its C interface can ask for (of 8-bit floats: "Unexpected type").  A
-/// list of several stays with the CPU.
+/// On the GPU: ops whose results have their tensors' sizes, of lists of one type that TensorFlow keeps there (its int32
+/// are the host's by convention). Its C interface must be able to return them (for 8-bit floats: "Unexpected type"). A
+/// list of several types stays with the CPU.
 std::string add_gpu_kernels(const OpDefinition& d, const std::string& name) {
   const std::string device = gpu_type();
   for (const TensorFlowType type : {tf_f16, tf_bf16, tf_f32, tf_f64, tf_i64}) {
@@ -381,7 +381,7 @@ std::string register_all(bool with_gpu) {
   first(add_kernel("HvdWorld", tf.NewKernelBuilder("HvdWorld", "CPU", create_world, compute_world, remove_world)));
   first(define({"", "", "", "", {"begins: bool", nullptr}, no_shapes, nullptr}, "HvdFetch"));
   first(add_kernel("HvdFetch", tf.NewKernelBuilder("HvdFetch", "CPU", create_fetch, compute_fetch, remove_fetch)));
-  // Runs after an operation whose result nobody uses here: others may.
+  // Runs after an operation whose result is not used on this rank; other ranks may use it.
   first(define({"", "", "", "", {nullptr}, no_shapes, nullptr}, "HvdKeep"));
   first(add_kernel("HvdKeep", tf.NewKernelBuilder(
                                   "HvdKeep", "CPU", [](TF_OpKernelConstruction*) -> void* { return nullptr; },
@@ -389,13 +389,13 @@ std::string register_all(bool with_gpu) {
   return problem;
 }
 
-/// "" or why there are no ops.
+/// Returns "", or the reason why there are no ops.
 std::string& problem_at_load() {
   static std::string* const problem = new std::string;
   return *problem;
 }
 
-/// Where the GPU was asked for: "" or why its tensors go through host memory.
+/// If the GPU was requested: returns "", or the reason why its tensors go through host memory.
 std::string& problem_of_gpu() {
   static std::string* const problem = new std::string;
   return *problem;
@@ -419,7 +419,7 @@ __attribute__((visibility("default"))) const char* hvd_tensorflow_problem() {
   return hvd::tensorflow::problem_at_load().c_str();
 }
 
-/// Whether HVD_TENSORFLOW_GPU asks for kernels on the GPU; then *problem: "" or why there are none.
+/// Whether HVD_TENSORFLOW_GPU requests kernels on the GPU; then *problem: "" or the reason why there are none.
 __attribute__((visibility("default"))) int hvd_tensorflow_gpu(const char** problem) {
   *problem = hvd::tensorflow::problem_of_gpu().c_str();
   return hvd::tensorflow::gpu_wanted() ? 1 : 0;
@@ -433,7 +433,7 @@ __attribute__((visibility("default"))) int hvd_tensorflow_asynchronous() {
 /// Whether there are 8-bit floats.
 __attribute__((visibility("default"))) int hvd_tensorflow_float8() { return hvd::tensorflow::has_float8(); }
 
-/// The text of the last failure of a kernel, cut to @p room bytes with its NUL.
+/// The text of the last failure of a kernel, truncated to @p room bytes with its NUL.
 __attribute__((visibility("default"))) void hvd_tensorflow_failure(char* text, std::size_t room) {
   std::snprintf(text, room, "%s", hvd::tensorflow::last_failure().c_str());
 }

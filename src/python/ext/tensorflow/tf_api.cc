@@ -9,7 +9,7 @@ namespace hvd::tensorflow {
 TensorFlowFunctions tf;
 
 std::string find_tensorflow() {
-  // Loaded by `import tensorflow`, but not into the global scope, so that it must be named.
+  // `import tensorflow` has loaded it, but not into the global scope, so it must be named.
   void* library = nullptr;
   for (const char* name : {"libtensorflow_framework.so.2", "libtensorflow_cc.so.2", "libtensorflow_framework.so.1"})
     if (!library) library = dlopen(name, RTLD_LAZY | RTLD_NOLOAD);

@@ -1,8 +1,8 @@
-/// @file tf_api.h — the part of TensorFlow's C op and kernel API that our op library uses.
+/// @file tf_api.h — the part of TensorFlow's C op and kernel API that the op library uses.
 ///
-/// The prototypes are declared here, and the functions are looked up in the TensorFlow that the process has loaded: so
-/// one binary, built where no TensorFlow is, serves every version from 2.9 on.  Meaning and ownership are as
-/// TensorFlow's own c/ops.h, c/kernels.h and c/tf_tensor.h document them.
+/// The prototypes are declared here, and the functions are looked up in the TensorFlow that the process has loaded. So
+/// one binary, built without TensorFlow, serves every version from 2.9 on. Meaning and ownership are those in
+/// TensorFlow's own c/ops.h, c/kernels.h and c/tf_tensor.h.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -25,14 +25,14 @@ struct TF_AsyncOpKernelDoneCallback;
 
 namespace hvd::tensorflow {
 
-/// Those that only move: X(name, number, name in an op's definition, bytes of one element).
+/// The types that are only moved: X(name, number, name in an op's definition, bytes of one element).
 #define HVD_TF_MOVED(X)              \
   X(tf_uint32, 22, "uint32", 4)      \
   X(tf_uint64, 23, "uint64", 8)      \
   X(tf_complex64, 8, "complex64", 8) \
   X(tf_complex128, 18, "complex128", 16)
 
-/// TF_DataType, of the types that we exchange: tf_f32 and its like.
+/// TF_DataType, for the supported types: tf_f32 and so on.
 #define HVD_TF_ENUMERATOR(enumerator, word, nccl, number, ...) tf_##word = number,
 #define HVD_TF_MOVED_ENUMERATOR(name, number, ...) name = number,
 enum TensorFlowType : int { HVD_DTYPE_NUMBERS(HVD_TF_ENUMERATOR) HVD_TF_MOVED(HVD_TF_MOVED_ENUMERATOR) };
@@ -110,10 +110,10 @@ struct TensorFlowFunctions {
 };
 extern TensorFlowFunctions tf;
 
-/// Fills in tf; NewAsyncKernelBuilder stays null before TensorFlow 2.13 or so.  "" or why it cannot.
+/// Fills in tf; NewAsyncKernelBuilder stays null before TensorFlow 2.13, approximately. Returns "" or the error.
 std::string find_tensorflow();
 
-/// A TF_Status of one's own.
+/// A TF_Status that frees itself.
 class OwnedStatus {
  public:
   OwnedStatus() : status_(tf.NewStatus()) {}
@@ -129,11 +129,11 @@ class OwnedStatus {
   TF_Status* status_;
 };
 
-/// What must be called once when an asynchronous kernel's outputs are there.
+/// The callback that must be called once when an asynchronous kernel's outputs are ready.
 ///
-/// TF_AsyncOpKernelDoneCallback is a std::function<void()> on the stack of whoever called the kernel, gone as soon as
-/// the kernel's compute function returns; TF_RunAsyncOpKernelDoneCallback would then call through a dangling pointer.
-/// So it is copied: its layout is libstdc++'s ABI, which TensorFlow's Linux builds and ours share.
+/// TF_AsyncOpKernelDoneCallback is a std::function<void()> on the stack of the kernel's caller, and is destroyed when
+/// the kernel's compute function returns. A later TF_RunAsyncOpKernelDoneCallback would use a dangling pointer. So the
+/// callback is copied: its layout is libstdc++'s ABI, which TensorFlow's Linux builds and this library share.
 using Done = std::function<void()>;
 inline Done copy_of(TF_AsyncOpKernelDoneCallback* done) { return *reinterpret_cast<Done*>(done); }
 

@@ -1,15 +1,15 @@
-"""Gradients that are complete, until they go to the runtime together.
+"""Complete gradients that wait for a common submission.
 
-Each submission of a tensor on a GPU costs an event, a wake-up of the engine's thread and an NCCL group; many in one call
-cost hardly more than one.  So hooks put gradients here, and several leave at once: a few early, so that the GPUs begin to
-exchange, the others by bytes and number, and the rest when backward() ends.
+Each submission of a tensor on a GPU costs an event, a wake-up of the engine's thread and an NCCL group. Many tensors in one
+call cost hardly more than one. So hooks collect gradients in an outbox, and several are submitted at once. The first few are
+submitted early, so that the GPUs begin to exchange. The others follow by bytes and number, and the rest when backward() ends.
 
 No rank waits for a gradient that another rank's outbox holds:
-  - torch calls the outbox at the end of each backward(); where it cannot, nothing is held back;
-  - a backward() that fails calls nobody.  Whoever waits for an operation in this process hands over first, and so do
-    the reducer's own calls and the next backward();
-  - gradients are matched by name, so the ranks' outboxes need not leave together.
-A gradient leaves the outbox by a submission only.  One that the runtime refuses counts as not submitted again.
+  - torch calls the outbox at the end of each backward(). If it cannot, no gradient is held back;
+  - a backward() that fails does not call the outbox. A thread of this process that waits for an operation flushes first,
+    and so do the reducer's own calls and the next backward();
+  - gradients are matched by name, so the ranks' outboxes need not flush at the same time.
+A gradient leaves the outbox only by a submission. A gradient that the runtime refuses counts as not submitted.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from hvd.torch._optimizer.parameter_entries import ParameterEntry
 
 _FIRST_NUMBER, _FIRST_BYTES = 8, 1 << 20  # of a step
 _LEAST_NUMBER, _LEAST_BYTES, _MOST_BYTES = 40, 1 << 20, 25 << 20
-_PARTS = 6  # of all gradients: about so many leave together
+_PARTS = 6  # the number of parts in which all gradients leave, approximately
 
 _engine: Any = torch.autograd.Variable._execution_engine  # type: ignore[attr-defined]
 # The number of the backward() that calls a hook.  Since torch 2.1
 _backward_number: Callable[[], int] = getattr(torch._C, "_current_graph_task_id", lambda: -1)
 
-_filled: set[Outbox] = set()  # those that hold something, or have until lately
-# Owns what the runtime reads and writes, also when the optimizer is gone before the operations have ended.
+_filled: set[Outbox] = set()  # the outboxes that hold gradients, or have held some until lately
+# Owns the memory of operations in progress, also when the optimizer is gone before they end.
 _owned: dict[int, Any] = {}
 _world.tables_of_handles.append(_owned)
 
@@ -53,18 +53,18 @@ def _drop_all() -> None:
 
 
 before_waiting.append(_flush_all)
-_world.when_left.append(_drop_all)  # other names and other process sets will count
+_world.when_left.append(_drop_all)  # the next world has other names and other process sets
 
 
 class Outbox(_native.Outbox):
-    """Of one reducer.  Hooks of several devices may use it at once, each from a thread of its own.
+    """The outbox of one reducer.  Hooks of several devices may use it at once, each from a thread of its own.
 
     The hooks put ordinary gradients in without Python (ext/native/gradient.c); add() is for all others.
-    waiting: how many are here.  devices: the GPUs and streams that this step's gradients are from.
+    waiting: the number of gradients in it.  devices: the GPUs and streams of this step's gradients.
     """
 
     def __init__(self, settings: Any, refused: Callable[[ParameterEntry], None]) -> None:
-        """settings: the reducer's Settings.  refused: told of what could not be submitted."""
+        """settings: the reducer's Settings.  refused: called with each entry that could not be submitted."""
         super().__init__(_owned, _backward_number)
         self._settings = settings
         self.refused = refused
@@ -73,13 +73,13 @@ class Outbox(_native.Outbox):
         self.number_limit, self.bytes_limit = _LEAST_NUMBER, _LEAST_BYTES
 
     def plan(self, entries: list[ParameterEntry]) -> None:
-        """entries: all that may come in a step."""
+        """entries: all parameters that may have gradients in a step."""
         total = sum(entry.bytes for entry in entries)
         self.number_limit = max(_LEAST_NUMBER, len(entries) // _PARTS)
         self.bytes_limit = min(max(_LEAST_BYTES, total // _PARTS), _MOST_BYTES)
 
     def current_operation(self) -> Operation:
-        """What all gradients take part in; the set's number changes when the world does."""
+        """The operation of all gradients.  The set's number changes with the world."""
         settings, operation = self._settings, self._operation
         number = settings.process_set.process_set_id
         if operation is None or operation.process_set != number:
@@ -89,12 +89,12 @@ class Outbox(_native.Outbox):
         return operation
 
     def ask_for_the_end(self, backward: int) -> None:
-        """Has the end of this backward() flush."""
+        """Arranges a flush at the end of this backward()."""
         _filled.add(self)
         try:
             _engine.queue_callback(self._ended)
             self.backward = backward
-        except RuntimeError:  # the hook was called by something else than a backward()
+        except RuntimeError:  # the hook was not called by a backward()
             self.flush()
 
     def _ended(self) -> None:

@@ -1,4 +1,4 @@
-"""What a reducer knows about one parameter, who has the parameter's hooks, and the names of operations."""
+"""The state of one parameter in a reducer, the owner of the parameter's hooks, and the names of operations."""
 
 from __future__ import annotations
 
@@ -14,36 +14,36 @@ from hvd.torch._optimizer.registered_gradients import RegisteredGradient
 
 
 class ParameterEntry(_native.Gradient):
-    """One parameter: how many passes it still waits for, and what is under way.
+    """One parameter: the number of passes that are still to come, and its operation in progress.
 
     Fields of the base (ext/native/gradient.h), which the hooks use without Python:
-    name: of its operations, when the ranks have agreed on it; else "".
+    name: of its operations, once the ranks have agreed on it; else "".
     order: see memory_order(); agreed together with the name.
     bytes: of the parameter, once it has a name.
-    passes, passes_left: backward passes of a step, and those to come.
-    handle: of a dense gradient under way.  work: what the runtime reads and writes.  context: the compressor's.
-    sparse: gives a sparse gradient under way.
-    gradient: parameter.grad when it was submitted; None: nothing is under way.
-    more: a pass has begun since then, so parameter.grad is what comes after.  added: and something has come.
-    kept: with `more`, both count; else the script has cleared what is under way.
-    ordinary: what is under way is dense and lies in parameter.grad; the hook has submitted it without Python.
+    passes, passes_left: the backward passes of a step, and those to come.
+    handle: of a dense gradient in progress.  work: the memory that the runtime reads and writes.  context: the compressor's.
+    sparse: returns a sparse gradient in progress.
+    gradient: parameter.grad at its submission; None: no operation is in progress.
+    more: a pass has begun since then, so parameter.grad is a later gradient.  added: that pass has added to it.
+    kept: with `more`, both gradients count; else the script has cleared the one in progress.
+    ordinary: the gradient in progress is dense and lies in parameter.grad; the hook has submitted it without Python.
     registered: the parameter's RegisteredGradient, or None.
-    outbox: a weak reference to the reducer's, where hooks may submit without Python; else None.
+    outbox: a weak reference to the reducer's outbox if hooks may submit without Python; else None.
     """
 
     __slots__ = ("__weakref__", "_reducer", "base_name", "hooks", "number", "place", "process_set")
 
     def __init__(self, parameter: torch.Tensor, name: str, reducer: Any) -> None:
         self.parameter = parameter
-        self.base_name = name  # as the script has it
+        self.base_name = name  # the script's name
         self.process_set: int | None = reducer.settings.process_set.process_set_id
         self.name = ""
         self.number = 0  # a part of the name
-        self.place = 0  # among the reducer's, by name
+        self.place = 0  # the index among the reducer's parameters, by name
         self._reducer = ref(reducer)
         self.passes = self.passes_left = reducer.settings.passes
         self.group: ParameterGroup | None = None
-        self.hooks: list[Any] = []  # none: it needed no gradient yet, or another reducer has it
+        self.hooks: list[Any] = []  # empty: it needed no gradient yet, or another reducer has its hooks
         self.registered: RegisteredGradient | None = None
 
     def measure(self) -> None:
@@ -53,11 +53,11 @@ class ParameterEntry(_native.Gradient):
 
     @property
     def reducer(self) -> Any:
-        """Whose it is; None while that one is freed."""
+        """The reducer of the parameter; None while the reducer is freed."""
         return self._reducer()
 
     def into(self) -> Any:
-        """Where the result of what is under way goes; None: nobody wants it."""
+        """Returns the tensor for the result of the operation in progress; None: the result is not needed."""
         if not self.more:
             return self.parameter.grad
         if not self.kept or (self.added and self.parameter.grad is None):
@@ -65,14 +65,14 @@ class ParameterEntry(_native.Gradient):
         return self.gradient
 
     def give(self, gradient: torch.Tensor) -> None:
-        """Puts another tensor where into() was."""
+        """Replaces the tensor of into()."""
         if self.more:
             self.gradient = gradient
         else:
             self.parameter.grad = gradient
 
     def clear(self) -> None:
-        """Nothing is under way any more."""
+        """Marks the operation as ended."""
         self.handle = 0
         self.work = self.context = self.sparse = self.gradient = None
         self.more = self.added = self.kept = self.ordinary = False
@@ -88,7 +88,7 @@ class ParameterEntry(_native.Gradient):
         self.hooks = [parameter.register_hook(begins), after_accumulation(parameter, ready)]
 
     def unhook(self) -> None:
-        """Calls nobody any more."""
+        """Removes the hooks."""
         for hook in self.hooks:
             hook.remove()
         self.hooks = []
@@ -108,7 +108,7 @@ class ParameterGroup:
 
 
 class _NodesHook:
-    """Before torch 2.1: the hook of what adds to the gradient, which lives as long as somebody has it."""
+    """Before torch 2.1: the hook of the graph node that adds to the gradient.  It lives as long as a reference to it."""
 
     def __init__(self, parameter: Any, hook: Callable[..., None]) -> None:
         with torch.enable_grad():
@@ -120,19 +120,19 @@ class _NodesHook:
 
 
 def after_accumulation(parameter: Any, hook: Callable[..., None]) -> Any:
-    """Calls hook after backward() has added to parameter.grad.  Returns what removes it, and must be kept."""
+    """Calls hook after backward() has added to parameter.grad.  Returns a handle that removes it; the caller keeps it."""
     if hasattr(parameter, "register_post_accumulate_grad_hook"):  # torch >= 2.1
         return parameter.register_post_accumulate_grad_hook(hook)
     return _NodesHook(parameter, hook)
 
 
 def is_made(parameter: torch.Tensor) -> bool:
-    """False for a lazy module's parameter that has no shape yet."""
+    """Returns False for a lazy module's parameter that has no shape yet."""
     return not torch.nn.parameter.is_lazy(parameter)
 
 
 def memory_order(tensor: torch.Tensor) -> tuple[int, ...] | None:
-    """The dimensions from the outermost to the innermost, where a dense tensor lies otherwise than row by row.
+    """Returns the dimensions from the outermost to the innermost, if a dense tensor does not lie row by row.
 
     channels_last: (0, 2, 3, 1).  None: row by row, or not dense.
     """
@@ -149,30 +149,30 @@ def inverse(order: tuple[int, ...]) -> list[int]:
 
 
 def layout_number(entries: list[ParameterEntry]) -> int:
-    """Equal on ranks whose parameters lie in memory alike."""
+    """Returns a number that is equal on ranks whose parameters have the same memory layout."""
     text = repr([(entry.base_name, memory_order(entry.parameter)) for entry in entries])
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "little")
 
 
-# By id of the parameter, whose hooks it has: of several optimizers over it, the one that was made last.
+# By id of the parameter: the entry that has its hooks. Of several optimizers, it is the entry of the latest.
 _hooked: WeakValueDictionary[int, ParameterEntry] = WeakValueDictionary()
 
 
 def owner_of(parameter: torch.Tensor) -> ParameterEntry | None:
-    """The entry whose hooks the parameter has."""
+    """Returns the entry whose hooks the parameter has."""
     entry = _hooked.get(id(parameter))
     return entry if entry is not None and entry.parameter is parameter else None
 
 
 def own(entry: ParameterEntry) -> None:
-    """The entry's reducer is the one that hears of its parameter from now on.  Collective where a gradient is under way."""
+    """Makes the entry's reducer the owner of its parameter's hooks.  Collective if a gradient is in progress."""
     before = owner_of(entry.parameter)
     if before is not None and before is not entry:
         before.reducer.hand_over(before)
     _hooked[id(entry.parameter)] = entry
 
 
-# Slots whose operations have a name, by what the script calls it.
+# Entries whose operations have a name, by the script's name.
 _named: dict[tuple[int | None, str], WeakSet[ParameterEntry]] = {}
 
 
@@ -187,14 +187,14 @@ _world.when_left.append(_forget_names)
 
 
 def first_free(entries: list[ParameterEntry]) -> int:
-    """A number that none of these entries' names has here with another parameter."""
+    """Returns a number that none of these entries' names has on this rank for another parameter."""
     others = [other for entry in entries for other in _named.get((entry.process_set, entry.base_name), ())]
     mine = {id(entry.parameter) for entry in entries}
     return max((other.number + 1 for other in others if id(other.parameter) not in mine), default=0)
 
 
 def give_names(entries: list[ParameterEntry], number: int) -> None:
-    """Names the operations of these entries.  Two models (a GAN's) have layers of the same names, and both may be under way."""
+    """Names the operations of these entries.  Two models (a GAN's) may have equal layer names, and both may be in progress."""
     for entry in entries:
         entry.number = number
         entry.name = f"{entry.base_name} #{number + 1}" if number else entry.base_name

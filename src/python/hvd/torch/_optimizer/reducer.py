@@ -1,17 +1,17 @@
 """Averages gradients while backward() still runs.
 
-A hook on each parameter counts backward passes.  At the last one the gradient goes to the runtime, with others that are
-complete by then (_outbox.py).  synchronize() submits the gradients that no hook submitted.  The ranks tell each other which
-parameters have a gradient anywhere: a rank that lacks one counts as zero, so that the others do not wait for ever.  A
-parameter without a gradient anywhere stays as it is.
+A hook on each parameter counts backward passes. At the last one the gradient goes to the runtime, with other complete
+gradients (_outbox.py). synchronize() submits the gradients that no hook submitted. The ranks exchange which parameters have a
+gradient anywhere. A rank without one counts as zero, so that the others do not wait for ever. A parameter without a gradient
+anywhere does not change.
 
-A pass that comes when the gradient is under way (a GAN's discriminator has two before its step, and one more in the
-generator's turn) adds to a new one, which is reduced in a second round.
+A pass may come while the gradient is in progress. (A GAN's discriminator has two before its step, and one more in the
+generator's turn.) It adds to a new gradient, which is reduced in a second round.
 
 One thread per backward() calls the hooks of one device in turn, so there is no lock here.
 
-The hooks are in C (ext/native/gradient.c), and so is all they do for an ordinary gradient: one that is dense, travels
-alone and as it is.  Reducer._begins and _ready see to the others, and tell the rules for all.
+The hooks are in C (ext/native/gradient.c), with all of their work for an ordinary gradient: one that is dense, and travels
+alone and unchanged. Reducer._begins and _ready handle the others, and define the rules for all.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ from hvd.torch._optimizer.registered_gradients import registered_gradient_for
 from hvd.torch.compression import Compression
 from hvd.torch.ops import collectives, moving, sparse_allreduce_async
 
-# Owns what the runtime reads and writes, also when the optimizer is gone before the operations have ended.
+# Owns the memory of operations in progress, also when the optimizer is gone before they end.
 _pending = collectives._pending
 
 
 class Settings:
-    """What DistributedOptimizer was asked for."""
+    """The arguments of DistributedOptimizer."""
 
     def __init__(
         self,
@@ -82,24 +82,24 @@ class Settings:
 class Reducer:
     """The gradients of one optimizer."""
 
-    in_memory = True  # gradients live in registered memory where they can
+    in_memory = True  # gradients are in registered memory if possible
     reduces_gradients = True
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.compression = settings.compression
         self.entries: dict[int, ParameterEntry] = {}  # by id of the parameter
-        self._ordered: list[ParameterEntry] = []  # by name: alike on all ranks
+        self._ordered: list[ParameterEntry] = []  # by name: the same on all ranks
         self._groups: list[ParameterGroup] = []
         self._handed_over = False
         self._outbox = Outbox(settings, self._end)
         self._presence = GradientPresence()
-        self._presence_sums: PresenceSums | None = None  # while the gradients are under way
+        self._presence_sums: PresenceSums | None = None  # while the gradients are in progress
         self._shares: _share_gradients.ShareGradients | None = None  # of the batch of a GlobalBatchLoader
         self._added_up: Any = None  # the last such batch that was reduced
 
     def watch(self, parameters: Iterable[tuple[str, torch.Tensor]]) -> None:
-        """Takes parameters over from whatever reducer has them, and hooks those that need a gradient."""
+        """Takes parameters over from their present reducers, and hooks those that need a gradient."""
         for name, parameter in parameters:
             if id(parameter) not in self.entries:
                 entry = self.entries[id(parameter)] = ParameterEntry(parameter, name, self)
@@ -134,13 +134,13 @@ class Reducer:
 
     @property
     def has_gradients(self) -> bool:
-        """Whether there may be a gradient to reduce: busy, or one of a parameter that has come to need one."""
+        """Whether there may be a gradient to reduce: busy, or one of a parameter that needs one since then."""
         if _share_gradients.active is not None and _share_gradients.active is not self._added_up:
             return True  # on some rank
         return self.busy or any(entry.parameter.grad is not None for entry in self._ordered if not entry.hooks)
 
     def reset(self) -> None:
-        """Waits for what is under way and forgets all passes; the gradients are left as they are."""
+        """Waits for the operations in progress and forgets all passes; the gradients do not change."""
         if any(entry.gradient is not None for entry in self._ordered):
             self.synchronize()
         self._forget()
@@ -189,7 +189,7 @@ class Reducer:
             return
         if left < 0:
             entry.passes_left = 0
-            if entry.gradient is not None and not entry.more:  # added to what is under way
+            if entry.gradient is not None and not entry.more:  # added to the gradient in progress
                 raise AssertionError(self._too_many(entry))
             return
         if entry.registered:
@@ -220,7 +220,7 @@ class Reducer:
         )
 
     def _request(self, entry: ParameterEntry) -> Any:
-        """What to submit for an entry; the gradient's own memory where that is possible."""
+        """Returns the request for an entry, with the gradient's own memory if possible."""
         gradient: Any = entry.parameter.grad
         entry.gradient = gradient
         if gradient.is_sparse:
@@ -241,7 +241,7 @@ class Reducer:
         return not (self.settings.sparse_as_dense or entry.group)
 
     def _submit(self, entry: ParameterEntry) -> None:
-        """Puts a gradient under way, at the latest with the next flush of the outbox."""
+        """Starts a gradient's operation, at the latest with the next flush of the outbox."""
         gradient = entry.parameter.grad
         if gradient is not None and gradient.is_sparse and self._travels_sparse(entry):
             entry.gradient = gradient
@@ -259,7 +259,7 @@ class Reducer:
     # ---- before step()
 
     def synchronize(self) -> None:
-        """Waits until every parameter's gradient is reduced over all ranks; collective.  What nobody has stays None."""
+        """Waits until every gradient is reduced over all ranks; collective.  If no rank has a gradient, it stays None."""
         if not self.entries:
             return
         self._outbox.flush()
@@ -267,7 +267,7 @@ class Reducer:
         if _share_gradients.active is not None:
             return self._add_up_shares(_share_gradients.active)
         entries = self._not_others()
-        # Those of which something remains to be done: all but what the hooks have submitted without Python.
+        # The entries that are not finished: all but those that the hooks have submitted without Python.
         others = _native.extraordinary(self._ordered)
         if others:
             self._hook_unfrozen(others)
@@ -288,7 +288,7 @@ class Reducer:
                 if more:
                     self._second_round(more, sums)
         except KeyboardInterrupt:
-            raise  # still under way
+            raise  # still in progress
         except BaseException:
             self._forget()
             raise
@@ -304,7 +304,7 @@ class Reducer:
             raise error
 
     def _add_up_shares(self, batch: _share_gradients.ShareWeights) -> None:
-        """The same for a batch of a GlobalBatchLoader, of which this rank may have no share."""
+        """Does the same for a batch of a GlobalBatchLoader, of which this rank may have no share."""
         found = self._shares
         if found is None or found.batch is not batch:
             _share_gradients.refuse(self.settings, type(self) is Reducer)
@@ -335,7 +335,7 @@ class Reducer:
         return [s for s in self._ordered if s.hooks or (o := owner_of(s.parameter)) is None or o.reducer not in others]
 
     def hand_over(self, entry: ParameterEntry) -> None:
-        """Another reducer hears of the entry's parameter from now on.  Collective where its gradient is under way."""
+        """Gives the entry's parameter to another reducer.  Collective if its gradient is in progress."""
         if entry.gradient is not None:
             self.synchronize()
         entry.unhook()
@@ -348,7 +348,7 @@ class Reducer:
                 self._hook(entry)
 
     def _name(self, entries: list[ParameterEntry]) -> None:
-        """The ranks agree on names: a number that is free on all of them.  entries: all that have none, in their order."""
+        """Agrees with all ranks on names, by a number that is free on all.  entries: those without a name, in order."""
         new = [entry for entry in entries if not entry.name]
         if new:
             layout = layout_number(new)
@@ -365,7 +365,7 @@ class Reducer:
         drop_untouched(entry.parameter for entry in self._ordered if entry.gradient is None)
 
     def _submit_the_rest(self, entries: list[ParameterEntry]) -> None:
-        """What is there, and was not submitted in backward()."""
+        """Submits the gradients that were not submitted in backward()."""
         if not entries:
             return
         self._drop_untouched()
@@ -378,7 +378,7 @@ class Reducer:
         self._outbox.flush()
 
     def _exchange_presence(self, entries: list[ParameterEntry]) -> PresenceSums:
-        """entries: those that are this reducer's."""
+        """entries: those of this reducer."""
         numbers = torch.full((len(self._ordered),), DENSE, dtype=torch.int64)
         others = _native.extraordinary(self._ordered)
         if others:
@@ -403,7 +403,7 @@ class Reducer:
         return (SPARSE if there.is_sparse else DENSE) + more
 
     def _stand_in(self, entries: list[ParameterEntry], sums: PresenceSums) -> None:
-        """Zeros for what other ranks have and this one lacks; and groups that no rank has all of."""
+        """Submits zeros for gradients that only other ranks have, and the groups that are complete on no rank."""
         if not entries:
             return
         for entry in entries:
@@ -421,7 +421,7 @@ class Reducer:
         self._outbox.flush()
 
     def _complete(self, entries: list[ParameterEntry]) -> None:
-        """Waits for what is under way, and puts it where it belongs."""
+        """Waits for the operations in progress, and stores their results."""
         _native.finish_gradients(entries)
         collectives._settle(self._outbox.devices)
         for entry in _native.gradients_to_store(entries):
@@ -442,7 +442,7 @@ class Reducer:
                     into.copy_(reduced)
 
     def _second_round(self, entries: list[ParameterEntry], sums: PresenceSums) -> None:
-        """Reduces what was added while the first gradients were under way, and adds it to them."""
+        """Reduces gradients that were added while the first ones were in progress, and adds them to the results."""
         bases = []
         for entry in entries:
             bases.append(entry.into())
@@ -459,14 +459,14 @@ class Reducer:
 
     @staticmethod
     def _end(entry: ParameterEntry, ended: bool = True) -> None:
-        if entry.kept and not entry.added:  # torch.autograd.grad() has only looked at it
+        if entry.kept and not entry.added:  # torch.autograd.grad() has only read it
             entry.parameter.grad = entry.gradient
         if ended:
             _pending.pop(entry.handle, None)
         entry.clear()
 
     def _forget(self, ended: bool = True) -> None:
-        """ended: else the runtime may still write to what is under way."""
+        """ended: False if the runtime may still write to the memory of operations."""
         self._presence_sums = self._shares = None
         self._outbox.forget_devices()
         for entry in _native.clear_gradients(self._ordered):
@@ -480,7 +480,7 @@ class Reducer:
 
 
 def drop_untouched(parameters: Iterable[torch.Tensor]) -> None:
-    """What broadcast_optimizer_state has made is no gradient."""
+    """Removes the gradients that broadcast_optimizer_state has made."""
     for parameter in parameters:
         gradient: Any = parameter.grad
         if gradient is not None and getattr(gradient, "_hvd_untouched", None) == gradient._version:
