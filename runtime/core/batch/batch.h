@@ -1,97 +1,65 @@
-/// @file batch.h — the operations that run together, as a state object.
+/// @file batch.h — the operations that run together.
 ///
-/// Each operation has a backend (backends.h).  The operations of backends with the same stage are a part of the batch:
-/// they run together.  The parts run one after the other, in the order of the table of backends.  Before the first
-/// batch with tensors on GPUs the ranks agree on how such tensors travel.
+/// Each operation has a backend (backends.h).  The operations of backends with the same stage are a part of the batch.
+/// The parts run one after the other, in the order of the list of backends.  Before the first batch with tensors on
+/// GPUs the ranks agree on how such tensors travel.
+///
+/// Drive side.
 #pragma once
-#include <array>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <span>
 #include <vector>
 
 #include "common/world.h"
-#include "core/batch/backends.h"
-#include "core/batch/batch_rows.h"
-#include "core/batch/device_operations.h"
-#include "core/batch/reduction.h"
-#include "core/batch/widened.h"
+#include "core/backends/backends.h"
+#include "core/backends/workspace.h"
 #include "core/operation/operation.h"
 #include "core/settings/config.h"
-#include "ops/reduce_scatter/reduce_scatter.h"
-#include "ops/shm/distance.h"
-#include "ops/shm/eager.h"
-#include "ops/shm/rings.h"
 #include "transport/transport.h"
 
 namespace hvd::core {
 
 class Batch {
  public:
-  /// They have ended well.
+  /// Gets operations that have ended well.
   using End = std::function<void(std::span<Operation* const>)>;
   Batch(const World& world, const Config& config, const memory::Node& node, transport::Transport& transport,
         trace::Tracer& tracer, std::uint32_t& traced, gpu::Platform& gpus, std::atomic<bool>& gpu_busy,
         const std::function<void()>& wake, End end);
 
-  /// Makes the stage of operations that are no collectives: set_change.
-  using Special =
-      std::function<std::unique_ptr<ops::Stage>(std::span<Operation* const>, ops::Rings&, const ops::Nodes&)>;
-  /// Between two batches.
-  void tune(const TunedSettings& settings) { reduction_.tune(settings); }
-  void set_special(Special make) { special_ = std::move(make); }
+  /// New settings.  Only between two batches.
+  void tune(const TunedSettings& settings) { work_.reduction.tune(settings); }
+  void set_special(Workspace::Special make) { work_.special = std::move(make); }
 
-  /// @p ops in the order of the coordinator; entry set.  eager: all inputs are in their slots.
+  /// Starts @p ops, in the coordinator's order, each with its entry.  @p eager: all inputs are in their slots.
   void begin(std::span<Operation* const> ops, bool eager);
-  /// True when anything moved.  Ends operations as their part is done.
+  /// Ends operations when their part is done.  True when anything moved.
   bool step();
   bool running() const { return running_; }
-  /// A device's own thread is at it, and wakes the engine's when there is something to step.
-  bool will_be_woken() const { return running_ && unagreed_.empty() && is(make_on_device) && device_->wakes(); }
-  /// Work that was queued on the GPU has not ended there.
-  bool on_device() const { return device_ && device_->running(); }
-  /// The same, after a look at the GPU.  May be asked often.
-  bool device_busy() { return device_ && device_->busy(); }
-  /// Looks after it.  True when some has ended; throws Error when NCCL has failed.
-  bool watch_device() { return device_ && device_->watch(); }
-  /// What is on the GPU ends now, and its callers learn of it.
-  void fail_device(int code, const std::string& text) {
-    if (device_) device_->fail(code, text);
+  /// True when a thread of the device runs the part, and wakes the engine's thread for the next step().
+  bool will_be_woken() const {
+    return running_ && unagreed_.empty() && backends()[at_]->place == BackendPlace::gpu && work_.device->wakes();
   }
-  /// What process sets get of the device when they are made; nullptr: nothing.
-  gpu::SetDevice* device() { return device_.get(); }
-  /// Of the world's device, before the first batch.
+  /// True while work that was queued on the GPU has not ended.
+  bool on_device() const { return work_.device && work_.device->running(); }
+  /// Like on_device(), after a look at the GPU.  Cheap.
+  bool device_busy() { return work_.device && work_.device->busy(); }
+  /// Looks for work that the GPU has ended.  True when some has.  Throws Error when NCCL has failed.
+  bool watch_device() { return work_.device && work_.device->watch(); }
+  /// Ends the work on the GPU with an error, which the callers get.
+  void fail_device(int code, const std::string& text) {
+    if (work_.device) work_.device->fail(code, text);
+  }
+  /// What a process set inherits of this one's device when it is made.  nullptr: nothing.
+  gpu::SetDevice* device() { return work_.device.get(); }
+  /// Takes over what the world's device has.  Before the first batch.
   void inherit(std::unique_ptr<gpu::DeviceInheritance> inherited) { inherited_ = std::move(inherited); }
-  /// After a lost peer: forgets everything under way, without ending operations.
+  /// After a lost peer: forgets the batch, without ending its operations.
   void drop();
 
-  /// @name The stages of the table of backends
-  /// @{
-  static constexpr std::size_t num_backends = 10;
-  static ops::Stage* make_on_device(Batch& batch);
-  static ops::Stage* make_pinned(Batch& batch);
-  static ops::Stage* make_eager(Batch& batch);
-  static ops::Stage* make_allreduce(Batch& batch);
-  static ops::Stage* make_adasum(Batch& batch);
-  static ops::Stage* make_reduce_scatter(Batch& batch);
-  static ops::Stage* make_movement(Batch& batch);
-  static ops::Stage* make_set_change(Batch& batch);
-  /// @}
-
  private:
-  /// Operations that run together.
-  struct Part {
-    std::vector<Operation*> ops;
-    std::vector<const Backend*> chosen;  ///< [ops]
-    std::uint32_t row = 0;               ///< of the timeline; 0: none yet
-  };
-  /// A stage whose work is elsewhere: the device's.
-  class DeviceStage;
-  trace::Phase transfer() const;
-  void run_eager(std::span<Operation* const> ops);
-  void run_eager(Operation& op);
-  ops::DividedTensor divide(Operation& op) const;
+  void run_all_eager(std::span<Operation* const> ops);
   void start();
   void finish();
   const Backend* choose(const Operation& op, bool on_gpu, bool eager);
@@ -102,46 +70,20 @@ class Batch {
   void begin_agreement();
   void end_agreement();
   void queue_rows();
-  void trace_allreduce();
-  bool is(ops::Stage* (*make)(Batch&)) const { return backends()[at_].make == make; }
-  template <class S>
-  S* own(std::unique_ptr<S> stage) {
-    S* made = stage.get();
-    owned_ = std::move(stage);
-    return made;
-  }
-  void begin_transfer();
-  void take_scattered();
-  void take_moved();
 
-  const World& world_;
   const Config& config_;
-  const memory::Node& node_;
-  transport::Transport& transport_;
-  trace::Tracer& tracer_;
-  BatchRows rows_;
   gpu::Platform& gpus_;
   std::atomic<bool>& gpu_busy_;
   const std::function<void()>& wake_;
   End end_;
-  Special special_;
-  ops::EagerSlots slots_;
-  const ops::Nodes nodes_;
-  ops::Rings rings_;
-  ops::Distance distance_;
-  Reduction reduction_;
-  std::deque<WideCopy> widened_;                       ///< of the reducescatters
+  Workspace work_;
   std::unique_ptr<gpu::DeviceInheritance> inherited_;  ///< until there is a device
-  std::unique_ptr<gpu::SetDevice> device_;             ///< from the first tensor on a GPU on
   SetFacts facts_;
   std::vector<BackendOverride> overrides_;
-  std::vector<Operation*> unagreed_;  ///< tensors on GPUs: the ranks have to agree first
-  std::array<Part, num_backends> parts_;
-  std::size_t at_ = 0;                        ///< the part under way
-  ops::Stage* stage_ = nullptr;               ///< of that part
-  std::unique_ptr<ops::Stage> owned_;         ///< where the stage is made anew
-  std::unique_ptr<ops::Stage> device_stage_;  ///< of the device
-  trace::Phase phase_ = trace::Phase::queue;
+  std::vector<Operation*> unagreed_;  ///< tensors on GPUs, until the ranks have agreed
+  std::vector<BatchPart> parts_;      ///< [backends], by part_of()
+  std::size_t at_ = 0;                ///< the part that runs
+  ops::Stage* stage_ = nullptr;       ///< of that part
   bool running_ = false;
 };
 

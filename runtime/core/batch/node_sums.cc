@@ -3,7 +3,7 @@
 #include <cstring>
 #include <stdexcept>
 
-#include "core/batch/reduction.h"
+#include "core/backends/reduction.h"
 #include "core/operation/name_entry.h"
 
 namespace hvd::core {

@@ -19,7 +19,7 @@ struct EngineContext {
   gpu::Platform& gpus;
   /// The global set calls this when a rank of another node has left the world.  @p names: under way then.
   std::function<void(int rank, const std::string& text, const std::string& names)> gone;
-  Batch::Special special;      ///< of the global set
+  Workspace::Special special;  ///< of the global set
   std::function<void()> wake;  ///< the engine's thread, if it sleeps; any thread
   RankStatus status;
   recorder::OperationRecorder recorder{status.recorder().memory()};

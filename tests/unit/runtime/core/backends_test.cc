@@ -1,5 +1,5 @@
-/// The backend that runs an operation: facts in, a row of the table out. No ranks.
-#include "core/batch/backends.h"
+/// Which backend runs an operation: facts in, a row of the table out.  No ranks.
+#include "core/backends/backends.h"
 
 #include <doctest/doctest.h>
 
@@ -95,9 +95,10 @@ TEST_CASE("backends: overrides that are none") {
   CHECK(refused("shm_rings:x-1K").starts_with("HVD_BACKENDS: 'shm_rings:x-1K' has no size"));
 }
 
-TEST_CASE("backends: rows have names of their own, and parts are numbered by their first row") {
-  for (const Backend& a : backends()) {
-    CHECK(part_of(a) <= static_cast<std::size_t>(&a - backends().data()));
-    for (const Backend& b : backends()) CHECK((&a == &b || a.name != b.name));
+TEST_CASE("backends: each has its own name, and parts are numbered by the first backend with their stage") {
+  for (std::size_t i = 0; i < backends().size(); ++i) {
+    CHECK(part_of(*backends()[i]) <= i);
+    CHECK((backends()[part_of(*backends()[i])]->make == backends()[i]->make));
+    for (std::size_t k = 0; k < i; ++k) CHECK(backends()[i]->name != backends()[k]->name);
   }
 }

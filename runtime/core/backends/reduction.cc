@@ -1,6 +1,6 @@
-#include "core/batch/reduction.h"
+#include "core/backends/reduction.h"
 
-#include "core/batch/widened.h"
+#include "core/backends/widened.h"
 #include "core/operation/name_entry.h"
 
 namespace hvd::core {
@@ -16,6 +16,17 @@ ops::Item item_of(const Operation& op) {
   item.scale = op.entry->scale;
   if (WideCopy::needed(s)) item.wide = ops::wide_reducer(s.type(), s.reduction());
   return item;
+}
+
+ops::DividedTensor divided(Operation& op, const World& world) {
+  const Signature& s = op.entry->signature;
+  const std::int64_t rows = s.dims[0];
+  op.result_shape.assign(s.dims, s.dims + s.ndim);
+  op.result_shape[0] = rows / world.size + (world.rank < rows % world.size ? 1 : 0);
+  ops::DividedTensor t{item_of(op), rows};
+  const std::size_t bytes = t.end(world.rank, world.size) - t.begin(world.rank, world.size);
+  t.item.out = static_cast<unsigned char*>(op.memory_for(bytes));
+  return t;
 }
 
 Reduction::Reduction(ops::Rings& rings, ops::Distance& distance, const ops::Nodes& nodes,

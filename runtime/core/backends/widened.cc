@@ -1,4 +1,4 @@
-#include "core/batch/widened.h"
+#include "core/backends/widened.h"
 
 #include "core/operation/name_entry.h"
 

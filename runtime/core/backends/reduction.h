@@ -4,18 +4,23 @@
 #include <span>
 
 #include "common/tuned_settings.h"
-#include "core/batch/backends.h"
+#include "common/world.h"
+#include "core/backends/backend.h"
 #include "core/operation/operation.h"
 #include "ops/allreduce/between_nodes.h"
 #include "ops/allreduce/direct.h"
 #include "ops/allreduce/shm.h"
+#include "ops/reduce_scatter/reduce_scatter.h"
 #include "ops/shm/distance.h"
 #include "ops/shm/rings.h"
 
 namespace hvd::core {
 
-/// What the kernels need to know of an operation.
+/// The operation as the kernels see it.
 ops::Item item_of(const Operation& op);
+/// A reducescatter and how its rows are divided.  Sets the result's shape, and gets memory for this rank's part. Throws
+/// Error{unavailable}.
+ops::DividedTensor divided(Operation& op, const World& world);
 
 /// Used again for every batch: nothing is allocated for known tensors.
 class Reduction final : public ops::Stage {

@@ -1,4 +1,4 @@
-#include "core/batch/batch_rows.h"
+#include "core/backends/batch_rows.h"
 
 #include "core/operation/name_entry.h"
 

@@ -1,4 +1,4 @@
-#include "core/batch/device_operations.h"
+#include "core/backends/device_operations.h"
 
 #include <cstdlib>
 #include <utility>

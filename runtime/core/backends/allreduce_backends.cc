@@ -1,0 +1,58 @@
+/// @file allreduce_backends.cc — the allreduces that add on the host, all but Adasum.  Costs are orders of magnitude:
+/// tensors in place are read and written once, the rings copy them twice more, and messages come on top of the rings.
+#include "core/backends/workspace.h"
+
+namespace hvd::core::backend {
+namespace {
+
+bool adds_on_host(const OperationFacts& o) { return !o.on_gpu && o.signature.reduction() != Reduce::adasum; }
+
+ops::Stage* begin_reduction(Workspace& work, BatchPart& part) {
+  work.reduction.begin(part.ops, part.chosen);
+  work.phase = trace::Phase::memcpy_in_fusion_buffer;
+  return &work.reduction;
+}
+
+/// Chunks overlap in the pipeline.  So the copies show only while the pipeline fills, and while it drains.
+void trace_reduction(Workspace& work, BatchPart& part) {
+  using trace::Phase;
+  const auto advance = [&](Phase to) { work.rows.next(part.row, std::exchange(work.phase, to), to); };
+  if (work.phase == Phase::memcpy_in_fusion_buffer && work.reduction.entered()) advance(work.transfer());
+  if (work.phase == work.transfer() && work.reduction.reduced()) advance(Phase::memcpy_out_fusion_buffer);
+}
+
+}  // namespace
+
+extern const Backend shm_direct{
+    .name = "shm_direct",
+    .kinds = bit_of(Kind::allreduce),
+    .possible = [](const OperationFacts& o,
+                   const SetFacts& s) { return adds_on_host(o) && !o.in_slots && o.registered && s.nodes == 1; },
+    .cost = line<2000, 150>,
+    .make = begin_reduction,
+    .trace = trace_reduction,
+    .in_place = true,
+    .first = trace::Phase::memcpy_in_fusion_buffer,
+};
+
+extern const Backend shm_rings{
+    .name = "shm_rings",
+    .kinds = bit_of(Kind::allreduce),
+    .possible = [](const OperationFacts& o, const SetFacts& s) { return adds_on_host(o) && s.nodes == 1; },
+    .cost = line<6000, 300>,
+    .make = begin_reduction,
+    .trace = trace_reduction,
+    .first = trace::Phase::memcpy_in_fusion_buffer,
+};
+
+extern const Backend between_nodes{
+    .name = "between_nodes",
+    .kinds = bit_of(Kind::allreduce),
+    .possible = [](const OperationFacts& o, const SetFacts& s) { return adds_on_host(o) && s.nodes > 1; },
+    .cost = line<30000, 1000>,
+    .make = begin_reduction,
+    .trace = trace_reduction,
+    .first = trace::Phase::memcpy_in_fusion_buffer,
+};
+
+}  // namespace hvd::core::backend

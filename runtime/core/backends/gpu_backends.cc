@@ -1,0 +1,77 @@
+/// @file gpu_backends.cc — tensors on GPUs: the GPUs run the operation, or the host does, after a copy.
+#include "core/backends/device_operations.h"
+#include "core/backends/workspace.h"
+
+namespace hvd::core::backend {
+namespace {
+
+bool gpus_can(const OperationFacts& o, const SetFacts& s) {
+  if (!o.on_gpu || !s.device.among_gpus || s.device.through_host & bit_of(o.signature.operation())) return false;
+  gpu::DeviceTensor t;
+  t.kind = o.signature.operation();
+  t.dtype = o.signature.type();
+  t.reduce = o.signature.reduction();
+  t.before = o.signature.before;
+  t.after = o.signature.after;
+  return gpu::possible(t, s.ranks, s.device.capabilities);
+}
+
+/// The device runs the operations; the host watches.
+class SubmittedStage final : public ops::Stage {
+ public:
+  explicit SubmittedStage(gpu::SetDevice& device) : device_(device) {}
+  bool step() override { return device_.step(); }
+  bool done() const override { return device_.done(); }
+
+ private:
+  gpu::SetDevice& device_;
+};
+
+/// The device copies inputs to the host.
+class CopiesStage final : public ops::Stage {
+ public:
+  explicit CopiesStage(gpu::SetDevice& device) : device_(device) {}
+  bool step() override { return false; }
+  bool done() const override { return device_.staged(); }
+
+ private:
+  gpu::SetDevice& device_;
+};
+
+ops::Stage* submit(Workspace& work, BatchPart& part) {
+  gpu::SetDevice& device = *work.device;
+  work.phase = trace::Phase::queue;
+  if (device.joins())
+    work.rows.next(part.row, std::exchange(work.phase, trace::Phase::init_nccl), trace::Phase::init_nccl);
+  device.submit(device_tensors(part.ops), work.tracer.enabled() ? part.row : 0);
+  return work.own(std::make_unique<SubmittedStage>(device));
+}
+
+void take_submitted(Workspace& work, BatchPart& part) { take_results(part.ops, work.device->finish(), work.world); }
+
+ops::Stage* wait_for_copies(Workspace& work, BatchPart&) {
+  return work.own(std::make_unique<CopiesStage>(*work.device));
+}
+
+}  // namespace
+
+extern const Backend nccl{
+    .name = "nccl",
+    .kinds = tensor_kinds,
+    .possible = gpus_can,
+    .cost = line<20000, 20>,
+    .make = submit,
+    .take = take_submitted,
+    .place = BackendPlace::gpu,
+};
+
+extern const Backend pinned{
+    .name = "pinned",
+    .kinds = tensor_kinds,
+    .possible = [](const OperationFacts& o, const SetFacts&) { return o.on_gpu; },
+    .cost = line<50000, 200>,
+    .make = wait_for_copies,
+    .place = BackendPlace::copied,
+};
+
+}  // namespace hvd::core::backend
