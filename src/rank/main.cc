@@ -15,10 +15,10 @@
 #include "base/text.h"
 #include "rank/diagnostics/stacks/stack_capture.h"
 #include "rank/guard/guard.h"
-#include "rank/guard/watchdog.h"
 #include "rank/host/host_daemon.h"
 #include "rank/launch/rank_environment.h"
 #include "rank/machine_report.h"
+#include "rank/under_mpirun/watchdog.h"
 
 namespace {
 

@@ -1,4 +1,4 @@
-#include "rank/guard/watchdog.h"
+#include "rank/under_mpirun/watchdog.h"
 
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -9,8 +9,8 @@
 
 #include "base/files/leftovers.h"
 #include "base/process/process.h"
-#include "rank/guard/guard_signals.h"
-#include "rank/guard/time_limits.h"
+#include "rank/common/awaited_signals.h"
+#include "rank/common/time_limits.h"
 
 namespace hvd::rank {
 namespace {

@@ -1,4 +1,4 @@
-/// @file guard_signals.h — the signals that watchdog and guard wait for.
+/// @file awaited_signals.h — the signals that watchdog and guard wait for.
 #pragma once
 #include <sys/prctl.h>
 #include <unistd.h>
