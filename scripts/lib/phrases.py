@@ -64,7 +64,7 @@ KEPT: dict[str, tuple[str, ...]] = {}
 # Folders and files whose comments have not been rewritten.
 UNREAD: tuple[str, ...] = (
     *("include", "launcher", "man/hvd.h.3", "runtime", "tools"),
-    *(f"src/{folder}" for folder in ("base", "options", "placement", "pmix", "rank", "trace", "wire", "python/ext")),
+    "src/python/ext",
     *(f"src/python/hvd/torch/{file}.py" for file in ("_outbox", "_parameter_entries")),
 )
 

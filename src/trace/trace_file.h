@@ -21,7 +21,7 @@ class TraceFile {
 
   /// Writes whole events; to a file that ends in .gz as a gzip member of its own.  At half the size limit the file gets
   /// another name (older_path()), in the place of the one that had it, and begins anew: what is on disk is the last of
-  /// the job.  What cannot be renamed, a pipe, gets a mark that says so at the limit, and from then on nothing.  Events
+  /// the job.  A pipe cannot be renamed: at the limit it gets a last event that says so.  Events
   /// for which the disk has no room are left out; the next are tried again.  False: something was left out, or a new
   /// file begins.
   bool write(std::string_view events);

@@ -75,8 +75,8 @@ bool is_shared(gid_t gid) {
   return !accounts_are_local() || is_anothers_own_group(gid);
 }
 
-/// Who else may write there: "everybody", "the group lab"; empty: nobody.  With an access list the group's bits of the
-/// mode are the most that any entry of it gives.
+/// The other users who may write there: "everybody", "the group lab"; empty: nobody.  With an access list the group's
+/// bits of the mode are the most that any entry of it gives.
 std::string other_writers(int fd, const struct stat& about) {
   if (about.st_mode & S_IWOTH) return "everybody";
   if (!(about.st_mode & S_IWGRP)) return {};
@@ -151,7 +151,7 @@ class TrustWalk {
     return true;
   }
 
-  /// Whoever may write to it could have replaced this very program.
+  /// Users who may write to @p folder could have replaced this very program.
   bool holds_program(const struct stat& folder) const {
     return std::ranges::count(above_program_, std::pair(folder.st_dev, folder.st_ino)) > 0;
   }

@@ -8,7 +8,7 @@
 
 namespace hvd {
 
-struct FrameHeader {
+struct SocketFrameHeader {
   static constexpr std::size_t bytes = 8;
 
   std::uint32_t body_bytes = 0;
@@ -22,8 +22,8 @@ struct FrameHeader {
     }
   }
   /// Reads `bytes` bytes.
-  static FrameHeader at(const char* from) noexcept {
-    FrameHeader h;
+  static SocketFrameHeader at(const char* from) noexcept {
+    SocketFrameHeader h;
     for (int i = 0; i < 4; ++i) {
       h.body_bytes |= static_cast<std::uint32_t>(static_cast<unsigned char>(from[i])) << (8 * i);
       h.tag |= static_cast<std::uint32_t>(static_cast<unsigned char>(from[4 + i])) << (8 * i);

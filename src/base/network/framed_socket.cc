@@ -33,8 +33,8 @@ bool wait_until(int socket, short event, Deadline deadline) {
 }  // namespace
 
 std::string framed(std::uint32_t tag, std::string_view body) {
-  std::string bytes(FrameHeader::bytes, '\0');
-  FrameHeader{static_cast<std::uint32_t>(body.size()), tag}.put(bytes.data());
+  std::string bytes(SocketFrameHeader::bytes, '\0');
+  SocketFrameHeader{static_cast<std::uint32_t>(body.size()), tag}.put(bytes.data());
   bytes += body;
   return bytes;
 }
@@ -59,9 +59,9 @@ std::optional<std::string> FrameInput::take_bytes(std::size_t bytes) {
   return in_.substr(taken_ - bytes, bytes);
 }
 
-std::optional<FrameHeader> FrameInput::header() const {
-  if (in_.size() - taken_ < FrameHeader::bytes) return std::nullopt;
-  return FrameHeader::at(in_.data() + taken_);
+std::optional<SocketFrameHeader> FrameInput::header() const {
+  if (in_.size() - taken_ < SocketFrameHeader::bytes) return std::nullopt;
+  return SocketFrameHeader::at(in_.data() + taken_);
 }
 
 bool FrameInput::is_malformed() const {
@@ -71,20 +71,20 @@ bool FrameInput::is_malformed() const {
 
 bool FrameInput::has_frame() const {
   const auto h = header();
-  return h && !is_malformed() && in_.size() - taken_ - FrameHeader::bytes >= h->body_bytes;
+  return h && !is_malformed() && in_.size() - taken_ - SocketFrameHeader::bytes >= h->body_bytes;
 }
 
 std::optional<TaggedFrame> FrameInput::take() {
   if (!has_frame()) return std::nullopt;
-  const FrameHeader h = *header();
-  TaggedFrame frame{h.tag, in_.substr(taken_ + FrameHeader::bytes, h.body_bytes)};
-  taken_ += FrameHeader::bytes + h.body_bytes;
+  const SocketFrameHeader h = *header();
+  TaggedFrame frame{h.tag, in_.substr(taken_ + SocketFrameHeader::bytes, h.body_bytes)};
+  taken_ += SocketFrameHeader::bytes + h.body_bytes;
   return frame;
 }
 
 void FrameOutput::add(std::uint32_t tag, std::shared_ptr<const std::string> body) {
-  std::string header(FrameHeader::bytes, '\0');
-  FrameHeader{static_cast<std::uint32_t>(body->size()), tag}.put(header.data());
+  std::string header(SocketFrameHeader::bytes, '\0');
+  SocketFrameHeader{static_cast<std::uint32_t>(body->size()), tag}.put(header.data());
   pieces_.push_back(std::make_shared<const std::string>(std::move(header)));
   if (!body->empty()) pieces_.push_back(std::move(body));
 }
@@ -130,7 +130,7 @@ bool send_frame(int socket, std::uint32_t tag, std::string_view body, Deadline d
 }
 
 ReceivedFrame receive_frame(int socket, std::size_t most_body_bytes, Deadline deadline) {
-  std::array<char, FrameHeader::bytes> header;
+  std::array<char, SocketFrameHeader::bytes> header;
   TaggedFrame frame;
   std::size_t got = 0, whole = header.size();
   while (got < whole) {
@@ -142,7 +142,7 @@ ReceivedFrame receive_frame(int socket, std::size_t most_body_bytes, Deadline de
     if (n <= 0) return {.ended = true};
     got += static_cast<std::size_t>(n);
     if (got != header.size() || whole != header.size()) continue;
-    const FrameHeader h = FrameHeader::at(header.data());
+    const SocketFrameHeader h = SocketFrameHeader::at(header.data());
     if (h.body_bytes > most_body_bytes) return {.ended = true};
     frame.tag = h.tag;
     frame.body.resize(h.body_bytes);

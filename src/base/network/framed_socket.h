@@ -43,11 +43,11 @@ class FrameInput {
   bool has_frame() const;
   /// The next frame breaks the limits, so nothing that follows can be read.
   bool is_malformed() const;
-  /// Forgets what was read.
+  /// Forgets all bytes that were read.
   void drop() { in_.clear(), taken_ = 0; }
 
  private:
-  std::optional<FrameHeader> header() const;
+  std::optional<SocketFrameHeader> header() const;
 
   std::size_t most_body_bytes_;
   std::uint32_t largest_tag_;
@@ -66,9 +66,9 @@ class FrameOutput {
   /// Bytes that are no frame.
   void add_bytes(std::string_view bytes);
   bool is_empty() const { return pieces_.empty(); }
-  /// Forgets what waits.
+  /// Forgets all waiting bytes.
   void drop() { pieces_.clear(), sent_ = 0; }
-  /// Sends what the socket takes.  `broken`: the other end is gone; what waited is dropped.
+  /// Sends as much as the socket takes.  `broken`: the other end is gone, and waiting bytes are dropped.
   Flush flush(int socket);
 
  private:

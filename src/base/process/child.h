@@ -18,7 +18,7 @@ struct ChildProgram {
   int output = -1, errors = -1;                           ///< standard output and error; -1: this process's own
 };
 
-/// What the child says before its exec, or instead of it.
+/// A note of the child before its exec, or instead of it.
 struct ChildNote {
   int stage = 0;  ///< 0: exec has failed; others are the caller's
   int error = 0;  ///< errno

@@ -65,7 +65,7 @@ class GuardLife {
   bool kill_is_due(Time now);
   void rank_ended(Time now);
 
-  /// What the guard sees in the state `ending`.
+  /// The rank's remains in the state `ending`.
   struct Remains {
     bool descendants = false;  ///< of the rank, alive
     bool streams = false;      ///< open: output or link
@@ -83,7 +83,7 @@ class GuardLife {
   /// @p lost_for  by the connection; nothing while it is there
   static bool is_gone(std::optional<milliseconds> lost_for) { return lost_for && *lost_for > longest_loss; }
   /// Each round while connected.  May end the life of a guard that has reported.
-  /// @return what the loss of hvdrun or of the parent asks for
+  /// @return the order after the loss of hvdrun or of the parent
   StopOrder watch(Time now, bool hvdrun_is_gone, bool outbox_is_empty);
   /// hvdrun is gone for good, and the guard has reported: the last guard of the host ends mpirun's daemon.
   bool must_end_daemon(bool hvdrun_is_gone) const { return state_ == State::reported && hvdrun_is_gone && !alone_; }

@@ -1,4 +1,4 @@
-/// @file rank_inputs.h — what a rank needs before it can start: manifest, payload, environment, meeting socket.
+/// @file rank_inputs.h — the inputs of a rank's start: manifest, payload, environment, meeting socket.
 ///
 /// The manifest and the payload come from hvdrun; the environment, where there is one, from the host daemon.
 #pragma once

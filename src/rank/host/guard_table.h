@@ -1,4 +1,4 @@
-/// @file guard_table.h — the guards of a host daemon: starts them, signals them, and knows which ones live.
+/// @file guard_table.h — the guards of a host daemon: starts them, signals them, and knows the living ones.
 ///
 /// Thread: one, and this process must have no other when start() forks.
 #pragma once
@@ -36,7 +36,7 @@ class GuardTable {
   /// The guard still waits for the variables of its rank.
   bool awaits_environment(std::size_t local_rank) const { return bool(guards_[local_rank].environment); }
   bool any_awaits_environment() const;
-  /// @p variables  "NAME=value" texts, each with a zero byte behind it.  Once for each guard.
+  /// @p variables  "NAME=value" texts, each ended by a zero byte.  Once for each guard.
   void give_environment(std::size_t local_rank, std::string_view variables);
 
  private:

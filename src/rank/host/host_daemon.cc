@@ -70,7 +70,7 @@ class HostDaemon {
       exchange();
       if (kill_at_ && Clock::now() > *kill_at_) guards_.signal(SIGKILL);
     }
-    for (const HostPmix::Event& event : pmix_.last_words()) take(event);
+    for (const HostPmix::News& event : pmix_.last_words()) take(event);
     exchange();
     pmix_.end();
     const bool clean = kill_descendants(clean_up_limit);
@@ -243,16 +243,16 @@ class HostDaemon {
     }
   }
 
-  void take(const HostPmix::Event& event) {
+  void take(const HostPmix::News& event) {
     switch (event.kind) {
-      case HostPmix::Event::Kind::environment:
+      case HostPmix::News::Kind::environment:
         if (const auto at = guards_.local_rank(event.rank); at && guards_.awaits_environment(*at))
           give_environment(*at, event.text);
         if (!guards_.any_awaits_environment()) pmix_.environments_given();
         return;
-      case HostPmix::Event::Kind::message:
+      case HostPmix::News::Kind::message:
         return hvdrun_.outbox().add(event.frame);
-      case HostPmix::Event::Kind::lost:
+      case HostPmix::News::Kind::lost:
         if (manifest_) give_environments_without_pmix();  // else hvdrun is told when the manifest comes
         return;
     }

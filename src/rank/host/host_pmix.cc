@@ -40,34 +40,34 @@ void HostPmix::add_to(std::vector<pollfd>& fds) const {
   if (process_) fds.push_back({process_->fd(), POLLIN, 0});
 }
 
-std::optional<HostPmix::Event> HostPmix::next(Time now) {
+std::optional<HostPmix::News> HostPmix::next(Time now) {
   if (!process_) return std::nullopt;
   while (const auto frame = process_->receive())
     if (auto event = event_of(*frame)) return event;
   const auto end = process_->end();
   if (!end && !(due_ && now > *due_)) return std::nullopt;
   lose(end ? "its server " + *end : "its server does not answer");
-  return Event{.kind = Event::Kind::lost};
+  return News{.kind = News::Kind::lost};
 }
 
-std::vector<HostPmix::Event> HostPmix::last_words() {
-  std::vector<Event> events;
+std::vector<HostPmix::News> HostPmix::last_words() {
+  std::vector<News> events;
   if (process_)
     for (const wire::Frame& frame : process_->last_words())
       if (auto event = event_of(frame)) events.push_back(std::move(*event));
   return events;
 }
 
-std::optional<HostPmix::Event> HostPmix::event_of(const wire::Frame& frame) {
+std::optional<HostPmix::News> HostPmix::event_of(const wire::Frame& frame) {
   const auto type = static_cast<Type>(frame.type);
   std::int32_t rank = -1;
   if (type == Type::pmix_environment && frame.body.size() >= sizeof rank) {
     std::memcpy(&rank, frame.body.data(), sizeof rank);
-    return Event{.kind = Event::Kind::environment, .rank = rank, .text = frame.body.substr(sizeof rank)};
+    return News{.kind = News::Kind::environment, .rank = rank, .text = frame.body.substr(sizeof rank)};
   }
   if (type != Type::pmix) return std::nullopt;
   const PmixMessage message = wire::decode_pmix_message(frame.body);
-  if (message.kind != PmixMessage::Kind::broken) return Event{.kind = Event::Kind::message, .frame = frame};
+  if (message.kind != PmixMessage::Kind::broken) return News{.kind = News::Kind::message, .frame = frame};
   problem_ = message.data;
   return std::nullopt;
 }

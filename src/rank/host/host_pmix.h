@@ -1,4 +1,4 @@
-/// @file host_pmix.h — the host daemon's part of PMIx: its server process, and what becomes of a server that fails.
+/// @file host_pmix.h — the host daemon's part of PMIx: the server process, and the start of ranks without it.
 ///
 /// Ranks start without PMIx when the server cannot be started, ends, or does not answer in time.
 #pragma once
@@ -36,23 +36,23 @@ class HostPmix {
   /// A message of hvdrun's.  Ignored where there is no server.
   void send(std::string message);
 
-  struct Event {
+  struct News {
     enum class Kind { environment, message, lost };
     Kind kind = Kind::message;
     int rank = -1;        ///< environment: for which rank
-    std::string text{};   ///< environment: "NAME=value" texts, each with a zero byte behind it
+    std::string text{};   ///< environment: "NAME=value" texts, each ended by a zero byte
     wire::Frame frame{};  ///< message: for hvdrun
   };
   void add_to(std::vector<pollfd>& fds) const;
   /// The next event, or nothing.  `lost` comes once: is_running() is false from then on.
-  std::optional<Event> next(Time now);
+  std::optional<News> next(Time now);
   /// Asks the server to end and returns its last events.
-  std::vector<Event> last_words();
+  std::vector<News> last_words();
   /// Ends the server process.
   void end() { process_.reset(); }
 
  private:
-  std::optional<Event> event_of(const wire::Frame& frame);
+  std::optional<News> event_of(const wire::Frame& frame);
   void lose(const std::string& how);
 
   std::unique_ptr<PmixProcess> process_;

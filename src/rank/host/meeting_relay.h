@@ -24,9 +24,9 @@ class MeetingRelay {
     std::erase_if(ranks_, [rank](const RankSocket& one) { return one.rank == rank; });
   }
 
-  /// What to wait for.
+  /// Adds the sockets to wait for.
   void add_to(std::vector<pollfd>& fds) const;
-  /// Messages of ranks, for hvdrun, each with the number of its rank.  Sends what the sockets take.
+  /// Messages of ranks, for hvdrun, each with the number of its rank.  Sends waiting answers.
   std::vector<std::string> turn();
   /// @p body  of a message that came from hvdrun.  Throws Error{usage}.
   void hand_out(const std::string& body);

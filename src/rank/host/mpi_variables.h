@@ -11,8 +11,8 @@ namespace hvd::rank {
 /// ranks.  The folders of that launcher's software stay.
 void forget_outer_launcher();
 
-/// What mpirun tells each rank, and scripts read: "NAME=value" texts, each with a zero byte behind it.
-/// @param ranks_here  of this host
+/// Variables that mpirun sets for each rank, and scripts read: "NAME=value" texts, each ended by a zero byte.
+/// @param ranks_here  number of ranks on this host
 std::string mpi_variables(const wire::DaemonManifest& manifest, int rank, int local_rank, int ranks_here);
 
 /// Without a PMIx server Open MPI 5 would make each process a world of its own.  This variable makes MPI_Init fail with

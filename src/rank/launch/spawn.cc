@@ -26,7 +26,7 @@ Pipe make_pipe() {
 }
 
 /// Notes of the child.  0 is a failed exec.
-enum Stage : int { exec_failed, no_folder, used_fallback, bound_otherwise };
+enum SpawnNote : int { exec_failed, no_folder, used_fallback, bound_otherwise };
 
 /// The rank's own steps before exec, in the child: only system calls.
 class Preparation {

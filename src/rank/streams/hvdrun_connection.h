@@ -32,14 +32,14 @@ class HvdrunConnection {
   std::optional<std::chrono::milliseconds> lost_for() const {
     return connection_ ? connection_->lost_for() : std::nullopt;
   }
-  /// What to wait for.  @p reads  false: not for messages
+  /// Adds the descriptors to wait for.  @p reads  false: without those for messages
   void add_to(std::vector<pollfd>& fds, bool reads = true) const;
 
   void send(wire::Type type, std::string body) { outbox_.add(type, std::move(body)); }
   /// Frames on their way to hvdrun; they wait here until flush().
   Outbox& outbox() { return outbox_; }
   const Outbox& outbox() const { return outbox_; }
-  /// Sends what the connection takes; nothing before there is one.
+  /// Sends frames while the connection takes them.
   void flush() {
     if (connection_) outbox_.flush(*connection_);
   }

@@ -17,7 +17,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Reaps what has ended.  True when @p guard was among it; *status is then its status.
+/// Reaps all children that have ended.  True when @p guard was one of them; *status is then its status.
 bool reap(pid_t guard, int* status) {
   bool ended = false;
   int s = 0;

@@ -19,7 +19,7 @@
 
 namespace hvd::wire::link {
 
-inline constexpr std::size_t header_bytes = FrameHeader::bytes;
+inline constexpr std::size_t header_bytes = SocketFrameHeader::bytes;
 inline constexpr std::size_t max_body_bytes = 64u << 10;  ///< longer things travel in pieces
 inline constexpr std::size_t max_packet_bytes = header_bytes + max_body_bytes;
 inline constexpr const char* fd_variable = "HVD_LINK_FD";
@@ -36,7 +36,7 @@ struct View {
 inline int send(int fd, Type type, const void* body, std::size_t bytes, bool wait = true) noexcept {
   if (bytes > max_body_bytes) return EMSGSIZE;
   char header[header_bytes];
-  FrameHeader{static_cast<std::uint32_t>(bytes), static_cast<std::uint32_t>(type)}.put(header);
+  SocketFrameHeader{static_cast<std::uint32_t>(bytes), static_cast<std::uint32_t>(type)}.put(header);
   iovec parts[2] = {{header, header_bytes}, {const_cast<void*>(body), bytes}};
   msghdr message{};
   message.msg_iov = parts;
@@ -51,7 +51,7 @@ inline int send(int fd, Type type, const void* body, std::size_t bytes, bool wai
 /// (*offset == bytes tells the two apart).
 inline bool next(const char* packet, std::size_t bytes, std::size_t* offset, View* out) noexcept {
   if (bytes - *offset < header_bytes) return false;
-  const FrameHeader h = FrameHeader::at(packet + *offset);
+  const SocketFrameHeader h = SocketFrameHeader::at(packet + *offset);
   if (h.tag > UINT16_MAX || h.body_bytes > max_body_bytes || h.body_bytes > bytes - *offset - header_bytes)
     return false;
   *out = {static_cast<Type>(h.tag), packet + *offset + header_bytes, h.body_bytes};

@@ -41,7 +41,7 @@ enum class Type : std::uint16_t {
   relayed = 25,       ///< channel/relayed_frame.h, hvdrun ↔ host daemon: a frame of one guard
   console = 26,       ///< ConsoleOutput (console.h), then bytes of the debugger that `hvdrun attach` has opened
   // PMIx server → its host daemon
-  pmix_environment = 27,  ///< i32 rank, then "NAME=value" texts, each with a zero byte behind it
+  pmix_environment = 27,  ///< i32 rank, then "NAME=value" texts, each ended by a zero byte
   // hvdrun → guard
   manifest = 32,         ///< JSON RankManifest (manifest/manifest.h)
   payload = 33,          ///< a piece of the payload, in order; an empty piece ends it

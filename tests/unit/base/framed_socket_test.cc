@@ -35,8 +35,8 @@ Deadline late() { return std::chrono::steady_clock::now() + 60s; }
 
 TEST_CASE("framed socket: the header is little endian") {
   CHECK(framed(0x0102, "ab") == std::string("\2\0\0\0\2\1\0\0ab", 10));
-  CHECK(FrameHeader::at("\xff\xff\xff\xff\xfe\xff\xff\xff").body_bytes == UINT32_MAX);
-  CHECK(FrameHeader::at("\xff\xff\xff\xff\xfe\xff\xff\xff").tag == UINT32_MAX - 1);
+  CHECK(SocketFrameHeader::at("\xff\xff\xff\xff\xfe\xff\xff\xff").body_bytes == UINT32_MAX);
+  CHECK(SocketFrameHeader::at("\xff\xff\xff\xff\xfe\xff\xff\xff").tag == UINT32_MAX - 1);
 }
 
 TEST_CASE("framed input: frames come whole and in order, however their bytes come") {

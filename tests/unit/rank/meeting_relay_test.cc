@@ -45,7 +45,7 @@ TEST_CASE("a join as long as a rank may send is read to its end, however its byt
   for (const std::size_t bytes : {wire::most_join_bytes, wire::most_join_bytes - 4, wire::most_join_bytes - 6})
     for (const std::size_t left : {bytes, bytes - 1000, std::size_t{7}, std::size_t{1}}) {
       INFO(bytes << " bytes, the last " << left << " later");
-      const std::vector<std::string> came = say(join_of(bytes), FrameHeader::bytes + bytes - left);
+      const std::vector<std::string> came = say(join_of(bytes), SocketFrameHeader::bytes + bytes - left);
       REQUIRE(came.size() == 1);
       CHECK(wire::decode_meeting_message(came[0]).rank == 3);
     }
