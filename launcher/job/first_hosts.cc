@@ -10,11 +10,11 @@
 #include "base/error.h"
 #include "base/files/trust.h"
 #include "base/format.h"
+#include "base/process/capture.h"
 #include "base/text.h"
 #include "launcher/hosts/host_manifest.h"
 #include "launcher/hosts/parse_hosts.h"
 #include "launcher/job/job.h"
-#include "launcher/process/capture.h"
 
 namespace hvd::launcher {
 

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/files/trust.h"
+#include "base/process/capture.h"
 #include "base/text.h"
 #include "launcher/hosts/choose_allocation.h"
 #include "launcher/hosts/host_manifest.h"
@@ -19,7 +20,6 @@
 #include "launcher/job/first_hosts.h"
 #include "launcher/job/launch_variables.h"
 #include "launcher/mapping/topology.h"
-#include "launcher/process/capture.h"
 #include "launcher/start/host_daemons.h"
 #include "trace/trace_steps.h"
 

@@ -1,15 +1,10 @@
-#include <fcntl.h>
-#include <poll.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
 #include <chrono>
-#include <csignal>
 #include <filesystem>
 
 #include "base/error.h"
-#include "base/file.h"
+#include "base/process/capture.h"
 #include "base/text.h"
 #include "launcher/mpirun/mpirun.h"
 
@@ -28,36 +23,10 @@ bool is_program(const fs::path& path) {
   return fs::is_regular_file(path, ignored) && ::access(path.c_str(), X_OK) == 0;
 }
 
-/// What `program --version` prints, at most 64 KiB within 5 s.
+/// What `program --version` prints within 5 s.
 std::string ask_version(const std::string& program) {
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) return {};
-  Fd read_end(ends[0]), write_end(ends[1]);
-  const pid_t child = ::fork();
-  if (child == 0) {
-    ::dup2(ends[1], 1);
-    ::dup2(ends[1], 2);
-    ::execl(program.c_str(), program.c_str(), "--version", nullptr);
-    ::_exit(127);
-  }
-  write_end.reset();
-  std::string text;
-  const auto deadline = std::chrono::steady_clock::now() + 5s;
-  while (child > 0 && text.size() < 65536) {
-    const auto left =
-        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
-    pollfd ready{read_end.get(), POLLIN, 0};
-    if (left.count() <= 0 || ::poll(&ready, 1, static_cast<int>(left.count())) <= 0) break;
-    std::array<char, 4096> piece;
-    const ssize_t n = ::read(read_end.get(), piece.data(), piece.size());
-    if (n <= 0) break;
-    text.append(piece.data(), static_cast<std::size_t>(n));
-  }
-  if (child > 0) {
-    ::kill(child, SIGKILL);
-    ::waitpid(child, nullptr, 0);
-  }
-  return text;
+  const CaptureResult said = capture({program, "--version"}, "", 5s);
+  return said.out + said.err;
 }
 
 bool has_library(const fs::path& folder, std::string_view prefix) {

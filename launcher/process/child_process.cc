@@ -9,55 +9,19 @@
 #include <cerrno>
 
 #include "base/error.h"
-#include "launcher/process/child_setup.h"
+#include "base/process/child.h"
 
 namespace hvd::launcher {
 
-namespace {
-
-/// In the child, which has our memory until exec: only system calls.
-[[noreturn]] void become(char** argv, char** envp, pid_t parent, int input, int output, int report) {
-  set_up_child(parent);
-  const int source = input >= 0 ? input : ::open("/dev/null", O_RDONLY);
-  if (source >= 0) ::dup2(source, 0);
-  ::dup2(output, 1);
-  ::dup2(output, 2);
-  ::execve(argv[0], argv, envp);
-  const int number = errno;
-  [[maybe_unused]] const ssize_t n = ::write(report, &number, sizeof number);
-  ::_exit(127);
-}
-
-/// vfork: copying the page tables of this process, and then its pages, would take a millisecond.
-pid_t start(char** argv, char** envp, int input, int output, int report) {
-  sigset_t all, before;
-  sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);  // no handler of ours runs in the child
-  const pid_t self = ::getpid(), pid = ::vfork();
-  if (pid == 0) become(argv, envp, self, input, output, report);
-  const int error = errno;
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  errno = error;
-  return pid;
-}
-
-}  // namespace
-
 ChildProcess::ChildProcess(const std::vector<std::string>& command,
                            const std::map<std::string, std::string>& environment, const std::string& input) {
-  std::vector<std::string> words = command, lines;
+  std::vector<std::string> lines;
   for (const auto& [name, value] : environment) lines.push_back(name + "=" + value);
-  std::vector<char*> argv, envp;
-  for (std::string& w : words) argv.push_back(w.data());
-  for (std::string& l : lines) envp.push_back(l.data());
-  argv.push_back(nullptr);
-  envp.push_back(nullptr);
-
-  int output[2], report[2];
-  if (::pipe2(output, O_CLOEXEC) != 0 || ::pipe2(report, O_CLOEXEC) != 0)
+  int output[2];
+  if (::pipe2(output, O_CLOEXEC) != 0)
     throw Error(Code::unavailable, "pipe", errno_text(errno), "too many open files? see ulimit -n");
   output_ = Fd(output[0]);
-  Fd output_end(output[1]), report_read(report[0]), report_end(report[1]);
+  const Fd output_end(output[1]);
   ::fcntl(output_.get(), F_SETFL, O_NONBLOCK);
   Fd source;
   if (!input.empty()) {
@@ -65,17 +29,15 @@ ChildProcess::ChildProcess(const std::vector<std::string>& command,
     if (!source || !write_all(source.get(), input) || ::lseek(source.get(), 0, SEEK_SET) != 0)
       throw Error(Code::unavailable, command[0], "cannot be given its input: " + errno_text(errno));
   }
-  pid_ = start(argv.data(), envp.data(), source.get(), output_end.get(), report_end.get());
-  if (pid_ < 0) throw Error(Code::unavailable, "fork", errno_text(errno), "too many processes? see ulimit -u");
-  report_end.reset();
-  int number = 0;
-  ssize_t n = 0;
-  while ((n = ::read(report_read.get(), &number, sizeof number)) < 0 && errno == EINTR) {}
-  if (n == sizeof number) {
-    ::waitpid(pid_, nullptr, 0);
-    pid_ = -1;
-    throw Error(Code::unavailable, command[0], "cannot be executed: " + errno_text(number));
-  }
+  const StartedChild child = start_child({.program = command[0],
+                                          .arguments = command,
+                                          .environment = std::move(lines),
+                                          .input = source.get(),
+                                          .output = output_end.get(),
+                                          .errors = output_end.get()});
+  if (child.failure)
+    throw Error(Code::unavailable, command[0], "cannot be executed: " + errno_text(child.failure->error));
+  pid_ = child.pid;
 }
 
 ChildProcess::~ChildProcess() {

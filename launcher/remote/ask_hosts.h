@@ -5,8 +5,8 @@
 #include <string>
 
 #include "base/error.h"
+#include "base/process/capture.h"
 #include "launcher/job/job.h"
-#include "launcher/process/capture.h"
 
 namespace hvd::launcher {
 

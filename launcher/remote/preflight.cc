@@ -4,8 +4,8 @@
 #include <string_view>
 
 #include "base/format.h"
+#include "base/process/capture.h"
 #include "base/text.h"
-#include "launcher/process/capture.h"
 
 namespace hvd::launcher {
 

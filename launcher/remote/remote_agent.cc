@@ -15,11 +15,11 @@
 #include "base/file.h"
 #include "base/files/trust.h"
 #include "base/format.h"
+#include "base/process/capture.h"
 #include "base/process/signals.h"
 #include "base/text.h"
 #include "launcher/mpirun/mpirun.h"
 #include "launcher/options/settings.h"
-#include "launcher/process/capture.h"
 #include "options/variable.h"
 
 namespace hvd::launcher {

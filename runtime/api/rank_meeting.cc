@@ -1,16 +1,14 @@
 #include "api/rank_meeting.h"
 
-#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
-#include <cerrno>
-#include <cstring>
+#include <chrono>
 
 #include "base/error.h"
-#include "base/file.h"
+#include "base/network/framed_socket.h"
 #include "base/process/process.h"
 #include "memory/futex.h"
 
@@ -18,7 +16,6 @@ namespace hvd::api {
 namespace {
 
 using memory::now_ns;
-using wire::MeetingFrame;
 using wire::MeetingMessage;
 using Kind = MeetingMessage::Kind;
 
@@ -50,40 +47,16 @@ void RankMeeting::say(const MeetingMessage& message) {
   const std::string body = encode(message);
   if (body.size() > wire::most_join_bytes)
     throw Error(Code::usage, "init", "the list of ranks is too long", "leave it out for all ranks");
-  const MeetingFrame frame{static_cast<std::uint32_t>(body.size()), -1};
-  std::string bytes(reinterpret_cast<const char*>(&frame), sizeof frame);
-  bytes += body;
-  for (std::size_t at = 0; at < bytes.size();) {
-    const ssize_t n = ::send(fd_, bytes.data() + at, bytes.size() - at, MSG_NOSIGNAL);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) throw gone();
-    at += static_cast<std::size_t>(n);
-  }
+  if (!send_frame(fd_, 0, body, Deadline::max())) throw gone();
 }
 
 std::optional<MeetingMessage> RankMeeting::next(std::int64_t end_ns, int* me) {
-  MeetingFrame frame;
-  std::string bytes;
-  for (std::size_t whole = sizeof frame; bytes.size() < whole;) {
-    const std::int64_t left = end_ns - now_ns();
-    pollfd p{fd_, POLLIN, 0};
-    // Once a message has begun the rest is on its way.
-    const int ready = ::poll(
-        &p, 1, bytes.empty() ? static_cast<int>(std::clamp<std::int64_t>(left / 1'000'000 + 1, 0, 1 << 30)) : -1);
-    if (ready < 0 && errno == EINTR) continue;
-    if (ready == 0) return std::nullopt;
-    char piece[16 << 10];
-    const ssize_t n = ::recv(fd_, piece, std::min(sizeof piece, whole - bytes.size()), 0);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) throw gone();
-    bytes.append(piece, static_cast<std::size_t>(n));
-    if (bytes.size() == sizeof frame) {
-      std::memcpy(&frame, bytes.data(), sizeof frame);
-      whole = sizeof frame + frame.bytes;
-    }
-  }
-  *me = frame.rank;
-  return wire::decode_meeting_message(std::string_view(bytes).substr(sizeof frame));
+  const auto left = std::chrono::nanoseconds(std::max<std::int64_t>(end_ns - now_ns(), 0));
+  const ReceivedFrame received = receive_frame(fd_, wire::most_answer_bytes, std::chrono::steady_clock::now() + left);
+  if (received.ended) throw gone();
+  if (!received.frame) return std::nullopt;
+  *me = static_cast<int>(received.frame->tag);
+  return wire::decode_meeting_message(received.frame->body);
 }
 
 std::optional<std::string> RankMeeting::revoked(std::uint64_t epoch) {

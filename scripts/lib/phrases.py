@@ -63,8 +63,8 @@ KEPT: dict[str, tuple[str, ...]] = {}
 
 # Folders and files whose comments have not been rewritten.
 UNREAD: tuple[str, ...] = (
-    *("launcher", "runtime"),
-    *(f"src/{folder}" for folder in ("base", "options", "placement", "pmix", "rank", "trace", "wire")),
+    "launcher",
+    "runtime",
 )
 
 # ---- prose ------------------------------------------------------------------------------------------------------------

@@ -9,8 +9,8 @@
 
 namespace hvd {
 
-/// Who has to act.  The number is the status in the C interface and the exit code of every program we ship
-/// (hvdrun(1) lists them).
+/// The kind of failure, by the person who has to act.  The number is the status in the C interface and the exit code of
+/// every program we ship (hvdrun(1) lists them).
 enum class Code : int {
   ok = 0,
   usage = 2,        ///< the caller passed something wrong; retrying is useless

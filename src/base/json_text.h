@@ -10,7 +10,7 @@
 
 namespace hvd {
 
-/// @p text as a JSON string with its quotes.  Any bytes: what is no UTF-8 becomes U+FFFD.
+/// @p text as a JSON string with its quotes.  Bytes that are not UTF-8 become U+FFFD.
 void append_json_string(std::string& to, std::string_view text);
 
 inline void append_number(std::string& to, std::int64_t value) {

@@ -47,7 +47,7 @@ class Configuration {
   std::vector<Value> values_;  ///< by row of the table
 };
 
-/// One variable, read now, for those that are not read at init.  They throw Error{usage} naming the variable.
+/// The value of one variable now, for variables that are not read at init.  Throws Error{usage} naming the variable.
 bool flag_now(FlagVariable variable);
 std::int64_t integer_now(IntegerVariable variable);
 

@@ -5,7 +5,7 @@
 
 namespace hvd::options {
 
-/// What a value may be.
+/// The type of a value.
 enum class ValueType {
   flag,       ///< on the command line present or not; a boolean as a variable
   negatable,  ///< --x and --no-x; a boolean as a variable and in the configuration file
@@ -15,8 +15,8 @@ enum class ValueType {
   pair,  ///< two integers after the flag
 };
 
-/// Section of --help and of the manual.  --help lists those up to `life` and `other`, --help-all also the rest up to
-/// `other`.  Those after `other` hold variables without an option.
+/// Section of --help and of the manual.  --help lists the sections up to `life`, and `other`.  --help-all lists all up
+/// to `other`.  The sections after `other` hold variables without an option.
 enum class Section {
   where,
   what,
@@ -36,7 +36,7 @@ enum class Section {
   frameworks,  ///< variables of the Python packages
   files,       ///< where programs and libraries are looked for
   testing,     ///< variables that only tests and measurements need
-  job,         ///< what a rank finds in its environment
+  job,         ///< variables that hvdrun sets for the ranks
   internal,    ///< between the processes of one job: no user sets them, no manual lists them
 };
 
@@ -53,9 +53,9 @@ enum class Effect {
   refused,  ///< an error that says `remark`
 };
 
-/// Who reads a variable.  A set: hvdrun | libhvd.
+/// The programs that read a variable, as a set: hvdrun | libhvd.
 enum class Component : unsigned {
-  nobody = 0,   ///< set for the ranks as Horovod does; `effect` says what hvdrun tells of it
+  nobody = 0,   ///< hvdrun sets the variable for the ranks as Horovod does; see `effect`
   hvdrun = 1,   ///< launcher/
   guard = 2,    ///< src/rank/: hvdrank and what it starts
   libhvd = 4,   ///< runtime/

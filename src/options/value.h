@@ -6,7 +6,7 @@
 
 namespace hvd::options {
 
-/// Whose unit a value is written in: those of a row with a Conversion differ.
+/// The unit in which a value is written.  In a row with a Conversion, option and variable have different units.
 enum class ValueUnit { option, variable };
 
 /// @p value in the option's unit and in one spelling: booleans as "1" or "0", a choice as the table writes it.

@@ -11,7 +11,7 @@ inline const char* value_of(AnyVariable variable) {
   return text && *text ? text : nullptr;
 }
 
-/// The same; empty when the variable is not set.
+/// Like value_of(), but empty when the variable is not set.
 inline std::string_view text_of(AnyVariable variable) {
   const char* const text = value_of(variable);
   return text ? std::string_view(text) : std::string_view();

@@ -23,7 +23,7 @@ std::string read_driver(const std::string& root = "");
 /// @param a,b        steps from the last of these to each device: 2 for a device at a port of its own of one switch
 const char* pci_path_type(std::size_t bridges, std::size_t a, std::size_t b);
 
-/// Writes down that @p a and @p b are also joined by so many links of NVLink, which beat any other way.
+/// Records that @p links links of NVLink join @p a and @p b.  They replace any slower path.
 void add_nvlinks(Machine& machine, const std::string& a, const std::string& b, int links);
 
 /// The way between two GPUs of the machine: "X" between parts of one; "?" when it is not known.

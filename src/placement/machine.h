@@ -1,4 +1,4 @@
-/// @file machine.h — one host as placement sees it: cores, GPUs, network cards, and what is near what.
+/// @file machine.h — one host as placement sees it: cores, GPUs, network interfaces, and their distances.
 #pragma once
 #include <string>
 #include <vector>
@@ -37,14 +37,14 @@ struct Machine {
   std::vector<Core> cores;    ///< neighbours share caches and memory
   std::vector<GpuInfo> gpus;  ///< by PCI address
   std::vector<Nic> nics;
-  // Only for people to read, and only where somebody asked for it:
+  // For people to read, filled only on request:
   std::vector<GpuPath> ways{};  ///< of pairs of GPUs
   std::string driver{};         ///< NVIDIA's, "580.65.06"
   std::string nccl{};           ///< "2.30.7"
 };
 
-/// GPUs, by the NVIDIA driver's list under @p root, where the files can be opened; and network cards that are up.
-/// Reads only /proc and /sys: no driver is woken, no library loaded.
+/// GPUs in the NVIDIA driver's list whose device files this process can open; and network interfaces that are up.
+/// Reads only /proc and /sys: wakes no driver and loads no library.
 /// @param root  for tests; "" is the real one
 std::vector<GpuInfo> read_gpus(const std::string& root = "");
 std::vector<Nic> read_nics(const std::string& root = "");

@@ -44,7 +44,7 @@ std::vector<Core> on_node(const std::vector<Core>& cores, int node) {
   return out;
 }
 
-/// Ranks of one node take turns with its cards; InfiniBand before others, near before far.
+/// Ranks of one node take turns with its network interfaces; InfiniBand before others, near before far.
 void choose_nics(std::vector<RankResources>& shares, const std::vector<Nic>& nics) {
   if (nics.empty()) return;
   std::map<int, int> turn;

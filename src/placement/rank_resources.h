@@ -1,4 +1,4 @@
-/// @file rank_resources.h — which cores, GPU and network card each rank of one host gets.  Pure.
+/// @file rank_resources.h — the cores, GPU and network interface of each rank of one host.  Pure.
 ///
 /// With GPUs, local rank i gets GPU i, and the ranks whose GPUs hang on one NUMA node share that node's cores equally.
 /// Without, all ranks share the host's cores equally.  Whole cores only, neighbours first.
@@ -12,8 +12,8 @@
 namespace hvd::placement {
 
 enum class GpuMode {
-  all,   ///< every rank sees all GPUs; its cores are those near its own
-  own,   ///< every rank sees its own only
+  all,   ///< every rank sees all GPUs; its cores are near its own GPU
+  own,   ///< every rank sees only its own GPU
   none,  ///< ranks see none, and placement ignores them
 };
 
@@ -26,7 +26,7 @@ struct RankResources {
   int threads = 1;             ///< cores in the share, at least 1: hyper-threads seldom help numerical code
   std::optional<GpuInfo> gpu;  ///< planned for this rank
   int node = -1;               ///< NUMA node of the cores; -1: several or unknown
-  std::string nic;             ///< the nearest network card; empty: none
+  std::string nic;             ///< the nearest network interface; empty: none
 };
 
 /// Shares of all @p local_size ranks of a host.
@@ -34,10 +34,10 @@ struct RankResources {
 /// Throws Error{usage} that names both numbers when there are too few GPUs.
 std::vector<RankResources> divide_machine(const Machine& machine, int local_size, GpuMode mode, bool share_gpus);
 
-/// What CUDA_VISIBLE_DEVICES must be for the rank; nothing: leave it as it is.
+/// The rank's value of CUDA_VISIBLE_DEVICES; nothing: unchanged.
 std::optional<std::string> visible_devices(const RankResources& share, GpuMode mode);
 
-/// Equal parts of @p cores: those of part @p index of @p count; sizes differ by at most one core.
+/// Part @p index of @p count equal parts of @p cores; sizes differ by at most one core.
 std::vector<Core> part_of(const std::vector<Core>& cores, int index, int count);
 
 }  // namespace hvd::placement

@@ -1,8 +1,8 @@
-/// @file gate.h — who may speak to the PMIx server of a job: the job's own processes, and nobody else.
+/// @file gate.h — admits only the job's own processes to its PMIx server.
 ///
 /// libpmix listens on a port of the loopback address.  It crashes on a stranger's bytes, waits for one that says
-/// nothing, and believes the user id that a client claims (found with 4.2.2 and 5.0.11).  So a connection is looked at
-/// before libpmix is given it: the other end must be a socket that a process below the host daemon holds open.
+/// nothing, and believes the user id that a client claims (found with 4.2.2 and 5.0.11).  So each connection is checked
+/// before libpmix gets it: a process below the host daemon must hold the other end open.
 ///
 /// libpmix calls accept(), which it finds in this program before the C library's (wire/channel/bounded_accept.cc).
 #pragma once
@@ -25,11 +25,11 @@ std::uint64_t peer_inode_by_table(int connection);
 /// Whether a process below @p root has the socket @p inode open.
 bool is_held_below(pid_t root, std::uint64_t inode);
 
-/// From now on accept() closes what does not come from below the process @p root, and says EAGAIN.  (Any other error
-/// would make libpmix 5 give up listening.)  For the whole process, once; the process must listen for nobody else.
+/// From now on accept() closes connections of processes that are not below @p root, and fails with EAGAIN.  (Any other
+/// error would make libpmix 5 give up listening.)  For the whole process, once.  All its listeners are affected.
 void guard_accept(pid_t root);
 
-/// Nobody can connect to this process's listening sockets any more; standing connections stay.  @return how many.
+/// Closes this process's listening sockets to new connections; open ones stay.  @return the number of sockets.
 int shut_listeners();
 
 }  // namespace hvd::pmix

@@ -91,7 +91,7 @@ void InfoArray::add_array(const char* key, InfoArray items) {
   array->size = items.size();
   array->array = allocate<pmix_info_t>(items.size());
   std::memcpy(array->array, items.data(), items.size() * sizeof(pmix_info_t));
-  items.items_.clear();  // what its values point to is the array's now
+  items.items_.clear();  // the array owns the memory of its values now
   append(key, PMIX_DATA_ARRAY).value.data.darray = array;
 }
 

@@ -1,4 +1,4 @@
-/// @file pmix_job.h — what PMIx tells each process of a job about the others.
+/// @file pmix_job.h — the data by which PMIx describes a job to each of its processes.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -20,9 +20,9 @@ struct PmixJob {
   std::string folder;           ///< for files of PMIx and Open MPI; only we can enter it
   bool oversubscribed = false;  ///< more ranks than cores on some host: waiting ranks must yield
 
-  std::vector<int> programs{};  ///< ranks of each program, in order; empty: there is one
+  std::vector<int> programs{};  ///< number of ranks of each program, in order; empty: there is one program
 
-  /// Which program a rank runs: MPI_APPNUM.
+  /// The number of the rank's program: MPI_APPNUM.
   std::uint32_t program_of(int rank) const {
     std::uint32_t number = 0;
     for (int end = 0; number + 1 < programs.size() && rank >= (end += programs[number]);) ++number;
@@ -62,7 +62,7 @@ class InfoArray {
   std::vector<pmix_info_t> items_;
 };
 
-/// What the server says of @p job: sizes, the maps of hosts and ranks, and each process's place.
+/// The server's description of @p job: sizes, maps of hosts and ranks, the place of each process.
 /// Throws Error{unavailable} where libpmix refuses.
 InfoArray describe(const PmixLibrary& library, const PmixJob& job);
 

@@ -2,7 +2,7 @@
 ///
 /// Open MPI's processes learn of each other through PMIx.  Any libpmix serves clients of any other version from 3.2 on
 /// (openpmix promises it, tests/pmix tries each pair), so one that is there will do: Open MPI's own, or the system's.
-/// The types are those of libpmix-dev; only functions that 3.2, 4 and 5 have alike are used.
+/// The types come from libpmix-dev; only functions that are the same in 3.2, 4 and 5 are used.
 #pragma once
 #include <pmix.h>
 #include <pmix_server.h>
@@ -32,7 +32,7 @@ struct PmixLibrary {
 };
 
 /// Opens the first of @p paths that has all functions.  Not thread-safe.
-/// Throws Error{unavailable} that says why none would do and what to install.
+/// Throws Error{unavailable} with the reason for each path and with a package to install.
 const PmixLibrary& open_library(const std::vector<std::string>& paths);
 
 }  // namespace hvd::pmix

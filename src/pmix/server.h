@@ -1,8 +1,7 @@
-/// @file server.h — the PMIx server of one host's ranks: what mpirun's daemon is for Open MPI's processes.
+/// @file server.h — the PMIx server of one host's ranks; mpirun's daemon does the same for Open MPI's processes.
 ///
-/// libpmix runs a thread of its own and calls us back there; what it says becomes an Event, taken by the owner's
-/// thread. Nothing here blocks, nothing here talks to other hosts: the owner carries fences and requests between the
-/// hosts.
+/// libpmix calls back in a thread of its own.  Each call becomes an Event, which the owner's thread takes.  The server
+/// never blocks and never talks to other hosts: the owner carries fences and requests between the hosts.
 #pragma once
 #include <sys/types.h>
 
@@ -22,15 +21,15 @@ struct Event {
   enum class Kind {
     connected,  ///< a rank has called MPI_Init, or another user of PMIx
     fence,      ///< all local participants have come: gather `data` of all hosts, then finish_fence()
-    request,    ///< a rank here needs what `rank`, on another host, has published: then answer()
-    published,  ///< the reply to ask(): `data` of a rank here, or none with `failed`
-    abort,      ///< MPI_Abort: `status` is what the program said
-    spawn,      ///< MPI_Comm_spawn, which was refused
+    request,    ///< a rank of this host needs the data of `rank`, of another host: then answer()
+    published,  ///< the reply to ask(): `data` of a rank of this host; with `failed` none
+    abort,      ///< MPI_Abort with `status`
+    spawn,      ///< MPI_Comm_spawn; the server refuses every call
   };
   Kind kind;
   int rank = -1;
-  std::uint64_t token = 0;  ///< fence, request, published: which one
-  std::vector<int> ranks;   ///< fence: who takes part, ascending; empty: all
+  std::uint64_t token = 0;  ///< number of the fence or request
+  std::vector<int> ranks;   ///< fence: its participants, ascending; empty: all
   std::string data;
   int status = 0;
   bool failed = false;
@@ -53,18 +52,18 @@ class Server {
   /// Makes the job's processes of this host known.  libpmix ends each of its calls within milliseconds.
   /// Throws Error{unavailable}; Error{timeout} where a call takes longer than @p limit: this server is of no use then.
   void add(const PmixJob& job, std::chrono::milliseconds limit = std::chrono::seconds(10));
-  /// What a rank's environment needs for PMIx: NAME=value, of this job's rank @p rank here.
+  /// The variables of @p rank, of this host, for PMIx: "NAME=value" texts.
   std::vector<std::string> environment(int rank) const;
 
   /// Readable while events wait.
   int fd() const;
   std::optional<Event> next();
 
-  /// All hosts' data of that fence, in any order of the hosts.  @p failed: one of them will never come.
+  /// The data of all hosts, in any order.  @p failed: one of the hosts will never come.
   void finish_fence(std::uint64_t token, std::string data, bool failed = false);
-  /// What another host's rank has published, or that it will never come.
+  /// The data of another host's rank.  @p failed: the data will never come.
   void answer(std::uint64_t token, std::string data, bool failed = false);
-  /// Asks for what the local @p rank publishes; the reply is the event `published` with @p token.
+  /// Asks for the data of the local @p rank; the reply is the event `published` with @p token.
   void ask(int rank, std::uint64_t token);
 
  private:

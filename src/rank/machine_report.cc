@@ -25,8 +25,7 @@ struct NvlinkPair {
   int links = 0;
 };
 
-/// Links of NVLink between each two GPUs: those that lead from one to the other, or, through switches, as many as both
-/// have to them.
+/// The number of NVLinks between each two GPUs: direct links, or the smaller of both numbers of links to switches.
 std::vector<NvlinkPair> nvlinks_of(const std::vector<placement::GpuInfo>& gpus) {
   Nvml nvml;
   std::vector<NvlinkPair> out;

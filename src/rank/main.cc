@@ -1,4 +1,4 @@
-/// @file main.cc — hvdrank: the host daemon, or what mpirun starts for every rank.
+/// @file main.cc — hvdrank: the host daemon, or under mpirun the watchdog and guard of one rank.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -15,10 +15,10 @@
 #include "base/text.h"
 #include "rank/diagnostics/stacks/stack_capture.h"
 #include "rank/guard/guard.h"
-#include "rank/guard/watchdog.h"
 #include "rank/host/host_daemon.h"
 #include "rank/launch/rank_environment.h"
 #include "rank/machine_report.h"
+#include "rank/under_mpirun/watchdog.h"
 
 namespace {
 
@@ -28,7 +28,8 @@ void open_standard_streams() {
     if (fcntl(fd, F_GETFD) < 0) static_cast<void>(open("/dev/null", fd == 0 ? O_RDONLY : O_WRONLY));
 }
 
-/// For the shell that starts mpirun's daemon: a folder that goes with it, and what earlier ones left is removed.
+/// For the shell that starts mpirun's daemon: prints a new folder, owned by process @p owner.  Removes folders of
+/// earlier daemons.
 int make_folder(int owner) {
   const std::string where = hvd::place_for_own_folder();
   hvd::sweep_own_folders(where, "hvdrank-");
@@ -36,7 +37,7 @@ int make_folder(int owner) {
   return 0;
 }
 
-/// Takes the arguments of a call that is no rank's; nothing where it is one.
+/// Runs a helper's command; nothing where the arguments name none.
 std::optional<int> run_helper(const std::string& what, const std::string& value) {
   if (what == "--folder") return make_folder(std::atoi(value.c_str()));
   if (what == "--remove-folder") return hvd::remove_own_folder(value) ? 0 : 1;

@@ -14,7 +14,7 @@
 
 namespace hvd::trace {
 
-/// What a packet starts with (field 1 of Trace, with a length).
+/// First byte of a packet (field 1 of Trace, with a length).
 inline constexpr char packet_tag = 0x0a;
 /// Field of a packet that Perfetto does not know: a line of the same timeline as Chrome JSON, for hvd-timeline.
 inline constexpr std::uint32_t packet_note_field = 7001;
@@ -35,7 +35,7 @@ inline constexpr std::uint32_t track_uuid = 1, track_name = 2, track_parent = 5,
 inline constexpr std::uint64_t explicit_order = 3;
 inline constexpr std::uint32_t counter_unit = 3, service_started = 2;
 
-/// A timeline's zero in Perfetto's clock: what was before it has room.
+/// A timeline's zero in Perfetto's clock.  Earlier events keep positive times.
 inline constexpr std::int64_t perfetto_zero_ns = 1'000'000'000'000;
 
 /// Fields of protobuf messages, appended to a string.
@@ -72,11 +72,11 @@ class PerfettoPackets {
   void end(std::uint64_t track, std::int64_t ns);
   void instant(std::uint64_t track, std::string_view name, std::int64_t ns);
   void counter(std::uint64_t track, std::int64_t value, std::int64_t ns);
-  /// The page shows what follows this moment first; what was before it is to the left.
+  /// The page first shows the events after this moment; earlier ones are to the left.
   void shown_from(std::int64_t ns);
   /// A line of JSON that only hvd-timeline reads.
   void note(std::string_view json);
-  /// What was written so far cannot be relied upon: a new file begins, or packets are missing.
+  /// Later packets must not refer to earlier ones: a new file begins, or packets are missing.
   void restart();
 
  private:

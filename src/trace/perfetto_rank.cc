@@ -32,11 +32,11 @@ std::string lower(std::string_view upper) {
 
 // ---- all ranks ----
 
-PerfettoStory::Meeting* PerfettoStory::meeting(std::uint64_t key, std::uint64_t index) {
+PerfettoWaits::Meeting* PerfettoWaits::meeting(std::uint64_t key, std::uint64_t index) {
   Meetings& of = meetings_[key];
   if (index < of.first || index - of.first >= 2 * most_meetings) return nullptr;
   while (of.all.size() <= index - of.first) of.all.emplace_back();
-  // A few of those that all ranks came to are kept for ranks whose records come late.
+  // A few complete meetings are kept for ranks whose records come late.
   const auto too_many = [&] {
     return of.all.size() > most_meetings || (of.all.size() > kept_meetings && of.all.front().ranks >= names_.size());
   };
@@ -44,7 +44,7 @@ PerfettoStory::Meeting* PerfettoStory::meeting(std::uint64_t key, std::uint64_t 
   return &of.all[index - of.first];
 }
 
-void PerfettoStory::arrived(int rank, std::uint64_t key, std::uint64_t index, std::int64_t ns) {
+void PerfettoWaits::arrived(int rank, std::uint64_t key, std::uint64_t index, std::int64_t ns) {
   Meeting* of = forgotten_ ? nullptr : meeting(key, index);
   if (of == nullptr) return;
   ++of->ranks;
@@ -54,7 +54,7 @@ void PerfettoStory::arrived(int rank, std::uint64_t key, std::uint64_t index, st
   const std::int64_t skew = of->last_ns - of->first_ns;
   if (of->last_ns - skew_at_ns_ < skew_period_ns && skew <= skew_ns_) return;
   if (skew_track_ == 0)
-    // Its page shows nothing at the top but what has something under it.
+    // The page shows a top track only if it has tracks below.
     skew_track_ = packets.add_counter(packets.add_track(0, "all ranks", INT32_MAX), "skew of arrival",
                                       PerfettoPackets::Unit::nanoseconds, INT32_MAX);
   skew_at_ns_ = of->last_ns;
@@ -62,7 +62,7 @@ void PerfettoStory::arrived(int rank, std::uint64_t key, std::uint64_t index, st
   packets.counter(skew_track_, skew, time(of->last_ns));
 }
 
-bool PerfettoStory::known(const BatchWait& wait, int& last_rank) {
+bool PerfettoWaits::known(const BatchWait& wait, int& last_rank) {
   bool all = !forgotten_;
   std::int64_t last_ns = INT64_MIN;
   for (const auto& [key, index] : wait.tensors) {
@@ -74,19 +74,19 @@ bool PerfettoStory::known(const BatchWait& wait, int& last_rank) {
   return all;
 }
 
-void PerfettoStory::write(const BatchWait& wait, int last_rank) {
+void PerfettoWaits::write(const BatchWait& wait, int last_rank) {
   if (names_.size() > 1 && last_rank == wait.rank) return;
   const bool told = names_.size() > 1 && last_rank >= 0;
   packets.begin(wait.track, told ? "waited for " + names_[last_rank] : "waited", time(wait.begin_ns));
   packets.end(wait.track, time(wait.end_ns) - 1);  // the operation that begins then may be in the file already
 }
 
-void PerfettoStory::wait(BatchWait wait) {
+void PerfettoWaits::wait(BatchWait wait) {
   waits_.push_back(std::move(wait));
   if (waits_.size() > most_waits) settle(waits_.front().end_ns);
 }
 
-void PerfettoStory::settle(std::int64_t before_ns) {
+void PerfettoWaits::settle(std::int64_t before_ns) {
   std::erase_if(waits_, [&](const BatchWait& wait) {
     int last_rank = -1;
     const bool settled = known(wait, last_rank) || wait.end_ns <= before_ns;
@@ -95,33 +95,33 @@ void PerfettoStory::settle(std::int64_t before_ns) {
   });
 }
 
-void PerfettoStory::forget() {
+void PerfettoWaits::forget() {
   settle(INT64_MAX);
   meetings_.clear();
   forgotten_ = true;
 }
 
-void PerfettoStory::operation_at(std::int64_t ns) {
+void PerfettoWaits::operation_at(std::int64_t ns) {
   if (std::exchange(begun_, true)) return;
   packets.shown_from(time(ns));
 }
 
 // ---- one rank ----
 
-PerfettoRank::PerfettoRank(Timeline& timeline, int number, PerfettoStory& story)
+PerfettoRank::PerfettoRank(Timeline& timeline, int number, PerfettoWaits& shared)
     : Rank(timeline, number),
-      story_(story),
-      packets_(story.packets),
+      shared_(shared),
+      packets_(shared.packets),
       track_(packets_.add_track(0, "rank " + std::to_string(number), 2 * number + 1)),
       bytes_track_(packets_.add_counter(track_, "bytes under way", PerfettoPackets::Unit::bytes, 0)),
       tensors_track_(packets_.add_track(track_, "tensors", 2)) {
-  story_.add_rank(number, "rank " + std::to_string(number));
+  shared_.add_rank(number, "rank " + std::to_string(number));
 }
 
 void PerfettoRank::name(std::string_view host) {
   const std::string text = formatted("rank {}{}", number_, host.empty() ? "" : " (" + std::string(host) + ")");
   packets_.rename(track_, text);
-  story_.add_rank(number_, text);
+  shared_.add_rank(number_, text);
 }
 
 void PerfettoRank::clock_changed() {
@@ -131,13 +131,13 @@ void PerfettoRank::clock_changed() {
 }
 
 void PerfettoRank::mark(std::string_view text, std::int64_t ns) {
-  packets_.instant(track_, text, story_.time(ns));
+  packets_.instant(track_, text, shared_.time(ns));
   timeline_.end_event();
 }
 
 void PerfettoRank::stage(std::string_view name, std::int64_t begin_ns, std::int64_t end_ns) {
-  packets_.begin(track_, name, story_.time(begin_ns));
-  packets_.end(track_, story_.time(end_ns) - 1);
+  packets_.begin(track_, name, shared_.time(begin_ns));
+  packets_.end(track_, shared_.time(end_ns) - 1);
   timeline_.end_event();
   launched_ns_ = end_ns;
 }
@@ -146,7 +146,7 @@ void PerfettoRank::stage(std::string_view name, std::int64_t begin_ns, std::int6
 void PerfettoRank::on_clock(std::int64_t ns) {
   const std::int64_t begin_ns = std::exchange(launched_ns_, -1);
   if (begin_ns < 0 || at(ns) <= begin_ns) return;
-  packets_.begin(track_, "interpreter, imports, init", story_.time(begin_ns));
+  packets_.begin(track_, "interpreter, imports, init", shared_.time(begin_ns));
   packets_.end(track_, time(ns));
   timeline_.end_event();
 }
@@ -210,7 +210,7 @@ void PerfettoRank::on_part(TracedPart part, bool begins, std::int64_t ns) {
 }
 
 void PerfettoRank::lost(std::uint64_t in_all) {
-  story_.forget();
+  shared_.forget();
   timeline_.note(R"({"ph":"M","name":"hvd_lost","pid":)" + std::to_string(number_) + R"(,"args":{"records":)" +
                  std::to_string(in_all) + "}}");
   mark(formatted("{} records were dropped", in_all), at(free_ns_));
@@ -239,7 +239,7 @@ void PerfettoRank::row_named(std::size_t index, const TraceTrack& track) {
 
 void PerfettoRank::submitted(std::size_t index, std::int64_t ns) {
   RowTrack& track = tracks_[index];
-  story_.arrived(number_, key(index), track.submissions++, at(ns));
+  shared_.arrived(number_, key(index), track.submissions++, at(ns));
   if (coming_.size() < most_coming) coming_.emplace_back(ns, track.bytes);
   timeline_.end_event();
 }
@@ -257,7 +257,7 @@ void PerfettoRank::negotiation_begun(std::size_t index) {
   timeline_.end_event();
 }
 
-/// What was submitted until then is under way, @p done of it no longer.
+/// Writes the bytes under way: those submitted until then, less @p done.
 void PerfettoRank::count_bytes(std::int64_t until_ns, std::uint64_t done) {
   while (!coming_.empty() && coming_.front().first <= until_ns) {
     bytes_under_way_ += coming_.front().second;
@@ -270,9 +270,9 @@ void PerfettoRank::count_bytes(std::int64_t until_ns, std::uint64_t done) {
 
 void PerfettoRank::batch_begun(const Batch& batch) {
   if (batch.tracks.empty()) return;
-  story_.operation_at(at(batch.begin_ns));
+  shared_.operation_at(at(batch.begin_ns));
   count_bytes(batch.begin_ns, 0);
-  PerfettoStory::BatchWait wait{number_, track_, free_ns_, batch.begin_ns, {}};
+  PerfettoWaits::BatchWait wait{number_, track_, free_ns_, batch.begin_ns, {}};
   for (const std::uint32_t track : batch.tracks) {
     Row& of = row(track - 1);
     if (!of.waits()) continue;
@@ -282,7 +282,7 @@ void PerfettoRank::batch_begun(const Batch& batch) {
   if (wait.end_ns - wait.begin_ns < shortest_wait_ns || wait.tensors.empty()) return;
   wait.begin_ns = at(wait.begin_ns);
   wait.end_ns = at(wait.end_ns);
-  story_.wait(std::move(wait));
+  shared_.wait(std::move(wait));
 }
 
 void PerfettoRank::operation_begun(std::size_t index, const Batch& batch) {

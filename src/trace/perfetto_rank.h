@@ -1,8 +1,9 @@
 /// @file perfetto_rank.h — one rank of a timeline in Perfetto's format.
 ///
-/// On top two tracks for each rank: its steps, with what they spent on input, checkpoints and Python's garbage; and how
-/// it started, what it communicated, and for whom it waited.  Folded under that: bytes under way, and the tensors with
-/// their negotiations, operations and phases.  Beside the ranks: how far apart they arrive.
+/// Each rank has two tracks on top.  One shows its steps, with their time for input, checkpoints and Python's garbage
+/// collector.  The other shows its start, its batches, and the ranks for which it waited.  Folded below are the bytes
+/// under way, and the tensors with their negotiations, operations and phases.  One more track shows the time between
+/// the first and the last rank's arrival.
 #pragma once
 #include <deque>
 #include <map>
@@ -13,13 +14,13 @@
 
 namespace hvd::trace {
 
-/// What ranks have in common: who came last to what.
-class PerfettoStory {
+/// The last rank at each operation, for the waits of the others.
+class PerfettoWaits {
  public:
-  PerfettoStory(std::string& to, std::int64_t origin_ns) : packets(to), origin_ns_(origin_ns) {}
+  PerfettoWaits(std::string& to, std::int64_t origin_ns) : packets(to), origin_ns_(origin_ns) {}
 
   /// Rows are numbered anew whenever recording starts: a row's key has the number of starts in its upper half.
-  /// The tensors of a wait are those of its batch: key, and how many operations that row had had before.
+  /// Tensors of the batch: key of the row, and the number of its earlier operations.
   struct BatchWait {
     int rank;
     std::uint64_t track;
@@ -31,7 +32,7 @@ class PerfettoStory {
   /// A rank's @p index-th submission to the row of @p key.
   void arrived(int rank, std::uint64_t key, std::uint64_t index, std::int64_t ns);
   void wait(BatchWait wait);
-  /// Writes the waits of which all is known, and those before @p before_ns.
+  /// Writes the waits whose last rank is known, and all waits before @p before_ns.
   void settle(std::int64_t before_ns);
   /// Records were lost: submissions cannot be told from each other any more.
   void forget();
@@ -66,7 +67,7 @@ class PerfettoStory {
 
 class PerfettoRank : public Timeline::Rank {
  public:
-  PerfettoRank(Timeline& timeline, int number, PerfettoStory& story);
+  PerfettoRank(Timeline& timeline, int number, PerfettoWaits& shared);
 
   void name(std::string_view host) override;
   void mark(std::string_view text, std::int64_t ns) override;
@@ -97,7 +98,7 @@ class PerfettoRank : public Timeline::Rank {
     std::uint64_t submissions = 0;
   };
   std::uint64_t key(std::size_t index) { return std::uint64_t{starts_} << 32 | row(index).number; }
-  std::int64_t time(std::int64_t ns) const { return story_.time(at(ns)); }
+  std::int64_t time(std::int64_t ns) const { return shared_.time(at(ns)); }
   void slice(std::uint64_t track, std::string_view name, std::int64_t begin_ns, std::int64_t end_ns,
              std::uint64_t flow = 0);
   std::uint64_t flow(std::size_t row) { return tracks_[row].flow + this->row(row).taken; }
@@ -106,7 +107,7 @@ class PerfettoRank : public Timeline::Rank {
   std::uint64_t steps_track();
   void end_parts(std::int64_t ns);
 
-  PerfettoStory& story_;
+  PerfettoWaits& shared_;
   PerfettoPackets& packets_;
   const std::uint64_t track_, bytes_track_, tensors_track_;
   std::uint64_t runtime_track_ = 0, steps_track_ = 0, step_time_track_ = 0;

@@ -23,14 +23,14 @@ TimelineFormat format_of(std::string_view path) {
 
 Timeline::Timeline(std::int64_t origin_ns, Emit emit, TimelineFormat format)
     : origin_ns_(origin_ns), emit_(std::move(emit)) {
-  if (format == TimelineFormat::perfetto) story_ = std::make_unique<PerfettoStory>(text_, origin_ns);
+  if (format == TimelineFormat::perfetto) perfetto_ = std::make_unique<PerfettoWaits>(text_, origin_ns);
 }
 Timeline::~Timeline() = default;
 
 Timeline::Rank& Timeline::rank(int number) {
   std::unique_ptr<Rank>& slot = ranks_[number];
-  if (!slot && story_)
-    slot = std::make_unique<PerfettoRank>(*this, number, *story_);
+  if (!slot && perfetto_)
+    slot = std::make_unique<PerfettoRank>(*this, number, *perfetto_);
   else if (!slot)
     slot = std::make_unique<ChromeRank>(*this, number);
   return *slot;
@@ -62,9 +62,9 @@ void Timeline::describe(std::string_view line) {
 }
 
 void Timeline::note(std::string_view line) {
-  if (!story_) return describe(std::string(line) + ",\n");
+  if (!perfetto_) return describe(std::string(line) + ",\n");
   if (described_.size() + line.size() <= max_described_bytes) (described_ += line) += '\n';
-  story_->packets.note(line);
+  perfetto_->packets.note(line);
   end_event();
 }
 
@@ -74,16 +74,16 @@ void Timeline::flush() {
   if (!good) begin_again();
 }
 
-/// What stands in the file so far cannot be relied upon.
+/// Later events must not refer to earlier ones.
 void Timeline::begin_again() {
-  if (!story_) {
+  if (!perfetto_) {
     text_ += described_;
     return;
   }
-  story_->packets.restart();
+  perfetto_->packets.restart();
   std::string_view notes = described_;
   for (std::size_t end = 0; (end = notes.find('\n')) != notes.npos; notes.remove_prefix(end + 1))
-    story_->packets.note(notes.substr(0, end));
+    perfetto_->packets.note(notes.substr(0, end));
 }
 
 void Timeline::name_rank(int number, std::string_view host) { rank(number).name(host); }
@@ -101,7 +101,7 @@ void Timeline::mark(int number, std::string_view text, std::int64_t now_ns) { ra
 void Timeline::show_pending(std::int64_t now_ns) {
   for (const auto& [number, rank] : ranks_)
     rank->show_pending(now_ns == INT64_MAX ? now_ns : now_ns - pending_shown_after_ns);
-  if (story_) story_->settle(now_ns == INT64_MAX ? now_ns : now_ns - pending_shown_after_ns);
+  if (perfetto_) perfetto_->settle(now_ns == INT64_MAX ? now_ns : now_ns - pending_shown_after_ns);
 }
 
 void Timeline::rank_ended(int number, std::string_view text, std::int64_t now_ns) {

@@ -28,7 +28,7 @@ TimelineFormat format_of(std::string_view path);
 /// Behind the format's ending: the file is compressed.
 inline constexpr std::string_view gzip_ending = ".gz";
 
-class PerfettoStory;
+class PerfettoWaits;
 
 class Timeline {
  public:
@@ -41,7 +41,7 @@ class Timeline {
   ~Timeline();
 
   static std::string_view opening(TimelineFormat format = TimelineFormat::chrome);
-  /// The last event, with @p text, and what closes the file.
+  /// The last event, with @p text, and the closing bytes of the file.
   static std::string ending(std::string_view text, TimelineFormat format = TimelineFormat::chrome);
 
   /// A line of JSON in Perfetto's format.
@@ -91,7 +91,7 @@ class Timeline {
   const std::int64_t origin_ns_;
   Emit emit_;
   std::string text_, described_;
-  std::unique_ptr<PerfettoStory> story_;
+  std::unique_ptr<PerfettoWaits> perfetto_;
   std::map<int, std::unique_ptr<Rank>> ranks_;
   std::unordered_map<std::string, std::uint32_t> rows_;
   std::size_t rows_bytes_ = 0;

@@ -83,7 +83,7 @@ void Timeline::Rank::on_phase_end(std::uint32_t number, Phase phase, std::int64_
 }
 
 void Timeline::Rank::finish(Batch& batch, std::int64_t ns) {
-  // Events of one row must not overlap: it begins when a GPU has ended what the row showed before.
+  // Events of one row must not overlap: this one begins when the row's previous operation on a GPU has ended.
   std::int64_t free_ns = batch.begin_ns;
   for (const std::uint32_t track : batch.tracks) free_ns = std::max(free_ns, rows_[track - 1].ended_ns);
   if (!batch.shown) {
@@ -116,7 +116,7 @@ void Timeline::Rank::on_failed(std::uint32_t track, std::int64_t ns) {
 void Timeline::Rank::on_lost(bool engine, std::uint64_t records) {
   lost_ += records;
   timeline_.lost_ += records;
-  // Ends may be among what was lost: nothing is known any more about what was under way.
+  // The lost records may contain ends: the state of all batches is unknown now.
   if (engine) batches_.clear();
   lost(lost_);
 }

@@ -1,4 +1,4 @@
-/// @file timeline_rank.h — what is known of one rank of a timeline: its rows, and what it has under way.
+/// @file timeline_rank.h — the state of one rank of a timeline: its rows, and its batches under way.
 ///
 /// Puts records together to negotiations and operations; a class for each format writes them.
 #pragma once
@@ -17,7 +17,7 @@ class Timeline::Rank : public TraceListener {
   Rank(Timeline& timeline, int number) : timeline_(timeline), number_(number), decoder_(*this) {}
 
   TraceDecoder& decoder() { return decoder_; }
-  /// Writes the beginning of what began until @p before_ns.
+  /// Writes the beginnings of events that began until @p before_ns and have not ended.
   void show_pending(std::int64_t before_ns);
   void set_clock(const TraceClock& clock);
 
@@ -73,7 +73,7 @@ class Timeline::Rank : public TraceListener {
     std::vector<Span> phases;
   };
 
-  /// What a format writes.  Rows are indices of rows(); times are the rank's.
+  /// Events for the format to write.  Rows are indices of rows(); times are the rank's.
   /// @{
   virtual void restarted() = 0;
   virtual void row_named(std::size_t row, const TraceTrack& track) = 0;
@@ -83,7 +83,7 @@ class Timeline::Rank : public TraceListener {
   virtual void negotiation_begun(std::size_t row) = 0;
   virtual void batch_begun(const Batch& batch) = 0;  ///< before its tensors' negotiations end
   virtual void operation_begun(std::size_t row, const Batch& batch) = 0;
-  /// A tensor's part of a batch, whole, or what is left where its beginning was shown.
+  /// A tensor's part of a batch: whole, or only the rest if operation_begun() was called.
   virtual void operation(std::size_t row, const Batch& batch, std::int64_t end_ns) = 0;
   virtual void batch_ended(const Batch& batch, std::int64_t end_ns) = 0;
   virtual void clock_changed() = 0;

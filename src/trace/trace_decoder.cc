@@ -86,7 +86,7 @@ bool TraceDecoder::feed_section(std::uint16_t number, std::span<const std::uint8
   if (number >= streams_.size()) streams_.resize(number + 1u);
   Stream& stream = streams_[number];
   if (number == trace_control_stream) stream.begun = true;
-  // A record that the last section left unfinished goes first, joined with what follows it.
+  // First the record that the last section left unfinished, joined with the next bytes.
   while (!stream.rest.empty() && !bytes.empty()) {
     const std::size_t before = stream.rest.size();
     const std::size_t added = std::min(bytes.size(), max_record_bytes);

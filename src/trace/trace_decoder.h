@@ -20,7 +20,7 @@ struct TraceTrack {
   std::vector<std::uint64_t> shape;
 };
 
-/// Receives what a decoder reads.  Tracks are numbered from 1 without gaps.  Times are ns of CLOCK_MONOTONIC of the
+/// Receives the events of a decoder.  Tracks are numbered from 1 without gaps.  Times are ns of CLOCK_MONOTONIC of the
 /// rank's host; within a stream they never decrease, but for the work of devices, which is recorded late.
 class TraceListener {
  public:

@@ -103,7 +103,7 @@ TraceFile::TraceFile(std::string path, std::uint64_t max_bytes, const std::strin
 void TraceFile::begin() {
   const std::string_view opening = Timeline::opening(format_);
   if (gzip_)
-    opening_ = opening;  // with the first events: by its first member the page sees what a file is
+    opening_ = opening;  // with the first events: the page recognises a file by its first member
   else                   // Perfetto's format begins with nothing: that a device is full shows with the first bytes
     put(opening.empty() ? no_packet : opening);
   keep_recent(recent_.size(), recent_.size());
@@ -156,7 +156,7 @@ void TraceFile::keep_recent(std::size_t from, std::size_t to) {
   recent_.resize(to);
   recent_.erase(0, from);
 }
-/// False, and what did not fit is left out by whole events.
+/// False when something did not fit: whole events are left out.
 bool TraceFile::put(std::string_view events) {
   const std::string_view bytes = gzip_ ? gzip_->member(opening_.append(events)) : events;
   opening_.clear();

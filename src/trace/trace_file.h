@@ -20,12 +20,12 @@ class TraceFile {
   TraceFile(std::string path, std::uint64_t max_bytes, const std::string& option);
 
   /// Writes whole events; to a file that ends in .gz as a gzip member of its own.  At half the size limit the file gets
-  /// another name (older_path()), in the place of the one that had it, and begins anew: what is on disk is the last of
-  /// the job.  What cannot be renamed, a pipe, gets a mark that says so at the limit, and from then on nothing.  Events
+  /// another name (older_path()), replaces an earlier file of that name, and begins anew: the two files hold the last
+  /// part of the job.  A pipe cannot be renamed: at the limit it gets a last event that says so.  Events
   /// for which the disk has no room are left out; the next are tried again.  False: something was left out, or a new
   /// file begins.
   bool write(std::string_view events);
-  /// Writes what closes the file, even past the limit, and syncs.
+  /// Writes the end of the file, even past the limit, and syncs.
   void write_end(std::string_view text);
 
   TimelineFormat format() const { return format_; }
@@ -52,7 +52,7 @@ class TraceFile {
   bool regular_ = false;
   std::string recent_;                 ///< the last whole events of the file, longer than the file's end needs
   std::unique_ptr<GzipMembers> gzip_;  ///< where the file's ending asks for it
-  std::string opening_;                ///< of such a file: to be written with what comes first
+  std::string opening_;                ///< first bytes of such a file, written with its first events
   struct Member {
     std::size_t bytes = 0;
     std::uint64_t events = 0;

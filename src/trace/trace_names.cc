@@ -10,7 +10,7 @@ namespace hvd::trace {
 
 namespace {
 
-/// The kinds of hvd.h without their HVD_, then what a track shows besides.
+/// The kinds of hvd.h without HVD_, then the further operations of tracks.
 #define HVD_UPPER(enumerator, ...) std::string_view(#enumerator).substr(4),
 constexpr std::array<std::string_view, trace_ops> ops = {HVD_KINDS(HVD_UPPER) "ADASUM"};
 #undef HVD_UPPER

@@ -10,7 +10,7 @@ namespace hvd::trace {
 
 /// "ALLREDUCE"
 std::string_view op_name(TraceOp op);
-/// It is one of those names.
+/// Whether @p name is one of those names.
 bool is_operation(std::string_view name);
 /// "MEMCPY_IN_FUSION_BUFFER"; for mpi, nccl and shm with the operation: "MPI_BCAST", "SHM_ALLREDUCE".
 std::string phase_name(Phase phase, TraceOp op);

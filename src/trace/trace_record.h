@@ -43,7 +43,7 @@ enum class TraceTag : std::uint8_t {
   ran_all = 14,  ///< time, batch: the batch ended there, on the device
   step = 15,     ///< time, zigzag number: this step of the training has ended, and the next begins; negative: none does
   part = 16,     ///< time, u8 part, u8 1 it begins, 0 it ends
-  reset = 12,    ///< differences start at zero again; what stands in a stream before its first reset is void.
+  reset = 12,    ///< differences start at zero again; ignore the records of a stream before its first reset.
                  ///< In the control stream: recording starts (again), all streams and tracks begin anew
 };
 
@@ -53,7 +53,7 @@ enum class TraceOp : std::uint8_t { HVD_KINDS(HVD_WORD) adasum };
 #undef HVD_WORD
 inline constexpr std::uint8_t trace_ops = static_cast<std::uint8_t>(TraceOp::adasum) + 1;
 
-/// What happens inside an operation; names in trace_names.h.  Append only.
+/// Phases of an operation; names in trace_names.h.  Append only.
 enum class Phase : std::uint8_t {
   queue = 0,
   wait_for_data,
@@ -69,7 +69,7 @@ enum class Phase : std::uint8_t {
 };
 inline constexpr std::uint8_t trace_phases = 11;
 
-/// What a step spends its time on, besides the program's own work and operations.  Append only.
+/// Parts of a step, besides the program's own work and operations.  Append only.
 enum class TracedPart : std::uint8_t { input = 0, collect, save };
 inline constexpr std::uint8_t traced_parts = 3;
 

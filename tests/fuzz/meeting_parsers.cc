@@ -15,13 +15,12 @@
 #include "launcher/start/meeting_hub.h"
 #include "parsers.h"
 #include "rank/guard/debug_console.h"
-#include "rank/host/meeting_desk.h"
+#include "rank/host/meeting_relay.h"
 #include "wire/messages/meeting_message.h"
 
 namespace hvd::fuzz {
 namespace {
 
-using wire::MeetingFrame;
 using wire::MeetingMessage;
 
 bool unread(const Fd& socket) {
@@ -33,18 +32,18 @@ bool unread(const Fd& socket) {
 /// u16 length, bytes, and so on.
 void meetings(const std::string& s) {
   constexpr int ranks = 3;
-  rank::MeetingDesk desk;
+  rank::MeetingRelay relay;
   launcher::MeetingHub hub({0, 0, 0});
   std::vector<Fd> sockets;
-  for (int r = 0; r < ranks; ++r) sockets.push_back(desk.add(r));
+  for (int r = 0; r < ranks; ++r) sockets.push_back(relay.add(r));
   const auto hand_out = [&](const launcher::MeetingHub::Answers& answers) {
     for (const launcher::MeetingAnswer& a : answers) {
       hold(a.hosts == std::vector<int>{0});
-      desk.hand_out(encode(a.message));
+      relay.hand_out(encode(a.message));
     }
   };
   const auto turn = [&] {
-    for (const std::string& body : desk.turn()) {
+    for (const std::string& body : relay.turn()) {
       const MeetingMessage m = wire::decode_meeting_message(body);
       hold(m.rank >= 0 && m.rank < ranks && m.members.empty());
       hand_out(hub.receive(0, m));
@@ -69,7 +68,7 @@ void meetings(const std::string& s) {
   for (Fd& socket : sockets) socket.reset();
   turn();
   std::vector<pollfd> fds;
-  desk.add_to(fds);
+  relay.add_to(fds);
   hold(fds.empty());
 }
 
@@ -79,11 +78,7 @@ std::vector<std::string> meeting_life_samples() {
                        static_cast<char>(bytes.size() >> 8)} +
            bytes;
   };
-  const auto framed = [](const MeetingMessage& m) {
-    const std::string body = encode(m);
-    const MeetingFrame frame{static_cast<std::uint32_t>(body.size()), 0};
-    return std::string(reinterpret_cast<const char*>(&frame), sizeof frame) + body;
-  };
+  const auto framed = [](const MeetingMessage& m) { return hvd::framed(0, encode(m)); };
   std::string all;
   for (int r = 0; r < 3; ++r) all += say(r, framed({.token = 5, .text = "abc"}));
   std::string some = say(1, framed({.token = 1, .ranks = {1, 2}, .text = "x"}));

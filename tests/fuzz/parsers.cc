@@ -4,6 +4,7 @@
 #include <span>
 
 #include "base/error.h"
+#include "base/network/framed_socket.h"
 #include "base/text.h"
 #include "launcher/control/session.h"
 #include "launcher/doctor/checkup.h"
@@ -335,9 +336,7 @@ std::vector<std::string> frame_samples() {
 std::vector<std::string> link_samples() {
   std::string packet;
   for (const std::string& body : {std::string("body"), std::string()}) {
-    unsigned char header[wire::link::header_bytes];
-    wire::link::put_header(header, Type::phase, body.size());
-    packet += std::string(reinterpret_cast<const char*>(header), sizeof header) + body;
+    packet += framed(static_cast<std::uint32_t>(Type::phase), body);
   }
   return {packet};
 }

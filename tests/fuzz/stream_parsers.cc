@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
+#include "base/network/framed_socket.h"
 #include "launcher/mapping/topology.h"
 #include "launcher/spark/relay.h"
 #include "parsers.h"
@@ -109,9 +110,7 @@ void local(const std::string& s) {
 std::vector<std::string> local_samples() {
   std::string bytes(40, 'k');
   for (const std::string& body : {std::string("{\"rank\":0}"), std::string(), std::string(3000, 'x')}) {
-    unsigned char header[wire::link::header_bytes];
-    wire::link::put_header(header, wire::Type::hello, body.size());
-    bytes += std::string(reinterpret_cast<const char*>(header), sizeof header) + body;
+    bytes += framed(static_cast<std::uint32_t>(wire::Type::hello), body);
   }
   return {bytes};
 }

@@ -6,7 +6,7 @@
 #include <future>
 #include <string>
 
-#include "launcher/process/capture.h"
+#include "base/process/capture.h"
 #include "launcher/report/metrics/otlp.h"
 
 namespace hvd::launcher {

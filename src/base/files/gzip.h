@@ -25,8 +25,8 @@ class GzipMembers {
   std::string text_;
 };
 
-/// Writes to @p to what is in the file @p from, as far as it is whole.  Both are descriptors at their beginning. Throws
-/// Error{unavailable} where there is no zlib, or no room.
+/// Unpacks the file @p from into @p to, as far as @p from is undamaged.  Both are descriptors at their beginning.
+/// Throws Error{unavailable} where there is no zlib, or no room.
 void gunzip(int from, int to);
 
 }  // namespace hvd

@@ -41,7 +41,8 @@ bool is_of_gone_rank(const std::string& name) {
 
 /// True when no process of any container has it open or mapped: only then does the kernel give a lease for writing.
 bool nobody_has(int file) {
-  // Who opens it now waits until we close it, and we are told by a signal; this one is ignored by default.
+  // Another process that opens the file now waits until this one closes it.  The kernel would send this process a
+  // signal: SIGURG, which is ignored by default.
   return ::fcntl(file, F_SETSIG, SIGURG) == 0 && ::fcntl(file, F_SETLEASE, F_WRLCK) == 0;
 }
 

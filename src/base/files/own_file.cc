@@ -45,7 +45,7 @@ bool is_in_proc(const Fd& fd) {
   return ::fstatfs(fd.get(), &system) == 0 && system.f_type == PROC_SUPER_MAGIC;
 }
 
-/// A path on its way: what is left of it is a stack, the next part last.
+/// Walks a path part by part.  The remaining parts are a stack with the next part on top.
 class OwnPathWalk {
  public:
   explicit OwnPathWalk(const std::string& path) : path_(path) {
@@ -53,7 +53,7 @@ class OwnPathWalk {
     push(path);
   }
 
-  /// @param make_folders  those that are missing; the last one for its owner only
+  /// @param make_folders  makes missing folders; the last one for its owner only
   PathEnd run(bool make_folders) {
     for (;;) {
       const std::string name = std::move(left_.back());
@@ -111,7 +111,7 @@ class OwnPathWalk {
   static constexpr int most_links = 40;  ///< the kernel's own limit
 };
 
-/// Refuses what others put there, or can look into by another name.
+/// Refuses a file that another user has made, or that has a second name.
 void check(const PathEnd& spot, const std::string& path) {
   const struct stat file = about(spot.there, path);
   if (S_ISDIR(file.st_mode)) throw Error(Code::unavailable, path, "is a folder, not a file");

@@ -19,9 +19,10 @@ enum class WriteMode { truncate, append };
 /// Throws Error{unavailable} naming @p path.
 Fd open_own_file(const std::string& path, WriteMode mode_of_writing, mode_t mode);
 
-/// Replaces what is at @p path as a whole, or leaves it as it was: nobody reads half of @p text.  It is written under a
-/// random name beside it, which then takes the place.  What cannot be replaced (a device, a FIFO, what was opened for
-/// us) is written to.  The place is refused as by open_own_file().  Throws Error{unavailable} naming @p path.
+/// Replaces the file at @p path as a whole, or leaves it as it was: a reader never sees half of @p text.  The text is
+/// written to a file with a random name in the same folder, which is then renamed.  A device, a FIFO, or a descriptor
+/// that was handed to this process cannot be replaced: the text is written into it.  The same places are refused as by
+/// open_own_file().  Throws Error{unavailable} naming @p path.
 void replace_own_file(const std::string& path, std::string_view text, mode_t mode);
 
 /// Makes the folder (for its owner only) and the folders above it, where they do not exist.  Throws Error{unavailable}.

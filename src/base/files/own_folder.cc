@@ -84,7 +84,7 @@ bool remove_all_in(int folder, int depth, std::string_view keep) {
   return all;
 }
 
-/// What the link says: "OWNER INODE BOOT HOST".
+/// The text of the link: "OWNER INODE BOOT HOST".
 struct OwnerMark {
   Maker owner;
   std::string boot, host;
@@ -124,12 +124,12 @@ FolderEntry entry_of(const std::string& path) {
 }
 
 bool remove_marked(const FolderEntry& entry, int folder) {
-  // The mark goes last: what is left of a removal that was cut short is still known for ours.
+  // The mark is removed last, so that a later sweep recognises a folder whose removal was cut short.
   return remove_all_in(folder, 1, mark_name) && ::unlinkat(folder, mark_name, 0) == 0 &&
          ::unlinkat(entry.parent.get(), entry.name.c_str(), AT_REMOVEDIR) == 0;
 }
 
-/// @p what with each folder PARENT/PREFIX… of this user's that has a mark.
+/// Calls @p what with each folder PARENT/PREFIX… of this user that has a mark.
 template <class F>
 void each_marked(const std::string& parent, std::string_view prefix, F what) {
   FolderEntry entry{Fd(::open(parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)), ""};

@@ -40,7 +40,7 @@ std::string group_name(gid_t gid) {
   return g ? g->gr_name : std::to_string(gid);
 }
 
-/// Whether /etc/passwd lists all accounts, so that it tells who has a group as his own.
+/// Whether /etc/passwd lists all accounts, and so tells which groups belong to one user.
 bool accounts_are_local() {
   std::ifstream file("/etc/nsswitch.conf");
   std::string line;
@@ -75,8 +75,8 @@ bool is_shared(gid_t gid) {
   return !accounts_are_local() || is_anothers_own_group(gid);
 }
 
-/// Who else may write there: "everybody", "the group lab"; empty: nobody.  With an access list the group's bits of the
-/// mode are the most that any entry of it gives.
+/// The other users who may write there: "everybody", "the group lab"; empty: nobody.  With an access list the group's
+/// bits of the mode are the most that any entry of it gives.
 std::string other_writers(int fd, const struct stat& about) {
   if (about.st_mode & S_IWOTH) return "everybody";
   if (!(about.st_mode & S_IWGRP)) return {};
@@ -113,7 +113,7 @@ class TrustWalk {
   }
 
   PathCheck to(const std::string& path) {
-    static_cast<void>(access(path.c_str(), F_OK));  // mounts what is mounted on use; O_PATH does not
+    static_cast<void>(access(path.c_str(), F_OK));  // mounts an automounted folder; O_PATH does not
     at_ = root();
     for (const std::string& name : split(path, '/')) ahead_.push_back(name);
     while (!ahead_.empty()) {
@@ -151,7 +151,7 @@ class TrustWalk {
     return true;
   }
 
-  /// Whoever may write to it could have replaced this very program.
+  /// Users who may write to @p folder could have replaced this very program.
   bool holds_program(const struct stat& folder) const {
     return std::ranges::count(above_program_, std::pair(folder.st_dev, folder.st_ino)) > 0;
   }
@@ -174,7 +174,7 @@ class TrustWalk {
             closing(writers, here()));
   }
 
-  /// From the folder at_ to what is called @p name there; a link's text is put ahead instead.
+  /// Moves from the folder at_ to its entry @p name.  Of a link, the text comes next instead.
   bool enter(const std::string& name) {
     Fd next(openat(at_.get(), name.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
     struct stat about {};

@@ -6,7 +6,7 @@
 ///   writable for others.
 /// - Any other user could have chosen the file if he owns the file or a folder on the way, or may write to one of them.
 /// - A sticky folder on the way may be writable for others, if the entry taken from it belongs to a trusted user.
-/// Modes and POSIX access lists are checked.  What a file server allows beyond them cannot be seen.
+/// Modes and POSIX access lists are checked.  Further rights that a file server grants are invisible.
 #pragma once
 #include <sys/types.h>
 
@@ -19,7 +19,7 @@
 
 namespace hvd {
 
-/// What a path is used for.
+/// The use of a path.
 enum class PathUse : unsigned char {
   file,     ///< to be read or run
   modules,  ///< a folder to import from: nobody else may put files there, sticky or not
@@ -31,7 +31,7 @@ struct SoftwareOwners {
   std::vector<uid_t> known;
 };
 
-/// What a path led to.
+/// The result of look_at().
 struct PathCheck {
   Fd fd;          ///< O_PATH; none when it is not there
   int error = 0;  ///< the errno, when fd is none

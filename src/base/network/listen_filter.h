@@ -1,6 +1,6 @@
 /// @file listen_filter.h — closes listening sockets to other machines, or to all but some of them.
 ///
-/// Open MPI's mpirun and daemons listen on every address, whatever their options, and act on what they receive.  Its
+/// Open MPI's mpirun and daemons listen on every address, whatever their options, and obey every message.  Its
 /// ranks listen too, for one another's tensors, and hvdrun's own channel does until all guards have come.  A packet
 /// filter on the listening sockets drops the packets of other machines: the kernel does not even answer them.
 /// Connections that exist already are not touched.
@@ -19,7 +19,8 @@ using Address = std::array<std::uint8_t, 16>;
 
 /// Closes the listening TCP sockets of a process that other machines could reach.  The process may be this one, or
 /// another one of this user.
-/// @return how many are closed now, those closed earlier included.  Also 0 where the kernel does not allow it (before
+/// @return the number of closed sockets, sockets closed earlier included.  Also 0 where the kernel does not allow it
+/// (before
 ///   Linux 5.6, or in a container without pidfd_getfd); the call does no harm there.
 int close_listeners(pid_t pid) noexcept;
 

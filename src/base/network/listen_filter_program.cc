@@ -28,7 +28,7 @@ sock_filter load(std::uint16_t size, std::uint32_t at) {
 }
 sock_filter recall(std::uint32_t slot) { return BPF_STMT(BPF_LD | BPF_MEM, slot); }
 sock_filter verdict(std::uint32_t what) { return BPF_STMT(BPF_RET | BPF_K, what); }
-/// Skips `yes` instructions where the condition holds for what was loaded, else `no`.
+/// Skips `yes` instructions where the condition holds for the loaded value, else `no`.
 sock_filter when(std::uint16_t condition, std::uint32_t value, std::uint8_t yes, std::uint8_t no) {
   return BPF_JUMP(static_cast<std::uint16_t>(BPF_JMP | BPF_K | condition), value, yes, no);
 }

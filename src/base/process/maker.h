@@ -1,4 +1,4 @@
-/// @file maker.h — which process made a thing, so that another can tell later whether it still lives.
+/// @file maker.h — names the process that made a file, so that another process can tell later whether the maker lives.
 #pragma once
 #include <sys/types.h>
 
@@ -29,9 +29,9 @@ bool is_gone(const Maker& maker);
 
 bool is_in_this_namespace(const Maker& maker);
 
-/// One letter, as in ps(1): R, S, D, T, …; 0 where there is no such process.
+/// As in ps(1): R, S, D, T, …; 0 where there is no such process.
 char process_state(pid_t pid);
-/// It has a handler for the signal: by default most of them kill.
+/// Whether the process has a handler for the signal.  By default most signals kill.
 bool catches_signal(pid_t pid, int number);
 
 /// This boot of this host; "-" where it cannot be told.

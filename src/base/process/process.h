@@ -35,7 +35,7 @@ std::map<pid_t, ProcessEntry> all_processes();
 /// The children of all threads of @p pid, zombies included.
 std::vector<pid_t> children_of(pid_t pid);
 
-/// Parents come before their children.  Without @p spared and the processes below those.
+/// All processes below @p root, parents before their children, without @p spared and the processes below @p spared.
 std::vector<pid_t> descendants(pid_t root, const std::vector<pid_t>& spared = {});
 
 /// The name of a process that has not ended; empty otherwise.
@@ -47,8 +47,8 @@ void become_subreaper();
 /// Names by process number.
 using KilledProcesses = std::map<pid_t, std::string>;
 
-/// Sends SIGKILL once to every process below this one, except @p spared and the processes below those.  Adds processes
-/// that had not ended by themselves to @p killed.
+/// Sends SIGKILL once to every process below this one, except @p spared and the processes below @p spared.  Adds the
+/// processes that were alive to @p killed.
 void kill_descendants_once(KilledProcesses* killed = nullptr, const std::vector<pid_t>& spared = {});
 
 /// Kills and reaps until this process has no children, or until @p limit is over.  True when none is left.

@@ -1,4 +1,4 @@
-/// Types, numbers and names are those of NVIDIA's documentation of NVML; each function returns 0 when all is well.
+/// Types, numbers and names are from NVIDIA's documentation of NVML.  Each function returns 0 on success.
 #include "rank/diagnostics/nvml.h"
 
 #include <dlfcn.h>

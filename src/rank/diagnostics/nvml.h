@@ -1,7 +1,7 @@
 /// @file nvml.h — the part of NVIDIA's management library that hvdrank uses, by dlopen() of libnvidia-ml.so.1.
 ///
-/// Any call may take long, and never returns where a GPU has fallen off the bus: call only from threads for which
-/// nobody waits.
+/// A call may take long, and never returns where a GPU has fallen off the bus: call only from threads for which no
+/// other thread waits.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -17,27 +17,28 @@ class Nvml {
     std::int64_t total = 0, free = 0, used = 0;
   };
   struct ProcessMemory {
-    int pid = 0;  ///< as the driver counts them: those of the host, not always of a container
+    int pid = 0;  ///< the driver's number: the host's, which in a container may differ
     std::int64_t bytes = 0;
   };
   enum class Peer { gpu, nvswitch, other };
-  /// One link that is up, and where it leads.
+  /// One link that is up, and the device at its other end.
   struct Link {
     Peer to = Peer::other;
-    std::string pci;  ///< of what is there; empty: not told
+    std::string pci;  ///< of the device at the other end; empty: unknown
   };
 
   /// Loads and starts the library; false where there is none.  Never unloads it: threads of the library may run.
   bool open();
-  /// By UUID ("GPU-…", "MIG-…") or PCI address; nothing where it is not known.
+  /// By UUID ("GPU-…", "MIG-…") or PCI address; nothing for an unknown device.
   std::optional<Device> device(const std::string& name) const;
 
-  // Nothing, or an empty list, where this device (a MIG part, say) or this version of the library does not tell.
+  // These return nothing, or an empty list, where the device (such as a MIG slice) or the library does not support
+  // them.
   std::optional<unsigned> busy_percent(Device device) const;
   std::optional<MemoryUse> memory(Device device) const;
-  /// Those that compute on it.
+  /// The processes that compute on @p device.
   std::vector<ProcessMemory> processes(Device device) const;
-  /// Memory errors that could not be corrected, since the driver was loaded.
+  /// Uncorrectable memory errors since the driver was loaded.
   std::optional<std::int64_t> lost_words(Device device) const;
   std::vector<Link> links(Device device) const;
 

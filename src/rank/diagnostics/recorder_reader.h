@@ -1,4 +1,4 @@
-/// @file recorder_reader.h — the memory in which a rank records what it does, as its guard reads it.
+/// @file recorder_reader.h — the guard's view of its rank's recorder (wire/shared/recorder_memory.h).
 #pragma once
 #include <cstdint>
 #include <string>
@@ -12,7 +12,7 @@
 
 namespace hvd::rank {
 
-/// The rank's own process could have written anything there.
+/// The rank's process could have written anything there: every value is checked.
 class RecorderReader {
  public:
   RecorderReader();
@@ -20,15 +20,15 @@ class RecorderReader {
   int fd() const { return memory_.fd(); }
   /// For tests.
   wire::RecorderMemory* data() { return recorder_; }
-  /// Steps that were recorded since the last call: a few hundred, and more with the next call.  What was overwritten
-  /// before it could be read is left out.
+  /// The steps since the last call, at most a few hundred: the rest comes with the next call.  Overwritten steps are
+  /// left out.
   std::vector<wire::StepRecord> next_steps();
   /// The program asks for the job's live report; true once.
   bool wants_report();
   void give_report(std::string_view json) {
     if (recorder_) recorder_->report.put(json);
   }
-  /// From its next step on the rank records for the timeline, or does not.
+  /// From its next step on the rank records the timeline, or stops.
   void record_timeline(bool on) {
     if (recorder_) recorder_->trace.store(on ? wire::trace_on : wire::trace_off, std::memory_order_relaxed);
   }

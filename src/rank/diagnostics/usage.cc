@@ -26,12 +26,12 @@ StatusPageReader::StatusPageReader() : memory_("hvdrank-tally", wire::status_pag
 void StatusPageReader::tell_host_change(std::uint64_t change) {
   if (!page_) return;
   auto* const word = reinterpret_cast<char*>(page_) + wire::host_changes_at;
-  // What is announced takes nothing back: the rank may not have seen the change before it.
+  // An announcement keeps the last change: the rank may not have seen it yet.
   host_changes_ = change == 0 ? host_changes_ | 4 : 8 * (host_changes_ / 8 + 1) + (change & 3);
   std::atomic_ref(*reinterpret_cast<std::uint64_t*>(word)).store(host_changes_);
 }
 
-/// The rank's own process could have written anything: what makes no sense is left out.
+/// Leaves out impossible values: the rank's process could have written anything.
 void StatusPageReader::fill(wire::DeathRecord* r) const {
   if (!page_) return;
   const std::int64_t steps = page_->steps.load(), timed = page_->timed_steps.load();
@@ -142,7 +142,7 @@ struct GpuWatch::State {
       processes.push_back({p.pid, command_of(p.pid), is_below(p.pid, rank), p.bytes});
     std::lock_guard lock(mutex);
     if (busy) busy_sum += *busy, ++samples;
-    if (errors_wanted) return;  // the rank has ended: what was seen before is what counts
+    if (errors_wanted) return;  // the rank has ended: its last state before counts
     facts.processes = std::move(processes);
     if (!memory) return;
     peak_bytes = std::max(peak_bytes, memory->used);

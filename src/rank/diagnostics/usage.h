@@ -1,4 +1,4 @@
-/// @file usage.h — what the rank used and did, beside what the kernel counts: its steps, and its GPU.
+/// @file usage.h — the rank's steps, and its use of its GPU.  The kernel does not count these.
 #pragma once
 #include <sys/types.h>
 
@@ -14,17 +14,18 @@
 
 namespace hvd::rank {
 
-/// The page in which the rank's libhvd tells of itself (wire/shared/status_page.h).
+/// The guard's side of the status page (wire/shared/status_page.h).
 class StatusPageReader {
  public:
   StatusPageReader();
   /// For the rank to inherit; -1 where it could not be made.
   int fd() const { return memory_.fd(); }
   void fill(wire::DeathRecord* r) const;
-  /// Where the rank is now, and what it waits for; it could have written anything, so what makes no sense is left out.
+  /// The rank's phase now, and the operation for which it waits.  Impossible values are left out: the rank's process
+  /// could have written anything.
   wire::StatusReport standing(std::int64_t now_ns) const;
-  /// Shows the rank that an elastic job's hosts have changed.  @p change  1 removed, 2 added, 3 both; 0: they will,
-  /// since workers are being started
+  /// Shows the rank that an elastic job's hosts have changed.  @p change  1 removed, 2 added, 3 both; 0: workers for a
+  /// coming change are being started
   void tell_host_change(std::uint64_t change);
 
  private:
@@ -33,10 +34,10 @@ class StatusPageReader {
   std::uint64_t host_changes_ = 0;  ///< as in wire/shared/status_page.h
 };
 
-/// What of a rank's standing hvdrun has to be told.  Pure.
+/// Decides which changes of a rank's status hvdrun gets.  Pure.
 class StatusChanges {
  public:
-  /// The message for hvdrun, when there is something new: another place; a wait that has become long, or is over.
+  /// The message for hvdrun after a change: a new phase, a wait that has become long, or the end of such a wait.
   std::optional<wire::StatusReport> next(wire::StatusReport now);
 
  private:
@@ -44,22 +45,21 @@ class StatusChanges {
   wire::StatusReport told_;
 };
 
-/// Asks the GPU's driver, through NVML where there is one, how busy the rank's GPU is, who has memory on it, and
-/// whether it failed: at the start and once a second, in a thread of its own, since the driver may take its time, or
-/// for ever where a GPU has fallen off the bus.
+/// Asks the GPU's driver, through NVML, for the load, the users of memory and the errors of the rank's GPU: at the
+/// start and once a second.  A thread of its own asks, because a call never returns where a GPU has fallen off the bus.
 class GpuWatch {
  public:
   GpuWatch() = default;
   /// @p gpu  UUID or PCI address; empty: nothing is watched.
-  /// @p rank  its process; those below it count as its own
+  /// @p rank  the rank's process; processes below it count as the rank's
   GpuWatch(const std::string& gpu, pid_t rank);
   GpuWatch(const GpuWatch&) = delete;
   GpuWatch& operator=(const GpuWatch&) = delete;
   /// Never waits: the thread ends by itself.
   ~GpuWatch();
   void fill(wire::DeathRecord* r) const;
-  /// What was last seen while the rank lived, and the GPU's errors until now: the thread looks once more for these, for
-  /// which it gets a moment.
+  /// The last state while the rank lived, and the GPU's errors until now.  Waits a moment for the thread, which looks
+  /// for errors once more.
   GpuFacts facts() const;
 
  private:

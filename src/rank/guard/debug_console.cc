@@ -23,10 +23,10 @@ using wire::ConsoleInput;
 using wire::ConsoleOutput;
 using wire::ConsoleRefusal;
 
-constexpr int attach_signal = 60;        // src/python/hvd/_job/attach.py has it too
+constexpr int attach_signal = 60;        // also in src/python/hvd/_job/attach.py
 constexpr auto callback_limit = 10s;     // for the main thread to come back from native code
-constexpr auto last_answers = 5s;        // for what is still to come when the input has ended
-constexpr auto busy_limit = 3s;          // for a console that was just left to end
+constexpr auto last_answers = 5s;        // for output after the end of the input
+constexpr auto busy_limit = 3s;          // for an earlier console to end
 constexpr auto before_next_call = 50ms;  // before the rank is called once more
 constexpr std::size_t most_typed_bytes = 1u << 20;
 constexpr auto never = std::chrono::steady_clock::time_point::max();

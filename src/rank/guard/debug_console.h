@@ -1,8 +1,8 @@
-/// @file debug_console.h — the guard's part of `hvdrun attach`: calls the rank, and carries bytes between it and
+/// @file debug_console.h — the guard's part of `hvdrun attach`: calls the rank, and carries bytes between the rank and
 /// hvdrun.
 ///
 /// Listens on a unix socket named after the rank's process, and sends the rank a signal.  The rank calls back
-/// (src/python/hvd/_job/attach.py).  Each end asks the kernel who the other is before it reads a byte.
+/// (src/python/hvd/_job/attach.py).  Each end asks the kernel for the other process before it reads a byte.
 #pragma once
 #include <poll.h>
 #include <sys/types.h>
@@ -23,7 +23,7 @@ class DebugConsole {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// What hvdrun says (Type::console_input).  @p pid  the rank's, a child of this process that was not reaped; 0: none
+  /// The body of a Type::console_input.  @p pid  the rank's process, not yet reaped; 0: the rank does not run
   void take(std::string_view body, pid_t pid, Outbox& outbox);
   bool is_open() const { return state_ != State::closed; }
   void add_fds(std::vector<pollfd>& fds, const Outbox& outbox) const;
@@ -47,7 +47,7 @@ class DebugConsole {
   State state_ = State::closed;
   pid_t pid_ = 0;
   Fd listener_, link_;
-  std::string typed_;  ///< that the rank has not read
+  std::string typed_;  ///< input that the rank has not read
   bool input_ended_ = false;
   Clock::time_point deadline_ = Clock::time_point::max(), give_up_at_ = Clock::time_point::max();
 };

@@ -29,7 +29,7 @@ namespace {
 constexpr std::int64_t orphans_of_the_end_ns = 1'000'000'000;  // older ones have nothing to do with the rank's end
 constexpr std::int64_t most_time_to_die_ns = 2'000'000'000;    // more: the log has a clock of its own
 
-/// What a zombie has used, itself and its children that it waited for, without reaping it (glibc's waitid() hides this
+/// Resources that a zombie and the children that it waited for have used.  Does not reap (glibc's waitid() hides this
 /// argument).
 rusage usage_of(pid_t pid) {
   siginfo_t info{};
@@ -38,8 +38,7 @@ rusage usage_of(pid_t pid) {
   return usage;
 }
 
-/// For what a rank writes, one read after the other.  Nobody fills it with zeros: a guard of a quiet rank never touches
-/// its pages.
+/// Buffer for all reads from the rank.  Not zeroed, so the guard of a silent rank never touches its pages.
 std::span<char> read_buffer() {
   static const auto bytes = std::make_unique_for_overwrite<char[]>(wire::link::max_packet_bytes);
   return {bytes.get(), wire::link::max_packet_bytes};
@@ -134,7 +133,7 @@ bool RankProcess::pump_link(Outbox& outbox) {
   return true;
 }
 
-/// What a rank may say: its own process could send anything, so all else is dropped.
+/// Passes on the types that a rank may send.  Drops all others: the rank's process could send anything.
 void RankProcess::take(wire::Type type, std::string_view body, Outbox& outbox) {
   switch (type) {
     case wire::Type::phase:
@@ -284,7 +283,7 @@ void RankProcess::judge(wire::DeathRecord* r, bool stopped) const {
   }
 }
 
-/// What the host knows besides the status.
+/// Adds the host's facts to the exit status.
 void RankProcess::add_system_facts(wire::DeathRecord* r) const {
   if (r->cause == wire::Cause::signalled && r->code == SIGBUS) {
     r->text = full_shared_memory();
@@ -293,7 +292,7 @@ void RankProcess::add_system_facts(wire::DeathRecord* r) const {
   if (r->core_dumped) r->hint = core_place(core_pattern(), cwd_);
 }
 
-/// What the rank's last words tell; called when they are known.
+/// Adds facts from the rank's last words.
 void RankProcess::add_last_words(wire::DeathRecord* r) const {
   if (r->cause == wire::Cause::signalled) {
     // A worker that crashed before has written there too: only a crash of the rank's own is looked up.
@@ -314,7 +313,7 @@ void RankProcess::add_last_words(wire::DeathRecord* r) const {
   }
 }
 
-/// What the GPU had to do with it; called when the rank's last words are known.
+/// Adds facts about the GPU.  The rank's last words must be known.
 void RankProcess::add_gpu_facts(wire::DeathRecord* r) const {
   if (r->cause != wire::Cause::exited && r->cause != wire::Cause::signalled) return;
   const GpuFacts facts = gpu_->facts();

@@ -40,26 +40,26 @@ class RankProcess {
   const wire::StartReport& started() const { return started_; }
   /// 0 once it has ended.
   pid_t pid() const { return has_ended() ? 0 : pid_; }
-  /// It has said so over the link: from then on its pages are worth a look.
+  /// The rank has said so over the link.  Its status page and recorder are empty before.
   bool has_libhvd() const { return has_libhvd_; }
   bool has_ended() const { return status_.has_value(); }
   std::int64_t ended_ns() const { return ended_ns_; }
 
-  /// Reads once from each of the three, into @p outbox.  True when something came.
+  /// Reads once from output, error and link, into @p outbox.  True when bytes came.
   bool pump(Outbox& outbox, Clock::time_point now);
   /// The time at which to call expire().
   Clock::time_point deadline() const { return err_.deadline(); }
   /// Passes on a traceback that was held for too long.
   void expire(Outbox& outbox, Clock::time_point now);
 
-  /// Where the rank is in its life, if that is news for hvdrun.
+  /// The status of the rank, if it has changed for hvdrun.
   std::optional<wire::StatusReport> standing() { return news_.next(status_page_.standing(mono_ns())); }
-  /// What it has recorded of its steps since the last call, as far as @p outbox has room.
+  /// Sends the steps recorded since the last call, as far as @p outbox has room.
   void send_steps(Outbox& outbox);
   /// The job's live report, for a program that asked for it.
   void give_report(std::string_view json) { recorder_.give_report(json); }
   void record_timeline(bool on) { recorder_.record_timeline(on); }
-  /// Its last operations, at most @p most, as Type::operations.
+  /// Sends the last operations, at most @p most.
   void send_operations(Outbox& outbox, std::size_t most) {
     outbox.add(wire::Type::operations, to_json(recorder_.last_operations(most, mono_ns())));  // at most a megabyte
   }
@@ -74,7 +74,6 @@ class RankProcess {
   bool reap();
   /// True when this process has no children left, hence (it is a subreaper) no descendants.
   bool alone() const;
-  /// Its standard input.
   StandardInput& input() { return input_; }
   /// After SIGCHLD: true or false when it was stopped by a signal, or goes on, since the last call.
   std::optional<bool> paused() const;

@@ -1,8 +1,8 @@
-/// @file guard_relay.h — the host daemon passes on what its guards and hvdrun say to each other
+/// @file guard_relay.h — the host daemon's relay of frames between its guards and hvdrun
 /// (wire/channel/relayed_frame.h).
 ///
-/// In a job over several hosts each host has one connection to hvdrun: of 10 000 ranks only their hosts' daemons cost
-/// it a handshake, and a guard needs no ZeroMQ.  Nothing here waits.
+/// In a job over several hosts each host has one connection to hvdrun.  So hvdrun makes one handshake for each host,
+/// not for each rank, and a guard needs no ZeroMQ.  Nothing here waits.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -23,23 +23,23 @@ class GuardRelay {
   /// Readable when turn() has something to do; -1 before the first guard.
   int fd() const { return epoll_.get(); }
 
-  /// Takes what the guards have said while there is room in @p outbox, and sends them what waits.  True when more was
-  /// said than there is room for.
+  /// Moves the guards' frames into @p outbox while it has room, and sends the guards their waiting frames.  True when
+  /// frames of guards are left.
   bool turn(Outbox& outbox);
-  /// @p body  of a relayed frame of hvdrun's
+  /// Passes a frame of hvdrun on to its guard.  @p body  of a relayed frame
   void hand_out(const std::string& body);
-  /// A guard is behind by so much that hvdrun's next words must wait, until turn() has done its work.
+  /// A guard has not read 4 MiB: hvdrun's next frames must wait until turn() has sent some.
   bool is_full() const;
-  /// All guards have ended, and what they said was taken.
+  /// All guards have ended, and all their frames were taken.
   bool is_empty() const { return guards_.empty(); }
-  /// hvdrun is gone, and for the guards that is the end of their connection.
+  /// hvdrun is gone: ends the guards' connections.
   void hang_up() { guards_.clear(); }
 
  private:
   struct GuardEnd {
     GuardEnd(Fd fd, int epoll, std::uint64_t rank) : socket(std::move(fd), epoll, rank) {}
     wire::LocalSocket socket;
-    std::deque<wire::Frame> queue{};  ///< what the socket did not take yet
+    std::deque<wire::Frame> queue{};  ///< frames that the socket has not taken yet
     std::size_t queued_bytes = 0;
     void flush();
   };

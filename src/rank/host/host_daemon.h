@@ -3,9 +3,9 @@
 ///
 ///   hvdrun ─ host daemon ─ guard ─ rank
 ///
-/// It forks the guards at once, so that they reach hvdrun while libpmix starts, which waits for nobody; a guard starts
-/// its rank when it has both hvdrun's manifest and, from here, the variables by which MPI finds its world.  Whatever a
-/// guard that was killed leaves behind comes to this process, which ends it.
+/// The daemon forks the guards at once: they connect to hvdrun while libpmix starts.  A guard starts its rank when it
+/// has the manifest of hvdrun, and from the daemon the variables by which MPI finds its world.  Orphans of a killed
+/// guard become children of the daemon, which kills them.
 #pragma once
 #include <string>
 #include <vector>
@@ -18,7 +18,7 @@ namespace hvd::rank {
 /// @param call   as take_daemon_context() read it, without a rank
 /// @param ranks       of this host, by local rank
 /// @param mpi_folder  where Open MPI's libraries lie; empty: the loader's own folders
-/// @param elastic     hvdrun may ask for more guards, and the daemon lives until it says that it will not; no PMIx
+/// @param elastic     hvdrun may ask for more guards; the daemon lives until hvdrun releases it, and starts no PMIx
 int run_host_daemon(const LaunchContext& call, const std::vector<int>& ranks, const std::string& mpi_folder,
                     bool elastic);
 

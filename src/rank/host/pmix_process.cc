@@ -35,10 +35,10 @@ constexpr auto last_words_limit = milliseconds(200);
 
 std::string text_of(const Error& e) { return std::string(e.what()) + (e.hint.empty() ? "" : "\n" + e.hint); }
 
-/// The child's part.
-class PmixSeat {
+/// The server's side of the connection, in the child.
+class PmixChild {
  public:
-  PmixSeat(Fd socket, const PmixStart& start) : start_(start), connection_(wire::connection_over(std::move(socket))) {}
+  PmixChild(Fd socket, const PmixStart& start) : start_(start), connection_(wire::connection_over(std::move(socket))) {}
 
   /// The process's exit code.
   int run() {
@@ -167,8 +167,9 @@ class PmixSeat {
   if (!environment_value("HOME")) ::setenv("HOME", "/", 1);
   int code = static_cast<int>(Code::internal);
   try {
-    auto* const seat = new PmixSeat(std::move(socket), start);  // never deleted: libpmix's threads still run at the end
-    code = seat->run();
+    // Never deleted: libpmix's threads still run at the end.
+    auto* const child = new PmixChild(std::move(socket), start);
+    code = child->run();
   } catch (const std::exception&) {}
   ::_exit(code);
 }

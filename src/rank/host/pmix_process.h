@@ -1,10 +1,10 @@
 /// @file pmix_process.h — the PMIx server of a host's ranks, in a child of the host daemon.
 ///
 /// Only MPI needs libpmix, and libpmix may crash or hang: without HOME, by a configuration file, by a client.  In a
-/// process of its own it takes no job along.  That process also changes its environment for libpmix's sake.
+/// process of its own it cannot end the job.  That process also changes its environment for libpmix.
 ///
 /// Frames between the two (wire/messages/message.h):
-///   daemon → server   daemon_manifest and pmix as hvdrun sent them; release: the server says the rest and ends
+///   daemon → server   daemon_manifest and pmix as hvdrun sent them; release: the server sends waiting frames and ends
 ///   server → daemon   pmix_environment, once for each rank; pmix, for hvdrun
 /// A server that cannot serve ends with an exit code above 0, after PmixMessage::Kind::broken where it knows why.
 #pragma once
@@ -29,7 +29,7 @@ struct PmixStart {
 
 class PmixProcess {
  public:
-  /// Forks: this process has one thread, and the child keeps what it has open.  Throws Error{unavailable}.
+  /// Forks: this process must have one thread.  The child keeps all open descriptors.  Throws Error{unavailable}.
   explicit PmixProcess(const PmixStart& start);
   /// Kills the server and waits for it.
   ~PmixProcess();
@@ -40,11 +40,11 @@ class PmixProcess {
   /// Readable when receive() has something.
   int fd() const { return connection_->fd(); }
   void send(wire::Type type, std::string body);
-  /// Sends what waits, then returns the next frame of the server's, or nothing.
+  /// Sends waiting frames, then returns the next frame of the server, or nothing.
   std::optional<wire::Frame> receive();
   /// @p status  by waitpid(2), where the caller has reaped the server
   void set_ended(int status) { status_ = status; }
-  /// Why the server is gone: "was killed by signal 11"; nothing while it runs.
+  /// How the server ended: "was killed by signal 11"; nothing while it runs.
   std::optional<std::string> end() const;
   /// Asks the server to end and returns its last frames, which come within 200 ms or not at all.
   std::vector<wire::Frame> last_words();

@@ -1,7 +1,7 @@
-/// @file binding.h — the cores and the GPU of this rank, where hvdrun has not planned them.
+/// @file binding.h — the cores and the GPU of a rank, where hvdrun has not planned them.
 ///
-/// They are read from the affinity mask, sysfs and the driver's files, not through hwloc: its discovery takes longer
-/// than everything else that the guard does before the rank runs.
+/// Reads the affinity mask, sysfs and the driver's files.  hwloc's discovery would take longer than all other steps of
+/// the guard before the rank runs.
 #pragma once
 #include <optional>
 #include <string>
@@ -17,8 +17,8 @@ struct Binding {
   std::vector<int> cpus;                    ///< empty: leave the mask as it is
   int threads = 1;                          ///< OMP_NUM_THREADS
   std::string gpu;                          ///< planned: UUID, else PCI address; empty: none
-  std::optional<std::string> visible_gpus;  ///< CUDA_VISIBLE_DEVICES; nothing: as it is
-  std::string gpu_pci{};                    ///< of the same GPU, for the driver's messages; empty: not known
+  std::optional<std::string> visible_gpus;  ///< CUDA_VISIBLE_DEVICES; nothing: unchanged
+  std::string gpu_pci{};                    ///< of the same GPU, for the driver's messages; empty: unknown
 };
 
 /// This host, with the GPUs that CUDA_VISIBLE_DEVICES leaves visible.

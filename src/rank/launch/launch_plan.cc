@@ -32,8 +32,8 @@ std::string value_in(const Environment& env, const char* name, const char* other
   return it == env.end() ? otherwise : it->second;
 }
 
-/// The rank's own HOME where it is a folder here, else what the host knows.  That is asked only when it is needed: the
-/// name service loads libraries.
+/// The rank's own HOME if this host has such a folder, else the home folder in the host's user database.  The database
+/// is asked only then, because the name service loads libraries.
 std::string home_folder(const Environment& env) {
   std::error_code ec;
   if (const std::string home = value_in(env, "HOME", ""); home.starts_with('/') && fs::is_directory(home, ec))
@@ -50,7 +50,7 @@ std::string python_host() {
   return access(host.c_str(), X_OK) == 0 ? host.string() : "";
 }
 
-/// What the bootstrap is told; numbers of descriptors that it inherits.
+/// Parameters of the bootstrap, with the numbers of its inherited descriptors.
 std::string boot_json(const wire::RankManifest& m, int link_fd, int payload_fd, const std::string& cwd,
                       const std::string& kept_out) {
   const wire::Json json{{"payload_fd", payload_fd},
@@ -95,7 +95,7 @@ void prepare_command(const wire::RankManifest& m, const std::string& search_path
   l.argv = {name};
   if (const std::string path = program_path(name, search_path, cwd); m.trusted_only && !path.empty()) {
     need_trusted_program(m, path);
-    if (name.find('/') == std::string::npos) l.program = path;  // what was looked at is what runs
+    if (name.find('/') == std::string::npos) l.program = path;  // run the very file that was checked
     if (!imports.kept_out.empty()) l.argv.push_back(safe_path_option(imports, python_version(path)));
   }
   l.argv.insert(l.argv.end(), m.payload.args.begin(), m.payload.args.end());

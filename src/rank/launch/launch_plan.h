@@ -1,4 +1,4 @@
-/// @file launch_plan.h — plans the process that a manifest asks for.
+/// @file launch_plan.h — turns a manifest into a process to start.
 #pragma once
 #include <string>
 

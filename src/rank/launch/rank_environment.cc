@@ -34,7 +34,7 @@ int launcher_rank() {
 }
 
 constexpr const char* ours_only[] = {"HVD_JOB_KEYS", "HVD_JOB_DIR", "HVD_CONTROL", "HVD_SERVER_KEY"};
-constexpr const char* mpiruns_only = "HVD_MPIRUN_ONLY";  ///< lists what hvdrun told its mpirun, and nobody else
+constexpr const char* mpiruns_only = "HVD_MPIRUN_ONLY";  ///< names variables that hvdrun set for its mpirun only
 
 /// HVD_HOST_SET_NAME in the daemon's environment: NAME is something else on this host (folders of a Spark executor).
 constexpr std::string_view of_this_host = "HVD_HOST_SET_";
@@ -140,7 +140,7 @@ Environment rank_environment(const wire::RankManifest& m, const Environment& min
     env["HVD_GPU"] = binding.gpu;
     env.emplace("CUDA_DEVICE_ORDER", "PCI_BUS_ID");  // the order of the plan
   }
-  // A pipe would make Python keep back output by the block: live output is what people expect.
+  // Into a pipe Python would write whole blocks only; users expect output at once.
   if (m.payload.kind != wire::PayloadKind::command) env.emplace("PYTHONUNBUFFERED", "1");
   return env;
 }

@@ -1,4 +1,4 @@
-/// @file rank_environment.h — what the guard reads from its own environment, and the environment that the rank gets.
+/// @file rank_environment.h — the guard's own environment, and the environment of its rank.
 #pragma once
 #include <map>
 #include <string>
@@ -11,7 +11,7 @@ namespace hvd::rank {
 
 using Environment = std::map<std::string, std::string>;
 
-/// What the environment from mpirun says about this process.
+/// Facts about this process, from the environment that mpirun or hvdrun gave it.
 struct LaunchContext {
   int rank = -1;
   std::string job;
@@ -21,7 +21,7 @@ struct LaunchContext {
   std::string host;  ///< as hvdrun calls this host, if it said; else the machine's own name
   wire::KeyPair client;
   int environment_fd = -1;  ///< NAME=value texts for the rank come here, from the host daemon; -1: mpirun gave them
-  int channel_fd = -1;  ///< to the host daemon, which passes on what goes over it; -1: the guard goes to `addresses`
+  int channel_fd = -1;      ///< connection through the host daemon; -1: the guard connects to `addresses`
   int meeting_fd = -1;  ///< the rank's socket to the host daemon (wire/messages/meeting_message.h); -1: there is none
 };
 

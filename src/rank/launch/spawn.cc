@@ -2,17 +2,15 @@
 
 #include <fcntl.h>
 #include <sched.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
-#include <csignal>
 
 #include "base/error.h"
 #include "base/format.h"
-#include "base/process/signals.h"
+#include "base/process/child.h"
 
 namespace hvd::rank {
 namespace {
@@ -27,54 +25,27 @@ Pipe make_pipe() {
   return {Fd(fds[0]), Fd(fds[1])};
 }
 
-enum class SpawnStage : int { cwd_fallback, cwd, exec, bound_otherwise };
-/// What the child says before, or instead of, its exec.
-struct ChildError {
-  SpawnStage stage;
-  int error;
-};
+/// Notes of the child.  0 is a failed exec.
+enum SpawnNote : int { exec_failed, no_folder, used_fallback, bound_otherwise };
 
-/// Only async-signal-safe calls: the guard has threads (ZeroMQ's) when it forks, and its memory is the child's until
-/// exec.
-class Child {
+/// The rank's own steps before exec, in the child: only system calls.
+class Preparation {
  public:
-  Child(const ProcessSpec& launch, int in, int out, int err, int notes, pid_t guard)
-      : launch_(launch), in_(in), out_(out), err_(err), notes_(notes), guard_(guard) {
-    for (const std::string& a : launch.argv) argv_.push_back(const_cast<char*>(a.c_str()));
-    argv_.push_back(nullptr);
-    for (const auto& [name, value] : launch.env) variables_.push_back(name + "=" + value);
-    for (std::string& v : variables_) envp_.push_back(v.data());
-    envp_.push_back(nullptr);
+  explicit Preparation(const ProcessSpec& launch) : launch_(launch) {
     int highest = 0;
     for (const int cpu : launch.cpus) highest = std::max(highest, cpu);
     mask_.resize(static_cast<std::size_t>(highest) / CPU_SETSIZE + 1);
     for (const int cpu : launch.cpus) CPU_SET_S(static_cast<std::size_t>(cpu), mask_bytes(), mask_.data());
   }
 
-  [[noreturn]] void run() {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != guard_) _exit(127);
-    setsid();
-    restore_signals();
-    if (in_ >= 0) dup2(in_, STDIN_FILENO);
-    dup2(out_, STDOUT_FILENO);
-    dup2(err_, STDERR_FILENO);
+  void run(const ChildNotes& notes) {
     close_others();
-    bind();
-    enter_folder();
-    environ = envp_.data();
-    execvpe(launch_.program.c_str(), argv_.data(), envp_.data());
-    say(SpawnStage::exec, errno);
-    _exit(127);
+    bind(notes);
+    enter_folder(notes);
   }
 
  private:
   std::size_t mask_bytes() const { return mask_.size() * sizeof(cpu_set_t); }
-
-  void say(SpawnStage stage, int error) const {
-    const ChildError note{stage, error};
-    while (write(notes_, &note, sizeof note) < 0 && errno == EINTR) {}
-  }
 
   /// Marks all but the standard streams close-on-exec, then those to keep as kept.
   void close_others() const {
@@ -85,54 +56,32 @@ class Child {
     for (const int fd : launch_.keep_fds) fcntl(fd, F_SETFD, 0);
   }
 
-  /// Best effort, for it is about speed and not meaning; but somebody should know.
-  void bind() {
+  /// A rank that is bound otherwise is slower, not wrong: the note becomes a warning.
+  void bind(const ChildNotes& notes) {
     if (launch_.cpus.empty()) return;
-    if (sched_setaffinity(0, mask_bytes(), mask_.data()) != 0) return say(SpawnStage::bound_otherwise, errno);
+    if (sched_setaffinity(0, mask_bytes(), mask_.data()) != 0) return notes.say(bound_otherwise, errno);
     // A cgroup's cpuset narrows the mask silently.
     if (sched_getaffinity(0, got_.size() * sizeof(cpu_set_t), got_.data()) < 0) return;
     for (std::size_t cpu = 0; cpu < mask_bytes() * 8; ++cpu)
       if (CPU_ISSET_S(cpu, mask_bytes(), mask_.data()) &&
           !CPU_ISSET_S(cpu, got_.size() * sizeof(cpu_set_t), got_.data()))
-        return say(SpawnStage::bound_otherwise, 0);
+        return notes.say(bound_otherwise, 0);
   }
 
-  void enter_folder() const {
+  void enter_folder(const ChildNotes& notes) const {
     if (launch_.cwd.empty() || chdir(launch_.cwd.c_str()) == 0) return;
     const int error = errno;
-    if (!launch_.fallback_cwd.empty() && chdir(launch_.fallback_cwd.c_str()) == 0) {
-      say(SpawnStage::cwd_fallback, error);
-      return;
-    }
-    say(SpawnStage::cwd, error);
-    _exit(127);
+    if (launch_.fallback_cwd.empty() || chdir(launch_.fallback_cwd.c_str()) != 0) notes.fail(no_folder, error);
+    notes.say(used_fallback, error);
   }
 
   const ProcessSpec& launch_;
-  const int in_, out_, err_, notes_;
-  const pid_t guard_;
-  std::vector<char*> argv_, envp_;
-  std::vector<std::string> variables_;
-  std::vector<cpu_set_t> mask_, got_ = std::vector<cpu_set_t>(16);  ///< got_: as the kernel has it, up to 16384 CPUs
+  std::vector<cpu_set_t> mask_;
+  std::vector<cpu_set_t> got_ = std::vector<cpu_set_t>(16);  ///< as the kernel has it, up to 16384 CPUs
 };
 
-/// vfork: a copy of the guard's page tables, and of the pages that both write then, costs more than the rest of it.
-pid_t start(Child& child) {
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);  // no handler of the guard runs in the child
-  char** const own_variables = environ;
-  const pid_t pid = vfork();
-  if (pid == 0) child.run();
-  const int error = errno;
-  environ = own_variables;
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  errno = error;
-  return pid;
-}
-
-[[noreturn]] void fail(const ProcessSpec& launch, const ChildError& note) {
-  if (note.stage == SpawnStage::cwd)
+[[noreturn]] void fail(const ProcessSpec& launch, const ChildNote& note) {
+  if (note.stage == no_folder)
     throw Error(Code::unavailable, "",
                 formatted("cannot enter the working folder {}: {}", launch.cwd, errno_text(note.error)));
   if (note.error == ENOENT)
@@ -145,29 +94,26 @@ pid_t start(Child& child) {
 }  // namespace
 
 SpawnedProcess spawn(const ProcessSpec& launch) {
-  Pipe out = make_pipe(), err = make_pipe(), notes = make_pipe();
+  Pipe out = make_pipe(), err = make_pipe();
   // mpirun gives its rank 0 a pipe, and the others /dev/null.
-  Pipe in = launch.input ? make_pipe() : Pipe{Fd(open("/dev/null", O_RDONLY | O_CLOEXEC)), Fd()};
-  Child child(launch, in.read.get(), out.write.get(), err.write.get(), notes.write.get(), getpid());
+  Pipe in = launch.input ? make_pipe() : Pipe{};
+  std::vector<std::string> variables;
+  for (const auto& [name, value] : launch.env) variables.push_back(name + "=" + value);
+  Preparation preparation(launch);
+  const StartedChild child = start_child({.program = launch.program,
+                                          .arguments = launch.argv,
+                                          .search_path = true,
+                                          .environment = std::move(variables),
+                                          .input = in.read.get(),
+                                          .output = out.write.get(),
+                                          .errors = err.write.get()},
+                                         [&](const ChildNotes& notes) { preparation.run(notes); });
+  if (child.failure) fail(launch, *child.failure);
   SpawnedProcess s;
-  s.pid = start(child);
-  if (s.pid < 0) throw Error(Code::unavailable, "fork", errno_text(errno));
-  notes.write.reset();
-  ChildError note{};
-  ssize_t n;
-  while ((n = read(notes.read.get(), &note, sizeof note)) != 0) {
-    if (n < 0 && errno == EINTR) continue;
-    if (n == sizeof note && note.stage == SpawnStage::cwd_fallback) {
-      s.used_fallback_cwd = true;
-      continue;
-    }
-    if (n == sizeof note && note.stage == SpawnStage::bound_otherwise) {
-      s.bound_otherwise = true;
-      continue;
-    }
-    waitpid(s.pid, nullptr, 0);
-    if (n < 0) throw Error(Code::internal, "fork", errno_text(errno));
-    fail(launch, note);
+  s.pid = child.pid;
+  for (const ChildNote& note : child.notes) {
+    s.used_fallback_cwd |= note.stage == used_fallback;
+    s.bound_otherwise |= note.stage == bound_otherwise;
   }
   fcntl(out.read.get(), F_SETFL, O_NONBLOCK);
   fcntl(err.read.get(), F_SETFL, O_NONBLOCK);

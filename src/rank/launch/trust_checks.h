@@ -1,5 +1,4 @@
-/// @file trust_checks.h — checks, before a rank starts, whether other users could have chosen what it runs
-/// (base/files/trust.h).
+/// @file trust_checks.h — refuses payloads that other users could have chosen (base/files/trust.h).
 #pragma once
 #include <string>
 
@@ -19,7 +18,7 @@ struct Imports {
 /// @param cwd  absolute
 Imports imports_of(const wire::RankManifest& m, const std::string& cwd);
 
-/// Throws Error{usage} when other users could have chosen that program.  @param path  absolute
+/// Throws Error{usage} when other users could have chosen the program at @p path.  @param path  absolute
 void need_trusted_program(const wire::RankManifest& m, const std::string& path);
 
 /// Removes the working folder from PATH and similar variables, if other users may write to it.

@@ -248,7 +248,7 @@ class Pieces:
                     del self.held[: self.PIECE]
 
     def end(self):
-        """The last piece, and behind it how long all is (u64) and its CRC-32 (u32)."""
+        """Sends the last piece, then the length (u64) and the CRC-32 (u32) of all pieces."""
         import struct
 
         self.send(7, bytes(self.held) + struct.pack("<QI", self.bytes, self.sum))

@@ -103,10 +103,12 @@ char* take(const char* name) {
 
 }  // namespace
 
-/// In place of libc's, for libpython.  A thread that asks for the GIL while Python ends gets it no more.  Before 3.14
-/// CPython ends such a thread by pthread_exit, which unwinds its stack, and a C++ frame that may not be unwound ends
-/// the process with SIGABRT: torch's do, when gloo's thread drops a tensor just then.  So it waits for the process's
-/// end, as in 3.14. Not for ever: what ends may be waiting for this thread.
+/// Replaces libc's function for libpython.
+///
+/// While Python ends, a thread that asks for the GIL never gets it.  Before 3.14 CPython ends such a thread by
+/// pthread_exit(), which unwinds its stack.  A C++ frame that may not be unwound then ends the process with SIGABRT:
+/// this happens when gloo's thread drops a tensor.  So the thread waits for the end of the process, as in 3.14.  The
+/// wait has a limit, because the main thread may be waiting for this one.
 extern "C" [[noreturn]] void pthread_exit(void* value) {
   if (is_finalizing && is_finalizing()) {
     const timespec process_may_take{2, 0};

@@ -24,7 +24,7 @@ class Outbox {
   void add(wire::Type type, std::string body) { add({static_cast<std::uint16_t>(type), std::move(body)}); }
   bool is_full() const { return bytes_ >= full_bytes || frames_.size() >= 1024; }
   bool empty() const { return frames_.empty(); }
-  /// Sends what the channel takes.
+  /// Sends frames while the channel takes them.
   void flush(wire::Connection& connection) {
     while (!frames_.empty() && connection.send(frames_.front())) {
       bytes_ -= frames_.front().body.size();

@@ -63,7 +63,7 @@ class Output {
   bool in_traceback_ = false;
   bool goes_on_ = false;   ///< more came well after the traceback
   bool chained_ = false;   ///< the line before announced another traceback of the same chain
-  bool survived_ = false;  ///< the line before says that what follows ended a thread, or nothing at all
+  bool survived_ = false;  ///< the line before says that the next traceback ended a thread, or was ignored
   Clock::time_point since_{};
 };
 

@@ -1,12 +1,14 @@
 /// @file bounded_accept.cc — accept4() of the whole program, with some descriptors held back.
 ///
-/// libzmq takes every connection that comes.  Once they have used up all descriptors, which strangers may do with
-/// connections that say nothing, its listener of unix sockets aborts the process, that of TCP spins, and hvdrun can
-/// open no file.  libzmq has no limit, so it finds this function before the C library's, as a program's own malloc()
-/// would be: what comes when few descriptors are left is closed at once, and a guard tries again.  Connections that
-/// have not proved the job's key then end, the oldest first, so that the guard finds room.  Takes effect in a
-/// program that is linked with a listener: local_channel.cc calls it by a name of its own, since accept4 alone may be
-/// found in a sanitizer's library before this file is looked at.
+/// libzmq accepts every connection, without a limit.  Strangers with silent connections can use up all descriptors.
+/// Then libzmq's listener of unix sockets aborts the process, its listener of TCP spins, and hvdrun can open no file.
+///
+/// libzmq finds this accept4() before the C library's, like a program's own malloc().  When few descriptors are left, a
+/// new connection is closed at once, and a guard tries again.  Connections that have not proved the job's key end then,
+/// the oldest first, so that the guard finds room.
+///
+/// Takes effect in every program that is linked with a listener.  local_channel.cc calls bounded_accept(), because a
+/// sanitizer's library may have an accept4 that the linker finds first.
 #include "bounded_accept.h"
 
 #include <sys/resource.h>
@@ -22,7 +24,7 @@
 
 namespace {
 
-constexpr rlim_t held_back = 64;  ///< for files, pipes and what libzmq opens later
+constexpr rlim_t held_back = 64;  ///< for files, pipes and later descriptors of libzmq
 
 /// Descriptors are given from the lowest free one on.
 bool is_scarce(int fd) {
@@ -65,7 +67,7 @@ int bounded_accept(int door, sockaddr* address, socklen_t* size, int flags) {
   if (fd < 0 && errno != EMFILE) return -1;
   if (fd >= 0) ::close(fd);
   if (guests) guests->end_some();
-  errno = ECONNABORTED;  // what both of libzmq's listeners take for a connection that went away
+  errno = ECONNABORTED;  // both of libzmq's listeners read this as a connection that has ended
   return -1;
 }
 

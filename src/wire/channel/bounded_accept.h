@@ -4,18 +4,18 @@
 
 namespace hvd::wire {
 
-/// As accept4(2); ECONNABORTED where descriptors are scarce, and the connection is closed.
-int bounded_accept(int door, sockaddr* address, socklen_t* size, int flags);
+/// Like accept4(2).  Where descriptors are scarce, closes the connection and fails with ECONNABORTED.
+int bounded_accept(int listener, sockaddr* address, socklen_t* size, int flags);
 
-/// As accept4(2), with the descriptors that bounded_accept() holds back.
-int reserved_accept(int door, int flags);
+/// Like accept4(2), but may use the descriptors that bounded_accept() holds back.
+int reserved_accept(int listener, int flags);
 
-/// From now on, where descriptors are scarce, bounded_accept() ends some of the connections that it has given and of
-/// which @p has_proved says no.  Of this process; the first call counts.
+/// From now on, where descriptors are scarce, bounded_accept() ends some of the connections that it has returned and
+/// for which @p has_proved returns false.  For the whole process; the first call counts.
 void end_unproved(bool (*has_proved)(int connection));
 
-/// From now on accept() and accept4() close a connection of which @p check says no, with EAGAIN.  Of this process, for
-/// listeners of libraries; called by whichever thread accepts.
+/// From now on accept() and accept4() close a connection for which @p check returns false, and fail with EAGAIN.  For
+/// the whole process, with the listeners of its libraries.  @p check runs in the thread that accepts.
 void set_accept_check(bool (*check)(int connection));
 
 }  // namespace hvd::wire

@@ -1,10 +1,11 @@
 /// @file channel.h — the authenticated, encrypted path between hvdrun, the host daemons and the guards.
 ///
 /// Three implementations: zmq_channel.cc (ZeroMQ with CURVE) between hosts, local_channel.cc (a unix socket) in a job
-/// of one host, sim_channel.cc in tests.  Only src/wire names ZeroMQ. Thread: a channel belongs to one thread, which
-/// polls fd() together with its other descriptors.  fd() may be edge-triggered, and stands for both directions: after
-/// poll() reports it, and after every send(), call receive() until nothing comes.  receive() also sends what the kernel
-/// had no room for earlier.
+/// of one host, sim_channel.cc in tests.  Only channel/zmq names ZeroMQ.
+///
+/// Thread: a channel belongs to one thread, which polls fd() together with its other descriptors.  fd() may be
+/// edge-triggered, and stands for both directions.  After poll() reports fd(), and after every send(), call receive()
+/// until it returns nothing.  receive() also sends frames for which the kernel had no room before.
 #pragma once
 #include <chrono>
 #include <cstddef>
@@ -27,7 +28,7 @@ struct KeyPair {
   static KeyPair for_this_host();
 };
 
-/// What goes over the channel: a type (message.h) and bytes that the channel does not interpret.
+/// One message: a type (message.h) and bytes that the channel does not interpret.
 struct Frame {
   std::uint16_t type = 0;
   std::string body;
@@ -36,7 +37,7 @@ struct Frame {
 /// A peer as the listening side sees it: stable while the peer is connected.
 using PeerId = std::string;
 
-/// What a guard needs in order to reach hvdrun.
+/// A guard needs this to reach hvdrun.
 struct Endpoint {
   std::string address;     ///< "unix:///…/local.sock", "ipc:///…/control.sock" or "tcp://10.0.0.1:4123"
   std::string server_key;  ///< public, Z85
@@ -86,7 +87,7 @@ std::unique_ptr<Listener> listen(const std::vector<std::string>& bind, const Key
 /// Returns at once; the handshake goes on in the background.
 /// The destructors of both ends wait at most a second until all sent frames have left.
 std::unique_ptr<Connection> connect(const Endpoint& endpoint, const KeyPair& client);
-/// One end of a socket pair: the process at its other end passes on what goes over it (relayed_frame.h).
+/// A connection over one end of a socket pair.  The process at the other end passes frames on (relayed_frame.h).
 std::unique_ptr<Connection> connection_over(Fd socket);
 
 }  // namespace hvd::wire

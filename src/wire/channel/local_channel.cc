@@ -1,9 +1,9 @@
 /// @file local_channel.cc — channel.h over a unix socket, for jobs of one host.
 ///
-/// No library, no thread and no cipher: the bytes never leave the kernel, and the kernel says whose process is at the
-/// other end (SO_PEERCRED): only this user's is heard, and the socket lies in a folder that only this user may enter.
-/// The job's key, which a client says first, keeps guards of another job out.
-/// It is what makes a launch on one host cheap: ZeroMQ, its libraries and threads cost 4 ms of processor a guard.
+/// No library, no thread and no cipher: the bytes never leave the kernel.  Only processes of this user are accepted
+/// (SO_PEERCRED), and the socket lies in a folder that only this user may enter.  A client sends the job's key first:
+/// this keeps guards of another job out.  ZeroMQ, its libraries and threads would cost 4 ms of processor for each
+/// guard.
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -30,7 +30,7 @@ using std::chrono::milliseconds;
 
 constexpr std::size_t key_bytes = 40;
 constexpr auto linger_time = milliseconds(1000);
-constexpr std::uint64_t the_door = 0;  ///< what epoll says of the listening socket; peers count from 1
+constexpr std::uint64_t listener_id = 0;  ///< epoll data of the listening socket; peers count from 1
 
 sockaddr_un address_of(const std::string& path) {
   sockaddr_un address{};
@@ -56,16 +56,16 @@ Fd new_epoll() {
 class LocalListener : public Listener {
  public:
   LocalListener(const std::string& path, const std::string& key)
-      : path_(path), key_(key), epoll_(new_epoll()), door_(new_socket()) {
+      : path_(path), key_(key), epoll_(new_epoll()), listener_(new_socket()) {
     if (key.size() != key_bytes) throw Error(Code::usage, "listen", "the client's public key is not 40 characters");
     const sockaddr_un address = address_of(path);
-    fchmod(door_.get(), 0600);  // what bind() makes is no wider
+    fchmod(listener_.get(), 0600);  // bind() gives the file no wider mode
     epoll_event event{};
     event.events = EPOLLIN;
-    event.data.u64 = the_door;
-    if (bind(door_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
-        ::listen(door_.get(), 4096) != 0 ||  // all guards of a large job come at once
-        epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, door_.get(), &event) != 0)
+    event.data.u64 = listener_id;
+    if (bind(listener_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
+        ::listen(listener_.get(), 4096) != 0 ||  // all guards of a large job come at once
+        epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, listener_.get(), &event) != 0)
       throw Error(Code::unavailable, "listening on unix://" + path, errno_text(errno));
   }
   ~LocalListener() override {
@@ -86,7 +86,7 @@ class LocalListener : public Listener {
         Peer& peer = peers_.at(id);
         std::optional<Frame> frame = peer.socket.take();
         if (peer.socket.has_frame())
-          ready_.push_back(id);  // in turns, so that nobody is kept waiting by one who says much
+          ready_.push_back(id);  // peers take turns: a peer with many frames must not delay the others
         else if (peer.socket.ended())
           gone_.push_back(id);
         if (frame) return PeerFrame{std::to_string(id), std::move(*frame)};
@@ -116,7 +116,7 @@ class LocalListener : public Listener {
     Peer(Fd fd, int epoll, std::uint64_t id) : socket(std::move(fd), epoll, id) {}
   };
 
-  /// Takes what the kernel has.  False when there was nothing.
+  /// Handles all events of the kernel.  False when there was none.
   bool look() {
     std::array<epoll_event, 64> events;
     int n;
@@ -124,18 +124,18 @@ class LocalListener : public Listener {
     bool any = false;
     for (int i = 0; i < n; ++i) {
       const epoll_event& event = events[static_cast<std::size_t>(i)];
-      if (event.data.u64 == the_door)
-        any |= open_door();
+      if (event.data.u64 == listener_id)
+        any |= accept_all();
       else
         any |= hear(event.data.u64, event.events);
     }
     return any;
   }
 
-  bool open_door() {
+  bool accept_all() {
     bool any = false;
     for (;;) {
-      Fd fd(bounded_accept(door_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+      Fd fd(bounded_accept(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
       if (!fd) return any;
       if (!is_of_this_user(fd.get())) continue;
       const std::uint64_t id = ++last_;
@@ -167,11 +167,11 @@ class LocalListener : public Listener {
   }
 
   const std::string path_, key_;
-  Fd epoll_, door_;
+  Fd epoll_, listener_;
   std::map<std::uint64_t, Peer> peers_;
-  std::uint64_t last_ = the_door;
+  std::uint64_t last_ = listener_id;
   std::deque<std::uint64_t> ready_;  ///< peers with a whole frame; each once
-  std::deque<std::uint64_t> gone_;   ///< all that they said was given
+  std::deque<std::uint64_t> gone_;   ///< peers that have ended, after their last frame was returned
 };
 
 class LocalConnection : public Connection {

@@ -1,14 +1,14 @@
 /// @file local_socket.h — one end of a unix socket that carries frames, for local_channel.cc.
 ///
-/// Frame: u32 body length, u16 type, u16 zero, body (as in link.h).  Nothing here blocks but the destructor.
+/// Framed by base/network/framed_socket.h; the tag is the frame's type.  Only linger() waits.
 #pragma once
 #include <chrono>
 #include <cstddef>
 #include <optional>
 #include <string>
-#include <string_view>
 
 #include "base/file.h"
+#include "base/network/framed_socket.h"
 #include "channel.h"
 
 namespace hvd::wire {
@@ -25,24 +25,24 @@ class LocalSocket {
   /// False while an earlier frame waits for the kernel's buffer: this frame was not taken.
   bool send(const Frame& frame);
   /// Sends the key: bytes before all frames.
-  void send_key(const std::string& key) { write(key); }
+  void send_key(const std::string& key);
   /// Writes as much as the kernel takes.
   void flush();
   /// Reads once; take() returns the frames.
   void read();
   /// The first @p bytes that were read; nothing while fewer have come.
-  std::optional<std::string> take_key(std::size_t bytes);
+  std::optional<std::string> take_key(std::size_t bytes) { return in_.take_bytes(bytes); }
   /// The next whole frame, or nothing.
   std::optional<Frame> take();
-  bool has_frame() const;
+  /// take() has something to do: to return a frame, or to end the connection for a malformed one.
+  bool has_frame() const { return in_.has_frame() || in_.is_malformed(); }
   /// Waits until all is written or the other end is gone, at most until @p limit.
   void linger(std::chrono::steady_clock::time_point limit);
 
-  /// Nothing more will come: the other end is closed, or has sent bytes that are no frame.
+  /// Nothing more will come: the other end is closed, or has sent a malformed frame.
   bool ended() const { return ended_; }
 
  private:
-  void write(std::string_view bytes);
   void watch(std::uint32_t events);
   void end();
 
@@ -50,9 +50,8 @@ class LocalSocket {
   int epoll_;
   std::uint64_t id_;
   std::uint32_t watched_ = 0;
-  std::string out_, in_;
-  std::size_t written_ = 0, taken_ = 0;
-  bool deaf_ = false;  ///< the other end does not read any more
+  FrameInput in_{max_frame_bytes, UINT16_MAX};
+  FrameOutput out_;
   bool ended_ = false;
 };
 

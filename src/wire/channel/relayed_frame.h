@@ -1,7 +1,7 @@
-/// @file relayed_frame.h — between hosts, a host daemon's one connection carries what hvdrun and its guards say to each
-/// other.
+/// @file relayed_frame.h — frames between hvdrun and the guards of another host, over the connection of the host
+/// daemon.
 ///
-/// A guard's frame travels in a frame of its daemon, of the type `relayed`: u32 rank, u16 type, body (little endian).
+/// The body of a frame of Type::relayed holds the guard's frame: u32 rank, u16 type, body (little endian).
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -13,7 +13,7 @@
 namespace hvd::wire {
 
 inline constexpr std::size_t relay_header_bytes = 6;
-/// As the type of a relayed frame, from the daemon: that guard's connection has ended.
+/// The type of a relayed frame by which the daemon tells that the guard's connection has ended.
 inline constexpr std::uint16_t guard_has_ended = 0;
 
 struct RelayedFrame {
@@ -22,11 +22,11 @@ struct RelayedFrame {
 };
 
 Frame relayed(std::uint32_t rank, const Frame& frame);
-/// Nothing where @p body is no such frame's.
+/// Nothing where @p body is malformed.
 std::optional<RelayedFrame> from_relayed(std::string_view body);
 
-/// @p listener  hvdrun's; what the result returns makes each guard behind a daemon a peer of its own, whom send()
-/// reaches, and whom gone() names after its own end or that of its daemon.
+/// Makes each guard behind a daemon a peer of its own: send() reaches the guard, and gone() names the guard after its
+/// end or its daemon's.  @p listener  hvdrun's
 std::unique_ptr<Listener> with_relays(std::unique_ptr<Listener> listener);
 
 }  // namespace hvd::wire

@@ -1,4 +1,4 @@
-/// @file transports.h — what channel.cc chooses from.
+/// @file transports.h — the implementations among which channel.cc chooses.
 #pragma once
 #include <memory>
 #include <string>

@@ -1,7 +1,7 @@
-/// @file unproved.h — connections that a library has accepted and whose other end has not proved the job's key.
+/// @file unproved.h — accepted connections of a library whose other end has not proved the job's key.
 ///
-/// A library such as libzmq keeps each of them until its limit on handshakes is over.  Where descriptors are scarce
-/// some are ended before, so that strangers who say nothing keep nobody else out.
+/// A library such as libzmq keeps each of them until its limit on handshakes is over.  Where descriptors are scarce,
+/// some are ended before: silent strangers must not keep guards out.
 #pragma once
 #include <sys/types.h>
 
@@ -14,13 +14,13 @@ namespace hvd::wire {
 /// Thread: any.
 class Unproved {
  public:
-  /// @p has_proved: asked of a connection that still stands.
+  /// @p has_proved  whether the other end of an open connection has proved the key
   explicit Unproved(bool (*has_proved)(int connection)) : has_proved_(has_proved) {}
 
-  /// A TCP connection has been accepted; others are left alone.
+  /// A connection was accepted.  Ignores connections that are not TCP.
   void add(int connection);
-  /// Shuts some down, of the address from which most come, the oldest first: the library then finds their end and
-  /// closes them.  To be called by the thread that closes them, so that their descriptors are theirs meanwhile.
+  /// Shuts some connections down: the oldest of the address with most of them.  The library then finds their end and
+  /// closes them.  Must be called by the thread that closes them, so that no descriptor gets another meaning meanwhile.
   void end_some();
 
  private:
@@ -33,7 +33,7 @@ class Unproved {
 
   bool (*const has_proved_)(int connection);
   std::mutex mutex_;
-  std::deque<Guest> guests_;  ///< the oldest first; some are gone, or have proved the key
+  std::deque<Guest> guests_;  ///< the oldest first; some may be closed, or have proved the key
 };
 
 }  // namespace hvd::wire

@@ -1,4 +1,4 @@
-/// @file daemon_manifest.h — what hvdrun tells the host daemons about the job: to all the same.
+/// @file daemon_manifest.h — hvdrun's description of the job for host daemons; all of them get the same.
 #pragma once
 #include <string>
 #include <vector>
@@ -11,10 +11,10 @@ struct DaemonManifest {
     std::vector<int> ranks;  ///< by local rank
   };
   std::string job;              ///< as in HVD_JOB
-  std::string pmix_namespace;   ///< random: no stranger can name it
+  std::string pmix_namespace;   ///< random, so that strangers cannot guess it
   std::vector<Host> hosts;      ///< of the whole job
   bool oversubscribed = false;  ///< more ranks than cores on some host
-  std::vector<int> programs;    ///< ranks of each program, in order; empty: there is one
+  std::vector<int> programs;    ///< number of ranks of each program, in order; empty: there is one program
 };
 
 std::string to_json(const DaemonManifest& m);

@@ -1,4 +1,4 @@
-/// @file manifest.h — what hvdrun tells one guard about its rank.
+/// @file manifest.h — hvdrun's description of one rank, for its guard.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -16,21 +16,21 @@ enum class PayloadKind : std::uint8_t { pickle, script, module, command };
 struct Payload {
   PayloadKind kind = PayloadKind::command;
   std::string name;               ///< path as typed, module name, or program
-  std::vector<std::string> args;  ///< what follows it on the command line
-  std::string sha256;       ///< of a pickle, or a script that hvdrun read: hex digest, checked before it is loaded
-  std::uint64_t bytes = 0;  ///< pickle: length
-  bool deliver = false;     ///< pickle: this guard receives the bytes and shares them on its host
-  std::string path;         ///< pickle, not deliver: the host's copy; empty: not there yet, wait for another manifest
+  std::vector<std::string> args;  ///< the words after it on the command line
+  std::string sha256;             ///< of a pickle, or of a script that hvdrun read: hex digest, checked before loading
+  std::uint64_t bytes = 0;        ///< pickle: length
+  bool deliver = false;           ///< pickle: this guard receives the bytes and shares them on its host
+  std::string path;               ///< pickle, not deliver: this host's copy; empty: another manifest will name it
 };
 
-/// Where the rank runs: planned by hvdrun, or by the guard (remote host) with the same function,
+/// Cores and GPU of the rank.  hvdrun plans them for its own host, the guard for other hosts, both by
 /// placement/rank_resources.h.
 struct Placement {
   bool planned = false;                       ///< the fields down to `visible_gpus` hold the plan
   std::vector<int> cpus;                      ///< logical CPU numbers to bind to; empty: unbound
   int threads = 0;                            ///< OMP_NUM_THREADS unless the user set it; 0: number of cpus
   std::string gpu;                            ///< UUID, else PCI address, of the GPU for this rank; empty: none
-  std::optional<std::string> visible_gpus{};  ///< CUDA_VISIBLE_DEVICES; nothing: as it is
+  std::optional<std::string> visible_gpus{};  ///< CUDA_VISIBLE_DEVICES; nothing: unchanged
   bool bind = true;
   std::string gpu_mode = "all";  ///< all, own, none
   bool share_gpus = false;       ///< more ranks than GPUs are fine
@@ -40,7 +40,7 @@ struct RankManifest {
   std::string job;  ///< short unique id, also in HVD_JOB
   int rank = 0, size = 1, local_rank = 0, local_size = 1, cross_rank = 0, cross_size = 1;
   std::string host;                        ///< as the user named it; used in tags
-  std::string cwd;                         ///< working folder; if absent on that host, the home folder and a warning
+  std::string cwd;                         ///< working folder; on a host without it, the home folder with a warning
   std::string python;                      ///< interpreter for pickle, script, module
   std::map<std::string, std::string> env;  ///< whole environment of the rank, before the guard's additions
   Payload payload;
@@ -48,12 +48,12 @@ struct RankManifest {
   double grace_seconds = 5;
   bool collect_results = false;
   bool timeline = false;
-  bool input = false;                  ///< its standard input comes over the channel; else /dev/null
+  bool input = false;                  ///< its standard input comes over the channel; else it is /dev/null
   bool trusted_only = false;           ///< run no program that other users could have chosen: base/files/trust.h
-  std::vector<int> software_owners{};  ///< users whose programs may be run all the same, as on hvdrun's host
+  std::vector<int> software_owners{};  ///< users whose programs may be run although trusted_only is set
 };
 
-/// The Python file that a payload runs, a path as typed: train.py itself, or that of `python -u train.py`; or empty.
+/// The Python file that a payload runs, as typed: train.py for `train.py` and for `python -u train.py`.  May be empty.
 std::string python_file(const Payload& payload);
 /// "python", "/usr/bin/python3.11": a program that runs Python files.
 bool is_python(std::string_view program);

@@ -1,30 +1,30 @@
-/// @file console.h — `hvdrun attach` between hvdrun and a guard: a letter, then bytes.
+/// @file console.h — `hvdrun attach`, between hvdrun and a guard: one byte for the kind, then the text.
 #pragma once
 
 namespace hvd::wire {
 
 /// The first byte of Type::console_input, hvdrun → guard.
 enum class ConsoleInput : char {
-  open = 'o',   ///< calls the rank
-  text = 't',   ///< what the user has typed
-  end = 'e',    ///< the user types no more
+  open = 'o',   ///< open a console in the rank
+  text = 't',   ///< input of the user
+  end = 'e',    ///< the input has ended
   leave = 'l',  ///< the user is gone
 };
 
 /// The first byte of Type::console, guard → hvdrun.
 enum class ConsoleOutput : char {
-  open = 'o',     ///< the rank has come, and stands still
-  text = 't',     ///< what Python's debugger says
-  refused = 'r',  ///< a ConsoleRefusal follows, and then what the system says of it, if anything
-  end = 'e',      ///< the console is closed, the rank goes on; also where it was never open
+  open = 'o',     ///< the rank has stopped in the debugger
+  text = 't',     ///< output of Python's debugger
+  refused = 'r',  ///< a ConsoleRefusal follows, then the system's error text, if any
+  end = 'e',      ///< the console is closed and the rank goes on; also sent after `refused`
 };
 
 enum class ConsoleRefusal : char {
   absent = 'a',  ///< the rank does not run
-  deaf = 'd',    ///< it does not handle the signal: no Python program that has imported hvd
-  name = 'n',    ///< the socket's name cannot be had
-  busy = 'b',    ///< it has a console already
-  native = 'c',  ///< its main thread did not come back to Python code in time
+  deaf = 'd',    ///< the rank does not handle the signal: it is no Python program that has imported hvd
+  name = 'n',    ///< the name of the socket is taken
+  busy = 'b',    ///< the rank has a console already
+  native = 'c',  ///< the rank's main thread stayed in native code for too long
 };
 
 }  // namespace hvd::wire

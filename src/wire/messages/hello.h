@@ -9,15 +9,15 @@ struct Hello {
   int protocol = 1;  ///< protocol_version of the guard
   int rank = 0;
   std::int64_t pid = 0;
-  std::string host;          ///< HVD_HOST where hvdrun set it, else the machine's own name
-  bool local = false;        ///< on hvdrun's own host (reached through its unix socket)
+  std::string host;          ///< HVD_HOST if hvdrun set it, else the machine's own name
+  bool local = false;        ///< on hvdrun's own host: the connection is a unix socket
   std::string version;       ///< of hvdrank
-  std::int64_t mono_ns = 0;  ///< CLOCK_MONOTONIC when it was sent
-  bool daemon = false;       ///< of the host daemon: `rank` is the first of its ranks
+  std::int64_t mono_ns = 0;  ///< CLOCK_MONOTONIC when the message was sent
+  bool daemon = false;       ///< the sender is a host daemon; `rank` is the first of its ranks
 };
 
 std::string to_json(const Hello& h);
-/// Throws Error{usage}; Error{mismatch} when the protocol is another one.
+/// Throws Error{usage}, or Error{mismatch} for another protocol.
 Hello hello_from_json(const std::string& text);
 
 }  // namespace hvd::wire

@@ -4,7 +4,7 @@
 /// pair of SOCK_SEQPACKET: one send() is one packet, which no other thread or forked child can split.  A packet holds
 /// whole frames.  Packets that were sent survive the SIGKILL of the sender.
 ///
-/// Frame: u32 body length, u16 type (message.h), u16 zero, body; little endian.
+/// Frame: base/network/frame_header.h, whose tag is the Type (message.h); then the body.
 #pragma once
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -14,11 +14,12 @@
 #include <cstdint>
 #include <cstring>
 
+#include "base/network/frame_header.h"
 #include "message.h"
 
 namespace hvd::wire::link {
 
-inline constexpr std::size_t header_bytes = 8;
+inline constexpr std::size_t header_bytes = SocketFrameHeader::bytes;
 inline constexpr std::size_t max_body_bytes = 64u << 10;  ///< longer things travel in pieces
 inline constexpr std::size_t max_packet_bytes = header_bytes + max_body_bytes;
 inline constexpr const char* fd_variable = "HVD_LINK_FD";
@@ -30,20 +31,12 @@ struct View {
   std::size_t bytes;
 };
 
-inline void put_header(unsigned char* out, Type type, std::size_t bytes) noexcept {
-  const auto t = static_cast<std::uint16_t>(type);
-  for (int i = 0; i < 4; ++i) out[i] = static_cast<unsigned char>(bytes >> (8 * i));
-  out[4] = static_cast<unsigned char>(t & 0xff);
-  out[5] = static_cast<unsigned char>(t >> 8);
-  out[6] = out[7] = 0;
-}
-
 /// Sends one frame in one packet.  0, or an errno: EMSGSIZE (body too long), EPIPE (guard gone),
 /// EAGAIN (only with @p wait false).  With @p wait it blocks while the guard is behind: not for hot threads.
 inline int send(int fd, Type type, const void* body, std::size_t bytes, bool wait = true) noexcept {
   if (bytes > max_body_bytes) return EMSGSIZE;
-  unsigned char header[header_bytes];
-  put_header(header, type, bytes);
+  char header[header_bytes];
+  SocketFrameHeader{static_cast<std::uint32_t>(bytes), static_cast<std::uint32_t>(type)}.put(header);
   iovec parts[2] = {{header, header_bytes}, {const_cast<void*>(body), bytes}};
   msghdr message{};
   message.msg_iov = parts;
@@ -58,11 +51,11 @@ inline int send(int fd, Type type, const void* body, std::size_t bytes, bool wai
 /// (*offset == bytes tells the two apart).
 inline bool next(const char* packet, std::size_t bytes, std::size_t* offset, View* out) noexcept {
   if (bytes - *offset < header_bytes) return false;
-  const auto* h = reinterpret_cast<const unsigned char*>(packet + *offset);
-  const std::size_t length = h[0] | h[1] << 8 | h[2] << 16 | static_cast<std::size_t>(h[3]) << 24;
-  if (h[6] || h[7] || length > max_body_bytes || length > bytes - *offset - header_bytes) return false;
-  *out = {static_cast<Type>(h[4] | h[5] << 8), packet + *offset + header_bytes, length};
-  *offset += header_bytes + length;
+  const SocketFrameHeader h = SocketFrameHeader::at(packet + *offset);
+  if (h.tag > UINT16_MAX || h.body_bytes > max_body_bytes || h.body_bytes > bytes - *offset - header_bytes)
+    return false;
+  *out = {static_cast<Type>(h.tag), packet + *offset + header_bytes, h.body_bytes};
+  *offset += header_bytes + h.body_bytes;
   return true;
 }
 

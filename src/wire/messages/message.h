@@ -1,11 +1,11 @@
-/// @file message.h — every message between hvdrun and a guard, and between a guard and its rank.
+/// @file message.h — the types of all messages between hvdrun, host daemons, guards and ranks.
 ///
-/// Two links, one vocabulary:
-///   channel   hvdrun ↔ guard, channel.h; between hosts through the host's daemon, relayed_frame.h.
-///   link      guard ↔ rank process: the socket (SOCK_SEQPACKET) whose descriptor is in HVD_LINK_FD.
-///             Each frame: u32 body length, u16 type, u16 zero, body (little endian); link.h.
-/// JSON bodies are small, and parsed with a limit on depth and size.  Everything that comes from user code (results,
-/// output, exception text) is opaque bytes.
+///   channel   hvdrun ↔ guard and hvdrun ↔ host daemon (channel/channel.h).  Between hosts a guard's frames travel
+///             through the daemon of its host (channel/relayed_frame.h).
+///   link      guard ↔ rank process: the socket whose descriptor is in HVD_LINK_FD (link.h).
+///
+/// A comment below gives the body of the message.  JSON bodies are parsed with a limit on depth and size.  Results,
+/// output and texts of exceptions come from the user's code: they are bytes that nobody interprets.
 #pragma once
 #include <cstdint>
 
@@ -15,55 +15,50 @@ inline constexpr int protocol_version = 1;
 
 enum class Type : std::uint16_t {
   // guard → hvdrun
-  hello = 1,  ///< JSON Hello (hello.h): first message; hvdrun answers with manifest
-  output =
-      2,  ///< u8 stream (1 stdout, 2 stderr), then bytes as read; never split inside a UTF-8 sequence is NOT promised
-  death = 3,  ///< JSON DeathRecord (death.h): the rank has ended, well or not
-  clean = 4,  ///< the rank and all its descendants have ended; the guard waits for release
-  payload_ready =
-      5,  ///< JSON PayloadReady (payload_ready.h): this host's copy of the payload can be read there by the same user
-  trace = 6,     ///< trace_record.h bytes, from the rank
-  result = 7,    ///< a piece of the rank's result
-  phase = 8,     ///< UTF-8 word: python, mpi_init, initialised, finalised (for the verdict)
-  pong = 9,      ///< i64 echoed hvdrun time, i64 guard CLOCK_MONOTONIC ns (clock alignment)
-  started = 10,  ///< JSON StartReport (start_report.h): the cores, GPU and Python that the rank got
-  stall =
-      11,  ///< JSON Stall (stalls.h), from the rank's libhvd: operations that wait, and for which ranks; may be none
-  unstarted =
-      12,  ///< JSON StartFailure (start_report.h), rank → guard: the payload cannot be run; ends up in the death record
-  stack = 13,    ///< JSON StackPicture (stack_picture.h): where the rank is
-  swept = 15,    ///< JSON CleanupResult (cleanup_result.h): the answer to a release that asked for it
-  taken = 16,    ///< u64: bytes of `input` that the rank has taken in all; all ones: it takes no more
-  paused = 17,   ///< u8: 1 when the rank has been stopped by a signal, 0 when it goes on
-  failure = 19,  ///< Failure (failure.h), rank → guard: why operations have failed; ends up in the death record
-  standing =
-      18,     ///< JSON StatusReport (status_report.h): where the rank is, and what it waits for; rank → guard: empty
-  pmix = 20,  ///< pmix_message.h, between hvdrun and a host daemon, both ways
-  meeting = 21,      ///< meeting_message.h, between hvdrun and a host daemon, both ways: ranks find their world
-  steps = 22,        ///< step_record.h: what the rank did in its last steps
-  operations = 23,   ///< JSON RankOperations (operation_record.h): the rank's last operations
-  want_report = 24,  ///< the rank's program asks for the job's live report, from now on
-  relayed = 25,      ///< relayed_frame.h: a guard's frame, between hvdrun and its host's daemon, both ways
-  console = 26,      ///< ConsoleOutput (console.h), then bytes: of the debugger that hvdrun attach has opened
+  hello = 1,          ///< JSON Hello (hello.h): the first message; the answer is a manifest
+  output = 2,         ///< u8 stream (1 stdout, 2 stderr), then bytes; a piece may end inside a UTF-8 sequence
+  death = 3,          ///< JSON DeathRecord (death.h): the rank has ended
+  clean = 4,          ///< empty: the rank's descendants have ended too, and the guard waits for `release`
+  payload_ready = 5,  ///< JSON PayloadReady (payload_ready.h): this host has its copy of the payload
+  trace = 6,          ///< bytes of trace/trace_record.h, from the rank
+  result = 7,         ///< a piece of the rank's result
+  phase = 8,          ///< a word for the verdict: python, mpi_init, initialised, finalised
+  pong = 9,           ///< i64 time of the `ping`, i64 the guard's CLOCK_MONOTONIC in ns
+  started = 10,       ///< JSON StartReport (start_report.h): the cores, GPU and Python of the rank
+  stall = 11,         ///< JSON Stall (shared/stalls.h), from a coordinator: operations that wait for ranks; may be none
+  unstarted = 12,     ///< JSON StartFailure (start_report.h), rank → guard: the payload cannot be run
+  stack = 13,         ///< JSON StackPicture (stack_picture.h): the answer to `stacks`
+  swept = 15,         ///< JSON CleanupResult (cleanup_result.h): the answer to a release with "sweep"
+  taken = 16,         ///< u64 bytes of `input` that the rank has read so far; all ones: it reads no more
+  paused = 17,        ///< u8: 1 a signal has stopped the rank, 0 the rank goes on
+  standing = 18,      ///< JSON StatusReport (status_report.h).  rank → guard, empty: the rank has loaded libhvd
+  failure = 19,       ///< Failure (shared/failure.h), rank → guard: why operations have failed
+  pmix = 20,          ///< pmix_message.h, hvdrun ↔ host daemon
+  meeting = 21,       ///< meeting_message.h, hvdrun ↔ host daemon: ranks find their world
+  steps = 22,         ///< records of shared/step_record.h: the rank's last steps
+  operations = 23,    ///< JSON RankOperations (shared/operation_record.h): the rank's last operations
+  want_report = 24,   ///< empty: the rank's program wants `live_report` from now on
+  relayed = 25,       ///< channel/relayed_frame.h, hvdrun ↔ host daemon: a frame of one guard
+  console = 26,       ///< ConsoleOutput (console.h), then bytes of the debugger that `hvdrun attach` has opened
   // PMIx server → its host daemon
-  pmix_environment = 27,  ///< i32 rank, then "NAME=value" and a NUL each
+  pmix_environment = 27,  ///< i32 rank, then "NAME=value" texts, each ended by a zero byte
   // hvdrun → guard
-  manifest = 32,         ///< JSON RankManifest (manifest.h)
+  manifest = 32,         ///< JSON RankManifest (manifest/manifest.h)
   payload = 33,          ///< a piece of the payload, in order; an empty piece ends it
-  stop = 34,             ///< JSON StopRequest (stop_request.h): a signal now, SIGKILL after grace
-  signal = 35,           ///< i32 signal number to pass on; SIGTSTP stops also ranks that have no handler for it
-  release = 36,          ///< the guard may exit; with the body "sweep" it first looks over its host and says `swept`
-  ping = 37,             ///< i64 hvdrun CLOCK_MONOTONIC ns
-  stacks = 39,           ///< asks for a stack: "native", or empty for Python frames only
+  stop = 34,             ///< JSON StopRequest (stop_request.h): a signal now, SIGKILL after the grace
+  signal = 35,           ///< i32 number of a signal for the rank; SIGTSTP also stops ranks that do not handle it
+  release = 36,          ///< the guard may exit; with "sweep" the guard first removes the job's leftovers on its host
+  ping = 37,             ///< i64 hvdrun's CLOCK_MONOTONIC in ns
+  stacks = 39,           ///< "native", or empty for Python frames only
   input = 40,            ///< a piece of the rank's standard input; an empty piece ends it
-  complete = 41,         ///< all ranks have come: nobody else is to connect to the daemon of this host
-  host_change = 43,      ///< u8: 1 hosts were removed, 2 added, 3 both, 0 will be; the rank sees it in its status page
-  start_rank = 44,       ///< i32, to a host daemon: it starts a guard more, for the worker of that number
-  ask_operations = 45,   ///< u32: at most so many of the rank's last operations are sent
-  live_report = 46,      ///< JSON, as hvd.report() gives it: steps, times, findings of the last half minute
-  timeline = 47,         ///< u8: 1 the rank records for the timeline from its next step on, 0 it stops
+  complete = 41,         ///< all ranks have come: mpirun's daemon on this host needs no more connections
+  daemon_manifest = 42,  ///< JSON DaemonManifest (manifest/daemon_manifest.h), to a host daemon
+  host_change = 43,      ///< u8: 1 hosts were removed, 2 added, 3 both, 0 will be; for the rank's status page
+  start_rank = 44,       ///< i32 number of a worker, to a host daemon: start one more guard, for this worker
+  ask_operations = 45,   ///< u32: send at most this many of the rank's last operations
+  live_report = 46,      ///< JSON as hvd.report() returns it: steps, times, findings of the last half minute
+  timeline = 47,         ///< u8: from its next step on the rank records the timeline (1), or stops (0)
   console_input = 48,    ///< ConsoleInput (console.h), then bytes
-  daemon_manifest = 42,  ///< JSON DaemonManifest (daemon_manifest.h), to a host daemon: the answer to its hello
 };
 
 }  // namespace hvd::wire

@@ -4,7 +4,7 @@
 
 namespace hvd::wire {
 
-/// guard → hvdrun: processes of the same user on that host can read the payload there while the guard lives.
+/// guard → hvdrun: while the guard lives, processes of this user on this host can read the payload at `path`.
 struct PayloadReady {
   std::string path;
 };

@@ -1,4 +1,4 @@
-/// @file pmix_message.h — what the PMIx servers of a job's hosts say to one another, by way of hvdrun.
+/// @file pmix_message.h — messages between the PMIx servers of a job's hosts; hvdrun passes them on.
 ///
 /// One struct for both directions.  Host daemon → hvdrun: fence, request, published, abort, spawn, broken, guard_ended.
 /// hvdrun → host daemon: fence_data, answer, ask.
@@ -12,22 +12,22 @@ namespace hvd::wire {
 
 struct PmixMessage {
   enum class Kind : std::uint8_t {
-    fence = 1,    ///< all of this host's participants have come: `ranks`, empty for all; `data` is theirs
-    request,      ///< a process here needs what `rank`, of another host, publishes
+    fence = 1,    ///< all participants of this host have come: `ranks` (empty: all ranks); `data` is what they publish
+    request,      ///< a process of this host needs the data of `rank`, of another host
     published,    ///< the reply to `ask`
-    abort,        ///< `rank` has called MPI_Abort with `status`; `data` is its text
-    spawn,        ///< `rank` has called MPI_Comm_spawn, which was refused
-    broken,       ///< this host's server does not start, and its ranks are started without; `data` says why
-    guard_ended,  ///< the guard of `rank` has ended badly: `status` is what waitpid(2) said
+    abort,        ///< `rank` has called MPI_Abort with `status`; `data` is the text
+    spawn,        ///< `rank` has called MPI_Comm_spawn; the server refuses every call
+    broken,       ///< this host has no server and starts its ranks without PMIx; `data` says why
+    guard_ended,  ///< the guard of `rank` was killed or failed: `status` as from waitpid(2)
     fence_data,   ///< the reply to `fence`: all hosts' data, or `failed`
     answer,       ///< the reply to `request`
-    ask,          ///< another host needs what `rank`, of this host, publishes
+    ask,          ///< another host needs the data of `rank`, of this host
   };
   Kind kind = Kind::fence;
   bool failed = false;
   std::int32_t rank = -1;
   std::int32_t status = 0;
-  std::uint64_t token = 0;  ///< given by who asks, repeated in the reply
+  std::uint64_t token = 0;  ///< chosen by the sender of a question, repeated in the reply
   std::vector<std::int32_t> ranks{};
   std::string data{};
 };

@@ -1,17 +1,17 @@
-/// @file stack_picture.h — where a rank is, by its stacks.
+/// @file stack_picture.h — the stacks of a rank.
 #pragma once
 #include <string>
 #include <vector>
 
 namespace hvd::wire {
 
-/// guard → hvdrun: where the rank is.
+/// guard → hvdrun: the answer to Type::stacks.
 struct StackPicture {
-  std::string state;                      ///< one letter as in ps(1): R, S, D, T (stopped); empty: it does not run
-  std::string python;                     ///< frames as faulthandler writes them; empty: not known
-  std::string native;                     ///< frames of all threads; empty: not asked for
+  std::string state;                      ///< as in ps(1): R, S, D, T (stopped) …; empty: the rank does not run
+  std::string python;                     ///< frames as faulthandler writes them; empty: unknown
+  std::string native;                     ///< native frames of all threads; empty: hvdrun did not ask for them
   std::vector<std::string> addresses{};   ///< of the rank's host
-  std::vector<std::string> unanswered{};  ///< addresses from which its connections get no acknowledgement any more
+  std::vector<std::string> unanswered{};  ///< addresses that no longer acknowledge what the rank's connections send
 };
 std::string to_json(const StackPicture& p);
 StackPicture stack_picture_from_json(const std::string& text);

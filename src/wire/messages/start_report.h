@@ -10,7 +10,7 @@ namespace hvd::wire {
 struct StartReport {
   std::int64_t pid = 0;
   std::vector<int> cpus;  ///< empty: not bound
-  int threads = 0;        ///< OMP_NUM_THREADS, 0: as the user set it
+  int threads = 0;        ///< OMP_NUM_THREADS; 0: the user's value stays
   std::string gpu;        ///< empty: none
   std::string python;     ///< "embedded", "exec", or empty for a command
   std::string warning;    ///< one line for the user, or empty
@@ -18,7 +18,7 @@ struct StartReport {
 std::string to_json(const StartReport& s);
 StartReport start_report_from_json(const std::string& text);
 
-/// rank → guard: the payload could not be run; becomes Cause::unstarted.
+/// rank → guard: the payload could not be run.  The death record gets Cause::unstarted.
 struct StartFailure {
   int code = 2;
   std::string text, hint;

@@ -1,4 +1,4 @@
-/// @file status_report.h — where a rank is in its life, the operation for which it waits, and since when.
+/// @file status_report.h — the phase of a rank, and the operation for which it waits.
 #pragma once
 #include <string>
 
@@ -6,12 +6,12 @@
 
 namespace hvd::wire {
 
-/// guard → hvdrun: sent when something has changed; a wait is told once it has lasted for two seconds.
+/// guard → hvdrun, after each change.  A wait of less than two seconds is no change.
 struct StatusReport {
   RankPhase place = RankPhase::script;
-  double place_seconds = 0;   ///< since the rank came there
-  std::string waits_for;      ///< of the submitted operations that do not end: the first by name
-  double waited_seconds = 0;  ///< since one of them last moved
+  double place_seconds = 0;   ///< since the rank entered the phase
+  std::string waits_for;      ///< the submitted operation whose name sorts first; empty: the rank does not wait
+  double waited_seconds = 0;  ///< since one of the submitted operations last made progress
 };
 std::string to_json(const StatusReport& s);
 StatusReport status_report_from_json(const std::string& text);

@@ -1,4 +1,5 @@
-/// @file failure.h — why operations of a rank have failed.  libhvd tells the guard, and the death record tells hvdrun.
+/// @file failure.h — why operations of a rank have failed: a message of libhvd to the guard, and a part of the
+/// death record.
 ///
 /// hvdrun decides on these numbers, never on the text of an exception.  Header only: libhvd links it too.
 #pragma once
@@ -24,7 +25,7 @@ inline std::string pack(const Failure& f) {
   return body + f.operation.substr(0, most_name_bytes);
 }
 
-/// A body that is no such message gives no failure: a rank may send anything.
+/// A malformed body gives no failure, because a rank may send anything.
 inline Failure failure_from(std::string_view body) {
   Failure f;
   if (body.size() < 2 * sizeof(std::int32_t)) return f;

@@ -1,4 +1,4 @@
-/// @file inherited_memory.h — memory that the guard has made and sealed, as the rank that inherits it sees it.
+/// @file inherited_memory.h — the rank's view of memory that its guard has made and sealed.
 ///
 /// Header only: libhvd uses it.
 #pragma once
@@ -11,9 +11,9 @@
 
 namespace hvd::wire {
 
-/// The memory of @p bytes that begins with @p mark under the number @p fd, for munmap(); nullptr: it is none.  The
-/// variable with the number may have come to a process that has something else open under it: nothing of that is
-/// touched.
+/// Maps the descriptor @p fd if it is sealed memory of @p bytes that begins with @p mark.  nullptr: it is not.  The
+/// caller calls munmap().  A process may inherit the variable with the number, and have another file open under that
+/// number: such a file stays untouched.
 inline void* map_inherited(int fd, std::size_t bytes, std::uint64_t mark) {
   struct stat file {};
   if (fd < 0 || ::fstat(fd, &file) != 0 || file.st_size != static_cast<off_t>(bytes)) return nullptr;

@@ -74,7 +74,7 @@ std::string ranks_text(const std::vector<int>& ranks) {
 
 std::string set_text(int set) { return set == 0 ? "" : formatted(" of process set {}", set); }
 
-/// What ranks have under way under one name.
+/// The ranks' operations of one name that are under way.
 struct OpenOperation {
   std::map<int, OperationRecord> by_rank;
   std::int64_t first_sequence = 0;
@@ -181,7 +181,7 @@ RankDifference difference_between(const JobOperations& ranks) {
     line += text + " on " + ranks_text(who);
   }
   RankDifference difference{{line}, variants.size() > 1};
-  // Ranks without it: what they have done instead.
+  // The last operations of the ranks without it.
   std::map<std::string, std::vector<int>> others;
   for (const int rank : members[set]) {
     if (by_rank.count(rank) > 0) continue;

@@ -1,9 +1,9 @@
-/// @file recorder_memory.h — the recorder: what a rank did in its last steps, and its last operations, readable while
-/// it is stopped and when it has ended.
+/// @file recorder_memory.h — the recorder: a rank's last steps and last operations.  The guard can read them while the
+/// rank is stopped, and after its end.
 ///
 /// Sealed memory, made by the guard and inherited by the rank; the descriptor's number is in HVD_RECORDER_FD.  The
-/// rank's libhvd writes, the guard reads, and distrusts what it reads.  Pages that nobody writes cost nothing.  Header
-/// only: libhvd and hvdrank share it.
+/// rank's libhvd writes.  The guard reads, and trusts no value.  Pages without a write cost nothing.  Header only:
+/// libhvd and hvdrank share it.
 #pragma once
 #include <array>
 #include <atomic>
@@ -21,7 +21,7 @@ namespace hvd::wire {
 inline constexpr const char* recorder_fd_variable = "HVD_RECORDER_FD";
 inline constexpr std::uint64_t recorder_mark = 0x3763657264765348;  ///< "HSvdrec7"
 
-/// Records one after another; the newest take the place of the oldest.  One thread writes at a time, one reads.
+/// The last `capacity` records.  One thread writes at a time, one reads.
 template <typename Record, std::size_t capacity>
 class RecordRing {
  public:
@@ -33,14 +33,14 @@ class RecordRing {
     std::array<std::uint64_t, words> from;
     std::memcpy(from.data(), &record, sizeof record);
     slot.turn.store(2 * number + 1, std::memory_order_relaxed);
-    // Who sees one of these words sees the odd turn too.  No fences: ThreadSanitizer does not know them.
+    // A reader of one of these words sees the odd turn too.  No fences: ThreadSanitizer does not know them.
     for (std::size_t i = 0; i < words; ++i) slot.content[i].store(from[i], std::memory_order_release);
     slot.turn.store(2 * number + 2, std::memory_order_release);
     written_.store(number + 1, std::memory_order_release);
   }
-  /// How many have been put there so far.
+  /// The number of records so far, overwritten ones included.
   std::uint64_t written() const { return written_.load(std::memory_order_acquire); }
-  /// Record @p number, from 0 on; nullopt: it is overwritten, or half written.
+  /// Record @p number, from 0 on; nullopt: overwritten, or half written.
   std::optional<Record> get(std::uint64_t number) const {
     const Slot& slot = slots_[number % capacity];
     if (slot.turn.load(std::memory_order_acquire) != 2 * number + 2) return std::nullopt;
@@ -56,55 +56,54 @@ class RecordRing {
   static_assert(sizeof(Record) % sizeof(std::uint64_t) == 0);
   static constexpr std::size_t words = sizeof(Record) / sizeof(std::uint64_t);
   struct Slot {
-    std::atomic<std::uint64_t> turn;  ///< 2 · number + 1 while record `number` is written, + 2 when it is there
+    std::atomic<std::uint64_t> turn;  ///< 2 · number + 1 while record `number` is being written, + 2 afterwards
     std::array<std::atomic<std::uint64_t>, words> content;
   };
   alignas(64) std::atomic<std::uint64_t> written_;
   std::array<Slot, capacity> slots_;
 };
 
-/// One operation.  Its submission is written first, by one thread; then, by another perhaps, how it goes on.
+/// One operation.  One thread writes its submission; then one thread, maybe another, writes its progress.
 struct OperationSlot {
-  std::atomic<std::uint64_t> turn;      ///< the operation's number, from 1 on; 0: is being written
-  std::atomic<std::uint64_t> sequence;  ///< from 0 on, of this rank's in its process set; epoch in the upper 16 bits
+  std::atomic<std::uint64_t> turn;      ///< the operation's number, from 1 on; 0 while the slot is being written
+  std::atomic<std::uint64_t> sequence;  ///< number in the process set, from 0 on; the upper 16 bits hold the epoch
   std::atomic<std::int64_t> submit_ns, begin_ns, end_ns;  ///< CLOCK_MONOTONIC; 0: not yet
   std::atomic<std::int64_t> bytes;                        ///< of this rank's tensor
-  std::atomic<std::uint64_t> name_at;                     ///< in OperationNames
+  std::atomic<std::uint64_t> name_at;                     ///< position in OperationNames
   std::atomic<std::uint64_t> what;                        ///< kind, dtype: 8 bits each; set: 16; hvd_status: 32
 };
 static_assert(sizeof(OperationSlot) == 64);
 
-/// Names, zero-terminated, one after another; the newest take the place of the oldest, and those still in use are
-/// written again before that.
+/// Names, zero-terminated, one after another.  New names overwrite the oldest; a name in use is written again before.
 struct OperationNames {
   static constexpr std::size_t size = 256 << 10, longest = 120;
-  std::atomic<std::uint64_t> written;  ///< bytes so far; a name at n is there while written - n <= size
+  std::atomic<std::uint64_t> written;  ///< bytes so far; the name at position n can be read while written - n <= size
   char text[size];
 };
 
 struct RecordedOperations {
   static constexpr std::uint64_t size = 4096;
-  std::atomic<std::uint64_t> taken;  ///< numbers given away
+  std::atomic<std::uint64_t> taken;  ///< the number of operations so far
   std::array<OperationSlot, size> slots;
   OperationNames names;
 };
 
-/// The job's live report, from hvdrun to a rank that wants it: JSON.
+/// The job's live report as JSON, for a rank whose program asked for it.
 struct LiveReportText {
   static constexpr std::size_t most = (32 << 10) - sizeof(std::uint64_t);
   std::uint64_t length;
   std::array<char, most> text;
 };
 
-/// Guard to rank: what hvdrun timeline has asked for.
+/// Guard to rank: the last order of `hvdrun timeline`.
 inline constexpr std::uint32_t trace_on = 1, trace_off = 2;
 
-/// Guard to rank, but for `wanted`.
+/// Guard to rank, except `wanted`.
 struct LiveReportMemory {
-  std::atomic<std::uint32_t> wanted;  ///< by the rank; not 0: hvdrun is to send it now and then
+  std::atomic<std::uint32_t> wanted;  ///< by the rank; not 0: hvdrun is to send the report now and then
   RecordRing<LiveReportText, 2> texts;
 
-  /// @p text  nothing happens where it is too long
+  /// Ignores a @p text longer than LiveReportText::most.
   void put(std::string_view text) {
     if (text.size() > LiveReportText::most) return;
     LiveReportText record{};
@@ -112,7 +111,7 @@ struct LiveReportMemory {
     std::memcpy(record.text.data(), text.data(), text.size());
     texts.put(record);
   }
-  /// The newest; empty: none has come.
+  /// The newest report; empty: none has come.
   std::string newest() const {
     for (int attempt = 0; attempt < 8; ++attempt) {
       const std::uint64_t written = texts.written();
@@ -124,13 +123,13 @@ struct LiveReportMemory {
   }
 };
 
-/// All zero but the mark when it is made; never constructed, which would touch all of its pages.
+/// Zeroed memory with the mark.  Never constructed, because that would touch all of its pages.
 struct RecorderMemory {
   std::uint64_t mark;
   RecordRing<StepRecord, 1024> steps;
   alignas(64) RecordedOperations operations;
   alignas(64) LiveReportMemory report;
-  alignas(64) std::atomic<std::uint32_t> trace;  ///< 0: nothing was asked for
+  alignas(64) std::atomic<std::uint32_t> trace;  ///< trace_on or trace_off; 0: no order yet
 };
 
 inline constexpr std::size_t recorder_bytes = (sizeof(RecorderMemory) + 4095) / 4096 * 4096;

@@ -13,8 +13,8 @@ namespace hvd::wire {
 
 /// All operations that wait for the same ranks.
 struct Stall {
-  std::string tensor;         ///< the first by name
-  int tensors = 1;            ///< how many operations there are
+  std::string tensor;         ///< the first of them by name
+  int tensors = 1;            ///< number of operations
   double waited_seconds = 0;  ///< the longest of them
   std::vector<int> missing;   ///< ranks of the world that have not submitted them, sorted
   int more = 0;               ///< missing ranks that are not in the list
@@ -22,7 +22,7 @@ struct Stall {
 };
 
 inline constexpr std::size_t most_stalls = 16;         ///< in one message
-inline constexpr std::size_t most_missing_ranks = 64;  ///< in the list of one
+inline constexpr std::size_t most_missing_ranks = 64;  ///< in Stall::missing
 
 /// Body of Type::stall: {"waits": [{tensor, tensors, waited_seconds, missing, more, size}]}.
 inline std::string to_json(const std::vector<Stall>& stalls) {
@@ -48,8 +48,8 @@ inline std::string to_json(const std::vector<Stall>& stalls) {
   return json += "]}";
 }
 
-/// Throws Error{usage} for what is no such message of a job of @p ranks ranks.  It comes from the rank itself, which
-/// may send anything: names are cut to what a status page holds, and control characters in them become '?'.
+/// Throws Error{usage} when @p text is no such message of a job of @p ranks ranks.  A rank may send anything, so names
+/// are cut to the length that a status page holds, and their control characters become '?'.
 std::vector<Stall> stalls_from_json(const std::string& text, int ranks);
 
 }  // namespace hvd::wire

@@ -20,7 +20,7 @@
 #include "base/files/leftovers.h"
 #include "hvd/hvd.h"
 #include "launcher/start/meeting_hub.h"
-#include "rank/host/meeting_desk.h"
+#include "rank/host/meeting_relay.h"
 
 using namespace hvd;
 using Clock = std::chrono::steady_clock;
@@ -122,11 +122,11 @@ class Job {
   explicit Job(const JobForm& form) : hub_(host_of_ranks(form.hosts)), form_(form) {
     const Fd key = form.hosts > 1 ? key_file() : Fd();
     for (int r = 0; r < ranks; ++r) {
-      const Fd seat = desk_.add(r);
+      const Fd meeting = relay_.add(r);
       const pid_t pid = ::fork();
       if (pid == 0) {
-        desk_ = {};  // the sockets belong to its parent
-        ::setenv("HVD_MEETING_FD", std::to_string(seat.get()).c_str(), 1);
+        relay_ = {};  // the sockets belong to its parent
+        ::setenv("HVD_MEETING_FD", std::to_string(meeting.get()).c_str(), 1);
         ::setenv("HVD_RANKS_PER_NODE", std::to_string(form.per_node).c_str(), 1);
         ::setenv("HVD_INIT_TIMEOUT", "30", 1);
         if (key) ::setenv("HVD_KEY_FD", std::to_string(key.get()).c_str(), 1);
@@ -145,9 +145,9 @@ class Job {
   /// Runs for one millisecond, or less.
   void turn() {
     std::vector<pollfd> fds;
-    desk_.add_to(fds);
+    relay_.add_to(fds);
     ::poll(fds.data(), fds.size(), 1);
-    for (const std::string& body : desk_.turn()) hand_out(take(wire::decode_meeting_message(body)));
+    for (const std::string& body : relay_.turn()) hand_out(take(wire::decode_meeting_message(body)));
     for (const int r : std::vector<int>(living_)) {
       int status = 0;
       if (::waitpid(pids_[static_cast<std::size_t>(r)], &status, WNOHANG) > 0) ended(r, status);
@@ -177,13 +177,13 @@ class Job {
       const bool is_world = answer.message.kind == wire::MeetingMessage::Kind::world;
       if (is_world && worlds_++ == 0 && form_.dies_at_meeting >= 0)
         ::kill(pids_[static_cast<std::size_t>(form_.dies_at_meeting)], SIGKILL);
-      desk_.hand_out(encode(answer.message));
+      relay_.hand_out(encode(answer.message));
     }
   }
 
   launcher::MeetingHub hub_;
   const JobForm form_;
-  rank::MeetingDesk desk_;
+  rank::MeetingRelay relay_;
   std::vector<int> living_;
   int worlds_ = 0;
 };

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/network/framed_socket.h"
 #include "wire/json.h"
 #include "wire/manifest/daemon_manifest.h"
 #include "wire/manifest/manifest.h"
@@ -174,25 +175,23 @@ TEST_CASE("small bodies come back") {
 }
 
 TEST_CASE("link: packets hold whole frames; anything else is refused") {
-  char packet[64];
-  link::put_header(reinterpret_cast<unsigned char*>(packet), Type::phase, 4);
-  std::memcpy(packet + 8, "init", 4);
-  link::put_header(reinterpret_cast<unsigned char*>(packet) + 12, Type::result, 0);
+  std::string packet =
+      framed(static_cast<std::uint32_t>(Type::phase), "init") + framed(static_cast<std::uint32_t>(Type::result), "");
   std::size_t at = 0;
   link::View v{};
-  REQUIRE(link::next(packet, 20, &at, &v));
+  REQUIRE(link::next(packet.data(), 20, &at, &v));
   CHECK(v.type == Type::phase);
   CHECK(std::string(v.body, v.bytes) == "init");
-  REQUIRE(link::next(packet, 20, &at, &v));
+  REQUIRE(link::next(packet.data(), 20, &at, &v));
   CHECK(v.bytes == 0);
-  CHECK(!link::next(packet, 20, &at, &v));
+  CHECK(!link::next(packet.data(), 20, &at, &v));
   CHECK(at == 20);
 
   at = 0;
-  CHECK(!link::next(packet, 11, &at, &v));  // the body is cut off
-  std::memset(packet, 0xff, 8);
-  CHECK(!link::next(packet, 20, &at, &v));
-  CHECK(!link::next(packet, 7, &at, &v));
+  CHECK(!link::next(packet.data(), 11, &at, &v));  // the body is cut off
+  std::memset(packet.data(), 0xff, 8);
+  CHECK(!link::next(packet.data(), 20, &at, &v));
+  CHECK(!link::next(packet.data(), 7, &at, &v));
 }
 
 TEST_CASE("manifest: no bytes are more than twice as long on the wire") {

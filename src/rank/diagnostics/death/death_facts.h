@@ -15,14 +15,14 @@ std::string full_shared_memory(const std::string& folder = "/dev/shm");
 /// std::runtime_error: no such layer".  Empty: none.
 std::string thrown_exception(const std::vector<std::string>& tail);
 
-/// The limit (ulimit) of which this signal tells that it was reached; this process has the same limits.  Empty: none.
+/// The limit (ulimit) that the rank reached, by its signal.  This process has the same limits.  Empty: none.
 std::string reached_limit(const wire::DeathRecord& r);
 
-/// What to do where Open MPI 4's mpirun, called by the rank, says in @p words that it refuses; else empty.
+/// Advice where @p words hold the refusal of Open MPI 4's mpirun, called by the rank; else empty.
 std::string mpirun_in_a_rank(const std::string& words);
 
 /// Folders of the mounted file systems in @p mounts (/proc/self/mounts) that lie on this host and can be written.  A
-/// network's file system is left out: looking at a dead server takes for ever.  Pure.
+/// file system of a network is left out: a call to a dead server never returns.  Pure.
 std::vector<std::string> local_mounts(const std::string& mounts);
 
 /// "/tmp is full (64 MiB)", for the full ones among the rank's usual folders and local_mounts(), with advice; empty:

@@ -1,4 +1,4 @@
-/// @file error_file.h — the file in which a script of torch says what ended it: TORCHELASTIC_ERROR_FILE.
+/// @file error_file.h — TORCHELASTIC_ERROR_FILE: the file into which a torch script writes its last error.
 #pragma once
 #include <string>
 
@@ -8,18 +8,17 @@ namespace hvd::rank {
 
 inline constexpr const char* error_file_variable = "TORCHELASTIC_ERROR_FILE";
 
-/// The traceback in what torch.distributed.elastic's @record wrote, else its message; "" where @p text is no such
-/// thing.
+/// The traceback in a file of torch.distributed.elastic's @record, else the message; "" where @p text has neither.
 std::string recorded_error(const std::string& text);
 
 /// One rank's file, in this process's memory.  The same user's processes can open it while this process lives.
 class ErrorFile {
  public:
-  /// Where there is no memory for it: path() is "".
+  /// Without memory for the file, path() is "".
   ErrorFile();
   /// "/proc/PID/fd/N".
   std::string path() const;
-  /// recorded_error() of what lies there, of which 64 KiB are read.
+  /// recorded_error() of the first 64 KiB.
   std::string read() const;
 
  private:

@@ -6,10 +6,10 @@
 
 namespace hvd::rank {
 
-/// Whether @p words tell that a file could not be written for want of room: the kernel's text, or torch's own.
+/// Whether @p words contain the kernel's or torch's message for a full disk.
 bool tells_full_disk(std::string_view words);
 
-/// What to do next about the error in @p words, the rank's traceback or its last lines; empty: nothing to add.
+/// Advice for the error in @p words, which are the rank's traceback or its last lines; empty: no advice.
 /// @param address_limit_bytes  the rank's limit on address space (ulimit -v); 0: none
 std::string hint_for(std::string_view words, std::int64_t address_limit_bytes);
 

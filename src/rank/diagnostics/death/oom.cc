@@ -38,7 +38,7 @@ MemoryGroup read_directory(const std::string& directory) {
   return {};
 }
 
-/// Inside a container the path of /proc/PID/cgroup may be the host's; what is mounted is then the group itself.
+/// Inside a container the path of /proc/PID/cgroup may be the host's; the mounted folder is then the group itself.
 MemoryGroup read_group(const std::string& mount, const std::string& path) {
   MemoryGroup group = read_directory(mount + path);
   return group.directory.empty() ? read_directory(mount) : group;

@@ -1,5 +1,5 @@
-/// Native frames of another process through elfutils' libdw, loaded at run time: where it is not installed, the frames
-/// are missing and a line says so.  Declarations are those of libdwfl(3) 0.158 and newer, as far as they are used here.
+/// Native frames of another process through elfutils' libdw, loaded at run time.  Without libdw a line says that the
+/// frames are missing.  Declarations are from libdwfl(3) 0.158 and newer.
 #include <cxxabi.h>
 #include <dlfcn.h>
 #include <sys/syscall.h>
@@ -124,7 +124,7 @@ constexpr SystemCall calls[] = {
 #endif
 };
 
-/// What a thread is doing in the kernel, by /proc/PID/task/TID/syscall: "reads from /data/part-3"; empty: not known.
+/// The system call of a thread, by /proc/PID/task/TID/syscall: "reads from /data/part-3"; empty: unknown.
 std::string waits_for(pid_t pid, pid_t thread) {
   std::ifstream file(formatted("/proc/{}/task/{}/syscall", pid, thread));
   std::string number, first;

@@ -2,15 +2,16 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <csignal>
 
+#include "base/error.h"
 #include "base/file.h"
 #include "base/format.h"
+#include "base/process/child.h"
 #include "base/process/maker.h"
 #include "base/text.h"
 #include "rank/diagnostics/stacks/tcp_peers.h"
@@ -115,18 +116,12 @@ std::optional<std::string> StackCapture::after_python() {
   helper_ = Fd(pipe[0]);
   const Fd theirs(pipe[1]);
   fcntl(helper_.get(), F_SETFL, O_NONBLOCK);
-  const std::string pid = std::to_string(pid_);
-  const char* argv[] = {"hvdrank", "--native-stack", pid.c_str(), nullptr};
-  helper_pid_ = fork();
-  if (helper_pid_ == 0) {  // only system calls until exec
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    sigset_t none;
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, nullptr);
-    dup2(theirs.get(), STDOUT_FILENO);
-    execv("/proc/self/exe", const_cast<char**>(argv));
-    _exit(127);
-  }
+  try {
+    helper_pid_ = start_child({.program = "/proc/self/exe",
+                               .arguments = {"hvdrank", "--native-stack", std::to_string(pid_)},
+                               .output = theirs.get()})
+                      .pid;
+  } catch (const Error&) { helper_pid_ = -1; }
   if (helper_pid_ < 0) return finish();
   step_ = Step::native;
   limit_ = Clock::now() + native_limit;

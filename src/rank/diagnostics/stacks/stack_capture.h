@@ -1,4 +1,4 @@
-/// @file stack_capture.h — where the rank is now: its Python frames and, on request, its native frames.
+/// @file stack_capture.h — the rank's stacks: its Python frames and, on request, its native frames.
 ///
 /// Python: `import hvd` (or the bootstrap of a pickle) tells faulthandler to write the frames of all threads to a
 /// memory file when the rank gets stack_signal.  That works even while the rank holds the GIL or runs C code.  The

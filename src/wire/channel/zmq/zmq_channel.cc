@@ -105,7 +105,7 @@ bool has_proved(int connection) {
   return info[bytes_acked] + static_cast<std::uint64_t>(unsent) > most_to_a_stranger + 1;
 }
 
-/// A message of ours has one body part; drops what follows it in any other.
+/// Drops further parts of a message: ours have one body part.
 void drop_rest(const zmq::Socket& s, const zmq::MessagePart& part) {
   bool more = part.more();
   while (more) {
@@ -283,7 +283,7 @@ class ZmqConnection : public Connection {
     }
   }
 
-  /// So that the monitor's word of a contact or a loss wakes who polls fd().
+  /// Makes fd() wake for the monitor's events: a contact or a loss.
   void watch(const zmq::Socket& socket) {
     epoll_event event{};
     event.events = EPOLLIN;

@@ -9,7 +9,7 @@
 #include <fstream>
 
 #include "../../temp_folder.h"
-#include "launcher/process/capture.h"
+#include "base/process/capture.h"
 
 namespace hvd::launcher {
 namespace {

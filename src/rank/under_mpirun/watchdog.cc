@@ -1,4 +1,4 @@
-#include "rank/guard/watchdog.h"
+#include "rank/under_mpirun/watchdog.h"
 
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -9,15 +9,15 @@
 
 #include "base/files/leftovers.h"
 #include "base/process/process.h"
-#include "rank/guard/guard_signals.h"
-#include "rank/guard/time_limits.h"
+#include "rank/common/awaited_signals.h"
+#include "rank/common/time_limits.h"
 
 namespace hvd::rank {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Reaps what has ended.  True when @p guard was among it; *status is then its status.
+/// Reaps all children that have ended.  True when @p guard was one of them; *status is then its status.
 bool reap(pid_t guard, int* status) {
   bool ended = false;
   int s = 0;

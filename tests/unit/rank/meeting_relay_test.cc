@@ -1,5 +1,5 @@
 /// The messages of ranks to their host daemon before they know one another.
-#include "rank/host/meeting_desk.h"
+#include "rank/host/meeting_relay.h"
 
 #include <doctest/doctest.h>
 #include <sys/socket.h>
@@ -25,17 +25,16 @@ std::string join_of(std::size_t bytes) {
 /// Sends @p first bytes of the frame, then the rest, as fast as the reader takes them. @return the messages that
 /// arrived.
 std::vector<std::string> say(const std::string& body, std::size_t first) {
-  MeetingDesk desk;
-  const Fd rank = desk.add(3);
-  const wire::MeetingFrame frame{static_cast<std::uint32_t>(body.size()), -1};
-  const std::string all = std::string(reinterpret_cast<const char*>(&frame), sizeof frame) + body;
+  MeetingRelay relay;
+  const Fd rank = relay.add(3);
+  const std::string all = framed(0, body);
   std::vector<std::string> came;
   std::size_t sent = 0;
   for (int turn = 0; turn < 10'000 && came.empty(); ++turn) {
     const std::size_t end = sent < first ? first : all.size();
     const ssize_t n = ::send(rank.get(), all.data() + sent, end - sent, MSG_DONTWAIT | MSG_NOSIGNAL);
     sent += n > 0 ? static_cast<std::size_t>(n) : 0;
-    came = desk.turn();
+    came = relay.turn();
   }
   return came;
 }
@@ -46,7 +45,7 @@ TEST_CASE("a join as long as a rank may send is read to its end, however its byt
   for (const std::size_t bytes : {wire::most_join_bytes, wire::most_join_bytes - 4, wire::most_join_bytes - 6})
     for (const std::size_t left : {bytes, bytes - 1000, std::size_t{7}, std::size_t{1}}) {
       INFO(bytes << " bytes, the last " << left << " later");
-      const std::vector<std::string> came = say(join_of(bytes), sizeof(wire::MeetingFrame) + bytes - left);
+      const std::vector<std::string> came = say(join_of(bytes), SocketFrameHeader::bytes + bytes - left);
       REQUIRE(came.size() == 1);
       CHECK(wire::decode_meeting_message(came[0]).rank == 3);
     }

@@ -8,8 +8,8 @@
 
 namespace hvd::rank {
 
-/// Forks; the child runs @p guard and exits with what it returns.  Returns this
-/// process's exit code when the guard has ended and nothing is left below.
+/// Forks.  The child runs @p guard and exits with its result.  Returns this process's exit code, when the guard has
+/// ended and no process is left below.
 int watch_guard(const std::function<int()>& guard);
 
 }  // namespace hvd::rank

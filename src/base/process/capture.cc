@@ -1,4 +1,4 @@
-#include "launcher/process/capture.h"
+#include "base/process/capture.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -10,26 +10,15 @@
 #include <cerrno>
 #include <csignal>
 
+#include "base/error.h"
 #include "base/file.h"
-#include "launcher/process/child_setup.h"
+#include "base/process/child.h"
 
-namespace hvd::launcher {
+namespace hvd {
 
 namespace {
 
 constexpr std::size_t most_bytes = 1u << 20;
-
-/// In the child: only system calls from here to exec.
-[[noreturn]] void become(char** argv, pid_t parent, int in, int out, int err, int report) {
-  set_up_child(parent);
-  ::dup2(in, 0);
-  ::dup2(out, 1);
-  ::dup2(err, 2);
-  ::execvp(argv[0], argv);
-  const int number = errno;
-  [[maybe_unused]] const ssize_t n = ::write(report, &number, sizeof number);
-  ::_exit(127);
-}
 
 /// Reads what is there; closes @p fd at its end.
 void drain(Fd& fd, std::string& into) {
@@ -44,13 +33,8 @@ void drain(Fd& fd, std::string& into) {
 CaptureResult capture(const std::vector<std::string>& command, const std::string& input,
                       std::chrono::milliseconds limit) {
   CaptureResult result;
-  std::vector<std::string> words = command;
-  std::vector<char*> argv;
-  for (std::string& w : words) argv.push_back(w.data());
-  argv.push_back(nullptr);
-
-  Fd in(::memfd_create("hvdrun-input", MFD_CLOEXEC));
-  int out[2], err[2], report[2];
+  Fd in(::memfd_create("hvd-input", MFD_CLOEXEC));
+  int out[2], err[2];
   if (!in || !write_all(in.get(), input) || ::lseek(in.get(), 0, SEEK_SET) != 0 || ::pipe2(out, O_CLOEXEC) != 0) {
     result.err = errno_text(errno);
     return result;
@@ -58,21 +42,21 @@ CaptureResult capture(const std::vector<std::string>& command, const std::string
   Fd out_read(out[0]), out_write(out[1]);
   if (::pipe2(err, O_CLOEXEC) != 0) return result.err = errno_text(errno), result;
   Fd err_read(err[0]), err_write(err[1]);
-  if (::pipe2(report, O_CLOEXEC) != 0) return result.err = errno_text(errno), result;
-  Fd report_read(report[0]), report_write(report[1]);
-
-  const pid_t self = ::getpid();
-  const pid_t pid = ::fork();
-  if (pid < 0) return result.err = errno_text(errno), result;
-  if (pid == 0) become(argv.data(), self, in.get(), out_write.get(), err_write.get(), report_write.get());
-  out_write.reset(), err_write.reset(), report_write.reset();
-  int number = 0;
-  ssize_t told = 0;
-  while ((told = ::read(report_read.get(), &number, sizeof number)) < 0 && errno == EINTR) {}
-  result.started = told != sizeof number;
+  StartedChild child;
+  try {
+    child = start_child({.program = command[0],
+                         .arguments = command,
+                         .search_path = true,
+                         .input = in.get(),
+                         .output = out_write.get(),
+                         .errors = err_write.get()});
+  } catch (const Error& e) { return result.err = e.what(), result; }
+  if (child.failure) return result.err = errno_text(child.failure->error), result;
+  result.started = true;
+  out_write.reset(), err_write.reset();
 
   const auto deadline = std::chrono::steady_clock::now() + limit;
-  while (result.started && (out_read || err_read)) {
+  while (out_read || err_read) {
     const auto left =
         std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now()).count();
     if (left <= 0) {
@@ -84,12 +68,11 @@ CaptureResult capture(const std::vector<std::string>& command, const std::string
     if (out_read && fds[0].revents) drain(out_read, result.out);
     if (err_read && fds[1].revents) drain(err_read, result.err);
   }
-  if (result.timed_out) ::kill(-pid, SIGKILL), ::kill(pid, SIGKILL);
+  if (result.timed_out) ::kill(-child.pid, SIGKILL), ::kill(child.pid, SIGKILL);
   int status = 0;
-  while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
+  while (::waitpid(child.pid, &status, 0) < 0 && errno == EINTR) {}
   result.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  if (!result.started) result.err = errno_text(number);
   return result;
 }
 
-}  // namespace hvd::launcher
+}  // namespace hvd

@@ -1,4 +1,4 @@
-/// @file guard_signals.h — the signals that watchdog and guard wait for.
+/// @file awaited_signals.h — the signals that watchdog, host daemon and guard wait for.
 #pragma once
 #include <sys/prctl.h>
 #include <unistd.h>
@@ -10,10 +10,10 @@ namespace hvd::rank {
 /// Sent by the kernel when the parent has died (PR_SET_PDEATHSIG); no program sends it by habit.
 inline int parent_died_signal() { return SIGRTMIN + 5; }
 
-/// Asks for that signal; false where the parent is gone already, and nobody would send it.
-/// Process 1 as parent is who takes orphans in. But hvdrun itself is process 1 in a container that it was started as:
-/// then its child has such a request from before its exec (launcher/process/child_setup.cc), which no orphan was left
-/// without.
+/// Asks for that signal.  False where the parent has died already, so that no signal would come.
+///
+/// A process whose parent has number 1 is usually an orphan.  But hvdrun itself may be process 1 of a container.  Its
+/// child then has asked for a death signal before its exec (base/process/child.cc), and an orphan has not.
 inline bool follow_parent() {
   const pid_t parent = ::getppid();
   int asked_before = 0;
@@ -22,7 +22,7 @@ inline bool follow_parent() {
   return ::getppid() == parent && (parent != 1 || asked_before != 0);
 }
 
-/// Everything that watchdog and guard receive synchronously; blocked in both, unblocked for the rank.
+/// The signals that these processes receive synchronously: blocked in them, unblocked for the rank.
 inline sigset_t awaited_signals() {
   sigset_t set;
   sigemptyset(&set);

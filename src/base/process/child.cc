@@ -1,0 +1,116 @@
+#include "base/process/child.h"
+
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/process/signals.h"
+
+namespace hvd {
+namespace {
+
+/// What exec needs, made before the child.
+class Image {
+ public:
+  explicit Image(const ChildProgram& program) : words_(program.arguments) {
+    for (std::string& word : words_) argv_.push_back(word.data());
+    argv_.push_back(nullptr);
+    if (!program.environment) return;
+    variables_ = *program.environment;
+    for (std::string& variable : variables_) envp_.push_back(variable.data());
+    envp_.push_back(nullptr);
+  }
+  char** argv() { return argv_.data(); }
+  char** envp() { return envp_.empty() ? environ : envp_.data(); }
+
+ private:
+  std::vector<std::string> words_, variables_;
+  std::vector<char*> argv_, envp_;
+};
+
+struct Child {
+  const ChildProgram& program;
+  const std::function<void(const ChildNotes&)>& prepare;
+  Image& image;
+  pid_t parent;
+  ChildNotes notes;
+
+  [[noreturn]] void run() const {
+    ::setsid();  // the terminal's Ctrl-C does not reach it
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (::getppid() != parent) ::_exit(127);  // the parent died before the line above
+    restore_signals();
+    const int input = program.input >= 0 ? program.input : ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (input >= 0) ::dup2(input, STDIN_FILENO);
+    if (program.output >= 0) ::dup2(program.output, STDOUT_FILENO);
+    if (program.errors >= 0) ::dup2(program.errors, STDERR_FILENO);
+    if (prepare) prepare(notes);
+    environ = image.envp();
+    if (program.search_path)
+      ::execvpe(program.program.c_str(), image.argv(), environ);
+    else
+      ::execve(program.program.c_str(), image.argv(), environ);
+    notes.fail(0, errno);
+  }
+};
+
+/// vfork: copying the page tables of this process, and then its pages, would take a millisecond.
+pid_t start(const Child& child) {
+  sigset_t all, before;
+  sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);  // no handler of this process runs in the child
+  char** const own_variables = environ;
+  const pid_t pid = ::vfork();
+  if (pid == 0) child.run();
+  const int error = errno;
+  environ = own_variables;
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  errno = error;
+  return pid;
+}
+
+}  // namespace
+
+void ChildNotes::say(int stage, int error) const {
+  const ChildNote note{stage, error};
+  while (::write(fd_, &note, sizeof note) < 0 && errno == EINTR) {}
+}
+
+void ChildNotes::fail(int stage, int error) const {
+  say(-1 - stage, error);
+  ::_exit(127);
+}
+
+StartedChild start_child(const ChildProgram& program, const std::function<void(const ChildNotes&)>& prepare) {
+  int pipe[2];
+  if (::pipe2(pipe, O_CLOEXEC) != 0)
+    throw Error(Code::unavailable, "pipe", errno_text(errno), "too many open files? see ulimit -n");
+  const Fd notes(pipe[0]);
+  Fd write_end(pipe[1]);
+  Image image(program);
+  StartedChild child;
+  child.pid = start({program, prepare, image, ::getpid(), ChildNotes(write_end.get())});
+  if (child.pid < 0) throw Error(Code::unavailable, "fork", errno_text(errno), "too many processes? see ulimit -u");
+  write_end.reset();
+  ChildNote note;
+  for (ssize_t n; (n = ::read(notes.get(), &note, sizeof note)) != 0;) {
+    if (n < 0 && errno == EINTR) continue;
+    if (n != sizeof note) break;
+    if (note.stage >= 0)
+      child.notes.push_back(note);
+    else
+      child.failure = ChildNote{-1 - note.stage, note.error};
+  }
+  if (!child.failure) return child;
+  while (::waitpid(child.pid, nullptr, 0) < 0 && errno == EINTR) {}
+  child.pid = -1;
+  return child;
+}
+
+}  // namespace hvd

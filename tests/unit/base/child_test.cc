@@ -1,0 +1,51 @@
+/// Starting other programs, and capturing their output.
+#include "base/process/child.h"
+
+#include <doctest/doctest.h>
+#include <sys/wait.h>
+
+#include <cerrno>
+#include <csignal>
+
+#include "base/process/capture.h"
+
+using namespace hvd;
+using namespace std::chrono_literals;
+
+TEST_CASE("capture: input, both outputs and the exit code") {
+  const CaptureResult done = capture({"sh", "-c", "cat; echo said >&2; exit 3"}, "given", 60s);
+  CHECK(done.started);
+  CHECK(done.out == "given");
+  CHECK(done.err == "said\n");
+  CHECK(done.code == 3);
+  CHECK_FALSE(done.ok());
+  CHECK(capture({"sh", "-c", "kill -9 $$"}, "", 60s).code == 128 + SIGKILL);
+}
+
+TEST_CASE("capture: a program that does not exist, and one that does not end") {
+  const CaptureResult none = capture({"hvd-no-such-program"}, "", 60s);
+  CHECK_FALSE(none.started);
+  CHECK(none.err == "No such file or directory");
+  const CaptureResult late = capture({"sh", "-c", "sleep 100 & wait"}, "", 50ms);
+  CHECK(late.timed_out);
+  CHECK(late.code == 128 + SIGKILL);
+}
+
+TEST_CASE("child: notes come before exec; a failed preparation leaves no child") {
+  ChildProgram shell{.program = "/bin/sh", .arguments = {"sh", "-c", "test \"$ONLY\" = one"}};
+  shell.environment = {"ONLY=one"};
+  const StartedChild runs = start_child(shell, [](const ChildNotes& notes) { notes.say(3, ENOENT); });
+  REQUIRE(runs.pid > 0);
+  REQUIRE(runs.notes.size() == 1);
+  CHECK(runs.notes[0].stage == 3);
+  int status = -1;
+  CHECK(::waitpid(runs.pid, &status, 0) == runs.pid);
+  CHECK(status == 0);
+  const StartedChild fails = start_child(shell, [](const ChildNotes& notes) { notes.fail(2, EACCES); });
+  CHECK(fails.pid == -1);
+  REQUIRE(fails.failure);
+  CHECK(fails.failure->stage == 2);
+  CHECK(fails.failure->error == EACCES);
+  shell.program = "sh";  // no path, and no search
+  CHECK(start_child(shell).failure->stage == 0);
+}
