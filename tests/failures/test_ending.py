@@ -62,11 +62,11 @@ LAST_WORDS = {
 @pytest.mark.parametrize("case", LAST_WORDS)
 def test_a_fatal_signal_comes_with_its_place(case: str, tmp_path: pathlib.Path) -> None:
     """The line of Python, or the exceeded limit."""
-    code, story, place = LAST_WORDS[case]
+    code, cause, place = LAST_WORDS[case]
     (tmp_path / "job.py").write_text(f"import hvd, ctypes, os, resource, signal\n{code}\n")
     done = hvdrun.run("-np", "1", *hvdrun.python_args(), "job.py", cwd=tmp_path)
     (headline,) = [line for line in done.stderr.splitlines() if line.startswith("hvdrun: ")]
-    assert story in headline
+    assert cause in headline
     assert place in headline
 
 

@@ -52,7 +52,7 @@ bool remove_if_left(const std::string& path, const std::string& name, double sin
   const bool of_mpi = is_of_mpi(name);
   if (!of_mpi && !is_of_gone_rank(name)) return false;
   struct stat about {};
-  if (!of_mpi && ::lstat(path.c_str(), &about) == 0 && S_ISSOCK(about.st_mode))  // its doorway, which is not opened
+  if (!of_mpi && ::lstat(path.c_str(), &about) == 0 && S_ISSOCK(about.st_mode))  // a socket is not opened
     return about.st_uid == ::geteuid() && seconds(about.st_ctim) >= since_seconds && ::unlink(path.c_str()) == 0;
   const Fd file(::open(path.c_str(), O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   if (!file || ::fstat(file.get(), &about) != 0) return false;

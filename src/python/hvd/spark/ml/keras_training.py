@@ -96,8 +96,8 @@ def _fit(run: _Run, model: Any, first: int) -> None:
         hvd.callbacks.BroadcastGlobalVariablesCallback(0),
         hvd.callbacks.MetricAverageCallback(),
         *run.callbacks(),
-        *run.best_keeper(),
-        run.keeper(),
+        *run.best_model_callbacks(),
+        run.checkpoint_callback(),
     ]
     with open_reader(training, hvd) as rows:
         options = {"epochs": settings["epochs"], "initial_epoch": first, "steps_per_epoch": rows.steps, "verbose": 0}
@@ -192,7 +192,7 @@ class _Run:
         self.events: list[EventFile] = []  # of training and validation, on rank 0
         self.board: Any = None  # folder of the user's TensorBoard callback
 
-    def best_keeper(self) -> list[Any]:
+    def best_model_callbacks(self) -> list[Any]:
         """The checkpoint_callback, on rank 0, with a file to write to."""
         callback = self.t.settings["checkpoint_callback"]
         if callback is None or self.hvd.rank() != 0:
@@ -316,8 +316,8 @@ class _Run:
 
         return Validate()
 
-    def keeper(self) -> Any:
-        """The callback that keeps history and checkpoint."""
+    def checkpoint_callback(self) -> Any:
+        """The callback that saves history and checkpoint."""
         run = self
 
         class Keep(self.keras.callbacks.Callback):  # type: ignore[misc,name-defined]

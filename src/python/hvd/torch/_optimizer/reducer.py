@@ -1,7 +1,7 @@
 """Averages gradients while backward() still runs.
 
 A hook on each parameter counts backward passes. At the last one the gradient goes to the runtime, with other complete
-gradients (_outbox.py). synchronize() submits the gradients that no hook submitted. The ranks exchange which parameters have a
+gradients (outbox.py). synchronize() submits the gradients that no hook submitted. The ranks exchange which parameters have a
 gradient anywhere. A rank without one counts as zero, so that the others do not wait for ever. A parameter without a gradient
 anywhere does not change.
 
