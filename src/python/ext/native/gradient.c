@@ -19,7 +19,7 @@ static PyObject* call_python(gradient* entry, PyObject* callable) {
 static int begins_plainly(gradient* entry) {
   if (hooks_in_python || is_set(entry->submitted)) return 0;
   if (entry->passes_left == entry->passes) return 1;
-  PyObject* present = PyObject_GetAttrString(entry->parameter, "grad");
+  PyObject* present = PyObject_GetAttr(entry->parameter, attributes.grad);
   if (!present) PyErr_Clear();
   const int is = is_set(present);
   Py_XDECREF(present);
@@ -77,7 +77,7 @@ static int submit_ordinary(gradient* entry, outbox* box) {
     if (!moved) return -1;
     Py_DECREF(moved);
   }
-  PyObject* found = PyObject_GetAttrString(entry->parameter, "grad");
+  PyObject* found = PyObject_GetAttr(entry->parameter, attributes.grad);
   if (!found) return -1;
   tensor_memory memory;
   int status = read_tensor(found, &memory) && fill_gradient_shape(entry, &memory);

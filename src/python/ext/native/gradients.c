@@ -89,7 +89,7 @@ static PyObject* py_finish_gradients(PyObject* self, PyObject* list) {
 static int must_store(gradient* entry, void* context, Py_ssize_t index) {
   (void)context, (void)index;
   if (!is_ordinary(entry)) return is_set(entry->submitted);
-  PyObject* present = PyObject_GetAttrString(entry->parameter, "grad");
+  PyObject* present = PyObject_GetAttr(entry->parameter, attributes.grad);
   if (!present) return -1;
   const int must = present != Py_None && present != entry->work;
   Py_DECREF(present);

@@ -350,8 +350,16 @@ static int add_lists(PyObject* module) {
   return failed || PyErr_Occurred() ? -1 : 0;
 }
 
+attribute_names attributes;
+
+static int intern_names(void) {
+  attributes.grad = PyUnicode_InternFromString("grad");
+  attributes.process_set_id = PyUnicode_InternFromString("process_set_id");
+  return attributes.grad && attributes.process_set_id ? 0 : -1;
+}
+
 PyMODINIT_FUNC PyInit__native(void) {
-  if (!lib.library && open_library()) return NULL;
+  if ((!lib.library && open_library()) || intern_names()) return NULL;
   PyObject* module = PyModule_Create(&definition);
   if (!module) return NULL;
   PyMethodDef* const tables[] = {request_methods, handle_methods,     result_methods,  tensor_methods,

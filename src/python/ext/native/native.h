@@ -103,6 +103,12 @@ int handle_of(PyObject* object, hvd_handle* handle);
 /* Has the first poll() of this handle answer no. */
 void submitted(hvd_handle handle);
 
+/* module.c: names of attributes, interned: looking one up by a C string costs more than the attribute. */
+typedef struct attribute_names {
+  PyObject *grad, *process_set_id;
+} attribute_names;
+extern attribute_names attributes;
+
 /* Waits for the end; *status: the operation's.  0, or -1 with a signal's exception. */
 int wait_for_handle(hvd_handle handle, int* status);
 

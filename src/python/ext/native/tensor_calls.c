@@ -27,7 +27,7 @@ static int reduction_of(const call_options* options, int32_t* reduce) {
 }
 
 static int set_of(PyObject* process_set, int32_t* set) {
-  PyObject* number = PyObject_GetAttrString(process_set, "process_set_id");
+  PyObject* number = PyObject_GetAttr(process_set, attributes.process_set_id);
   const long found = number && PyLong_CheckExact(number) ? PyLong_AsLong(number) : -1;
   Py_XDECREF(number);
   *set = (int32_t)found;
