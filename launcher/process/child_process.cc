@@ -15,7 +15,7 @@ namespace hvd::launcher {
 
 namespace {
 
-/// In the child, which has our memory until exec: only system calls.
+/// Runs in the child, which shares our memory until exec: only system calls.
 [[noreturn]] void become(char** argv, char** envp, pid_t parent, int input, int output, int report) {
   set_up_child(parent);
   const int source = input >= 0 ? input : ::open("/dev/null", O_RDONLY);
@@ -28,7 +28,7 @@ namespace {
   ::_exit(127);
 }
 
-/// vfork: copying the page tables of this process, and then its pages, would take a millisecond.
+/// By vfork: fork would copy the page tables of this process, and then its pages, which takes a millisecond.
 pid_t start(char** argv, char** envp, int input, int output, int report) {
   sigset_t all, before;
   sigfillset(&all);

@@ -1,12 +1,12 @@
-/// @file child_setup.h — what a forked child does first, whatever it becomes.
+/// @file child_setup.h — the first steps of every forked child.
 #pragma once
 #include <sys/types.h>
 
 namespace hvd::launcher {
 
-/// In the child, right after fork(); system calls only.  It gets a session of its own (the terminal's Ctrl-C is
-/// hvdrun's alone), no blocked or ignored signal, and SIGKILL when hvdrun dies.
-/// @param parent  hvdrun, as it was before the fork: the child ends where that has died already
+/// Call it in the child, right after fork(); makes system calls only.  The child gets a session of its own, so that the
+/// terminal's Ctrl-C goes to hvdrun alone, no blocked or ignored signal, and SIGKILL when hvdrun dies.
+/// @param parent  hvdrun's process id before the fork: the child ends if that process has died already
 void set_up_child(pid_t parent);
 
 }  // namespace hvd::launcher
