@@ -1,6 +1,8 @@
 """A training job for test_tf_data_service.py: data_service_training.py FILE.  Each rank prints what it has read as JSON."""
 
 import json
+import pathlib
+import runpy
 import sys
 
 import tensorflow as tf
@@ -9,6 +11,7 @@ import horovod.tensorflow as hvd
 from horovod.tensorflow.data.compute_service import TfDataServiceConfig, tf_data_service
 
 NUMBERS = 20
+EXAMPLE = pathlib.Path(__file__).resolve().parents[2] / "examples/tensorflow_data_service.py"
 
 
 def squares():
@@ -48,12 +51,16 @@ def from_own_dispatchers(config):
 
 def main():
     hvd.init()
-    config = TfDataServiceConfig.read(sys.argv[1], wait_for_file_creation=True, timeout=90)
-    found = from_own_dispatchers(config) if config.dispatcher_side == "training" else from_their_dispatchers(config)
+    file = sys.argv[1]
+    config = TfDataServiceConfig.read(file, wait_for_file_creation=True, timeout=90)
+    if config.dispatcher_side == "training":
+        found = from_own_dispatchers(config)
+        if hvd.rank() == 0:
+            config.compute_client(verbose=2).shutdown()
+    else:
+        found = from_their_dispatchers(config)
+        found["accuracy"] = runpy.run_path(str(EXAMPLE))["main"](file, steps=100)  # ends the compute job
     print("#found " + json.dumps({"rank": hvd.rank(), **found}), flush=True)
-    hvd.barrier()
-    if hvd.rank() == 0:
-        config.compute_client(verbose=2).shutdown()
 
 
 main()

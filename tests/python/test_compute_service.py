@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from hvd import _keyed_service
-from hvd._compute_job import parse, workers_of_each
+from hvd import _compute_job, _keyed_service
+from hvd._compute_job import parse, stop_server, workers_of_each
 from hvd._compute_service import ComputeClient, ComputeService
 from hvd._data_service_config import TfDataServiceConfig
 from hvd._interface_addresses import LOOPBACK, addresses_by_interface
@@ -319,3 +319,33 @@ def test_arguments() -> None:
     for dispatchers in (0, -1, 3, 8):
         with pytest.raises(ValueError, match=f"4 processes cannot be shared among {dispatchers} dispatchers"):
             workers_of_each(4, dispatchers)
+
+
+class Server:
+    """As TensorFlow's: stop() waits for readers."""
+
+    def __init__(self, has_readers: bool) -> None:
+        self.has_stopped, self.gone = threading.Event(), threading.Event()
+        if not has_readers:
+            self.gone.set()
+
+    def _stop(self) -> None:
+        self.gone.wait()
+        self.has_stopped.set()
+
+    def join(self) -> None:
+        assert self.has_stopped.is_set()
+
+
+def test_a_server_whose_readers_stay_does_not_hold_the_job(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(_compute_job, "STOP_SECONDS", 0.2)
+    stuck = Server(has_readers=True)
+    stop_server(stuck)
+    assert not stuck.has_stopped.is_set() and "a Server still has readers after 0.2 s" in caplog.text
+    stuck.gone.set()
+    monkeypatch.undo()
+    idle = Server(has_readers=False)
+    stop_server(idle)
+    assert idle.has_stopped.is_set()

@@ -1,17 +1,22 @@
-"""What the commands that start a compute job share: their arguments, their numbers, the service with its configuration."""
+"""What compute jobs share: the arguments of their commands, their numbers, the service, and the end of their servers."""
 
 from __future__ import annotations
 
 import argparse
+import logging
 import secrets
+import threading
 from collections.abc import Sequence
+from typing import Any
 
 from hvd._compute_service import ComputeService
 from hvd._data_service_config import SIDES, TfDataServiceConfig
 
-__all__ = ["parse", "start_service", "workers_of_each"]
+__all__ = ["parse", "start_service", "stop_server", "workers_of_each"]
 
+_log = logging.getLogger("hvd.compute_job")
 _KEY_BYTES = 32
+STOP_SECONDS = 5.0
 
 
 def parse(program: str, arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -50,3 +55,20 @@ def start_service(
     except BaseException:
         service.shutdown()
         raise
+
+
+def stop_server(server: Any) -> None:
+    """Stops a dispatcher or a worker of tf.data's service.  Gives up after STOP_SECONDS, with a warning.
+
+    TensorFlow waits for calls in progress, and a reader may make one that never ends: it asks for elements until it is gone.
+    """
+    stop = threading.Thread(target=_stop, args=(server,), name="hvd-stop-server", daemon=True)  # keeps the server alive
+    stop.start()
+    stop.join(STOP_SECONDS)
+    if stop.is_alive():
+        _log.warning("a %s still has readers after %g s: it ends with this process", type(server).__name__, STOP_SECONDS)
+
+
+def _stop(server: Any) -> None:
+    getattr(server, "stop", server._stop)()  # older ones have no stop()
+    server.join()

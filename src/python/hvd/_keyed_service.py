@@ -36,7 +36,7 @@ Message = dict[str, Any]
 
 
 class KeyedService:
-    """Listens on each given address, on a port of its own, and answers those who have the key.
+    """Listens on each given address, on a port of its own, and answers callers with the key.
 
     Threads: one accepts, and each connection has one.  `answer` is called in these: it may wait.
     """

@@ -15,11 +15,11 @@ import contextlib
 import itertools
 import logging
 from collections.abc import Iterator
-from typing import Any
 
 import tensorflow as tf
 
 import hvd.tensorflow as hvd
+from hvd._compute_job import stop_server
 from hvd._compute_service import ComputeClient
 from hvd._data_service_config import TfDataServiceConfig
 
@@ -116,7 +116,7 @@ def compute_worker_fn(compute_config: TfDataServiceConfig) -> None:
             _log.info("worker %d of dispatcher %d runs", hvd.rank(), dispatcher)
             client.wait_for_shutdown()
         finally:
-            _stop(worker)
+            stop_server(worker)
 
 
 @contextlib.contextmanager
@@ -130,16 +130,10 @@ def _dispatcher(client: ComputeClient, number: int) -> Iterator[None]:
         _log.info("dispatcher %d runs at %s", number, address)
         yield
     finally:
-        _stop(server)
+        stop_server(server)
 
 
 def _name_of(client: ComputeClient) -> str:
     """By which the others reach this host, as it stands in front of a port."""
     host = client.own_host()
     return "localhost" if host is None else f"[{host}]" if ":" in host else host
-
-
-def _stop(server: Any) -> None:
-    """Both kinds of servers; stop() is missing before TensorFlow 2.14 or so."""
-    getattr(server, "stop", server._stop)()
-    server.join()
