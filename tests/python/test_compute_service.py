@@ -16,13 +16,13 @@ from typing import Any
 
 import pytest
 
-from hvd import _compute_job, _keyed_service
-from hvd._compute_job import parse, stop_server, workers_of_each
-from hvd._compute_service import ComputeClient, ComputeService
-from hvd._data_service_config import TfDataServiceConfig
-from hvd._interface_addresses import LOOPBACK, addresses_by_interface
-from hvd._own_folder import RefusedPath
-from hvd._time_limit import TimeoutException
+from hvd._compute import job, keyed_service
+from hvd._compute.config import TfDataServiceConfig
+from hvd._compute.interface_addresses import LOOPBACK, addresses_by_interface
+from hvd._compute.job import parse, stop_server, workers_of_each
+from hvd._compute.service import ComputeClient, ComputeService
+from hvd._compute.time_limit import TimeoutException
+from hvd._job.own_folder import RefusedPath
 
 KEY, OTHER_KEY = bytes(range(32)), bytes(32)
 AT = "grpc://localhost:1234"
@@ -176,12 +176,12 @@ def test_an_impostor_does_not_get_the_question() -> None:
 
 def test_silent_connections_block_nobody(service: ComputeService, client: ComputeClient) -> None:
     before = threading.active_count()
-    silent = [socket.create_connection(port_of(service), 5) for _ in range(3 * _keyed_service.MOST_STRANGERS)]
+    silent = [socket.create_connection(port_of(service), 5) for _ in range(3 * keyed_service.MOST_STRANGERS)]
     started = time.monotonic()
     for _ in range(5):
         client.register_dispatcher(0, AT)
     assert time.monotonic() - started < 5
-    assert threading.active_count() - before <= 2 * _keyed_service.MOST_STRANGERS + 4  # each with its timer
+    assert threading.active_count() - before <= 2 * keyed_service.MOST_STRANGERS + 4  # each with its timer
     for link in silent:
         link.close()
 
@@ -190,7 +190,7 @@ def test_a_slow_stranger_is_disconnected(
     service: ComputeService, client: ComputeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The limit is that of the whole handshake: single bytes do not prolong it."""
-    monkeypatch.setattr(_keyed_service, "HANDSHAKE_SECONDS", 0.5)
+    monkeypatch.setattr(keyed_service, "HANDSHAKE_SECONDS", 0.5)
     link = socket.create_connection(port_of(service), 5)
     started = time.monotonic()
     with pytest.raises(OSError):
@@ -238,10 +238,10 @@ def test_garbage_is_not_interpreted(service: ComputeService, client: ComputeClie
 def test_questions_of_another_version(service: ComputeService) -> None:
     """The key is right: the answer is an error, and the service goes on."""
     for question, said in (({"ask": "dance"}, "one version of hvdrun"), ({"ask": "register_worker"}, "missing")):
-        answer, _, _ = _keyed_service.ask([port_of(service)], KEY, question, 10)
+        answer, _, _ = keyed_service.ask([port_of(service)], KEY, question, 10)
         assert said in answer["text"]
     with pytest.raises(ConnectionError, match="without an answer"):
-        _keyed_service.ask([port_of(service)], KEY, {"ask": "x" * _keyed_service.MOST_BYTES}, 10)
+        keyed_service.ask([port_of(service)], KEY, {"ask": "x" * keyed_service.MOST_BYTES}, 10)
     ComputeClient(service.addresses(), KEY).register_dispatcher(0, AT)
 
 
@@ -340,7 +340,7 @@ class Server:
 def test_a_server_whose_readers_stay_does_not_hold_the_job(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(_compute_job, "STOP_SECONDS", 0.2)
+    monkeypatch.setattr(job, "STOP_SECONDS", 0.2)
     stuck = Server(has_readers=True)
     stop_server(stuck)
     assert not stuck.has_stopped.is_set() and "a Server still has readers after 0.2 s" in caplog.text

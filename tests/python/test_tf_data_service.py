@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from hvd._interface_addresses import LOOPBACK, addresses_by_interface
+from hvd._compute.interface_addresses import LOOPBACK, addresses_by_interface
 from python.harness import environment, has, tensorflow
 
 TRAINING = str(pathlib.Path(__file__).with_name("data_service_training.py"))

@@ -9,8 +9,8 @@ import signal
 import sys
 from types import FrameType
 
-from hvd._compute_job import parse, start_service, workers_of_each
-from hvd._interface_addresses import LOOPBACK
+from hvd._compute.interface_addresses import LOOPBACK
+from hvd._compute.job import parse, start_service, workers_of_each
 
 __all__ = ["run"]
 

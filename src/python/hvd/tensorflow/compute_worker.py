@@ -7,9 +7,9 @@ TfDataServiceConfig.read(FILE).compute_client().shutdown().
 from __future__ import annotations
 
 import hvd.tensorflow as hvd
-from hvd import _environment
-from hvd._compute_job import parse, start_service, workers_of_each
-from hvd._interface_addresses import LOOPBACK
+from hvd._compute.interface_addresses import LOOPBACK
+from hvd._compute.job import parse, start_service, workers_of_each
+from hvd._runtime import environment as _environment
 from hvd.tensorflow.data_service import compute_worker_fn
 
 __all__ = ["main", "run"]

@@ -2,7 +2,7 @@
 
 The processes of the compute job run workers of tf.data's service.  One job runs the dispatchers, `dispatcher_side` of the
 configuration.  With one dispatcher all ranks of the training use it; with several, rank i uses dispatcher i.
-hvd/_compute_service.py is the meeting of both jobs.
+hvd/_compute/service.py is the meeting of both jobs.
 
     dataset = dataset.send_to_data_service(TfDataServiceConfig.read("data.json", True), hvd.rank(), hvd.size())
 
@@ -19,9 +19,9 @@ from collections.abc import Iterator
 import tensorflow as tf
 
 import hvd.tensorflow as hvd
-from hvd._compute_job import stop_server
-from hvd._compute_service import ComputeClient
-from hvd._data_service_config import TfDataServiceConfig
+from hvd._compute.config import TfDataServiceConfig
+from hvd._compute.job import stop_server
+from hvd._compute.service import ComputeClient
 
 __all__ = ["TfDataServiceConfig", "compute_worker_fn", "send_to_data_service", "tf_data_service"]
 

@@ -1,6 +1,6 @@
-"""horovod.runner.common.util.timeout: hvd._time_limit."""
+"""horovod.runner.common.util.timeout: hvd._compute.time_limit."""
 
-from hvd._time_limit import Timeout as Timeout
-from hvd._time_limit import TimeoutException as TimeoutException
+from hvd._compute.time_limit import Timeout as Timeout
+from hvd._compute.time_limit import TimeoutException as TimeoutException
 
 __all__ = ["Timeout", "TimeoutException"]

@@ -9,8 +9,8 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from hvd._compute_service import ComputeService
-from hvd._data_service_config import SIDES, TfDataServiceConfig
+from hvd._compute.config import SIDES, TfDataServiceConfig
+from hvd._compute.service import ComputeService
 
 __all__ = ["parse", "start_service", "stop_server", "workers_of_each"]
 

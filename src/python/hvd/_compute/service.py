@@ -1,6 +1,6 @@
 """The meeting of a compute job and a training job: dispatchers and workers register, both jobs wait for them.
 
-No framework's name is here.  _keyed_service.py carries the questions.
+No framework's name is here.  keyed_service.py carries the questions.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, Callable
 
-from hvd._interface_addresses import addresses_by_interface
-from hvd._keyed_service import Address, KeyedService, Message, ask
-from hvd._time_limit import Timeout, TimeoutException
+from hvd._compute.interface_addresses import addresses_by_interface
+from hvd._compute.keyed_service import Address, KeyedService, Message, ask
+from hvd._compute.time_limit import Timeout, TimeoutException
 
 __all__ = ["ComputeClient", "ComputeService"]
 

@@ -15,9 +15,9 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hvd._compute_service import ComputeClient
-from hvd._own_folder import RefusedPath, open_own_folder
-from hvd._time_limit import TimeoutException
+from hvd._compute.service import ComputeClient
+from hvd._compute.time_limit import TimeoutException
+from hvd._job.own_folder import RefusedPath, open_own_folder
 
 __all__ = ["TfDataServiceConfig"]
 
