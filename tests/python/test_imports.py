@@ -56,15 +56,15 @@ def test_hvd_alone_loads_no_framework():
 # Modules of Horovod 0.28 without a counterpart: the first module of each package, and a module inside it.
 MISSING = (
     "horovod._keras.callbacks horovod.ray horovod.ray.elastic_v2 horovod.runner.common.service.driver_service "
-    "horovod.runner.common.service.compute_service horovod.runner.common.util.network horovod.runner.driver.driver_service "
+    "horovod.runner.common.service.task_service horovod.runner.common.util.network horovod.runner.driver.driver_service "
     "horovod.runner.elastic.discovery horovod.runner.gloo_run horovod.runner.http.http_server horovod.runner.js_run "
     "horovod.runner.mpi_run horovod.runner.run_task horovod.runner.task_fn horovod.runner.task.task_service "
     "horovod.runner.util.streams horovod.spark.common.cache horovod.spark.conf horovod.spark.data_loaders "
     "horovod.spark.driver.rsh horovod.spark.gloo_run horovod.spark.keras.remote horovod.spark.lightning "
     "horovod.spark.lightning.estimator horovod.spark.mpi_run horovod.spark.runner horovod.spark.task.task_info "
-    "horovod.spark.tensorflow.compute_worker horovod.spark.torch.remote"
+    "horovod.spark.torch.remote"
 )
-OF_TENSORFLOW = "horovod.tensorflow.data.compute_service horovod.tensorflow.gradient_aggregation"
+OF_TENSORFLOW = "horovod.tensorflow.gradient_aggregation horovod.tensorflow.mpi_lib"
 
 
 def say_what_to_do(names: str, interpreter: str) -> None:

@@ -9,10 +9,6 @@ from types import ModuleType
 
 __all__ = ["advice_for", "install"]
 
-_DATA_SERVICE = (
-    "start the dispatcher and the workers of tf.data's service by themselves (tf.data.experimental.service), or give each "
-    "rank its part of the data: dataset.shard(hvd.size(), hvd.rank())"
-)
 _LAUNCHER = "it is a part of Horovod's own launcher: call horovod.run(), or start the job with hvdrun"
 _SPARK_LAUNCHER = "it is a part of Horovod's own launcher: call horovod.spark.run() or horovod.spark.run_elastic()"
 _KERAS_ESTIMATOR = "import KerasEstimator and KerasModel from horovod.spark.keras"
@@ -28,7 +24,6 @@ INSTEAD = {
     "horovod.ray": "call hvd.run(train, np=...) in a Ray task that holds the slots of one host, or give hvdrun the hosts of "
     "Ray's nodes (--hosts, or --manifest)",
     "horovod.runner.common.service": _LAUNCHER,
-    "horovod.runner.common.service.compute_service": _DATA_SERVICE,
     "horovod.runner.common.util": _LAUNCHER,
     "horovod.runner.driver": _LAUNCHER,
     "horovod.runner.elastic": _LAUNCHER,
@@ -51,9 +46,7 @@ INSTEAD = {
     "horovod.spark.mpi_run": _SPARK_LAUNCHER,
     "horovod.spark.runner": _SPARK_LAUNCHER,
     "horovod.spark.task": _SPARK_LAUNCHER,
-    "horovod.spark.tensorflow": _DATA_SERVICE,
     "horovod.spark.torch": _TORCH_ESTIMATOR,
-    "horovod.tensorflow.data": _DATA_SERVICE,
     "horovod.tensorflow.gradient_aggregation": _OPTIMIZER,
     "horovod.tensorflow.gradient_aggregation_eager": _OPTIMIZER,
     "horovod.tensorflow.mpi_lib": _COMPILED,
