@@ -8,17 +8,17 @@
 
 namespace hvd::core {
 
-/// Numbers rows; records nothing while the tracer is off.
+/// Numbers rows also while the tracer is off, and then records none.
 class BatchRows {
  public:
-  /// @p last: the last number given away; shared by the sets of an engine, whose batches are under way together.
+  /// @p last: the last row's number.  All sets of an engine share it, since their batches overlap.
   BatchRows(trace::Tracer& tracer, std::uint32_t& last) : tracer_(tracer), last_(last) {}
 
-  /// One row of operations, in its first phase.  Returns its number.
+  /// Begins a row of @p ops in its first phase.  Returns the row's number.
   std::uint32_t begin(std::span<Operation* const> ops, trace::Phase phase);
   void next(std::uint32_t row, trace::Phase from, trace::Phase to);
   void end(std::uint32_t row, trace::Phase phase);
-  /// What follows @p phase, the row's end too, a device tells later (Running).
+  /// Ends @p phase.  A device records the later phases and the row's end (Running).
   void queued(std::uint32_t row, trace::Phase phase) { tracer_.phase_end(row, phase); }
 
  private:

@@ -1,4 +1,5 @@
-/// @file device_operations.h — a batch's operations on device memory, as the seam's tensors (gpu/device.h), and back.
+/// @file device_operations.h — converts a batch's operations on device memory to gpu::DeviceTensor (gpu/device.h), and
+/// writes results back.
 ///
 /// Drive side.
 #pragma once
@@ -11,15 +12,15 @@
 
 namespace hvd::core {
 
-/// Those that travel among the GPUs.  [ops]
+/// [ops] The tensors that the GPUs exchange.
 std::vector<gpu::DeviceTensor> device_tensors(std::span<Operation* const> ops);
-/// Hands what became of them to the same operations.
+/// Writes the results into the same operations.
 void take_results(std::span<Operation* const> ops, gpu::SetDevice::Result results, const World& world);
 
-/// From now on the operation lies in pinned memory, the copy of its input on its way.  Nothing for a stand-in, which is
-/// in host memory already.
+/// Starts to copy the input to pinned memory, and makes the operation use that memory.  No effect on a stand-in, which
+/// is in host memory.
 void stage(Operation& op, gpu::SetDevice& device);
-/// A staged operation's result is there, in pinned or ordinary memory: queues the way back.
+/// Queues the copy of a staged operation's result, from pinned or ordinary memory to the GPU.
 void give_back(Operation& op, gpu::SetDevice& device);
 
 }  // namespace hvd::core

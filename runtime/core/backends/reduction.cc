@@ -39,7 +39,7 @@ Reduction::Reduction(ops::Rings& rings, ops::Distance& distance, const ops::Node
       registered_(rings.node),
       direct_(rings) {}
 
-/// The same on all ranks.  What has an eager slot says nothing about its place; what came by record neither.
+/// Ranks do not tell the address of a tensor with an eager slot, nor of one announced by a record.
 bool Reduction::lies_registered(const Operation& op) {
   return nodes_.count() == 1 && op.by_bit && op.entry->slot == negotiate::no_slot &&
          registered_.registered(op.entry->id, op.parity);

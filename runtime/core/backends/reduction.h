@@ -1,5 +1,4 @@
-/// @file reduction.h — the allreduces of a batch: through the rings, or in place where tensors lie in registered
-/// memory.
+/// @file reduction.h — the allreduces of a batch: in place for tensors in registered memory, else through the rings.
 #pragma once
 #include <span>
 
@@ -22,23 +21,24 @@ ops::Item item_of(const Operation& op);
 /// Error{unavailable}.
 ops::DividedTensor divided(Operation& op, const World& world);
 
-/// Used again for every batch: nothing is allocated for known tensors.
+/// One object serves all batches, so known tensors need no allocation.
 class Reduction final : public ops::Stage {
  public:
   Reduction(ops::Rings& rings, ops::Distance& distance, const ops::Nodes& nodes, transport::Transport& transport);
 
-  /// @p chosen: [ops], the backend of each
+  /// @p chosen: [ops] the backend of each operation
   void begin(std::span<Operation* const> ops, std::span<const Backend* const> chosen);
-  /// From the next begin() on.
+  /// New settings, used from the next begin() on.
   void tune(const TunedSettings& settings);
   bool step() override;
   bool done() const override { return allreduce_.done() && direct_.done(); }
-  /// This rank's first chunk is in the ring; its last slice is reduced.
+  /// True when this rank's first chunk is in the ring.
   bool entered() const { return allreduce_.entered(); }
+  /// True when this rank's last slice is reduced.
   bool reduced() const { return allreduce_.reduced(); }
-  /// After a lost peer.
+  /// Forgets messages under way, after a lost peer.
   void drop();
-  /// All ranks of the one node have the tensor in registered memory.  The same on all ranks.
+  /// True if all ranks are on one node and have the tensor in registered memory.  The same on all ranks.
   bool lies_registered(const Operation& op);
 
  private:
@@ -50,7 +50,7 @@ class Reduction final : public ops::Stage {
   ops::ShmAllreduce allreduce_;
   ops::RegisteredTensors registered_;
   ops::DirectAllreduce direct_;
-  std::size_t slice_ = 0;  ///< largest between nodes; 0: built in
+  std::size_t slice_ = 0;  ///< bytes of the largest slice between nodes; 0: the default
 };
 
 }  // namespace hvd::core

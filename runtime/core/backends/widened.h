@@ -1,10 +1,9 @@
 /// @file widened.h — tensors that travel between nodes in a wider dtype as a whole.
 ///
-/// Within a node narrow floats are added in f32, and narrow integers in wider ones,
-/// before the result is divided, scaled and stored; a node's part stored in the
-/// tensor's dtype would lose digits, or wrap.  An allreduce widens parts as they
-/// go out (Item::wide).  A reducescatter is widened before and narrowed behind:
-/// the same bits on one node and on many.
+/// Within a node narrow floats are added in f32, and narrow integers in wider integers, before the result is divided,
+/// scaled and stored.  A node's part in the tensor's dtype would lose digits, or wrap.  An allreduce widens parts when
+/// they are sent (Item::wide).  A reducescatter widens the whole input before, and narrows the result afterwards.  So
+/// the bits are the same on one node and on several.
 #pragma once
 #include <cstddef>
 #include <vector>
@@ -16,11 +15,11 @@ namespace hvd::core {
 
 class WideCopy {
  public:
-  /// Parts of this reduction must not be stored in the tensor's own dtype.
+  /// True if parts of this reduction must not be stored in the tensor's dtype.
   static bool needed(const Signature& s);
   /// Copies the input.
   explicit WideCopy(const Operation& op);
-  /// @p narrow for the wider dtype in this object's memory, which must outlive the stage.
+  /// Returns @p narrow in the wider dtype.  Its memory is this object's, which must outlive the stage.
   ops::Item item(ops::Item narrow);
   const Operation& operation() const { return op_; }
   /// Copies some elements of the result out.
@@ -28,7 +27,7 @@ class WideCopy {
 
  private:
   const Operation& op_;
-  const ops::WideReduce convert_;  ///< of one source: the conversion there and back
+  const ops::WideReduce convert_;  ///< with one source: converts to the wider dtype and back
   std::vector<unsigned char> values_;
 };
 

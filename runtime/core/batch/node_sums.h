@@ -1,10 +1,11 @@
 /// @file node_sums.h — allreduces of small tensors between nodes: one message up the tree and one down.
 ///
-/// A leader adds up what its node's ranks have put into their slots, and sends it along with the announcement.  The
-/// coordinator's leader adds up the nodes' parts, in their order, and sends the result along with the command.  Each
-/// leader leaves the result in its own slot, which nobody reads as an input any more, for its node's ranks.
-/// The arithmetic is that of slices (ops/allreduce/between_nodes.h), so the bits do not depend on the way.
-/// Drive side of a node's leader only.
+/// A leader adds up the slots of its node's ranks, and sends the sum with the announcement.  The coordinator's leader
+/// adds up the nodes' parts, in their order, and sends the result with the command.  Each leader writes the result to
+/// its own slot, whose input has been used, and its node's ranks read it there.  Slices use the same arithmetic
+/// (ops/allreduce/between_nodes.h), so the result has the same bits.
+///
+/// Drive side of a node's leader.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -22,20 +23,23 @@ namespace hvd::core {
 
 class NodeSums {
  public:
-  /// @p pending: [ids] what this rank has submitted by bit; must outlive this, like @p node.
+  /// @p pending: [ids] the operations that this rank has submitted by bit.  @p node and @p pending must outlive this
+  /// object.
   NodeSums(const World& world, const memory::Node& node, const std::vector<Operation*>& pending)
       : node_(node),
         pending_(pending),
         slots_(node),
         levels_(ops::levels_of_order(static_cast<int>(world.nodes.size()), world.in_rank_order)) {}
 
-  /// All local ranks have submitted @p id: bytes of this node's part, as it travels.  0: it does not go this way.
+  /// The bytes of this node's part of @p id on the wire, once all local ranks have submitted it.  0: the tensor is not
+  /// summed here.
   std::size_t bytes(std::uint32_t id) const;
-  /// Where bytes() is not 0: the sum of the local ranks' inputs.  Valid until the next call.
+  /// The sum of the local ranks' inputs.  Only if bytes() is not 0.  Valid until the next call.
   std::string_view part(std::uint32_t id);
-  /// The result of all nodes' parts.  @p order: [nodes] whose part is where.  Valid until the next call.
+  /// The result of all nodes' @p parts.  @p order: [nodes] the node of each part.  Valid until the next call.
   std::string_view whole(std::uint32_t id, std::string_view parts, const std::vector<int>& order);
-  /// Before the batch is published on this node.  Throws std::runtime_error where it cannot be the tensor's.
+  /// Writes @p result to the leader's slot.  To be called before the batch is published on this node.  Throws
+  /// std::runtime_error if the length is not the tensor's.
   void put(std::uint32_t id, std::string_view result);
 
  private:

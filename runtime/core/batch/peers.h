@@ -1,4 +1,4 @@
-/// @file peers.h — which ranks of this host are still there.
+/// @file peers.h — detects ranks of this host that have died or shut down.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -11,10 +11,10 @@
 
 namespace hvd::core {
 
-/// What each rank tells the others at init, so that they can watch it.
+/// Sent by each rank to the others at init, so that they can watch it.
 struct PeerProcess {
   std::int64_t pid = 0;
-  std::uint64_t host = 0;  ///< boot and pid namespace: a pid means something only there
+  std::uint64_t host = 0;  ///< boot and pid namespace, within which a pid is unique
   memory::ArenaName arena;
   std::string text() const;
   static PeerProcess mine();
@@ -27,7 +27,7 @@ struct PidFdTraits {
   static void abandon(int fd) noexcept;
 };
 
-/// Asked only while somebody waits without progress; costs nothing before.
+/// To be asked only while a rank waits without progress.
 class Peers {
  public:
   Peers(const World& world, std::vector<PeerProcess> processes);
@@ -35,7 +35,7 @@ class Peers {
   struct PeerExit {
     int rank;
     std::string text;  ///< one line
-    bool departed;     ///< in order, else it died
+    bool departed;     ///< shut down in order; false: died
   };
   /// The ranks of this host that have died or shut down.  @p node: of the global set.
   std::vector<PeerExit> find(const memory::Node& node);

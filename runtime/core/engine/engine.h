@@ -2,13 +2,12 @@
 ///
 /// No state outside the object: a test runs many ranks as threads of one process.
 ///
-/// Process sets.  Each has its own negotiation and its own batches, all stepped
-/// by whoever drives; no step waits, so a set that waits for somebody holds up
-/// no other.  A rank has one doorbell for all of them.
+/// Process sets.  Each set has its own negotiation and batches.  The thread that drives steps all sets.  No step waits,
+/// so a set that waits for a rank delays no other set.  A rank has one doorbell for all its sets.
 ///
-/// Who drives.  Whoever holds drive_ may step.  A caller that waits takes it when
-/// it is free; otherwise the engine's own thread does, which sleeps on its doorbell
-/// while there is nothing to do (memory/doorbell.h).  An idle rank uses no CPU.
+/// Who drives.  The thread that holds drive_ may step.  A caller that waits takes drive_ when it is free.  Otherwise
+/// the engine's own thread drives.  This thread sleeps on its doorbell while there is no work (memory/doorbell.h), so
+/// an idle rank uses no CPU.
 #pragma once
 #include <atomic>
 #include <memory>
@@ -32,17 +31,18 @@ namespace hvd::core {
 
 class Engine {
  public:
-  /// What this rank tells all others before there is an engine.  Transports that bring it along spare them an exchange.
+  /// The data that each rank sends to all others at init.  A transport that carries it at its start saves an exchange.
   static std::string introduction(const Config& config);
   /// Collective over the transport's ranks.
   Engine(std::unique_ptr<transport::Transport> transport, const Config& config, gpu::Platform& gpus = gpu::platform());
   ~Engine();
-  /// Collective in spirit, but never waits for others: says goodbye, ends what is under way with peer_lost.  Threads
-  /// that wait in here come out; all must have done so before the destructor, which calls this too.
+  /// Tells the other ranks that this one leaves, and ends all operations under way with peer_lost.  Never waits for
+  /// other ranks.  Threads that wait in the engine return, and must have returned before the destructor.  The
+  /// destructor calls leave() too.
   void leave();
 
-  /// The world is over, since a rank of it has died: what is under way ends with peer_lost, and what is submitted
-  /// later. Any thread; waits for nobody.
+  /// Ends the world, since a rank has died: operations under way and later ones end with peer_lost.  Any thread; does
+  /// not wait.
   void revoke(const std::string& why);
 
   const World& world() const { return world_; }
@@ -54,41 +54,42 @@ class Engine {
   gpu::Platform& gpus() { return shared_.gpus; }
   trace::Tracer& tracer() { return shared_.tracer; }
   recorder::StepRecorder& recorder() { return shared_.status.recorder(); }
-  /// The world that this is, by its number: for what is recorded.
+  /// Sets the number of this world, for the records.
   void begin_epoch(std::int64_t epoch) {
     recorder().begin_epoch(epoch);
     shared_.recorder.begin_epoch(epoch);
   }
-  /// The timeline follows the steps.  @p on  it begins at once, where neither @p steps nor hvdrun say otherwise;
-  /// @p start  starts the tracer, from any thread, as long as this engine lives.  Once.
+  /// Begins and ends the timeline with the steps that @p steps or hvdrun name.  @p on: without these, the timeline
+  /// begins at once.  @p start: starts the tracer, from any thread, during the engine's life.  To be called once.
   void follow_steps(std::optional<trace::TraceSteps> steps, bool on, std::function<void()> start);
   OperationTable& operations() { return shared_.operations; }
-  /// A living set by its id, the global one too.  Throws Error{usage}.
+  /// The living set with this id, which may be the global one.  Throws Error{usage} if there is none.
   std::shared_ptr<const SetInfo> known(int id) const;
   /// Collective over the world.  @p ranks: [size of the set] distinct world ranks; rank i of the set is ranks[i].  The
   /// id is the same on all ranks.  Throws Error: usage, also for the ranks of a living set, on all ranks; unavailable.
   int add_set(std::vector<int> ranks);
-  /// Collective over the world.  What is under way in the set ends with an error.
+  /// Collective over the world.  Operations under way in the set end with an error.
   void remove_set(int id);
 
-  /// ProcessSet::submit().  Where this rank leads the set's node and its thread sleeps, the caller does at once what
-  /// costs no more than waking it.
+  /// ProcessSet::submit().  If this rank leads the set's node and its thread sleeps, the caller steps itself, as long
+  /// as a step costs no more than waking the thread.
   void submit(ProcessSet& set, std::span<const CheckedRequest> requests, Operation** ops);
   /// False when limit_seconds passed (negative: no limit) and the operation is still under way.
   bool wait(Operation& op, double limit_seconds);
-  /// Submits and waits; the operation has ended on return and its handle is the caller's.  Nobody rings this rank's
-  /// thread meanwhile: the caller counts as polling from before its ready bit is set.
+  /// Submits an operation and waits for its end.  The caller gets the handle.  No rank rings this rank's thread
+  /// meanwhile, since the caller counts as polling from before its ready bit is set.
   Operation& run(ProcessSet& set, const CheckedRequest& request);
-  /// As Transport::links.  Any thread.
+  /// See Transport::links().  Any thread.
   std::vector<transport::LinkUse> links();
-  /// Throws the Error by which a set of this rank has ended, if one has.  Any thread.
+  /// Throws the Error with which a set of this rank has ended, if one has.  Any thread.
   void check();
-  /// The timeline ends, with what GPUs have done so far.
+  /// Ends the timeline, after the GPUs' phases so far have been written.
   void stop_timeline();
 
  private:
   static constexpr std::int64_t look_at_links_ns = 250'000'000;
-  static constexpr std::int64_t watch_after_ns = 100'000'000;  ///< no progress for so long: are the peers there?
+  static constexpr std::int64_t watch_after_ns =
+      100'000'000;  ///< without progress, until the engine checks that the peers live
 
   void look(ProcessSet& set);
   bool poll_for(Operation& op, WaitTimer& waited);
@@ -117,7 +118,7 @@ class Engine {
   void report_wait(std::int64_t now_ns);
   void leave_message();
 
-  std::unique_ptr<trace::TraceWindow> window_;  ///< outlives the recorder, which tells it of steps
+  std::unique_ptr<trace::TraceWindow> window_;  ///< outlives the recorder, which calls it at each step
   EngineContext shared_;
   World world_;
   const Config config_;
@@ -127,23 +128,23 @@ class Engine {
   std::vector<std::shared_ptr<unsigned char>> arenas_;  ///< of this node's ranks; nullptr: cannot be mapped
   SetTable sets_;
   std::shared_ptr<ProcessSet> global_;
-  std::vector<std::shared_ptr<ProcessSet>> mine_;  ///< sets that this rank is in, the global one first; under drive_
+  std::vector<std::shared_ptr<ProcessSet>> mine_;  ///< sets with this rank, the global one first; under drive_
   std::unique_ptr<LostRanks> lost_;
   memory::Doorbell* doorbell_ = nullptr;
   bool crowded_ = false;  ///< more ranks than cores on this node
-  bool spare_ = false;    ///< two cores a rank
+  bool spare_ = false;    ///< the host has two cores for each rank
   bool many_nodes_ = false;
-  std::atomic<bool> listens_{false};  ///< messages from other nodes may come any time, and no rank rings for them
-  bool wakes_ = false;                ///< the transport calls arrived() for them
+  std::atomic<bool> listens_{false};  ///< messages of other nodes may arrive, for which no rank rings
+  bool wakes_ = false;                ///< the transport calls arrived() for such messages
   unsigned turns_ = 0;
   std::mutex drive_;
   std::atomic<bool> stop_{false};
   bool left_ = false;
   std::int64_t watched_ns_ = 0, stalls_checked_ns_ = 0, links_looked_ns_ = 0;
-  std::set<int> silent_;  ///< ranks that do not answer, and have been told of
-  bool stalls_ = false;   ///< something is incomplete: look again soon
+  std::set<int> silent_;  ///< ranks that do not answer, and have been reported
+  bool stalls_ = false;   ///< an operation is incomplete: check again soon
   int naps_ = 0, idle_sleeps_ = 0;
-  std::atomic<bool> deep_{false};  ///< the thread sleeps until somebody rings: it is not watching anybody
+  std::atomic<bool> deep_{false};  ///< the thread sleeps until a ring, and watches no peer
   std::thread thread_;
 };
 

@@ -1,6 +1,6 @@
-/// @file guard_reports.h — what a rank tells its guard, and through it hvdrun: failures, stalls, and that it waits.
+/// @file guard_reports.h — a rank's reports to its guard, which passes them to hvdrun: failures, stalls and waits.
 ///
-/// Never waits for a guard that is slow: what does not get through is told the next time.
+/// Never waits for a slow guard: a report that cannot be sent is sent again the next time.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -12,19 +12,20 @@
 
 namespace hvd::core {
 
-/// Under the engine's drive lock.
+/// The caller holds the engine's drive lock.
 class GuardReports {
  public:
-  /// @p link: HVD_LINK_FD, the socket to the guard; -1: there is none.  @p status: the page that the guard reads.
+  /// @p link: HVD_LINK_FD, the socket to the guard; -1: no guard.  @p status: the page that the guard reads.
   GuardReports(int link, RankStatus& status) : link_(link), status_(status) {}
 
-  /// hvdrun's verdict names the rank that left.  After the callers have been told; tries for a tenth of a second.
+  /// Reports a failure, so that hvdrun's verdict names the rank that left.  To be called after the operations have
+  /// ended. Tries for a tenth of a second.
   void failure(const wire::Failure& failure) const;
-  /// All that waits for long by now: told every second, and once that nothing does any more.
+  /// Reports all operations that have waited long: every second, and once more when none waits any longer.
   void stalls(std::vector<StallReport> waits, std::int64_t now_ns);
 
-  /// This rank waits.  @p progress: grows while what it has submitted moves.  True when the page should say now what it
-  /// waits for: with waits_for().
+  /// Notes that this rank waits.  @p progress: a number that grows while its operations move.  True when the caller
+  /// should write to the status page what the rank waits for.
   bool waits(std::uint64_t progress, std::int64_t now_ns);
   void waits_for(const std::string& name) { status_.waits(name, since_ns_); }
   void goes_on();
@@ -33,9 +34,9 @@ class GuardReports {
  private:
   const int link_;
   RankStatus& status_;
-  std::int64_t stalls_told_ns_ = 0;               ///< 0: hvdrun knows of none
-  std::uint64_t progress_ = 0;                    ///< when it was looked at
-  std::int64_t since_ns_ = 0, page_told_ns_ = 0;  ///< nothing has moved since then; when the page was written
+  std::int64_t stalls_told_ns_ = 0;               ///< 0: no stall has been reported
+  std::uint64_t progress_ = 0;                    ///< at the last call of waits()
+  std::int64_t since_ns_ = 0, page_told_ns_ = 0;  ///< of the last move; of the last write to the page
 };
 
 }  // namespace hvd::core

@@ -1,6 +1,6 @@
-/// @file lost_ranks.h — which ranks are gone, and which process sets fail for that.
+/// @file lost_ranks.h — the ranks that have left or died, and the process sets that fail for that reason.
 ///
-/// Looked at only while something waits and nothing moves.  Under the engine's drive lock.
+/// Used only while an operation waits and none moves.  The caller holds the engine's drive lock.
 #pragma once
 #include <map>
 #include <memory>
@@ -17,22 +17,23 @@ namespace hvd::core {
 
 class LostRanks {
  public:
-  /// @p shared, @p reports: learn when a set fails.  They outlive this.
+  /// @p shared, @p reports: are told when a set fails, and must outlive this object.
   LostRanks(const World& world, std::vector<PeerProcess> processes, EngineContext& shared, const GuardReports& reports)
       : peers_(world, std::move(processes)), shared_(shared), reports_(reports) {}
 
-  /// The coordinator, another rank or the transport has said so.  @p departed: in order, else it died.
+  /// Adds a lost rank that the coordinator, another rank or the transport has named.  @p departed: left in order;
+  /// false: died.
   void add(int rank, const std::string& text, bool departed = true) { lost_.emplace(rank, RankLoss{text, departed}); }
   bool any() const { return !lost_.empty(); }
-  /// Nothing moves in these sets, though something waits there.  @p node: of the global set.  Fails those of them that
-  /// wait for a rank that is gone.
+  /// Fails those of the @p stuck sets that wait for a lost rank.  In a stuck set operations wait and none moves.  @p
+  /// node: of the global set.
   void look(std::span<const std::shared_ptr<ProcessSet>> stuck, const memory::Node& node);
 
  private:
   struct RankLoss {
     std::string text;
-    bool departed = false;  ///< in order, else it died
-    int looks = 0;          ///< while somebody waits
+    bool departed = false;  ///< left in order; false: died
+    int looks = 0;          ///< calls of look() since the loss, while an operation waits
   };
   bool waits_for(const ProcessSet& set, int rank, const RankLoss& loss) const;
 

@@ -1,4 +1,4 @@
-/// @file thread_cores.h — on which core the engine's thread runs.
+/// @file thread_cores.h — the core on which the engine's thread runs.
 #pragma once
 #include <sched.h>
 
@@ -9,8 +9,8 @@
 
 namespace hvd::core {
 
-/// By HOROVOD_THREAD_AFFINITY, a core for each rank of the host; none: it is not set.  Throws Error{usage} where it has
-/// no core for this rank, or one that is not there.
+/// The core of this rank in HOROVOD_THREAD_AFFINITY, which lists one for each rank of the host.  Empty: the variable is
+/// not set.  Throws Error{usage} if the variable has no core for this rank, or a core that does not exist.
 std::optional<cpu_set_t> thread_cores(const Config& config, const World& world);
 
 }  // namespace hvd::core

@@ -2,9 +2,9 @@
 ///
 /// An operation whose name has an id is announced by its ready bit: one store for up to 64 of them (begin(), then
 /// flip()).  The bit is a parity: it flips once a round.  Any other operation is announced by a record, a message in
-/// this rank's queue to the leader; what does not fit the queue waits here.
+/// this rank's queue to the leader.  Records that do not fit the queue wait in an outbox.
 ///
-/// Under the mutex of the process set, but for waits().
+/// The caller holds the mutex of the process set, except for waits().
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -21,23 +21,24 @@ namespace hvd::core {
 
 class Announcer {
  public:
-  /// @p node  of the process set; attached, and outlives this.  @p fills: its slots; false: nobody else reads them.
+  /// @p node: of the process set, attached; must outlive this object.  @p fills: whether other ranks read this rank's
+  /// slots, so that begin() must fill them.
   Announcer(const memory::Node& node, bool fills);
 
-  /// The operation's part before its ready bit: a small tensor is copied to its slot; of a larger one the others learn
-  /// where it lies.  flip() sets the bit.  Its entry has an id.
+  /// Prepares @p op, whose entry @p e has an id: copies a small tensor to its slot, or tells the other ranks where a
+  /// larger one lies.  flip() then sets the ready bit.
   void begin(NameEntry& e, Operation& op);
-  /// Sets the bits of all that begin() was called for.  True when that makes some complete: all local ranks have set
-  /// theirs.
+  /// Sets the ready bits of all operations since the last flip().  True when all local ranks have now set the bit of
+  /// at least one of them.
   bool flip();
-  /// Sets the bit back: the id is evicted.
+  /// Clears the ready bit of an evicted id.
   void take_back(std::uint32_t id);
 
-  /// Sends a record; @p executed  commands that had been carried out when the operation was submitted.
+  /// Sends a record.  @p executed: how many commands had been carried out when the operation was submitted.
   void record(std::uint64_t executed, const Signature& signature, std::string_view name);
-  /// Sends what waits, as far as there is room.  True when something was sent.
+  /// Sends records of the outbox while the queue has room.  True when one was sent.
   bool flush();
-  /// Records wait for room.  Any thread.
+  /// True while the outbox holds records.  Any thread.
   bool waits() const { return waits_.load(std::memory_order_acquire); }
 
  private:

@@ -12,17 +12,17 @@
 namespace hvd::core {
 
 struct CheckedRequest {
-  std::string_view name;  ///< empty: make one
+  std::string_view name;  ///< empty: the runtime makes a name
   const void* in = nullptr;
   void* out = nullptr;
   std::size_t out_bytes = 0;           ///< reducescatter, alltoall: of `out`
   std::int64_t dim0 = 0;               ///< allgather, alltoall: this rank's own first dimension
   std::vector<std::int64_t> splits;    ///< alltoall: [size of the set]
-  gpu::LocalGpu* gpu = nullptr;        ///< whose memory it is; nullptr: the host's
-  gpu::StreamHandle stream = nullptr;  ///< with a GPU: the caller's
+  gpu::LocalGpu* gpu = nullptr;        ///< the GPU whose memory the tensor is in; nullptr: host memory
+  gpu::StreamHandle stream = nullptr;  ///< the caller's; only with a GPU
   Signature signature;                 ///< last: its unused dimensions are never touched
 
-  /// Its size is known only when it is done: the runtime allocates it.
+  /// True if the runtime allocates the result, whose size is known only at the end.
   bool has_result() const { return is_among(signature.operation(), taken_kinds); }
 };
 

@@ -14,30 +14,30 @@ namespace hvd::core {
 
 struct Operation;
 
-/// Lives in a NameTable, or in a StandIn.  Under the mutex of its process set, but for what is said otherwise.  A known
-/// tensor needs the first line only.
+/// Lives in a NameTable, or in a StandIn.  The mutex of the process set protects all members, except where a comment
+/// says otherwise.  Operations on known tensors touch only the first cache line.
 struct alignas(64) NameEntry {
-  Operation* operation = nullptr;           ///< the one in flight
+  Operation* operation = nullptr;           ///< the operation in flight
   std::uint32_t id = negotiate::no_slot;    ///< none until the coordinator assigns one
   std::uint32_t slot = negotiate::no_slot;  ///< offset of its eager slots
-  std::size_t bytes = 0;                    ///< of the tensor, by its signature, like the next four
+  std::size_t bytes = 0;                    ///< of the tensor; follows from the signature, like the next four
   std::size_t elements = 0;
   ops::ReduceFn reduce = nullptr;      ///< allreduce only
   std::uint32_t group_size = 0;        ///< 0: not grouped
-  bool fills = true;                   ///< its slot: an input of this rank's is needed
+  bool fills = true;                   ///< this rank's input must be copied to the slot
   std::atomic<bool> in_flight{false};  ///< becomes false on the drive side, without the mutex
   std::uint8_t round = 0;              ///< parity of the next submit
-  NameEntry* after = nullptr;          ///< submitted after this one last time; void unless after_epoch is the table's
+  NameEntry* after = nullptr;          ///< submitted next the last time; invalid unless after_epoch is the table's
   std::uint64_t after_epoch = 0;
   std::string name;
-  std::uint64_t submitted_at = 0;  ///< commands that had been carried out
-  std::uint64_t recorded_at = 0;   ///< the name, in the recorder's memory; 0: nowhere
-  ops::Scale scale;                ///< by the signature
+  std::uint64_t submitted_at = 0;  ///< how many commands had been carried out
+  std::uint64_t recorded_at = 0;   ///< where the name is in the recorder's memory; 0: nowhere
+  ops::Scale scale;                ///< follows from the signature
   trace::Track track;              ///< zeroed when the signature changes
   Signature signature;             ///< last: its unused dimensions are never touched
 
-  NameEntry() { signature.kind = num_kinds; }  // is no operation's
-  /// It is what ranks agree on from now on.  @p rank: this one, of @p size.
+  NameEntry() { signature.kind = num_kinds; }  // no operation has this kind
+  /// Takes over the signature on which the ranks have agreed, for rank @p rank of @p size.
   void describe(const Signature& s, int rank, int size);
 };
 

@@ -1,7 +1,7 @@
 /// @file name_table.h — the names of a process set's operations on this rank, and the ids that the coordinator gave
 /// them.
 ///
-/// Not thread-safe: under the mutex of the process set.  Entries keep their address until they are forgotten.
+/// The caller holds the mutex of the process set.  Entries keep their addresses until forget().
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -17,7 +17,7 @@
 
 namespace hvd::core {
 
-/// Finds a name without making a string of it.
+/// Allows look-ups by string_view, without a copy.
 struct NameHash {
   using is_transparent = void;
   std::size_t operator()(std::string_view name) const { return std::hash<std::string_view>{}(name); }
@@ -27,29 +27,31 @@ using ByName = std::unordered_map<std::string, T, NameHash, std::equal_to<>>;
 
 class NameTable {
  public:
-  /// @p ids  how many there are
+  /// @p ids: the number of ids that the coordinator gives out
   explicit NameTable(std::uint32_t ids) : by_id_(ids) {}
 
-  /// The entry of this name, made when there is none.
+  /// Returns the entry of @p name, or makes one.
   NameEntry& entry(std::string_view name);
-  /// nullptr: there is none.
+  /// nullptr: the name has no entry.
   NameEntry* find(std::string_view name) const;
-  /// All or nothing: the entries of @p requests, in flight from now on.  A request without a name gets one.  Throws
-  /// Error{usage} when one of them is in flight already, or comes twice.  [requests.size()], valid until the next call.
+  /// Marks the entries of all @p requests as in flight, and returns them: [requests.size()], valid until the next call.
+  /// A request without a name gets one.  Throws Error{usage}, and marks none, if a name is in flight already or twice
+  /// among the requests.
   std::span<NameEntry* const> take(std::span<const CheckedRequest> requests);
-  /// Requests without a name count anew: ranks that have joined have made fewer of them.
+  /// Restarts the numbers in made names, since ranks that have joined have made fewer names than others.
   void restart_made_names();
 
-  /// The coordinator's id for @p name.
+  /// Gives @p name the coordinator's id and slot.
   NameEntry& assign(std::uint32_t id, std::uint32_t slot, std::string_view name);
-  /// The id is nobody's any more.  Its entry, which keeps it until it is changed; nullptr: it had none here.
+  /// Frees @p id.  Returns the entry that had it, in which the id stays until the caller changes it; nullptr: none had
+  /// it on this rank.
   NameEntry* release_id(std::uint32_t id);
-  /// The entry is gone.
+  /// Removes the entry.
   void forget(const NameEntry& e);
-  /// The same for an entry that is not in flight, unless it has an id: else nothing would ever make it go.
+  /// Removes the entry if it is not in flight and has no id, since no command would ever remove it.
   void forget_unknown(const NameEntry& e);
 
-  /// Calls f(entry) for all that are in flight and have an operation.
+  /// Calls f(entry) for each entry that is in flight and has an operation.
   template <class F>
   void in_flight(F&& f) const {
     for (const auto& [name, e] : entries_)
@@ -57,7 +59,7 @@ class NameTable {
   }
   /// A few of the names in flight, for messages.
   std::string some_in_flight() const;
-  /// The first of them by the alphabet but for that of @p except; nullptr: there is none.
+  /// The alphabetically first name in flight, without the operation @p except.  nullptr: there is none.
   const std::string* first_in_flight(const Operation* except) const;
 
  private:
@@ -68,8 +70,8 @@ class NameTable {
   std::vector<NameEntry*> by_id_;  ///< [ids]
   std::uint64_t made_names_[num_kinds] = {};
   std::vector<NameEntry*> taken_;  ///< by the last take()
-  NameEntry* last_ = nullptr;      ///< submitted last
-  std::uint64_t epoch_ = 0;        ///< names that were ever forgotten: `after` pointers from before are void
+  NameEntry* last_ = nullptr;      ///< the entry submitted last
+  std::uint64_t epoch_ = 0;        ///< the number of names forgotten so far: older `after` pointers are invalid
 };
 
 }  // namespace hvd::core

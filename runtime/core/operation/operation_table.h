@@ -1,11 +1,11 @@
 /// @file operation_table.h — the operations of an engine, and their handles.
 ///
-/// Operations are used again, and freed with the table.  A handle is an index and a generation, so a stale one is
-/// recognised.  Thread-safe, by one lock that is held for some instructions a call: what frees memory or calls others
-/// runs without it.
+/// The table reuses operations, and frees them at its end.  A handle is an index and a generation, so the table detects
+/// stale handles.  Thread-safe: each call holds one lock for a few instructions, and frees memory and calls listeners
+/// without the lock.
 ///
-/// The handle holds an operation, and so does each call that uses it.  An operation that has ended and is held by
-/// nobody is recycled.
+/// The handle holds its operation, and so does each call that uses the handle.  An ended operation without holds is
+/// recycled.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -26,40 +26,41 @@ class OperationTable {
   OperationTable& operator=(const OperationTable&) = delete;
   ~OperationTable();
 
-  /// ops: [count], filled.
+  /// Fills @p ops: [count] with operations that have handles.
   void take(std::size_t count, Operation** ops);
-  /// How many there are, in use or not.
+  /// The number of operations, in use or not.
   std::size_t made() const;
   static std::int64_t handle(const Operation& op) {
     return static_cast<std::int64_t>(op.generation.load(std::memory_order_relaxed)) << 32 | (op.index + 1);
   }
-  /// One more hold, to be let go; nullptr when the handle was never given out or has been released.
+  /// Adds a hold, which let_go() ends.  nullptr: the handle was never given out, or has been released.
   Operation* hold(std::int64_t handle);
-  /// One hold ends.
+  /// Ends a hold.
   void let_go(Operation& op);
-  /// The handle's hold ends: it is stale from now on.
+  /// Ends the handle's hold.  The handle is stale from now on.
   void release(Operation& op) { release(handle(op)); }
-  /// The same; false when it was stale before, as for all but one of several threads that do this at once.
+  /// Releases the handle.  False: the handle was stale.  Of several threads that release it at once, one gets true.
   bool release(std::int64_t handle) { return release({&handle, 1}) == 1; }
-  /// All of them, those that are good at least.  How many were.
+  /// Releases the valid ones of @p handles.  Returns their number.
   std::size_t release(std::span<const std::int64_t> handles);
-  /// The result of an operation that has ended, now the caller's; nullptr for all callers but one.
+  /// Gives the result of an ended operation to the caller, who must free it.  nullptr: another caller has got it.
   static void* take_result(Operation& op) { return std::atomic_ref(op.result).exchange(nullptr); }
-  /// It has been given out, and not released yet.
+  /// True if the handle has been given out and not released.
   bool valid(std::int64_t handle) const;
-  /// The handle's operation has ended, and well.  False also for a handle that means nothing.
+  /// True if the handle's operation has ended well.  False also for a stale handle.
   bool ended_well(std::int64_t handle) const { return ended_well({&handle, 1}) == 1; }
-  /// How many of @p handles have, before the first that has not.
+  /// The number of leading @p handles whose operations have ended well.
   std::size_t ended_well(std::span<const std::int64_t> handles) const;
 
-  /// False when somebody listens already.  Calls @p tell itself when the operation has ended.  While held.
+  /// Has @p tell called at the end of @p op, or calls it now if the operation has ended.  False: @p op has a listener
+  /// already.  The caller holds @p op.
   bool listen(Operation& op, void (*tell)(void*), void* context);
-  /// listen() has been called.
+  /// True once listen() has been called.
   bool has_notified() const { return has_notified_.load(std::memory_order_relaxed); }
-  /// Sleeps until the operation has ended, at most @p limit_ns.  While held.
+  /// Sleeps until the operation has ended, at most @p limit_ns.  The caller holds @p op.
   void sleep(Operation& op, std::int64_t limit_ns);
 
-  /// The operations have ended; what came of them has been written.  Drive side.
+  /// Publishes the end of @p ops, whose results have been written.  Drive side.
   void end(std::span<Operation* const> ops);
 
  private:

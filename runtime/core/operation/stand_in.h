@@ -1,4 +1,4 @@
-/// @file stand_in.h — what a rank that has joined uses in place of an operation of its own.
+/// @file stand_in.h — an operation of zeros, which a rank that has joined contributes to the other ranks' operations.
 #pragma once
 #include <cstdlib>
 #include <memory>
@@ -7,12 +7,12 @@
 
 namespace hvd::core {
 
-/// An entry without a name, and zeros (or no rows) for its tensor, which take the result too.
+/// An entry without a name.  Its tensor is zeros, or has no rows; the result is written there too.
 struct StandIn {
-  NameEntry entry;  ///< its operation is null once that has ended
+  NameEntry entry;  ///< `operation` is null once the operation has ended
   std::unique_ptr<void, void (*)(void*)> zeros{nullptr, std::free};
 
-  /// For rank @p rank of @p size.  Throws Error{unavailable}.
+  /// Makes the operation for rank @p rank of @p size.  Throws Error{unavailable}.
   static std::unique_ptr<StandIn> make(const Signature& signature, std::uint32_t id, int rank, int size);
 };
 

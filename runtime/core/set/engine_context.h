@@ -1,4 +1,4 @@
-/// @file engine_context.h — what the process sets of one engine have in common.
+/// @file engine_context.h — state that the process sets of one engine share.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -17,10 +17,10 @@ struct EngineContext {
   EngineContext(int status_fd, int recorder_fd, gpu::Platform& platform)
       : gpus(platform), status(status_fd, recorder_fd) {}
   gpu::Platform& gpus;
-  /// The global set calls this when a rank of another node has left the world.  @p names: under way then.
+  /// The global set calls this when a rank of another node has left the world.  @p names: of the operations under way.
   std::function<void(int rank, const std::string& text, const std::string& names)> gone;
   Workspace::Special special;  ///< of the global set
-  std::function<void()> wake;  ///< the engine's thread, if it sleeps; any thread
+  std::function<void()> wake;  ///< wakes the engine's thread if it sleeps; any thread
   RankStatus status;
   recorder::OperationRecorder recorder{status.recorder().memory()};
   OperationTable operations{status};

@@ -1,8 +1,7 @@
-/// @file leader.h — the work of a node's lowest rank: gather what its node announces, publish commands in its node.
+/// @file leader.h — the work of a node's lowest rank: gathers its node's announcements, and publishes commands there.
 ///
-/// On the set's lowest rank it also holds the coordinator.  The leaders of several
-/// nodes form a tree (negotiate/tree.h): one message up and one down a node and
-/// batch.  Drive side only.
+/// The leader on the set's lowest rank also holds the coordinator.  The leaders of several nodes form a tree
+/// (negotiate/tree.h): for each batch a node sends one message up and gets one.  Drive side.
 #pragma once
 #include <deque>
 #include <functional>
@@ -23,33 +22,34 @@
 
 namespace hvd::core {
 
-/// What a leader asks about its own rank.
+/// Answers a leader's questions about its own rank's GPU.
 struct OwnGpu {
-  std::function<bool()> works;     ///< it has not ended what it was given last
-  std::function<bool()> notifies;  ///< callers have been told of ends, and may wait so, unseen
+  std::function<bool()> works;     ///< the GPU has not ended its last work
+  std::function<bool()> notifies;  ///< callers asked to be notified of ends, so the runtime cannot see them wait
 };
 
 class Leader {
  public:
-  /// @p status  of this rank; must outlive this object, like @p pending: [ids] what this rank has submitted by bit
+  /// @p status: of this rank.  @p pending: [ids] the operations that this rank has submitted by bit.  Both must outlive
+  /// this object.
   Leader(const World& world, const Config& config, transport::Transport& transport, const memory::Node& node,
          const RankStatus& status, const std::vector<Operation*>& pending, OwnGpu gpu);
   ~Leader();
   bool step();
-  /// Wakes at most @p most members that sleep, for the commands written since.  A wake-up costs the waker 5 to 30 us:
-  /// who can carry the commands out at once does that first.
+  /// Wakes at most @p most members that sleep, for the commands written since.  A wake-up costs the waker 5 to 30 us,
+  /// so a rank that can carry out the commands at once does that first.
   void ring_doorbells(int most);
-  /// Something is held back or on its way: step() must be called again soon.
+  /// True while work is held back or messages are under way: step() must be called again soon.
   bool busy() const;
   /// Nanoseconds by which the next step() may be late: all held-back work waits behind a GPU.  0: step() is due soon.
   /// No doorbell tells when the wait ends.
   std::int64_t behind_gpu_ns() const;
-  /// This rank leaves: the other nodes are told.
+  /// Tells the other nodes that this rank leaves.
   void announce_departure(const std::string& text);
-  /// The same from a rank that leads nothing: the body of a message to its node's leader, Tag::up.
+  /// The body of the message (Tag::up) by which a rank that is no leader tells its node's leader that it leaves.
   static std::string departure(int rank, const std::string& text);
   void gone(int rank, std::uint32_t code, const std::string& text);
-  /// On the coordinator: from the next batch on.
+  /// New settings, used from the next batch on.  On the coordinator.
   void tune(const TunedSettings& settings) { coordinator_->tune(settings); }
   StallCheck& stalls() { return *stalls_; }
   bool coordinates() const { return coordinator_ != nullptr; }
@@ -89,7 +89,7 @@ class Leader {
   std::vector<std::uint32_t> fresh_;  ///< ids that all members of this node have submitted, since the last step
   std::vector<int> order_of_parts_;   ///< on the coordinator of several nodes
   std::deque<Send> sends_;
-  int next_doorbell_ = 0;  ///< members from here on have not been rung for what was written; 0: nothing was written
+  int next_doorbell_ = 0;  ///< members from here on are still to be rung; 0: no commands were written
   std::unique_ptr<StallCheck> stalls_;
 };
 

@@ -1,4 +1,4 @@
-/// @file process_set.h — one process set as one rank sees it: what it has submitted, and the batch under way.
+/// @file process_set.h — one rank's view of a process set: the operations it has submitted, and the batch under way.
 ///
 /// Its parts: the names and ids (name_table.h), ready bits and records (announcer.h), groups that failed elsewhere
 /// (group_failures.h), stand-ins while other ranks have joined (stand_in.h), on a node's lowest rank the leader
@@ -6,7 +6,7 @@
 ///
 /// Two sides.  The submit side (any thread, under mutex_) looks names up and announces operations.  The drive side (one
 /// thread at a time, under the engine's drive lock) carries out commands, and on node leaders gathers and publishes.
-/// They meet in atomics, and in mutex_ when a command changes names.
+/// Both sides use atomics, and mutex_ when a command changes names.
 #pragma once
 #include <memory>
 #include <mutex>
@@ -33,66 +33,68 @@ namespace hvd::core {
 
 class ProcessSet {
  public:
-  /// @p world, @p transport, @p node: of the set, ranks numbered within it.
+  /// @p world, @p transport, @p node: of the set, with the set's numbers of ranks.
   ProcessSet(World world, const Config& config, std::shared_ptr<transport::Transport> transport, memory::Node node,
              EngineContext& shared);
   const World& world() const { return world_; }
-  /// Its id, before anything is submitted.
+  /// Sets the id.  Before the first submit().
   void give_id(int id) { id_ = id; }
-  /// Before anything is submitted.  On the coordinator: as HOROVOD_AUTOTUNE and HVD_AUTOTUNE_FROM say.
+  /// Begins to tune as HOROVOD_AUTOTUNE and HVD_AUTOTUNE_FROM say.  On the coordinator, before the first submit().
   void begin_tuning(const Config& config);
-  /// On the set's coordinator, the first time: exchanges between nodes are planned for a network with that round trip.
+  /// Plans exchanges between nodes for a network with this round trip.  On the set's coordinator; only the first call
+  /// has an effect.
   void plan_for(std::int64_t round_trip_ns, const Config& config);
 
-  /// Takes all of @p requests or throws (usage: a name is in flight).  ops: [requests.size()].  True when the leader
-  /// of this node, local rank 0, must look: this was the last rank of the node to submit something.
+  /// Submits all of @p requests, or none.  ops: [requests.size()].  True when this was the last rank of the node to
+  /// submit an operation, so that the node's leader, local rank 0, must step.  Throws Error{usage} if a name is in
+  /// flight.
   bool submit(std::span<const CheckedRequest> requests, Operation** ops);
-  /// Throws the Error of fail_all(), if that was called.  Any thread.
+  /// Throws the Error of fail_all() once that has been called.  Any thread.
   void check();
-  /// Operations of this rank that have not ended.
+  /// The number of operations of this rank that have not ended.
   int outstanding() const {
     return static_cast<int>(submitted_.load(std::memory_order_relaxed) - ended_.load(std::memory_order_relaxed));
   }
 
   // Drive side.
-  /// brief: no batch that must be streamed, and at most one wake-up.
+  /// brief: step() runs no batch that must be streamed, and wakes at most one rank.
   enum class StepLimit : bool { all, brief };
   bool step(StepLimit limit = StepLimit::all);
-  /// step() would do something now, or must be called again soon though nobody will ring.
+  /// True if step() has work now, or must be called again soon although no rank will ring.
   bool busy() const;
-  /// What runs its batches: a new set gets its part of the world's device there.
+  /// The object that runs this set's batches.  A new set inherits its share of the world's device from there.
   Batch& batch() { return batch_; }
   bool in_batch() const { return batch_.running(); }
-  /// Something runs on the GPU that has been queued by operations which have ended here.
+  /// True while the GPU runs work of operations that have ended on the host.
   bool on_device() const { return batch_.on_device(); }
-  /// Looks after it.  Throws Error when the device's side has failed.
+  /// Looks for work that the GPU has ended.  Throws Error when the GPU's side has failed.
   void watch_device() { moves_ += batch_.watch_device(); }
   /// Ends every operation under way, and every later one, with @p code.
   void fail_all(int code, const std::string& text);
-  /// The set is gone: ends what is under way, and touches the transport no more.
+  /// Ends all operations under way with @p why, since the set is removed.  The transport is not used again.
   void close(const std::string& why);
-  /// Operations wait here and nothing has moved since the last call.
+  /// True if operations wait and none has moved since the last call.
   bool stuck();
-  /// A local rank that has carried out @p commands and is gone: can what is under way here still end without it?
+  /// True if all operations under way can still end without a local rank that left after @p commands commands.
   bool can_end_without(std::uint64_t commands) const;
-  /// Like Leader::behind_gpu_ns(); 0 where the set itself is at work.
+  /// Like Leader::behind_gpu_ns(); 0 while the set itself has work.
   std::int64_t behind_gpu_ns() const {
     return leader_ && !batch_.running() && !commands_.waiting() && !announcer_.waits() ? leader_->behind_gpu_ns() : 0;
   }
   Leader* leader() { return leader_.get(); }
   memory::Node& node() { return node_; }
   const memory::Node& node() const { return node_; }
-  /// Names under way here, a few of them, for messages.
+  /// A few names of operations under way, for messages.
   std::string names_under_way();
-  /// The first of them by the alphabet, the same on all ranks that wait for the same.
+  /// The alphabetically first name under way.  Ranks that wait for the same operations have the same name.
   std::string first_name_under_way();
-  /// Why everything here ends with an error; empty: it does not.
+  /// The error of fail_all(); empty: the set works.
   std::string broken();
-  /// Grows while what is under way here moves, or ends.
+  /// A number that grows while operations move or end.
   std::uint64_t progress() const { return batch_moves_ + ended_.load(std::memory_order_relaxed); }
 
  private:
-  void throw_if_broken() const;  ///< while mutex_ is held
+  void throw_if_broken() const;  ///< the caller holds mutex_
   // Submit side.
   void mark_ready(std::span<const CheckedRequest> requests);
   std::shared_ptr<gpu::StreamMark> mark_ready(const CheckedRequest& p);
@@ -136,13 +138,13 @@ class ProcessSet {
   const std::uint32_t ids_;
   int id_ = 0;
 
-  std::mutex mutex_;  ///< guards the submit side: what is declared from here to broken_text_
+  std::mutex mutex_;  ///< guards the submit side: the members from here to broken_text_
   NameTable names_;
   Announcer announcer_;
   GroupFailures group_failures_;
   std::vector<Operation*> pending_;                      ///< [ids]: submitted by bit or assigned, not yet ended
-  std::vector<std::shared_ptr<gpu::StreamMark>> ready_;  ///< scratch of submit: [of each request on a GPU]
-  gpu::LocalGpu* gpu_ = nullptr;                         ///< of the first tensor on one
+  std::vector<std::shared_ptr<gpu::StreamMark>> ready_;  ///< [requests on GPUs] scratch of submit()
+  gpu::LocalGpu* gpu_ = nullptr;                         ///< the GPU of the first tensor on a GPU
   bool records_only_ = false;                            ///< from command `joining` to `joined`
   Operation* join_op_ = nullptr;                         ///< this rank has joined, or is about to
   int broken_code_ = 0;                                  ///< of fail_all(), with its text
@@ -152,16 +154,16 @@ class ProcessSet {
   std::atomic<std::uint64_t> submitted_{0};                                ///< written under mutex_
   std::atomic<std::uint64_t> ended_{0};                                    ///< written on the drive side
   std::uint64_t executed_ = 0;                                             ///< commands carried out
-  bool moving_ = false;                                                    ///< told of by moves()
+  bool moving_ = false;                                                    ///< the value last recorded by moves()
   RoundCounter rounds_;
   std::int64_t steps_ = 0;  ///< rounds so far
   memory::CommandReader commands_;
   std::string command_;  ///< body of the command being carried out
   std::unique_ptr<Leader> leader_;
   bool planned_ = false;            ///< plan_for has been called
-  std::unique_ptr<Tuning> tuning_;  ///< on the world's coordinator, where asked for
+  std::unique_ptr<Tuning> tuning_;  ///< on the world's coordinator, if tuning is on
   std::uint64_t moves_ = 0, moves_seen_ = 0;
-  std::uint64_t batch_moves_ = 0;  ///< those of batches alone: not what leaders tell each other
+  std::uint64_t batch_moves_ = 0;  ///< moves of batches, without messages between leaders
   Batch batch_;
 };
 

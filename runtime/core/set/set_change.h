@@ -1,4 +1,4 @@
-/// @file set_change.h — how process sets come and go: an operation of the global set.
+/// @file set_change.h — adds and removes process sets, by an operation of the global set.
 #pragma once
 #include <functional>
 #include <memory>
@@ -12,22 +12,22 @@
 
 namespace hvd::core {
 
-/// What a set_change operation asks for, and its answer; Operation::in points to it.
+/// The request of a set_change operation, and the answer.  Operation::in points to this struct.
 struct SetChange {
   bool add = true;
   std::vector<int> ranks;  ///< to add
-  int id = 0;              ///< to remove; the answer when one is added
+  int id = 0;              ///< of the set to remove; the answer when a set is added
   int status = 0;          ///< hvd_status, once the operation has ended
   std::string error;
-  std::string name() const;  ///< of the operation: equal where the same is asked for
+  std::string name() const;  ///< of the operation; equal requests have equal names
 };
 
-/// Carries out a SetChange, in the batches of the global set.  Members of a new set make its memory, then all ranks of
-/// the world tell each other whether that worked.  Where the world uses NCCL, it is split for the members when it has
-/// nothing to do.
+/// Carries out SetChanges, in the batches of the global set.  Members of a new set make its memory.  All ranks of the
+/// world then exchange whether that worked.  If the world uses NCCL, its communicator is split for the members once the
+/// GPU has no work.
 class SetChangeStage final : public ops::Stage {
  public:
-  /// What it needs of the engine.
+  /// The parts of the engine that the stage uses.
   struct Context {
     const World& world;
     const Config& config;
@@ -37,8 +37,8 @@ class SetChangeStage final : public ops::Stage {
     EngineContext& shared;
     Batch& batch;  ///< of the global set
     SetTable& sets;
-    std::function<void(std::shared_ptr<ProcessSet>)> opened;  ///< from now on the engine steps it
-    std::function<void(std::shared_ptr<ProcessSet>)> closed;  ///< no more
+    std::function<void(std::shared_ptr<ProcessSet>)> opened;  ///< called when the engine must begin to step a set
+    std::function<void(std::shared_ptr<ProcessSet>)> closed;  ///< called when the engine must no longer step a set
   };
   /// @p changes: carried out one after the other.
   SetChangeStage(Context context, std::vector<SetChange*> changes, ops::Rings& rings, const ops::Nodes& nodes);
@@ -58,7 +58,7 @@ class SetChangeStage final : public ops::Stage {
   Context context_;
   std::vector<SetChange*> changes_;
   std::size_t at_ = 0;
-  SetChange* change_ = nullptr;  ///< the one under way
+  SetChange* change_ = nullptr;  ///< the change under way
   ops::Rings& rings_;
   const ops::Nodes& nodes_;
   SetInfo fresh_;
@@ -68,14 +68,14 @@ class SetChangeStage final : public ops::Stage {
   std::unique_ptr<transport::Sharing> sharing_;
   struct Answer {
     std::int32_t status;  ///< hvd_status of this rank's part
-    std::int32_t blocks;  ///< what its GPU has left for the set: gpu::DeviceShare
+    std::int32_t blocks;  ///< the blocks that its GPU has left for the set: gpu::DeviceShare
   };
   Answer mine_{};
   std::unique_ptr<gpu::DeviceShare> share_;
   std::unique_ptr<ops::Movement> answers_;
 };
 
-/// How large the parts of a node's memory are for a set of @p local_size members there.
+/// The sizes of the parts of a node's shared memory, for a set with @p local_size members on the node.
 memory::Geometry geometry_of(int local_size, bool global, const Config& config);
 
 }  // namespace hvd::core

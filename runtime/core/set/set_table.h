@@ -1,7 +1,7 @@
 /// @file set_table.h — the living process sets of a world.
 ///
-/// All ranks know all sets, members or not.  The table changes at the same place of the global set's sequence of
-/// batches everywhere (set_change.h), so ids, streams and what counts as a duplicate are the same without a message.
+/// All ranks know all sets, members or not.  On all ranks the table changes after the same batch of the global set
+/// (set_change.h).  So ids, streams and duplicates are the same on all ranks, without a message.
 #pragma once
 #include <map>
 #include <memory>
@@ -30,7 +30,8 @@ class SetTable {
   std::vector<std::shared_ptr<const SetInfo>> all() const;
 
   // Drive side.
-  /// A number for a new set and its stream, the same on all ranks.  Throws Error{unavailable} when all are taken.
+  /// Describes a new set, with an id and a stream that are the same on all ranks.  Throws Error{unavailable} when all
+  /// are taken.
   SetInfo next(std::vector<int> ranks, int my_rank, int streams);
   void insert(SetInfo set);
   std::shared_ptr<const SetInfo> erase(int id);

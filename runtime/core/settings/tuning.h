@@ -1,9 +1,8 @@
-/// @file tuning.h — HOROVOD_AUTOTUNE on the world's coordinator: measures windows of steps, and says which settings are
-/// to be used.
+/// @file tuning.h — HOROVOD_AUTOTUNE on the world's coordinator: measures windows of steps, and chooses settings.
 ///
-/// A window goes from the beginning of a step to that of a later one: whole steps, however their tensors were fused.
-/// It begins anew after settings have changed: the batches that were under way then count for nobody.
-/// Drive side only.  Besides the search (negotiate/tuner.h) it keeps Horovod's log of it, and the file of results.
+/// A window begins and ends with a step, so it has whole steps, however their tensors were fused.  After settings have
+/// changed a new window begins, without the batches that were under way.  Besides the search (negotiate/tuner.h), this
+/// class writes Horovod's log and the file of results.  Drive side.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -19,12 +18,12 @@
 
 namespace hvd::core {
 
-/// Where nothing is tuned.
+/// The settings without tuning.
 TunedSettings settings_of(const Config& config);
 /// The same for a network with that round trip between two hosts; nullopt: it is as near as is assumed.
 std::optional<TunedSettings> settings_for(const Config& config, std::int64_t round_trip_ns);
 
-/// What the tuner chooses from: the values of each setting, the smaller effect first.
+/// The values of each setting among which the tuner chooses, smallest effect first.
 class TuningGrid {
  public:
   /// @param chunk_bytes  the default slice where ranks share a node
@@ -43,7 +42,7 @@ class TuningGrid {
   double size_of(const Dimension& d, std::int64_t value) const;
 
   TunedSettings fallback_;
-  std::int64_t usual_slice_;  ///< what 0 stands for
+  std::int64_t usual_slice_;  ///< the slice that 0 means
   std::vector<Dimension> dimensions_;
 };
 
@@ -71,12 +70,12 @@ class Tuning {
   const TunedSettings fallback_;
   TunedSettings settings_;
   const int steps_per_window_;
-  std::unique_ptr<negotiate::Tuner> tuner_;  ///< null: the file's settings, and nothing more
+  std::unique_ptr<negotiate::Tuner> tuner_;  ///< null: the file's settings stay
   bool fresh_ = false;                       ///< settings() is not in use yet
-  bool open_ = false;                        ///< a window is
+  bool open_ = false;                        ///< a window has begun
   std::int64_t since_ns_ = 0, bytes_ = 0;
   int steps_ = 0;
-  std::string path_, form_;  ///< of the file; empty: none
+  std::string path_, form_;  ///< the file and the job's form; empty: no file
   Fd log_;
 };
 

@@ -1,7 +1,7 @@
-/// @file rank_status.h — this rank's steps, how long it waited, and where it is now: for hvdrun.
+/// @file rank_status.h — this rank's steps, its waiting time and its present phase, for hvdrun.
 ///
-/// Costs a few comparisons a batch, a coarse clock a step, and nothing else: a wait is timed once it is longer than a
-/// spin.  The slowest rank is the one that waits least, since the others wait for it.
+/// The cost is a few comparisons for each batch and a coarse clock for each step.  A wait is timed once it is longer
+/// than a spin.  The slowest rank waits least, since the others wait for it.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -18,18 +18,18 @@ namespace hvd::core {
 
 /// Counts rounds in a sequence of batches: a program does the same in each step.  Pure.
 ///
-/// A tensor marks the rounds as long as it comes.  Meanwhile a rival, replaced after 1, 2, 4, … batches in which it did
-/// not come (as Brent's algorithm finds the length of a cycle), takes its place when it comes again and again and the
-/// marker does not.  So tensors that come once, at the beginning, and phases with other tensors do no harm.
+/// One tensor, the marker, marks the rounds while batches contain it.  A second tensor, the rival, is replaced after 1,
+/// 2, 4, … batches without it (as in Brent's algorithm for the length of a cycle).  A rival that repeats while the
+/// marker does not becomes the marker.  So tensors that occur once, and phases with other tensors, do no harm.
 class RoundCounter {
  public:
-  /// Every tensor of a batch, then end().
+  /// To be called for each tensor of a batch, then end().
   void take(std::uint32_t id) {
     marked_ |= id == marker_;
     rivalled_ |= id == rival_;
     any_ = id;
   }
-  /// How many rounds more there are with this batch: mostly 0 or 1.
+  /// Ends a batch.  Returns the number of rounds that it has added, mostly 0 or 1.
   int end() {
     if (any_ == none) return 0;
     const bool marked = marked_, rivalled = rivalled_;
@@ -37,7 +37,7 @@ class RoundCounter {
     const std::uint32_t id = any_;
     any_ = none;
     if (marked) {
-      const int fresh = proven_ ? 1 : 2;  // the first is known for one only now
+      const int fresh = proven_ ? 1 : 2;  // the first round is recognised only now
       proven_ = true;
       rival_ = none;
       patience_ = 1;
@@ -70,15 +70,15 @@ class RoundCounter {
   int rival_rounds_ = 0, age_ = 0, patience_ = 1;
 };
 
-/// How long the last steps took.  Pure.
+/// The durations of the last steps.  Pure.
 class StepDurations {
  public:
-  /// @p fresh  steps have ended since the last call.
+  /// @p fresh: the number of steps that have ended since the last call.
   void add(std::int64_t now_ns, int fresh) {
     if (last_ns_ != 0) times_[count_++ % times_.size()] = (now_ns - last_ns_) / fresh;
     last_ns_ = now_ns;
   }
-  /// 0 before the second step: an evaluation, or a checkpoint, does not make it longer.
+  /// The median, on which a single evaluation or checkpoint has no effect.  0 before the second step.
   std::int64_t median_ns() const {
     const std::size_t n = std::min(count_, times_.size());
     if (n == 0) return 0;
@@ -93,23 +93,23 @@ class StepDurations {
   std::int64_t last_ns_ = 0;
 };
 
-/// Of a whole rank.  Thread-safe but for steps() and median_step_ns(), which the drive side calls.
+/// The status of a rank.  Any thread, except for steps() and median_step_ns(), which the drive side calls.
 class RankStatus {
  public:
   RankStatus() = default;
-  /// @p fd  HVD_STATUS_FD; one that is no page of a guard's, or -1: nobody reads what is counted.
-  /// @p recorder_fd  HVD_RECORDER_FD; likewise
+  /// @p fd: HVD_STATUS_FD, the guard's page.  @p recorder_fd: HVD_RECORDER_FD, its memory for records.  -1 or another
+  /// file: the counts stay in this process.
   explicit RankStatus(int fd, int recorder_fd = -1);
-  /// A guard has given us the page.
+  /// True if a guard reads the page.
   bool has_reader() const { return page_ != &own_; }
   RankStatus(const RankStatus&) = delete;
   RankStatus& operator=(const RankStatus&) = delete;
   ~RankStatus();
 
-  /// What is told here goes there too.
+  /// Gets all that this object is told.
   recorder::StepRecorder& recorder() { return recorder_; }
 
-  /// A set has gone through @p fresh rounds more, @p all in all: the rank's steps are those of its busiest set.
+  /// Adds @p fresh rounds of a set, which now has @p all.  The rank's steps are those of its busiest set.
   void steps(int fresh, std::int64_t all) {
     if (before_ + all <= page_->steps.load(std::memory_order_relaxed)) return;
     recorder_.round_ended(all);
@@ -126,24 +126,25 @@ class RankStatus {
 
   std::int64_t median_step_ns() const { return durations_.median_ns(); }
 
-  /// Somebody could not go on, from @p since_ns to @p now_ns.  What was before the first timed step does not count: the
-  /// ranks do not start together.
+  /// Adds a wait of a caller, from @p since_ns to @p now_ns.  Time before the first timed step does not count, since
+  /// the ranks do not start together.
   void waited(std::int64_t since_ns, std::int64_t now_ns) {
     const std::int64_t first = page_->first_ns.load(std::memory_order_relaxed);
     if (first == 0 || now_ns <= std::max(since_ns, first)) return;
     page_->waited_ns.fetch_add(now_ns - std::max(since_ns, first), std::memory_order_relaxed);
   }
 
-  /// Operations whose end somebody wants to be told of instead: from the last one asked for until the last one told of,
-  /// the rank has nothing else to do.
+  /// Notes an operation whose end a caller wants to be told of, without waiting.  The rank counts as waiting from the
+  /// last such request until the last such end.
   void asked() {
     recorder_.asked();
     asked_ns_.store(coarse_ns(), std::memory_order_relaxed);
     asked_.fetch_add(1, std::memory_order_relaxed);
   }
-  /// Where this rank is from now on.
+  /// Sets the phase in which this rank is.
   void place(wire::RankPhase where);
-  /// What it has submitted has not moved since @p since_ns; @p name is the first of it.  One thread at a time.
+  /// Notes that no submitted operation has moved since @p since_ns; @p name is the first of these.  One thread at a
+  /// time.
   void waits(std::string_view name, std::int64_t since_ns);
   void goes_on() {
     if (page_->waits_ns.load(std::memory_order_relaxed) != 0) page_->waits_ns.store(0, std::memory_order_relaxed);
@@ -155,7 +156,7 @@ class RankStatus {
   }
 
  private:
-  /// Good to some milliseconds, at a tenth of the price.
+  /// A clock that is exact to some milliseconds, at a tenth of the cost.
   static std::int64_t coarse_ns() {
     timespec t;
     clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
@@ -171,7 +172,7 @@ class RankStatus {
   std::atomic<std::int64_t> asked_ns_{0};
 };
 
-/// One wait of a caller: for the status page it counts from the moment at which it became more than a spin.
+/// One wait of a caller.  The status page counts it from the moment at which it was longer than a spin.
 class WaitTimer {
  public:
   explicit WaitTimer(RankStatus& status) : status_(status) { status_.recorder().begin(recorder::StepPart::waiting); }

@@ -1,8 +1,8 @@
-/// @file stall_check.h — which ranks keep the others waiting.
+/// @file stall_check.h — finds the ranks for which others wait.
 ///
-/// It costs nothing until a rank waits.  A rank that has waited for a while rings the doorbell of its node's leader,
-/// and the leader then checks again and again until no operation is incomplete.  Leaders report upwards which ranks
-/// have announced an operation; merged, these stay a few runs of ranks.  The ranks not among them are missing.
+/// The check costs nothing until a rank waits.  A rank that has waited for a while rings the doorbell of its node's
+/// leader, and the leader then checks again and again until no operation is incomplete.  Leaders report upwards which
+/// ranks have announced an operation.  Merged reports are a few runs of ranks.  The other ranks are missing.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -24,17 +24,17 @@ namespace hvd::core {
 struct StallReport {
   std::string name;
   std::int64_t waited_ns = 0;
-  negotiate::RankSet missing;  ///< as the world numbers them
+  negotiate::RankSet missing;  ///< world ranks
   int size = 0;                ///< of the set
 };
 
-/// For hvdrun: what waits for the same ranks is one, and there are at most wire::most_stalls of them.
+/// Merges reports that miss the same ranks, for hvdrun.  Returns at most wire::most_stalls.
 std::vector<wire::Stall> merge_stalls(std::vector<StallReport> reports);
 
-/// Of one leader.  Drive side.
+/// The check of one leader.  Drive side.
 class StallCheck {
  public:
-  /// What the leader knows.
+  /// The leader's parts from which the check learns.
   struct Sources {
     const World& world;
     negotiate::Gather& gather;
@@ -45,20 +45,20 @@ class StallCheck {
   };
   StallCheck(Sources sources, const Config& config);
 
-  /// Every command, before it is published: what it settles waits no more.
+  /// To be called with every command before it is published.  Operations that the command settles no longer wait.
   void published(negotiate::Command type, std::string_view body);
-  /// Leaders tell upwards what waits in their nodes, and for whom; the coordinator warns on stderr about operations
-  /// that only some ranks have submitted, and ends the world when they have waited too long.  True while there are any:
-  /// ask again soon.
+  /// A leader reports upwards the operations that wait in its node, and the missing ranks.  The coordinator warns on
+  /// stderr about operations that only some ranks have submitted, and ends the world when they have waited too long.
+  /// True while there are such operations: call again soon.
   bool check(std::int64_t now_ns);
-  /// What hvdrun is to hear of now: waits that are long beside the steps so far.  On the coordinator.
+  /// Adds to @p to the waits that are long compared with the steps so far, for hvdrun.  On the coordinator.
   void long_waits(std::int64_t now_ns, std::vector<StallReport>& to) const;
 
  private:
   struct Stall {
     std::int64_t since_ns = 0, told_ns = 0;
     std::uint32_t id = negotiate::no_slot;
-    negotiate::RankSet here;  ///< ranks that have submitted it
+    negotiate::RankSet here;  ///< ranks that have submitted the operation
     bool seen = false;
   };
   struct StallNotice {
@@ -76,7 +76,7 @@ class StallCheck {
   const Sources sources_;
   const StallLimits limits_;
   std::unordered_map<std::string, Stall> stalls_;
-  /// By other leaders, each about its part of the tree.
+  /// From other leaders, each about its part of the tree.
   std::unordered_map<std::string, std::vector<StallNotice>> notices_;
 };
 
