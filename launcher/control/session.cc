@@ -222,6 +222,11 @@ void Session::receive(const wire::PeerId& from, const wire::Frame& frame) {
           events_.stall(rank, wire::stalls_from_json(frame.body, static_cast<int>(ranks_.size())));
         } catch (const Error&) {}  // from the rank itself, which may send anything
       break;
+    case Type::collective_wait:
+      if (events_.collective_wait) try {
+          events_.collective_wait(rank, wire::collective_wait_from_json(frame.body));
+        } catch (const Error&) {}
+      break;
     default:
       break;  // a newer guard's message that we need not know
   }

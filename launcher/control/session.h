@@ -27,6 +27,7 @@
 #include "wire/messages/start_report.h"
 #include "wire/messages/status_report.h"
 #include "wire/messages/stop_request.h"
+#include "wire/shared/collective_record.h"
 #include "wire/shared/operation_record.h"
 #include "wire/shared/stalls.h"
 #include "wire/shared/step_record.h"
@@ -43,6 +44,7 @@ struct SessionEvents {
   std::function<void(int rank, std::string_view piece)> result;
   std::function<void(int rank, std::int64_t sent_ns, std::int64_t received_ns, std::int64_t their_ns)> clock;
   std::function<void(int rank, std::vector<wire::Stall>)> stall;
+  std::function<void(int rank, const wire::CollectiveWait&)> collective_wait;
   std::function<void(int rank, const wire::StatusReport&)> standing;
   std::function<void(int rank, const wire::StackPicture&)> stack;
   std::function<void(int rank, const std::vector<wire::StepRecord>&)> steps;

@@ -58,6 +58,7 @@ SessionEvents Supervisor::events() {
   e.stack = [this](int rank, const wire::StackPicture& picture) { live_->stack(rank, picture); };
   e.console = [this](int rank, std::string_view body) { live_->console(rank, body); };
   e.stall = [this](int rank, std::vector<wire::Stall> stalls) { watch_->stall(rank, std::move(stalls)); };
+  e.collective_wait = [this](int rank, const wire::CollectiveWait& wait) { watch_->collective_wait(rank, wait); };
   e.standing = [this](int rank, const wire::StatusReport& standing) { watch_->standing(rank, standing); };
   e.swept = [this](const std::string& host, const wire::CleanupResult& swept) { cleanup_.add(host, swept); };
   e.taken = [this](int rank, std::uint64_t bytes) {

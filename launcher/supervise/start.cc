@@ -179,7 +179,8 @@ void Supervisor::start() {
                                 [this](const std::vector<int>& ranks, std::function<void(const Pictures&)> done) {
                                   live_->ask(ranks, std::move(done));
                                 },
-                                [this](const std::string& why) { give_up(why); }, [this] { keep_operations(); }});
+                                [this](const std::string& why) { give_up(why); }, [this] { keep_operations(); },
+                                [this](auto done) { operations_->ask(std::move(done)); }});
 }
 
 /// Where OpenTelemetry's variables name a collector.

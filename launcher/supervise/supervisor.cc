@@ -239,7 +239,7 @@ void Supervisor::on_death(const wire::DeathRecord& d) {
   printer_.rank_ended(d.rank);
   report_.ended(d.rank);
   live_->rank_ended(d.rank);
-  watch_->look_again();
+  watch_->rank_ended(d.rank);
   if (input_ && d.rank == input_->rank()) input_->taken(UINT64_MAX);
   timeline_->rank_ended(d.rank, d.cause == wire::Cause::finished ? "" : story(d));
   detail("rank " + std::to_string(d.rank) + " has ended" +
@@ -305,6 +305,7 @@ void Supervisor::check_deadlines() {
 
 void Supervisor::stop(const std::string& reason, int signal) {
   detail("ending the job: " + reason);
+  if (watch_ && ended_.waits.empty()) ended_.waits = watch_->open_lines();
   // Ranks that have not come yet have no guard to tell.  Those of daemons that are there come soon, and are told then;
   // no rank runs before all daemons have come.
   const bool all_have_guards = job_.launcher.kind == LauncherKind::daemons

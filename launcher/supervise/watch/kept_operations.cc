@@ -71,8 +71,8 @@ void KeptOperations::turn() {
 }
 
 std::string KeptOperations::keep(const wire::JobOperations& operations) const {
-  const bool any =
-      std::any_of(operations.begin(), operations.end(), [](const auto& r) { return r.second.submitted > 0; });
+  const bool any = std::any_of(operations.begin(), operations.end(),
+                               [](const auto& r) { return r.second.submitted > 0 || r.second.collectives; });
   const std::string folder = usual_folder();
   if (!any || folder.empty()) return "";
   try {

@@ -105,6 +105,7 @@ class Guard {
         if (fd >= 0) fds.push_back({fd, POLLIN, 0});
     if (process_ && process_->input().fd() >= 0) fds.push_back({process_->input().fd(), POLLOUT, 0});
     console_.add_fds(fds, outbox_);
+    if (process_) process_->collectives().add_fds(fds);
     poll(fds.data(), fds.size(), static_cast<int>(patience().count()));
   }
 
@@ -121,7 +122,7 @@ class Guard {
     if (process_ && process_->shooting()) most = milliseconds(10);
     if (!outbox_.empty()) most = std::min(most, milliseconds(20));
     Clock::time_point next = std::min(kill_at_, console_.deadline());
-    if (process_) next = std::min(next, process_->deadline());
+    if (process_) next = std::min({next, process_->deadline(), process_->collectives().deadline()});
     if (next == no_time) return most;
     const auto left = std::chrono::duration_cast<milliseconds>(next - Clock::now()) + milliseconds(1);
     return std::clamp(left, milliseconds(0), most);
@@ -216,7 +217,7 @@ class Guard {
       case Type::ask_operations: {
         std::uint32_t most = 0;
         if (body.size() == sizeof most) std::memcpy(&most, body.data(), sizeof most);
-        if (process_) process_->send_operations(outbox_, most);
+        if (process_) process_->ask_operations(most, Clock::now());
         return;
       }
       case Type::live_report:
@@ -229,7 +230,7 @@ class Guard {
         if (process_) process_->input().add(body);
         return;
       case Type::console_input:
-        return console_.take(body, process_ ? process_->pid() : 0, outbox_);
+        return console_.take(body, process_ && process_->pid() ? process_->python_pid() : 0, outbox_);
       case Type::host_change:
         if (process_ && body.size() == 1) process_->tell_host_change(static_cast<unsigned char>(body[0]));
         return;
@@ -355,6 +356,7 @@ class Guard {
     // What is ready is read even while it ends: at most the outbox's worth in one round.
     while (process_->pump(outbox_, now) && !outbox_.is_full()) {}
     process_->expire(outbox_, now);
+    process_->step_collectives(outbox_, now);
     if (now >= look_at_) {
       look_at_ = now + tick;
       if (const auto standing = process_->standing()) outbox_.add(Type::standing, to_json(*standing));
