@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 #include "base/format.h"
-#include "base/process.h"
+#include "base/process/process.h"
 #include "base/random.h"
 #include "base/text.h"
 

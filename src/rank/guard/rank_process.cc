@@ -21,7 +21,7 @@
 #include "rank/diagnostics/death/death_facts.h"
 #include "rank/diagnostics/death/last_words.h"
 #include "rank/launch/payload_store.h"
-#include "rank/python/start_archive.h"
+#include "rank/launch/start_archive.h"
 #include "wire/messages/link.h"
 
 namespace hvd::rank {

@@ -56,11 +56,11 @@ class RankNumbers {
 struct GroupView {
   CollectiveGroup group;
   bool is_default = false;
-  struct Member {
+  struct GroupMember {
     std::map<std::int64_t, CollectiveRecord> records;  // by number
     std::int64_t last = 0;
   };
-  std::map<int, Member> members;  // those that told of it
+  std::map<int, GroupMember> members;  // those that told of it
 
   std::string what(const CollectiveRecord& r) const {
     return formatted("{} {} of {}{}", r.kind, r.sequence, group_text(group, is_default), tensors_text(r));
@@ -78,7 +78,7 @@ std::vector<GroupView> group_views(const JobCollectives& job, const RankNumbers&
       GroupView& view = views[{group.name, group.ranks}];
       view.group = group;
       view.is_default = g == 0;
-      GroupView::Member& member = view.members[rank];
+      GroupView::GroupMember& member = view.members[rank];
       for (const CollectiveRecord& r : told.last) {
         if (r.group != static_cast<int>(g) || r.point_to_point) continue;
         member.records.emplace(r.sequence, r);  // of a coalesced group the first

@@ -1,4 +1,4 @@
-#include "rank/python/start_archive.h"
+#include "rank/launch/start_archive.h"
 
 #include <fcntl.h>
 
