@@ -42,6 +42,8 @@ class Ending {
   bool is_over() const { return end_.is_over(Clock::now(), session_.sweeps_open()); }
   /// The longest sleep that keeps --time-limit.
   std::chrono::milliseconds time_to_limit(std::chrono::milliseconds longest) const;
+  /// Lines about hangs that were not over when the job ended.
+  void note_waits(std::vector<std::string> lines) { reason_.waits = std::move(lines); }
   /// The job is over: completes reason().
   const EndReason& conclude();
 
