@@ -17,11 +17,11 @@
 #include "launcher/control/commands/jobs.h"
 #include "launcher/doctor/doctor.h"
 #include "launcher/job/job.h"
+#include "launcher/mpirun/remote_agent.h"
 #include "launcher/options/help.h"
 #include "launcher/output/printer.h"
 #include "launcher/process/process_tree.h"
 #include "launcher/remote/ask_hosts.h"
-#include "launcher/remote/remote_agent.h"
 #include "launcher/spark/host_shell.h"
 #include "launcher/spark/relay.h"
 #include "launcher/supervise/supervise.h"
@@ -48,7 +48,7 @@ int check_build() {
   return 0;
 }
 
-/// Options that say how another one prints, without that one, or two that print different things.
+/// Throws for an option that says how another one prints, without that one, and for two that print different things.
 void refuse_half_requests(const Settings& given) {
   const bool map = given.flag("show-map"), plan = given.flag("dry-run");
   if (map && plan) throw Error(Code::usage, "--show-map", "cannot be given with --dry-run", "keep one of them");
@@ -56,7 +56,7 @@ void refuse_half_requests(const Settings& given) {
     throw Error(Code::usage, "--json", "says how --dry-run, --show-map or --report prints", "add one of them");
 }
 
-/// Options behind the program are the program's; where nobody said how many ranks, that is mostly not what was meant.
+/// Options behind the program are the program's.  If nothing names the number of ranks, the user mostly meant hvdrun's.
 void remark_on_misplaced_options(const CommandLine& line) {
   if (line.settings.has("num-proc") || line.settings.has("hosts") || line.prefix == PayloadPrefix::dashes) return;
   for (std::size_t i = 1; i < line.payload.size(); ++i)
@@ -69,7 +69,7 @@ void remark_on_misplaced_options(const CommandLine& line) {
       }
 }
 
-/// A ":" that starts no program is an argument; mostly that was not what was meant.
+/// A ":" that starts no program is an argument.  Mostly the user meant a further program.
 void remark_on_colon(const CommandLine& line) {
   const std::vector<std::string>& words = line.further.empty() ? line.payload : line.further.back().payload;
   const PayloadPrefix prefix = line.further.empty() ? line.prefix : line.further.back().prefix;
@@ -79,7 +79,7 @@ void remark_on_colon(const CommandLine& line) {
                printable(words[0]).c_str());
 }
 
-/// Columns of the terminal that help is shown on; 0: no terminal, no limit.
+/// Columns of the terminal; 0: there is no terminal, so lines have no limit.
 std::size_t terminal_columns() {
   winsize size{};
   return ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
@@ -106,8 +106,8 @@ int show_map(Settings settings) {
   return std::fputs(printable_lines(text).c_str(), stdout) < 0;
 }
 
-/// A descriptor 0, 1 or 2 that our parent has closed becomes /dev/null: else the next file that we open is taken for
-/// it.
+/// Opens /dev/null for each of the descriptors 0, 1 and 2 that our parent has closed.  Else the next file that hvdrun
+/// opens would get that number.
 void fill_standard_descriptors() {
   for (int fd; (fd = ::open("/dev/null", O_RDWR)) >= 0;)
     if (fd > STDERR_FILENO) {
@@ -158,7 +158,7 @@ int dispatch(const std::vector<std::string>& args) {
   return run(args);
 }
 
-/// What a program's exit forgets to look at.
+/// Throws when standard output could not be written, which exit() ignores.
 void flush_stdout() {
   if (std::fflush(stdout) != 0 && errno != EPIPE)
     throw hvd::Error(hvd::Code::unavailable, "standard output", "cannot be written: " + hvd::errno_text(errno));
@@ -170,7 +170,7 @@ int main(int argc, char** argv) {
   using namespace hvd;
   take_over_signals();
   launcher::fill_standard_descriptors();
-  ::umask(::umask(077) & 077);  // who takes rights from himself could not enter the folders that he makes
+  ::umask(::umask(077) & 077);  // with other umasks hvdrun could not enter folders that it makes
   try {
     const int code = dispatch({argv + 1, argv + argc});
     flush_stdout();

@@ -28,7 +28,7 @@ void Input::turn() {
   for (pollfd ready{fd(), POLLIN, 0}; ready.fd >= 0 && ::poll(&ready, 1, 0) > 0; ready.fd = fd()) {
     const ssize_t n = ::read(fd_, piece.data(), piece.size());
     if (n < 0 && (errno == EINTR || errno == EAGAIN)) return;
-    ended_ = n <= 0;  // also where there is no standard input, or the terminal is another job's
+    ended_ = n <= 0;  // an error is an end too: there is no standard input, or another job has the terminal
     sent_ += static_cast<std::uint64_t>(std::max<ssize_t>(n, 0));
     send_(piece.substr(0, static_cast<std::size_t>(std::max<ssize_t>(n, 0))));
   }

@@ -1,7 +1,6 @@
 /// @file rank_input.h — hvdrun's standard input on its way to one rank (--stdin).
 ///
-/// At most window_bytes are on their way before the rank has taken them.  So a program that writes to hvdrun waits for
-/// as long as the rank does not read.
+/// At most window_bytes are on their way.  So a program that writes to hvdrun waits while the rank does not read.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -17,11 +16,10 @@ class Input {
   Input(int fd, int rank, std::function<void(std::string)> send) : fd_(fd), rank_(rank), send_(std::move(send)) {}
 
   int rank() const { return rank_; }
-  /// The rank has started.
   void begin() { begun_ = true; }
   /// The rank has taken @p bytes in all; UINT64_MAX: the rank takes no more.
   void taken(std::uint64_t bytes);
-  /// The descriptor to poll for reading; -1 when nothing is to be read now.
+  /// The descriptor to poll for reading.  -1: do not read now.
   int fd() const;
   /// Reads without waiting, and sends what was read.
   void turn();

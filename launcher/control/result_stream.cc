@@ -35,7 +35,7 @@ int opened(const std::string& where) {
 Results::Results(const std::string& where)
     : for_program_(to_integer(where).has_value()), where_(for_program_ ? "the results" : where), fd_(opened(where)) {
   const int flags = ::fcntl(fd_.get(), F_GETFL);
-  // A pipe's end is ours alone: its other flags are nobody else's.
+  // No other process uses this end of the pipe, so its flags may be changed.
   if (flags < 0 || ::fcntl(fd_.get(), F_SETFD, FD_CLOEXEC) != 0 || ::fcntl(fd_.get(), F_SETFL, flags | O_NONBLOCK) != 0)
     throw Error(Code::unavailable, where_, "cannot be written: " + errno_text(errno));
   record(files_read_record, {});

@@ -22,7 +22,7 @@ class Results {
   /// @param where  a file to append to, or the number of an inherited descriptor.  Throws Error{unavailable}.
   explicit Results(const std::string& where);
 
-  /// A program reads the results, and tells its user how the first rank failed.
+  /// True: a program reads the results, and tells its user how the first rank failed.  False: they go to a file.
   bool for_program() const { return for_program_; }
   void put(int rank, std::string_view piece) { record(static_cast<std::uint32_t>(rank), piece); }
   /// Bytes that wait for the reader of a pipe.
@@ -30,7 +30,7 @@ class Results {
   int fd() const { return fd_.get(); }
   /// Writes what can be written without waiting.
   void flush_ready();
-  /// Writes the rest, for as long as somebody reads.  Throws Error{unavailable} when not all could be written.
+  /// Writes the rest while the reader reads.  Throws Error{unavailable} when not all could be written.
   void finish(const std::optional<wire::DeathRecord>& first_cause, int exit_code);
 
  private:
@@ -40,8 +40,8 @@ class Results {
   std::string where_;
   Fd fd_;
   std::string pending_;
-  std::size_t written_ = 0;  ///< of pending_
-  int error_ = 0;            ///< errno of the write that failed; what comes later is dropped
+  std::size_t written_ = 0;  ///< bytes of pending_ that are written
+  int error_ = 0;            ///< errno of the write that failed; later records are dropped
 };
 
 }  // namespace hvd::launcher

@@ -1,4 +1,4 @@
-/// @file as_json.h — what hvdrun doctor found, for programs.  Pure.
+/// @file as_json.h — hvdrun doctor's findings as JSON.  Pure.
 #pragma once
 #include <string>
 #include <vector>
@@ -7,7 +7,7 @@
 
 namespace hvd::launcher {
 
-/// One object: ready, hosts, reach_us, problems.  What a host did not tell is left out.
+/// One object: ready, hosts, reach_us, problems.  Answers that a host did not give are left out.
 /// @param reach_us  addresses at which other hosts reach this one
 std::string doctor_json(const std::vector<Answers>& all, const std::vector<Problem>& problems,
                         const std::vector<std::string>& reach_us);

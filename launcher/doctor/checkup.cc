@@ -36,13 +36,13 @@ std::string python_list(const std::vector<std::string>& words) {
   return "[" + list + "]";
 }
 
-/// For the host's Python: doctor/host_python.py, and the call of it.
+/// Text for the host's Python: doctor/host_python.py and its call.
 std::string python_text(const Questions& q) {
   return formatted("{}{}report({},{},{})\n", nccl_question(), host_python_text, python_list(q.modules),
                    python_list(q.addresses), python_list(q.peers));
 }
 
-/// A value that most hosts share; empty when none has one.
+/// The value of most hosts; empty: no host has one.
 std::string usual(const std::vector<Answers>& all, const char* key) {
   std::map<std::string, int> votes;
   for (const Answers& a : all)
@@ -50,7 +50,7 @@ std::string usual(const std::vector<Answers>& all, const char* key) {
   std::string best;
   for (const auto& [text, count] : votes)
     if (best.empty() || count > votes[best]) best = text;
-  for (const Answers& a : all)  // this host's own, where there is no majority
+  for (const Answers& a : all)  // without a majority: this host's value
     if (a.local && !value(a, key).empty() && votes[value(a, key)] == votes[best]) best = value(a, key);
   return best;
 }

@@ -7,7 +7,7 @@
 
 namespace hvd::launcher {
 
-/// What the hosts are asked about.
+/// The subjects of the questions.
 struct Questions {
   std::string rank_program;          ///< hvdrank's path
   std::string mpirun;                ///< path
@@ -27,13 +27,13 @@ std::string checkup_script(const Questions& questions);
 struct Answers {
   std::string host;
   bool local = false;
-  std::string unreachable;  ///< why there are none
-  std::string hint;         ///< for that
+  std::string unreachable;  ///< why there are no answers; empty: there are
+  std::string hint;         ///< what to do about that
   double clock_skew_seconds = 0, clock_error_seconds = 0;
   std::map<std::string, std::string> values;
 };
 
-/// Empty where it was not answered.
+/// The answer to a question; empty: none.
 std::string value(const Answers& answers, const char* key);
 
 /// Reads the output of the script.  False when the output is cut off.
@@ -42,7 +42,7 @@ bool read_answers(const std::string& text, Answers& answers);
 /// Something that the user has to repair, on one host or between hosts.
 struct Problem {
   std::string host, what, hint;
-  bool fatal = true;  ///< false: worth knowing only
+  bool fatal = true;  ///< false: a job runs all the same
 };
 
 std::vector<Problem> find_problems(const std::vector<Answers>& all, const Questions& questions);

@@ -25,7 +25,7 @@ namespace hvd::launcher {
 
 namespace {
 
-constexpr std::size_t most_peers_tried = 64;  // each tries all of them
+constexpr std::size_t most_peers_tried = 64;  // by each host
 constexpr std::size_t most_source_bytes = 1u << 20;
 
 double wall() {
@@ -34,7 +34,7 @@ double wall() {
   return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_nsec) / 1e9;
 }
 
-/// Listens on @p ip, any port; the kernel's queue takes the callers, nothing is read.
+/// Listens on @p ip, any port.  The kernel's queue takes the callers; no connection is accepted.
 Fd listen_at(const std::string& ip, std::string* address) {
   addrinfo hints{}, *found = nullptr;
   hints.ai_flags = AI_NUMERICHOST;
@@ -47,7 +47,7 @@ Fd listen_at(const std::string& ip, std::string* address) {
                     ::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&own), &size) == 0;
   ::freeaddrinfo(found);
   if (!good) return {};
-  const int port = ntohs(reinterpret_cast<sockaddr_in*>(&own)->sin_port);  // same place in sockaddr_in6
+  const int port = ntohs(reinterpret_cast<sockaddr_in*>(&own)->sin_port);  // sockaddr_in6 has it at the same place
   *address = formatted("{}:{}", ip.find(':') == std::string::npos ? ip : "[" + ip + "]", port);
   return fd;
 }

@@ -1,4 +1,4 @@
-/// @file doctor.h — hvdrun doctor: looks at all hosts of a job at once, before it is started.
+/// @file doctor.h — hvdrun doctor: looks at all hosts of a job at once, before the job starts.
 #pragma once
 #include "launcher/options/settings.h"
 

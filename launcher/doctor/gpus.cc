@@ -23,7 +23,7 @@ std::string gpu_question(const std::string& rank_program) {
 }
 
 std::string aware_question(const std::string& mpirun) {
-  // A parameter may switch off what was built in, as conda's package does.  Open MPI 5 has no such parameter.
+  // A parameter may switch off built-in support, as conda's package does.  Open MPI 5 has no such parameter.
   return "\"$(dirname \"$(command -v " + shell_quote(mpirun) +
          ")\")/ompi_info\" --parsable --all 2>/dev/null </dev/null | awk -F: "
          "'$6==\"value\" && $5==\"opal_built_with_cuda_support\" {built=$7} "
@@ -42,7 +42,7 @@ std::vector<std::pair<std::string, long long>> pairs_by_way(const Answers& a) {
 }
 
 std::string gpu_lines(const std::vector<Answers>& all) {
-  std::vector<std::pair<std::string, std::string>> lines;  // what is there, and the hosts that have it
+  std::vector<std::pair<std::string, std::string>> lines;  // a finding, and the hosts that share it
   for (const Answers& a : all) {
     if (value(a, "gpus").empty() || value(a, "gpus") == "0") continue;
     std::vector<std::string> names;  // of the ways, one for each pair

@@ -1,5 +1,4 @@
-/// @file gpus.h — what hvdrun doctor asks about GPUs: how they reach each other, which NCCL there is, and what MPI can
-/// do with their memory.  Pure.
+/// @file gpus.h — hvdrun doctor's questions about GPUs: ways between them, NCCL, and MPI with their memory.  Pure.
 #pragma once
 #include <string>
 #include <utility>
@@ -9,19 +8,19 @@
 
 namespace hvd::launcher {
 
-/// Shell text: "driver 580.65.06", and "links NV18:28": the ways between pairs of GPUs (placement/gpu_paths.h), and how
-/// many pairs have each.  hvdrank is asked.
+/// Shell text that runs hvdrank and prints "driver 580.65.06" and "links NV18:28": for each way between two GPUs
+/// (placement/gpu_paths.h) the number of pairs.
 std::string gpu_question(const std::string& rank_program);
-/// Shell text: "aware yes" where this Open MPI takes pointers to the memory of GPUs, "aware no" where it does not;
-/// nothing where it does not say.  For programs that use MPI themselves: the runtime gives MPI no GPU memory.
+/// Shell text that prints "aware yes" if this Open MPI takes pointers to GPU memory, "aware no" if it does not, or
+/// nothing.  It matters to programs that call MPI themselves: the runtime gives MPI no GPU memory.
 std::string aware_question(const std::string& mpirun);
 
-/// How many pairs of the host's GPUs have each way.
+/// By way: how many pairs of the host's GPUs have it.
 std::vector<std::pair<std::string, long long>> pairs_by_way(const Answers& a);
-/// For each host with GPUs: driver, NCCL, MPI and ways, in words; hosts that are alike share a line.
+/// Lines about the hosts with GPUs: driver, NCCL, MPI and ways.  Hosts that are alike share a line.
 std::string gpu_lines(const std::vector<Answers>& all);
 
-/// Adds what is to be said of this host's NCCL.  usual_nccl: what most hosts have
+/// Adds problems of this host's NCCL.  @param usual_nccl  the version of most hosts
 void check_gpus(const Answers& a, const std::string& usual_nccl, std::vector<Problem>& out);
 
 }  // namespace hvd::launcher

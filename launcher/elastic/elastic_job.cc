@@ -11,18 +11,18 @@
 namespace hvd::launcher {
 namespace {
 
-constexpr double door_seconds = 30;   // that new workers wait for others that were started with them
-constexpr double leave_seconds = 10;  // for who is to leave and does not
-constexpr double late_seconds = 60;   // that a new worker prepares, before a line says so
-constexpr int most_same_words = 3;    // then it is a bug of the program
+constexpr double gather_seconds = 30;  // new workers wait so long for others that were started with them
+constexpr double leave_seconds = 10;   // for a worker to leave; then it is stopped
+constexpr double late_seconds = 60;    // a new worker may prepare for so long before the user is told
+constexpr int most_same_words = 3;     // the same traceback so many times is a bug of the program
 
-/// What a worker that an exception has ended said of it.
+/// The traceback that has ended a worker; empty: something else has ended it.
 std::string last_words(const wire::DeathRecord& d) {
   if (d.cause != wire::Cause::exited || d.traceback.empty()) return "";
   return d.traceback;
 }
 
-/// One that is no member.
+/// For messages: a worker that is no member.
 std::string called(const SlotPlace& place) {
   return (place.is_spare ? "a spare on " : "a new worker on ") + place.host;
 }
@@ -74,7 +74,7 @@ void ElasticJob::met(std::uint64_t epoch, const std::vector<std::int32_t>& membe
   const std::size_t before = world_.size();
   const bool first = epoch_ == 0;
   int joined = 0, spares = 0;
-  // All of the world before have committed, or have begun with the state.
+  // All members of the earlier world have committed, or have begun with the state.
   for (const std::int32_t m : first ? members : broken_ ? std::vector<std::int32_t>{} : world_)
     if (WorkerRecord* w = find(m)) w->is_proven = true;
   std::set<std::string> where;
@@ -107,7 +107,7 @@ void ElasticJob::met(std::uint64_t epoch, const std::vector<std::int32_t>& membe
     if (std::find(members.begin(), members.end(), number) == members.end())
       w.excused = true;
     else
-      broken_ = true;  // it died on the way in
+      broken_ = true;  // a worker has died while the world formed
   }
 }
 
@@ -152,7 +152,7 @@ bool ElasticJob::takes(const wire::DeathRecord& death, double now, double since)
     }
     if (!was_member && w->worker.stage != WorkerStage::member && epoch_ > 0 && !finishing_) {
       causes_.push_back(called(w->worker.place) + " ended before it was ready");
-      blame(w->worker, "ended before it was ready", now);  // else one is started after the other
+      blame(w->worker, "ended before it was ready", now);  // or workers would be started there without end
     }
     return epoch_ > 0 || w->excused;
   }
@@ -173,7 +173,7 @@ bool ElasticJob::takes(const wire::DeathRecord& death, double now, double since)
   if (!was_member) return true;
   if (!broken_) broken_at_ = since;
   broken_ = true;
-  // A dismissed member has the state of an older world, and is on its way out.
+  // A dismissed member has the state of an older world, and is leaving.
   const bool somebody = std::any_of(workers_.begin(), workers_.end(), [](const auto& one) {
     return !one.second.gone && !one.second.dismissed_at && one.second.worker.stage == WorkerStage::member;
   });
@@ -182,7 +182,7 @@ bool ElasticJob::takes(const wire::DeathRecord& death, double now, double since)
   return false;
 }
 
-/// Slots of a host mostly fail together: the reason is told with the first one.
+/// Slots of a host mostly fail together, so the user is told the reason with the first slot only.
 void ElasticJob::blame(const ElasticWorker& worker, const std::string& story, double now) {
   constexpr double together_seconds = 5;
   const auto blocked = history_.failed(worker.place, now);
@@ -210,8 +210,8 @@ std::vector<ElasticWorker> ElasticJob::alive() const {
     if (const WorkerRecord& w = workers_.at(m); !w.gone && !w.dismissed_at) all.push_back(w.worker);
   for (const auto& [number, w] : workers_)
     if (!w.gone && !w.dismissed_at && !is_member(number)) all.push_back(w.worker);
-  // Who surely has the newest state must not leave for others: new ones of a world that has broken may not have got it,
-  // and who has left for a world of others has an older one.
+  // A worker that surely has the newest state must not make room for others.  New workers of a broken world may not
+  // have got the state, and a worker that has left a world has an older state.
   const auto is_proven = [&](const ElasticWorker& w) { return workers_.at(w.number).is_proven; };
   const bool some_have_it = std::any_of(all.begin(), all.end(), is_proven);
   const bool some_have_the_newest =
@@ -231,8 +231,8 @@ WorldPlan ElasticJob::plan(double now) const {
   const bool more_to_come = std::any_of(all.begin(), all.end(), [](const ElasticWorker& w) {
     return w.stage == WorkerStage::starting && !w.place.is_spare;
   });
-  // A healthy world is not stopped for each one of several that were started together.
-  if (!broken_ && more_to_come && first_waits_at_ && now - *first_waits_at_ < door_seconds)
+  // A healthy world is stopped once for all workers that were started together, not for each of them.
+  if (!broken_ && more_to_come && first_waits_at_ && now - *first_waits_at_ < gather_seconds)
     for (ElasticWorker& w : all)
       if (w.stage == WorkerStage::waiting && !w.place.is_spare) w.stage = WorkerStage::starting;
   return next_world(all, hosts_, limits_.world, history_.blocked(now));
@@ -242,8 +242,8 @@ ElasticOrders ElasticJob::turn(double now) {
   ElasticOrders orders;
   orders.lines = std::move(lines_);
   lines_.clear();
-  if (epoch_ == 0 || is_over_) return orders;  // until there is a world: as a job of fixed ranks
-  if (finishing_) {  // a member has ended well: who recovers, or begins, has nothing more to do
+  if (epoch_ == 0 || is_over_) return orders;  // before the first world the job is like one of fixed ranks
+  if (finishing_) {  // a member has ended well: workers that recover or begin have nothing more to do
     std::vector<int> others;
     for (const auto& [number, w] : workers_)
       if (!w.gone && (broken_ || !is_member(number) || w.meets_again)) others.push_back(number);
@@ -278,7 +278,8 @@ void ElasticJob::start(const WorldPlan& plan, ElasticOrders* orders) {
     orders->start.push_back(worker);
   }
   const bool slots_fill = std::any_of(plan.start.begin(), plan.start.end(), [](const auto& p) { return !p.is_spare; });
-  if (!broken_ && slots_fill) orders->tell.assign(world_.begin(), world_.end());  // HostChange::none: it will be
+  if (!broken_ && slots_fill)
+    orders->tell.assign(world_.begin(), world_.end());  // with HostChange::none: hosts will change
 }
 
 void ElasticJob::invite(const WorldPlan& plan, ElasticOrders* orders) {
@@ -317,7 +318,7 @@ void ElasticJob::dismiss(const std::vector<int>& workers, double now, ElasticOrd
   }
 }
 
-/// New workers that do not get ready after their init().
+/// Tells the user of, and gives up, new workers that do not get ready after their init().
 void ElasticJob::end_late_ones(double now, ElasticOrders* orders) {
   for (auto& [number, w] : workers_) {
     if (!w.prepares_since || w.worker.stage != WorkerStage::starting || w.gone || w.stopped || w.dismissed_at) continue;

@@ -14,8 +14,8 @@ namespace hvd::launcher {
 namespace {
 
 constexpr double interval_seconds = 1;
-constexpr double patience_seconds = 10;  // with the program
-constexpr double silence_seconds = 60;   // about a reason that was told
+constexpr double patience_seconds = 10;  // then the program is killed
+constexpr double silence_seconds = 60;   // before the same reason is told again
 constexpr std::size_t most_list_bytes = 16u << 20;
 
 std::map<std::string, std::string> own_environment() {
@@ -43,7 +43,7 @@ HostDiscovery::Discovered HostDiscovery::turn(double now) {
   return {};
 }
 
-/// What it writes to standard error is for people.
+/// The program's standard error is discarded.
 HostDiscovery::Discovered HostDiscovery::ask(double now) {
   if (!process_) {
     limit_ = now + patience_seconds;
@@ -93,7 +93,7 @@ HostDiscovery::Discovered HostDiscovery::take(const std::string& text, double no
   } catch (const Error& e) { return fails(e.what(), now); }
 }
 
-/// What was told long ago is news again.
+/// A reason that was told long ago is told again.
 void HostDiscovery::works(double now) {
   std::erase_if(told_, [now](const auto& reason) { return now - reason.second > silence_seconds; });
 }

@@ -1,7 +1,6 @@
-/// @file host_discovery.h — which hosts an elastic job may use, asked again and again: a program's answer, a
-/// hostfile or a manifest.
+/// @file host_discovery.h — follows which hosts an elastic job may use: by a program, a hostfile or a manifest.
 ///
-/// Thread: the event loop's; nothing here waits.
+/// Thread: the event loop's.  Never waits.
 #pragma once
 #include <sys/types.h>
 
@@ -20,8 +19,8 @@ namespace hvd::launcher {
 
 /// Where hosts come from while the job runs.
 struct DiscoverySource {
-  std::string program{};   ///< prints them; empty: there is none
-  std::string hostfile{};  ///< or a manifest: read anew when it changes; empty: there is none
+  std::string program{};   ///< prints the hosts; empty: there is no program
+  std::string hostfile{};  ///< or a manifest; read again when it changes; empty: there is no file
   std::function<Allocation(const std::string& text)> parse{};  ///< throws Error
 };
 
@@ -30,12 +29,12 @@ class HostDiscovery {
   explicit HostDiscovery(DiscoverySource source) : source_(std::move(source)) {}
 
   struct Discovered {
-    std::optional<std::vector<ElasticHost>> hosts{};  ///< as they are now, where they have changed
-    /// Why there is no answer: once for each reason until there is one, and at most once a minute.
+    std::optional<std::vector<ElasticHost>> hosts{};  ///< all hosts, if they have changed
+    /// Why there is no answer.  A reason is given once until there is an answer, and at most once a minute.
     std::string line{};
   };
   Discovered turn(double now);
-  /// Its child, whose end it waits for.
+  /// The program's process, while it runs.
   std::optional<pid_t> child() const;
 
  private:
@@ -47,8 +46,8 @@ class HostDiscovery {
 
   const DiscoverySource source_;
   std::unique_ptr<ChildProcess> process_;
-  bool is_overdue_ = false;             ///< the program was killed, and its end is not a reason of its own
-  std::map<std::string, double> told_;  ///< reasons, and when the user heard of them
+  bool is_overdue_ = false;             ///< the program was killed for its delay, so its end is not reported
+  std::map<std::string, double> told_;  ///< by reason: when the user was told
   std::string said_;
   bool has_said_ = false;
   double next_ = 0, limit_ = 0;

@@ -1,4 +1,4 @@
-/// @file slot_history.h — which slots of an elastic job have failed, and where nobody is to be started for now.  Pure.
+/// @file slot_history.h — which slots of an elastic job have failed, and which get no worker for now.  Pure.
 #pragma once
 #include <map>
 #include <optional>
@@ -10,14 +10,15 @@
 
 namespace hvd::launcher {
 
-/// A slot may fail once.  From the second time on it is left alone: for ever, or for min·2^k seconds and a random part
-/// of that, within [min, max].
+/// A slot may fail once.  After the second failure it gets no worker: for ever, or for min·2^k seconds and a random
+/// part of that, within [min, max].
 class SlotHistory {
  public:
   /// @param cooldown  seconds; nothing: for ever
   explicit SlotHistory(std::optional<std::pair<int, int>> cooldown = {}, unsigned seed = 1)
       : cooldown_(cooldown), random_(seed) {}
-  /// A worker there has ended badly.  @return how long nobody is to be started there; nothing: for ever; 0: not at all
+  /// A worker there has ended badly.  Returns for how many seconds the slot gets no worker.  Nothing: for
+  /// ever; 0: a worker may be started at once.
   std::optional<double> failed(const SlotPlace& place, double now_seconds);
   std::set<SlotPlace> blocked(double now_seconds) const;
 

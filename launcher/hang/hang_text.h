@@ -4,14 +4,11 @@
 #include <string>
 #include <vector>
 
+#include "launcher/events/job_event.h"
 #include "launcher/hang/incidents.h"
 #include "launcher/mapping/job_map.h"
-#include "wire/messages/stack_picture.h"
 
 namespace hvd::launcher {
-
-/// Where each rank was when it was asked.  A rank that is not in the map has not answered.
-using Pictures = std::map<int, wire::StackPicture>;
 
 /// "rank 5 on host2 is in loss.py:88 (forward); 31 ranks have waited 5 s for grad/layer3".  At most four lines; missing
 /// ranks that are at the same place share one.  After them: which hosts do not reach each other.

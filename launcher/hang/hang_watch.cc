@@ -11,8 +11,6 @@ constexpr double look_every = 0.5;
 constexpr double word_lasts = 5;  // a coordinator says every second who waits
 constexpr std::size_t most_asked = 64;
 
-double now_seconds() { return static_cast<double>(monotonic_ns()) / 1e9; }
-
 LifeStage where_of(wire::RankPhase place) {
   switch (place) {
     case wire::RankPhase::script:
@@ -30,11 +28,11 @@ LifeStage where_of(wire::RankPhase place) {
 }  // namespace
 
 HangWatch::HangWatch(const Session& session, const JobMap& map, std::optional<HangLimits> patience, bool elastic,
-                     WatchCallbacks callbacks)
+                     EventSink events)
     : session_(session),
       map_(map),
       patience_(patience),
-      callbacks_(std::move(callbacks)),
+      events_(std::move(events)),
       incidents_(patience.value_or(HangLimits{})),
       ranks_(map.ranks.size()) {
   if (!elastic) return;
@@ -49,7 +47,7 @@ RankActivity& HangWatch::activity(int rank) {
 }
 
 void HangWatch::standing(int rank, const wire::StatusReport& s) {
-  const double now = now_seconds();
+  const double now = monotonic_seconds();
   look_again();
   RankActivity& r = activity(rank);
   r.where = where_of(s.place);
@@ -63,7 +61,7 @@ void HangWatch::standing(int rank, const wire::StatusReport& s) {
 void HangWatch::stall(int rank, std::vector<wire::Stall> stalls) {
   look_again();
   CoordinatorReport& report = said_[rank];
-  report = {now_seconds(), {}};
+  report = {monotonic_seconds(), {}};
   for (wire::Stall& s : stalls) {
     const double since = report.at - s.waited_seconds;
     report.waits.push_back({std::move(s), since});
@@ -74,13 +72,13 @@ void HangWatch::paused(int rank, bool paused) {
   look_again();
   RankActivity& r = activity(rank);
   r.stopped_since.reset();
-  if (paused) r.stopped_since = now_seconds();
+  if (paused) r.stopped_since = monotonic_seconds();
 }
 
 void HangWatch::all_paused(bool paused) {
   look_again();
   all_paused_ = paused;
-  resumed_ = now_seconds();
+  resumed_ = monotonic_seconds();
   for (RankActivity& r : ranks_) r.stopped_since.reset();
 }
 
@@ -140,7 +138,7 @@ JobFacts HangWatch::facts(double now) const {
 }
 
 void HangWatch::turn() {
-  const double now = now_seconds();
+  const double now = monotonic_seconds();
   if (!patience_ || all_paused_ || now < next_look_) return;
   next_look_ = now + look_every;
   const JobFacts known = facts(now);
@@ -162,18 +160,19 @@ std::vector<int> HangWatch::whom_to_ask(const Incident& incident) const {
 }
 
 void HangWatch::tell(const IncidentNotice& event) {
-  if (event.kind == NoticeKind::closed) return callbacks_.say(closed_line(event.incident, event.seconds, map_));
-  if (event.kind == NoticeKind::give_up) return callbacks_.give_up(given_up(event.incident, event.seconds, map_));
-  callbacks_.ask(whom_to_ask(event.incident), [this, event](const Pictures& pictures) {
+  if (event.kind == NoticeKind::closed) return events_(HangTold{closed_line(event.incident, event.seconds, map_)});
+  if (event.kind == NoticeKind::give_up) return events_(HangTooLong{given_up(event.incident, event.seconds, map_)});
+  const auto tell_lines = [this, event](const Pictures& pictures) {
     std::vector<int> ended;
     for (std::size_t r = 0; r < ranks_.size(); ++r)
       if (session_.ranks()[r].stage >= RankStage::ended) ended.push_back(static_cast<int>(r));
     for (const std::string& line : hang_lines(event.incident, event.seconds, map_, pictures, ended))
-      callbacks_.say(line);
+      events_(HangTold{line});
     const bool of_operations =
         event.incident.kind == IncidentKind::operation || event.incident.kind == IncidentKind::stuck;
-    if (event.kind == NoticeKind::opened && of_operations && callbacks_.keep_operations) callbacks_.keep_operations();
-  });
+    if (event.kind == NoticeKind::opened && of_operations) events_(OperationsWanted{});
+  };
+  events_(StacksWanted{whom_to_ask(event.incident), tell_lines});
 }
 
 }  // namespace hvd::launcher

@@ -2,13 +2,13 @@
 ///
 /// Gathers the facts for incidents.h, asks ranks where they are, and prints the lines of hang_text.h.
 #pragma once
-#include <functional>
 #include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "launcher/control/session.h"
+#include "launcher/events/job_event.h"
 #include "launcher/hang/hang_text.h"
 #include "launcher/hang/incidents.h"
 
@@ -16,19 +16,11 @@ namespace hvd::launcher {
 
 class HangWatch {
  public:
-  struct WatchCallbacks {
-    std::function<void(const std::string& line)> say;
-    /// Asks ranks where they are; @p done is called later, with the answers.
-    std::function<void(const std::vector<int>& ranks, std::function<void(const Pictures&)> done)> ask;
-    /// Called when an incident has lasted for HOROVOD_STALL_SHUTDOWN_TIME_SECONDS.
-    std::function<void(const std::string& why)> give_up;
-    /// Called when ranks begin to wait for an operation, after the words about it.
-    std::function<void()> keep_operations;
-  };
   /// @param patience  nothing: the user wants no messages about hangs
   /// @p elastic  ranks may come and go: see world_is()
+  /// @param events  gets HangTold, StacksWanted, HangTooLong, and OperationsWanted after the lines about an operation
   HangWatch(const Session& session, const JobMap& map, std::optional<HangLimits> patience, bool elastic,
-            WatchCallbacks callbacks);
+            EventSink events);
 
   /// One turn of the event loop.
   void turn();
@@ -62,7 +54,7 @@ class HangWatch {
   const Session& session_;
   const JobMap& map_;
   const std::optional<HangLimits> patience_;
-  const WatchCallbacks callbacks_;
+  const EventSink events_;
   Incidents incidents_;
   std::vector<RankActivity> ranks_;
   std::map<int, CoordinatorReport> said_;

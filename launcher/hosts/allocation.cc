@@ -8,7 +8,7 @@ namespace hvd::launcher {
 
 namespace {
 
-constexpr std::size_t most_names = 4u << 20;  ///< a resource manager may write one for each slot
+constexpr std::size_t most_names = 4u << 20;  ///< a resource manager may write a host's name once for each slot
 
 }  // namespace
 

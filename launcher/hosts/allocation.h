@@ -13,7 +13,7 @@ struct HostSlots {
   std::string host;  ///< as the user wrote it, without brackets
   int slots = 1;
   std::string where;              ///< "-H:4", "hosts:3:1": for messages about this host
-  std::vector<std::string> gpus;  ///< those that the job may use, as CUDA_VISIBLE_DEVICES names them; empty: all
+  std::vector<std::string> gpus;  ///< GPUs that the job may use, by CUDA_VISIBLE_DEVICES' names; empty: all
 };
 
 struct Allocation {
@@ -21,16 +21,16 @@ struct Allocation {
   std::string source;            ///< "-H", "hostfile hosts", "Slurm job 17", "localhost (default)"
   /// The command that runs a shell on a host, as words; "{host}" stands for the host.  Empty: ssh.
   std::vector<std::string> launch_agent;
-  std::string launcher_address{};  ///< where hosts reach hvdrun, by name or number; empty: as the routes say
+  std::string launcher_address{};  ///< at which hosts reach hvdrun, a name or a number; empty: by the routes
 
-  // add_host()'s own:
-  std::unordered_map<std::string, std::size_t> places;  ///< host → its place in `hosts`
-  std::size_t named = 0;                                ///< how often a host was added, by whatever name
+  // For add_host():
+  std::unordered_map<std::string, std::size_t> places;  ///< by host: its index in `hosts`
+  std::size_t named = 0;                                ///< how many names were added
 
   long long total_slots() const;
 };
 
-/// Adds @p slots to the host of that name, or the host at the end.  Throws Error{usage} where there are too many.
+/// Adds @p slots to the host of that name, or a new host at the end.  Throws Error{usage} when there are too many.
 void add_host(Allocation& allocation, const std::string& host, int slots, const std::string& where);
 
 }  // namespace hvd::launcher

@@ -1,5 +1,4 @@
-/// @file choose_allocation.h — chooses a job's hosts among those that the user gave and those that were found, and its
-/// number of ranks.
+/// @file choose_allocation.h — chooses a job's hosts, among given and found ones, and its number of ranks.
 #pragma once
 #include <optional>
 #include <string>
@@ -8,18 +7,18 @@
 
 namespace hvd::launcher {
 
-/// Where a job may run: what the user asked for, and what was found.
+/// What the user asked for, and what was found.
 struct AllocationSources {
   std::optional<int> np;
-  std::optional<int> least{};            ///< an elastic job begins with so few slots, where there are fewer than np
-  std::string hosts, hostfile;           ///< -H and --hostfile; explicit, at most one of them and of `explicitly`
+  std::optional<int> least{};   ///< an elastic job begins with this number of slots, if there are fewer than np
+  std::string hosts, hostfile;  ///< -H and --hostfile; at most one of them and of `explicitly` is set
   std::optional<Allocation> explicitly;  ///< --manifest, --host-discovery-script
-  std::optional<Allocation> found;       ///< of a resource manager
+  std::optional<Allocation> found;       ///< by a resource manager
   int gpus = 0;                          ///< of this machine, for a job that names neither np nor hosts
   bool by_anybody = false;               ///< --allow-writable: other users may have written the hostfile
 };
 
-/// Allocation and number of ranks: explicit beats found, found beats localhost.  -np may be left out but for nothing.
+/// Chooses: explicit beats found, found beats localhost.  -np may be left out where something names slots.
 /// Throws Error{usage} with both numbers when there are too few slots, and for np < 1.
 struct AllocationChoice {
   Allocation allocation;

@@ -29,7 +29,7 @@ class ManifestReader {
     throw Error(Code::usage, at(node.Mark()), what, see);
   }
 
-  /// Every key is one of @p known, once.
+  /// Throws unless every key is one of @p known and stands once.
   void check_keys(const YAML::Node& map, const std::set<std::string>& known) const {
     if (!map.IsMap()) fail(map, "keys and values are expected here");
     std::set<std::string> seen;
@@ -59,7 +59,7 @@ class ManifestReader {
     return static_cast<int>(*n);
   }
 
-  /// A list of GPUs; nothing where `gpus` is a number or missing.
+  /// The list of GPUs.  Nothing: `gpus` is a number, or missing.
   std::vector<std::string> gpus(const YAML::Node& host) const {
     std::vector<std::string> out;
     const YAML::Node node = host["gpus"];

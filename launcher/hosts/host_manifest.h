@@ -1,4 +1,4 @@
-/// @file host_manifest.h — --manifest: the hosts of a job as another program writes them down (Spark, a scheduler).
+/// @file host_manifest.h — --manifest: the hosts of a job, written by another program (Spark, a scheduler).
 ///
 /// JSON or YAML, version 1, described in hvdrun-manifest(5):
 ///   version: 1                      required
@@ -15,7 +15,7 @@
 
 namespace hvd::launcher {
 
-/// Pure.  Throws Error{usage, "name:line:column"} for what does not fit, unknown keys included.
+/// Pure.  Throws Error{usage, "name:line:column"} for malformed text and unknown keys.
 Allocation parse_manifest(const std::string& text, const std::string& name);
 
 }  // namespace hvd::launcher

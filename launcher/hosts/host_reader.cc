@@ -53,7 +53,7 @@ int HostReader::slots() {
   return static_cast<int>(*n);
 }
 
-/// What is inside "[01-04,07]"; the cursor is behind '['.
+/// Reads the inside of "[01-04,07]"; the cursor is behind '['.
 std::vector<std::string> HostReader::range() {
   std::vector<std::string> out;
   do {

@@ -9,7 +9,7 @@ namespace hvd::launcher {
 
 namespace {
 
-/// "slots=4 max_slots=8 # comment", what may follow a host in a hostfile.
+/// Reads the text behind a host in a hostfile: "slots=4 max_slots=8 # comment".
 int read_keys(HostReader& line, int slots, bool have_slots) {
   int max_slots = 0;
   for (line.skip_blanks(); !line.at_end() && line.peek() != '#'; line.skip_blanks()) {

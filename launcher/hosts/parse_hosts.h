@@ -1,4 +1,4 @@
-/// @file parse_hosts.h — hosts and their slots as a user writes them: -H, a hostfile, what a discovery script prints.
+/// @file parse_hosts.h — reads hosts and slots: from -H, a hostfile, or the output of a discovery script.
 #pragma once
 #include <string>
 #include <string_view>
@@ -14,7 +14,7 @@ Allocation parse_hosts(std::string_view text);
 /// @param name  for messages: name:line:column
 Allocation parse_hostfile(std::string_view text, const std::string& name);
 
-/// What host discovery prints: `host` or `host:slots` a line.
+/// Reads a discovery script's output: `host` or `host:slots` on each line.
 /// @param slots  of a host without its own number
 Allocation parse_discovered(std::string_view text, int slots, const std::string& name);
 

@@ -50,22 +50,22 @@ std::set<std::string> own_addresses() {
   return out;
 }
 
-/// Source address that the kernel would use; no packet is sent by connecting a datagram socket.
+/// The source address that the kernel would use.  Connecting a datagram socket sends no packet.
 std::string source_towards(const addrinfo& to) {
   Fd fd(socket(to.ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   sockaddr_storage own{};
   socklen_t length = sizeof own;
   sockaddr_storage with_port{};
   std::copy_n(reinterpret_cast<const char*>(to.ai_addr), to.ai_addrlen, reinterpret_cast<char*>(&with_port));
-  reinterpret_cast<sockaddr_in*>(&with_port)->sin_port = htons(9);  // any: same place in sockaddr_in6
+  reinterpret_cast<sockaddr_in*>(&with_port)->sin_port = htons(9);  // any port; sockaddr_in6 has it at the same place
   if (!fd || connect(fd.get(), reinterpret_cast<sockaddr*>(&with_port), to.ai_addrlen) != 0 ||
       getsockname(fd.get(), reinterpret_cast<sockaddr*>(&own), &length) != 0)
     return {};
   return numeric(reinterpret_cast<sockaddr*>(&own), length);
 }
 
-/// By which the rest of the world reaches us.  Without a default route: some address, at last the loopback one, for
-/// hosts that can only be names of this one.
+/// Our address on the default route.  Without a default route: any address, at last the loopback address, since all
+/// hosts are then names of this one.
 std::string own_main_address() {
   sockaddr_in far{};
   far.sin_family = AF_INET;

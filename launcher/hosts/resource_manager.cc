@@ -38,7 +38,7 @@ std::vector<int> repeated(std::string_view text, const std::string& where) {
   return out;
 }
 
-/// A name alone, as files of managers hold it: checked like a name in a hostfile, ranges included.
+/// A name alone, as in a manager's file.  The name is checked like one in a hostfile, ranges included.
 std::string one_host(const std::string& text, const std::string& where) {
   HostReader reader(text, [&](std::size_t) { return where; });
   const std::vector<std::string> names = reader.hosts();
@@ -60,9 +60,9 @@ std::optional<Allocation> find_slurm(const Environment& env) {
   Allocation a = parse_slurm(nodes, tasks);
   const std::string job = value(env, "SLURM_JOB_ID");
   a.source = "Slurm job " + (job.empty() ? "(SLURM_JOB_NODELIST)" : job);
-  // Slurm's own way onto its nodes works where ssh does not; a step beside the others, unbound, without its stdin's
-  // copy to anybody else.  The environment stays here: what the ranks need travels over our channel.  But Open MPI 5's
-  // daemon crashes where HOME is not set.
+  // srun reaches Slurm's nodes also where ssh does not.  The step overlaps other steps, is not bound to cores, and
+  // copies its stdin to no other task.  The environment stays here: ranks get theirs over our channel.  The few
+  // exported variables are for the shell, and HOME for Open MPI 5's daemon, which crashes without it.
   a.launch_agent = {"srun",      "--nodes=1",       "--ntasks=1",           "--nodelist={host}",
                     "--overlap", "--cpu-bind=none", "--mpi=none",           "--export=PATH,HOME,USER,LOGNAME,SHELL",
                     "--input=0", "--unbuffered",    "--kill-on-bad-exit=0", "--quiet"};
@@ -111,7 +111,7 @@ std::optional<Allocation> find_kubernetes(const Environment& env, const FileRead
     a.source = "Kubernetes' MPI operator (" + file + ")";
     const std::string agent = value(env, "OMPI_MCA_plm_rsh_agent");
     if (agent.ends_with("kubexec.sh")) {
-      const std::string own = "/opt/kube/kubectl";  // where the operator's launcher pod has it
+      const std::string own = "/opt/kube/kubectl";  // in the operator's launcher pod
       a.launch_agent = {value(env, "HVD_KUBECTL").empty() ? own : value(env, "HVD_KUBECTL"), "exec", "-i", "{host}",
                         "--"};
     }

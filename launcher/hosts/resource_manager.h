@@ -1,4 +1,4 @@
-/// @file resource_manager.h — the hosts that a resource manager gave this job, read from its variables and files. Pure.
+/// @file resource_manager.h — the hosts that a resource manager gave this job, by its variables and files.  Pure.
 ///
 /// Variables and formats are those of the managers' manuals: sbatch(1) and srun(1), LSF's bsub, qsub of PBS and Torque,
 /// sge_pe(5), and the hostfile of Kubernetes' MPI operator.
@@ -28,12 +28,13 @@ Allocation parse_grid_engine(std::string_view text, const std::string& name);
 
 using FileReader = std::function<std::string(const std::string& path)>;
 
-/// What the environment says, first match in the order of this file; nothing outside of an allocation.
-/// Throws Error{usage} naming the variable or file when it is there and cannot be read.
+/// The environment's allocation: the first match in the order of this file.  Nothing: there is no allocation.
+/// Throws Error{usage} that names a variable or file with text that cannot be read.
 std::optional<Allocation> find_allocation(const Environment& environment, const FileReader& read);
 
-/// Variables by which an mpirun would find the allocation by itself.  Ours is told all hosts, so they are kept from it:
-/// it would refuse hosts that it does not know by that name, or start its daemons in its own way.
+/// True for variables by which an mpirun finds the allocation by itself.  hvdrun names all hosts to its mpirun, and
+/// keeps these variables from it.  With them mpirun would refuse hosts under other names, or start daemons in its own
+/// way.
 bool belongs_to_manager(std::string_view variable);
 
 }  // namespace hvd::launcher

@@ -28,16 +28,16 @@ double steady_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-/// ": what it wrote to standard error", or nothing.
+/// For messages: ": " and the script's standard error; empty: it wrote nothing there.
 std::string words_of(const CaptureResult& done) {
   const std::string said(trim(done.err));
   return said.empty() ? "" : ": " + said;
 }
 
-/// What the script prints the first time.
+/// The output of the script's first call.
 std::string first_answer(const Settings& settings, const Environment& environment) {
   const std::string program = settings.text("host-discovery-script");
-  const std::string path = place_of(program, environment);
+  const std::string path = path_of_program(program, environment);
   if (!settings.flag("allow-writable")) look_at(path).need_trust(program);
   const double limit = settings.number("start-timeout");
   const CaptureResult done = capture({path}, "", std::chrono::milliseconds(static_cast<long long>(limit * 1000)));
@@ -53,7 +53,7 @@ std::string first_answer(const Settings& settings, const Environment& environmen
   return done.out;
 }
 
-/// How long a job may wait for its slots, and the option that says so.
+/// How long a job may wait for its slots, and the option that sets the limit.
 std::pair<double, const char*> patience_of(const Settings& settings) {
   const double elastic = settings.number("elastic-timeout"), job = settings.number("time-limit");
   if (job > 0 && job < elastic) return {job, "--time-limit"};
@@ -62,7 +62,7 @@ std::pair<double, const char*> patience_of(const Settings& settings) {
 
 std::string slots_text(long long slots) { return slots == 0 ? "no slot" : count_of(slots, "slot"); }
 
-/// Asks once a second.  The script may fail meanwhile, as it may while the job runs.
+/// Runs the script once a second.  A failure is no error here, as later while the job runs.
 Allocation wait_for_slots(const Settings& settings, const Environment& environment, Allocation named) {
   const std::string program = settings.text("host-discovery-script");
   const int needed = slots_to_begin(settings);
@@ -100,7 +100,7 @@ int slots_to_begin(const Settings& settings) {
 DiscoverySource discovery_source(const Settings& settings, const Environment& environment) {
   DiscoverySource source;
   if (const std::string program = settings.text("host-discovery-script"); !program.empty()) {
-    source.program = place_of(program, environment);
+    source.program = path_of_program(program, environment);
     source.parse = [program, slots = settings.integer("slots-per-host").value_or(1)](const std::string& text) {
       return parse_discovered(text, slots, program);
     };

@@ -20,6 +20,9 @@
 #include "launcher/job/first_hosts.h"
 #include "launcher/job/launch_variables.h"
 #include "launcher/mapping/topology.h"
+#include "launcher/mpirun/mpirun_command.h"
+#include "launcher/mpirun/mpirun_environment.h"
+#include "launcher/process/find_program.h"
 #include "launcher/start/host_daemons.h"
 #include "trace/trace_steps.h"
 
@@ -28,21 +31,6 @@ namespace hvd::launcher {
 namespace {
 
 namespace fs = std::filesystem;
-
-/// Words for plm_rsh_agent, which mpirun splits at blanks and colons.
-std::vector<std::string> agent_words() { return {own_folder() + "/hvdrun", "--remote-agent"}; }
-
-MpirunOptions mpirun_options(const Settings& settings, const std::string& rank_program) {
-  MpirunOptions options;
-  options.as_root = ::geteuid() == 0;
-  options.tcp = settings.flag("tcp");
-  options.interfaces = settings.text("network-interfaces");
-  options.extra = shell_words(settings.text("mpi-args"), "--mpi-args");
-  options.binding = shell_words(settings.text("binding-args"), "--binding-args");
-  options.agent = agent_words();
-  options.rank_program = rank_program;
-  return options;
-}
 
 bool travels(const std::string& name) {
   static constexpr std::string_view kept_back[] = {"OLDPWD",      "_",           "HVD_JOB_KEYS",
@@ -59,13 +47,13 @@ std::string search_path(const Environment& environment) {
   return path ? path : "/usr/local/bin:/usr/bin:/bin";
 }
 
-/// @param waits  for slots, where the job's discovery script names too few
+/// @param waits  wait for slots while the job's discovery script names too few
 AllocationSources sources(const Settings& settings, const Environment& environment, bool waits) {
   AllocationSources from;
   from.np = settings.integer("num-proc");
   from.by_anybody = settings.flag("allow-writable");
   if (!from.np) from.gpus = static_cast<int>(usable_gpus(environment).size());
-  // Each may come from another place (flag, variable, config file): the strongest counts.
+  // Each setting may come from a flag, a variable or a config file: the strongest counts.
   std::string chosen;
   const Setting* strongest = nullptr;
   for (const char* id : {"hosts", "hostfile", "manifest", "host-discovery-script"})
@@ -84,7 +72,7 @@ AllocationSources sources(const Settings& settings, const Environment& environme
     from.found =
         find_allocation(environment, [](const std::string& path) { return read_file(path, most_alloc_bytes); });
   } catch (const Error&) {
-    // What is given counts; a broken allocation beside it is nobody's concern.
+    // The given hosts count, so a broken allocation does no harm.
     if (from.hosts.empty() && from.hostfile.empty() && !from.explicitly) throw;
   }
   return from;
@@ -92,7 +80,7 @@ AllocationSources sources(const Settings& settings, const Environment& environme
 
 }  // namespace
 
-std::string place_of(const std::string& program, const Environment& environment) {
+std::string path_of_program(const std::string& program, const Environment& environment) {
   if (program.find('/') != std::string::npos) return fs::absolute(program);
   const std::string found = find_program(program, search_path(environment));
   return found.empty() ? program : found;
@@ -118,7 +106,8 @@ std::string current_folder() {
 }
 
 void need_trusted_program(Job& job, const std::string& path, const std::string& typed) {
-  if (job.settings.flag("allow-writable") || path.find('/') == std::string::npos) return;  // or it is not here
+  if (job.settings.flag("allow-writable") || path.find('/') == std::string::npos)
+    return;  // a name without a path: the program is on other hosts only
   const bool chosen_by_place = typed.starts_with('/') || typed.find('/') == std::string::npos;
   const PathCheck found = look_at(path, PathUse::file, {::geteuid() != 0 && chosen_by_place, {}});
   found.need_trust(path);
@@ -142,7 +131,7 @@ void place_ranks(Job& job, const Environment& environment) {
   job.why = wanted.why;
   if (!settings.has("ssh-program")) job.launch_agent = wanted.allocation.launch_agent;
   std::vector<bool> local(wanted.allocation.hosts.size());
-  // Planned for another kind of machine, its hosts need not be known here.
+  // With --topology the hosts need not be known here.
   const bool imagined = settings.has("topology") && is_plan;
   job.hosts = imagined ? std::vector<ResolvedHost>{} : resolve(wanted.allocation);
   const std::vector<ResolvedHost>& hosts = job.hosts;
@@ -155,7 +144,7 @@ void place_ranks(Job& job, const Environment& environment) {
   }
   job.elastic = elastic_plan(settings, wanted.allocation, wanted.np);
   int np = wanted.np;
-  if (job.elastic)  // it begins with all that it may have
+  if (job.elastic)  // an elastic job begins with all ranks that it may have
     np = static_cast<int>(
         std::min<long long>(wanted.allocation.total_slots(), job.elastic->limits.world.most.value_or(1 << 20)));
   job.map = map_ranks(wanted.allocation, local, np);
@@ -170,7 +159,7 @@ void place_ranks(Job& job, const Environment& environment) {
   if (job.map.all_local() || imagined) return;
   const std::string agent = job.launch_agent.empty() ? shell_words(settings.text("ssh-program"), "--ssh-program").at(0)
                                                      : job.launch_agent.at(0);
-  need_trusted_program(job, place_of(agent, environment), agent);
+  need_trusted_program(job, path_of_program(agent, environment), agent);
   if (const Setting* key = settings.find("ssh-identity-file"); key && !settings.flag("allow-writable"))
     look_at(key->value).need_trust(key->value);
 }
@@ -231,7 +220,8 @@ void choose_command(Job& job) {
   }
   job.launcher = choose_launcher(facts);
   if (job.launcher.kind == LauncherKind::mpirun) {
-    job.command = mpirun_command(job.mpirun, job.map, mpirun_options(settings, job.rank_program));
+    job.command =
+        mpirun_command(job.mpirun, job.map, mpirun_options(settings, own_folder() + "/hvdrun", job.rank_program));
     return;
   }
   std::vector<int> ranks;
@@ -240,13 +230,13 @@ void choose_command(Job& job) {
   job.command = daemon_command(job.rank_program, ranks, job.mpirun.library_folder);
 }
 
-/// Else the job can do without: its ranks may not use MPI.
+/// False: ranks can run without Open MPI, as they may not use MPI.
 static bool needs_mpirun(const Settings& settings) {
   return settings.text("launcher") == "mpirun" || settings.has("mpirun") || !settings.text("mpi-args").empty() ||
          !settings.text("binding-args").empty();
 }
 
-/// What each program is; no file is touched.
+/// The kind of each program; no file is touched.
 static std::vector<Program> classify_programs(const CommandLine& line) {
   std::vector<Program> programs{{classify(line.prefix, line.payload), 0, line.first_np}};
   for (const ProgramWords& p : line.further)
@@ -300,7 +290,7 @@ Job prepare(CommandLine line, const Environment& environment) {
     if (p.payload.kind != wire::PayloadKind::command)
       needs_python = true;
     else
-      need_trusted_program(job, place_of(p.payload.name, environment), p.payload.name);
+      need_trusted_program(job, path_of_program(p.payload.name, environment), p.payload.name);
   }
   if (programs.size() > 1) job.programs = std::move(programs);
   find_programs(job, needs_python, needs_mpirun(settings), environment);
@@ -317,7 +307,7 @@ std::map<std::string, std::string> rank_environment(const Job& job, const Mapped
     const std::size_t equals = entry.find('=');
     if (equals == std::string::npos || equals == 0) continue;
     const std::string name = entry.substr(0, equals);
-    // Which GPUs may be used is each host's own matter: it does not travel, but stays on this one.
+    // CUDA_VISIBLE_DEVICES counts on this host only: each host decides which of its GPUs may be used.
     if (travels(name) && (local || name != "CUDA_VISIBLE_DEVICES")) env[name] = entry.substr(equals + 1);
   }
   for (const auto& [name, value] : job.settings.rank_variables()) env[name] = value;
@@ -327,7 +317,7 @@ std::map<std::string, std::string> rank_environment(const Job& job, const Mapped
   if (job.settings.flag("gloo")) env["HOROVOD_CONTROLLER"] = "gloo";  // hvd.gloo_enabled()
   if (const std::string nics = job.settings.text("network-interfaces"); !nics.empty())
     env["NCCL_SOCKET_IFNAME"] = env["GLOO_SOCKET_IFNAME"] = nics;
-  env.try_emplace("PYTHONUNBUFFERED", "1");  // output is a pipe; people want to see it as it comes
+  env.try_emplace("PYTHONUNBUFFERED", "1");  // output goes through a pipe, and users want to see it at once
   if (!job.mpirun.library_folder.empty()) {
     std::string& folders = env["LD_LIBRARY_PATH"];
     folders = job.mpirun.library_folder + (folders.empty() ? "" : ":" + folders);

@@ -1,4 +1,4 @@
-/// @file job.h — everything decided before anything is started.
+/// @file job.h — a job: the decisions that are made before any process starts.
 #pragma once
 #include <sys/types.h>
 
@@ -14,22 +14,22 @@
 #include "launcher/hosts/resolve.h"
 #include "launcher/job/load_payload.h"
 #include "launcher/mapping/show_map.h"
-#include "launcher/mpirun/mpirun.h"
 #include "launcher/options/settings.h"
 #include "launcher/start/choose_launcher.h"
+#include "launcher/start/open_mpi.h"
 
 namespace hvd::launcher {
 
-/// Of a job whose ranks come and go.
+/// For a job whose ranks come and go.
 struct ElasticPlan {
   ElasticLimits limits;
   std::optional<std::pair<int, int>> cooldown{};  ///< seconds
-  std::vector<ElasticHost> hosts;                 ///< names as they were given
-  std::map<int, SlotPlace> places;                ///< of all workers so far, by number
-  int first = 0;                                  ///< how many workers there were at first
+  std::vector<ElasticHost> hosts;                 ///< with the names that the user gave
+  std::map<int, SlotPlace> places;                ///< by number, of all workers so far
+  int first = 0;                                  ///< how many workers the job began with
   std::set<std::string> here;                     ///< names of this machine
-  DiscoverySource source;                         ///< of hosts, while the job runs
-  bool may_spread = false;                        ///< there are other hosts, or may be
+  DiscoverySource source;                         ///< names hosts while the job runs
+  bool may_spread = false;                        ///< the job has other hosts, or may get some
 };
 
 /// One of several programs of a job.
@@ -43,13 +43,13 @@ struct Job {
   JobMap map;
   Machines machines;                      ///< [map.hosts]; this machine, or --topology's for all
   std::vector<std::string> reach_us;      ///< our own addresses towards the remote hosts, each once
-  std::vector<ResolvedHost> hosts;        ///< of the allocation, as they were looked up
+  std::vector<ResolvedHost> hosts;        ///< of the allocation, after the look-up of their names
   LoadedPayload payload;                  ///< of the first program
-  std::vector<Program> programs{};        ///< all, where there are several
+  std::vector<Program> programs{};        ///< all programs; empty: there is one
   std::string python;                     ///< empty for a command
-  std::string why;                        ///< why this allocation
+  std::string why;                        ///< why this allocation was chosen
   std::vector<std::string> launch_agent;  ///< runs a shell on a host; empty: ssh
-  Mpirun mpirun;                          ///< without a program where none was found, and the job may do without
+  Mpirun mpirun;                          ///< `program` is empty when no mpirun was found, and the job needs none
   std::string rank_program;               ///< hvdrank
   LauncherChoice launcher;
   std::optional<ElasticPlan> elastic;
@@ -60,41 +60,41 @@ struct Job {
 
 /// Folder of the running hvdrun.
 std::string own_folder();
-/// hvdrank, beside it.  Throws Error{unavailable}.
+/// The path of hvdrank, beside hvdrun.  Throws Error{unavailable}.
 std::string find_rank_program(const Environment& environment);
-/// Where a program lies; as it is when that cannot be told here.
-std::string place_of(const std::string& program, const Environment& environment);
-/// Throws Error{usage} when other users could have chosen the program at @p path, unless --allow-writable allows that.
-/// A cluster's software may belong to a user of its own: if hvdrun does not run as root, and the program was found in
-/// PATH or named by its whole path.  @p typed  the name as the user typed it
+/// The path of a program; @p program itself when it is not found here.
+std::string path_of_program(const std::string& program, const Environment& environment);
+/// Throws Error{usage} when another user could have put the program at @p path there, unless --allow-writable is set.
+/// A cluster's software may belong to a user of its own.  That user is trusted if hvdrun does not run as root, and the
+/// program was found in PATH or named by its whole path.  @param typed  the name that the user typed
 void need_trusted_program(Job& job, const std::string& path, const std::string& typed);
-/// Throws Error{usage} when it does not exist any more.
+/// The working folder.  Throws Error{usage} when the folder does not exist any more.
 std::string current_folder();
 
-/// Python, mpirun and hvdrank, before any of them is run.  Throws Error{usage, unavailable}.
-/// @param with_mpirun  else it may be missing: ranks may not use MPI
+/// Finds Python, mpirun and hvdrank, and runs none of them.  Throws Error{usage, unavailable}.
+/// @param with_mpirun  false: mpirun may be missing, since ranks may not use MPI
 void find_programs(Job& job, bool with_python, bool with_mpirun, const Environment& environment);
 
-/// job.launcher and job.command.
+/// Sets job.launcher and job.command.
 void choose_command(Job& job);
 
-/// What a rank runs.
+/// The payload of a rank's program.
 const wire::Payload& payload_of(const Job& job, int rank);
 
-/// Allocation, ranks, payload, mpirun: in the order in which a user wants to hear of errors.
+/// Makes a job: allocation, ranks, payload, mpirun, in the order in which a user wants to be told errors.
 Job prepare(CommandLine line, const Environment& environment);
 
-/// The first part of prepare(): hosts and ranks, no payload.  The caller refuses unknown hosts (require_known).
+/// The first part of prepare(): hosts and ranks, no payload.  Unknown hosts are left to the caller (require_known()).
 void place_ranks(Job& job, const Environment& environment);
 /// The second part: cores and GPUs, for the hosts whose machine is known here.  Throws Error{usage} for too few GPUs.
 void share_out(Job& job, const Environment& environment);
 
-/// Who runs where and the exact command, for people or as JSON.
+/// The ranks' places and the exact command, as text or JSON.
 std::string dry_run_text(const Job& job);
 std::string dry_run_json(const Job& job);
 
-/// Environment of rank @p place: the user's own, what options set, what hvdrun adds.
-/// @param environ_lines  "NAME=value" as in environ
+/// Environment of a rank: the user's variables, those that options set, and those that hvdrun adds.
+/// @param environ_lines  "NAME=value", as in environ
 std::map<std::string, std::string> rank_environment(const Job& job, const MappedRank& place,
                                                     const std::vector<std::string>& environ_lines);
 

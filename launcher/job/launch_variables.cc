@@ -39,8 +39,8 @@ std::map<std::string, std::string> horovodrun_variables(const JobMap& map, const
 std::map<std::string, std::string> jax_variables(const ServerAddress& coordinator, bool has_mpi_names) {
   const std::string address = text_of(coordinator);
   std::map<std::string, std::string> env{{"JAX_COORDINATOR_ADDRESS", address}};
-  // JAX knows Open MPI by this variable, and then reads each rank's OMPI_COMM_WORLD_*.  No library connects to it: 4.1
-  // and 5 were tried.
+  // JAX recognises Open MPI by this variable, and then reads each rank's OMPI_COMM_WORLD_*.  Open MPI 4.1 and 5 were
+  // tried: they do not connect to this address.
   if (has_mpi_names) env["OMPI_MCA_orte_hnp_uri"] = "4096.0;tcp://" + address;
   return env;
 }

@@ -1,5 +1,6 @@
-/// @file launch_variables.h — what ranks find in their environment when another launcher starts them, so that scripts
-/// written for torchrun, or for Horovod's own launcher, run unchanged.
+/// @file launch_variables.h — the variables that other launchers set for ranks.
+///
+/// With them scripts that were written for torchrun, or for Horovod's own launcher, run unchanged.
 #pragma once
 #include <map>
 #include <string>
@@ -14,19 +15,19 @@ namespace hvd::launcher {
 std::map<std::string, std::string> torchrun_variables(const JobMap& map, const MappedRank& rank,
                                                       const ServerAddress& store, const std::string& job_id);
 
-/// Those of `horovodrun --gloo`: HOROVOD_RANK and so on.  Pure.
+/// The variables of `horovodrun --gloo`: HOROVOD_RANK and so on.  Pure.
 std::map<std::string, std::string> horovodrun_variables(const JobMap& map, const MappedRank& rank);
 
-/// What jax.distributed.initialize() finds out by itself.  Each of them gives way to an argument of the call, so
-/// JAX_COORDINATOR_BIND_ADDRESS is not among them: JAX would use it beside an address from the call.
-/// @param has_mpi_names  ranks get OMPI_COMM_WORLD_RANK and its like, which JAX then reads.  Pure.
+/// Variables that jax.distributed.initialize() reads.  Pure.  An argument of the call replaces each of them.  So
+/// JAX_COORDINATOR_BIND_ADDRESS is not set: JAX would use it beside an address from the call.
+/// @param has_mpi_names  ranks get OMPI_COMM_WORLD_RANK and the like, which JAX then reads
 std::map<std::string, std::string> jax_variables(const ServerAddress& coordinator, bool has_mpi_names);
 
 /// TF_CONFIG's value for tf.distribute's MultiWorkerMirroredStrategy: all ranks are workers.  @p servers: [np].  Pure.
 std::string tensorflow_config(const MappedRank& rank, const std::vector<ServerAddress>& servers);
 
-/// What srun tells its tasks: SLURM_PROCID and so on.  Without them ranks would take those of the batch script for
-/// theirs. Pure.
+/// The variables that srun sets for its tasks: SLURM_PROCID and so on.  Pure.  Without them ranks would read the batch
+/// script's.
 std::map<std::string, std::string> slurm_variables(const JobMap& map, const MappedRank& rank);
 
 }  // namespace hvd::launcher

@@ -14,7 +14,7 @@
 #include "base/files/trust.h"
 #include "base/format.h"
 #include "base/text.h"
-#include "launcher/mpirun/mpirun.h"
+#include "launcher/process/find_program.h"
 
 namespace hvd::launcher {
 
@@ -40,11 +40,11 @@ void need_file(const std::string& path) {
     throw Error(Code::usage, path, "cannot be read: " + errno_text(errno), "check its permissions: ls -l " + path);
 }
 
-/// What a file's first and last bytes tell, before gigabytes of it are read.
+/// Checks a file's first and last bytes, before gigabytes of it are read.
 void check_ends(const std::string& path) {
   const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat about {};
-  if (!fd || ::fstat(fd.get(), &about) != 0 || !S_ISREG(about.st_mode)) return;  // who reads it will say
+  if (!fd || ::fstat(fd.get(), &about) != 0 || !S_ISREG(about.st_mode)) return;  // reading the file will tell the error
   const auto size = static_cast<std::uint64_t>(about.st_size);
   std::string ends(std::min<std::uint64_t>(size, 4096), '\0');
   char last = 0;
@@ -97,7 +97,7 @@ PickleFault pickle_fault(const std::string& bytes, std::uint64_t size) {
       return {formatted("uses pickle protocol {}, which this version does not know", protocol),
               "write it with protocol=5"};
     if (bytes.back() != '.') return {"is cut off: a pickle ends with a full stop", "copy or write it again"};
-    // From protocol 4 on all lies in frames: opcode, u64 length, as many bytes.
+    // From protocol 4 on a pickle consists of frames: opcode, u64 length, as many bytes.
     constexpr std::size_t frame_at = 2, frame_header_bytes = 9;
     if (protocol >= 4 && bytes.size() > frame_at + frame_header_bytes && bytes[frame_at] == '\x95') {
       std::uint64_t frame = 0;
@@ -138,7 +138,7 @@ LoadedPayload load_payload(wire::Payload payload, bool all_local, const std::str
   } else if (payload.kind == PayloadKind::command && all_local) {
     need_command(payload.name, search_path);
   }
-  // A script is run where it lies, on each host; what lies here is what is meant everywhere.
+  // Each host runs its own file at this path.  The path that is right here is right on all hosts.
   if (const std::string file = wire::python_file(payload); !file.empty() && !by_anybody) {
     const PathCheck found = look_at(file);
     if (found.fd) found.need_trust(file);
@@ -159,7 +159,7 @@ std::string choose_python(const std::string& wanted, const Environment& environm
     }
     std::error_code ignored;
     fs::path given = wanted;
-    if (fs::is_directory(given, ignored)) given /= "bin/python";  // a venv's folder will do
+    if (fs::is_directory(given, ignored)) given /= "bin/python";  // the user may name a venv's folder
     if (::access(given.c_str(), X_OK) != 0)
       throw Error(Code::unavailable, "--python", wanted + ": " + errno_text(errno));
     return fs::absolute(given);

@@ -1,4 +1,4 @@
-/// @file load_payload.h — what the ranks run, checked before anything is started.
+/// @file load_payload.h — the payload: what the ranks run.  It is checked before any process starts.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -8,22 +8,22 @@
 
 namespace hvd::launcher {
 
-/// The payload as the ranks will hear of it, and for a pickle its bytes.
+/// The payload as the ranks are told it, and a pickle's bytes.
 struct LoadedPayload {
   wire::Payload wire;
   std::string bytes;
 };
 
-/// What kind of payload the command line names; no file is touched.  Throws Error{usage} when it names none.
+/// The kind of payload that the command line names; no file is touched.  Throws Error{usage} when it names none.
 wire::Payload classify(PayloadPrefix prefix, const std::vector<std::string>& words);
 
-/// Reads and checks what can be checked here.  A script or command that may exist on remote hosts only is not looked
-/// for when @p all_local is false.  Throws Error{usage} that names the path and what to do, also for a Python file that
-/// others could have chosen (base/files/trust.h) unless @p by_anybody.
+/// Reads and checks the payload.  With remote hosts (not @p all_local) a script or command may be missing here.  Throws
+/// Error{usage} that names the path and what to do.  A Python file that another user could have put there
+/// (base/files/trust.h) is an error too, unless @p by_anybody.
 LoadedPayload load_payload(wire::Payload payload, bool all_local, const std::string& search_path, bool by_anybody);
 
-/// Why these bytes cannot be a pickled callable, or empty.  Looks at the first and last bytes only, which may be all
-/// that is given of a file of @p size bytes.
+/// Why these bytes cannot be a pickled callable; empty: they may be one.  Only the first and last bytes matter, so the
+/// caller may leave out the others of a file of @p size bytes.
 struct PickleFault {
   std::string what, hint;
 };

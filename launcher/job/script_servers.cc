@@ -13,7 +13,7 @@ namespace hvd::launcher {
 
 namespace {
 
-/// Where other ranks reach this one.
+/// The address at which other ranks reach this rank.
 std::string address_of_rank(const Job& job, int rank) {
   if (job.map.all_local()) return "127.0.0.1";
   const MappedHost& host = job.map.host_of(rank);

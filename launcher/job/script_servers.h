@@ -1,5 +1,6 @@
-/// @file script_servers.h — addresses for the servers that scripts' own libraries start, so that their ranks find each
-/// other: torch's store and JAX's coordinator in rank 0, TensorFlow's server in each rank.
+/// @file script_servers.h — addresses for servers that the scripts' libraries start.
+///
+/// torch starts a store in rank 0, JAX a coordinator in rank 0, TensorFlow a server in each rank.
 #pragma once
 #include <string>
 #include <vector>
@@ -9,11 +10,11 @@
 
 namespace hvd::launcher {
 
-/// A TCP port that is kept free for a rank: bound here, so that the kernel gives it to nobody who asks for any port,
-/// but not listening, so that the rank's own bind() succeeds (both with SO_REUSEADDR, as all servers set it).
+/// A TCP port that is kept free for a rank.  hvdrun binds the port, so that the kernel gives it to no program that asks
+/// for any port.  hvdrun does not listen, so that the rank's bind() succeeds: both set SO_REUSEADDR, as servers do.
 class HeldPort {
  public:
-  /// Throws Error{unavailable} where no port is to be had.
+  /// Throws Error{unavailable} when no port is free.
   HeldPort();
   int number() const { return number_; }
 
@@ -33,13 +34,13 @@ std::string text_of(const ServerAddress& server);
 struct ScriptServers {
   ServerAddress torch, jax;                 ///< in rank 0
   std::vector<ServerAddress> tensorflow{};  ///< [np], by rank; empty without --tf-config
-  std::vector<HeldPort> held{};             ///< those of ranks on this host; keep them while the job runs
+  std::vector<HeldPort> held{};             ///< for ranks on this host; keep them while the job runs
 };
 
 ScriptServers script_servers(const Job& job, const std::string& job_id);
 
-/// A port for a rank on another host, which cannot be held from here: below those that kernels give away by themselves,
-/// and another one for each job and @p purpose.
+/// A port for a rank on another host, where hvdrun cannot hold one.  The number is below those that kernels choose, and
+/// differs by job and @p purpose.
 int port_on_another_host(const std::string& job_id, const std::string& purpose);
 
 }  // namespace hvd::launcher

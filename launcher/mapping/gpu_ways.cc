@@ -12,7 +12,7 @@ namespace hvd::launcher {
 
 namespace {
 
-/// The ways of all pairs, those between parts of one GPU left out; empty when none is known.
+/// The ways between all pairs of GPUs, without pairs of parts of one GPU; empty: none is known.
 std::vector<std::string> names_of(const placement::Machine& machine) {
   std::vector<std::string> names;
   for (std::size_t i = 0; i < machine.gpus.size(); ++i)
@@ -23,7 +23,7 @@ std::vector<std::string> names_of(const placement::Machine& machine) {
   return names;
 }
 
-/// Each of @p names with how often it is there, the most first, then by name.
+/// Counts equal @p names; the most frequent first, then by name.
 std::vector<std::pair<std::string, int>> counted(const std::vector<std::string>& names) {
   std::map<std::string, int> count;
   for (const std::string& n : names) ++count[n];
@@ -36,7 +36,7 @@ std::string padded(const std::string& text, std::size_t width) {
   return text + std::string(width - std::min(width, text.size()), ' ');
 }
 
-/// Who reaches whom, by CUDA's numbers.
+/// The ways between any two GPUs, by CUDA's numbers.
 std::string matrix_of(const placement::Machine& machine) {
   std::size_t width = 4;
   for (const placement::GpuPath& way : machine.ways) width = std::max(width, way.name.size());

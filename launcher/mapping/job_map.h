@@ -1,4 +1,4 @@
-/// @file job_map.h — which rank goes where.  Pure.
+/// @file job_map.h — the host and the share of each rank.  Pure.
 #pragma once
 #include <optional>
 #include <string>
@@ -14,8 +14,8 @@ struct MappedRank {
   int host = 0;  ///< index into JobMap::hosts
   int local_rank = 0, local_size = 1;
   int cross_rank = 0, cross_size = 1;
-  std::optional<placement::RankResources> share;  ///< cores, GPU, card; nothing: that host decides
-  bool is_spare = false;                          ///< of an elastic job: bound to nothing
+  std::optional<placement::RankResources> share;  ///< cores, GPU, network interface; nothing: the host decides
+  bool is_spare = false;                          ///< in an elastic job: bound to no cores
 };
 
 struct MappedHost {
@@ -26,7 +26,7 @@ struct MappedHost {
 };
 
 struct JobMap {
-  std::vector<MappedHost> hosts;  ///< those with at least one rank
+  std::vector<MappedHost> hosts;  ///< hosts with at least one rank
   std::vector<MappedRank> ranks;  ///< [np], by rank
   std::string source;             ///< of the allocation
 

@@ -36,7 +36,7 @@ Row row_of(const MappedRank& p) {
   return row;
 }
 
-/// Columns as wide as their widest word; numbers to the right, which are those before the third.
+/// Columns are as wide as their widest word.  The first two are numbers, and aligned to the right.
 std::string table_text(const std::vector<Row>& rows) {
   std::vector<std::size_t> width(rows[0].size());
   for (const Row& row : rows)

@@ -1,4 +1,4 @@
-/// @file show_map.h — --show-map: rank → host → GPU → NUMA node → cores → network card.  Pure.
+/// @file show_map.h — --show-map: rank → host → GPU → NUMA node → cores → network interface.  Pure.
 #pragma once
 #include <optional>
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace hvd::launcher {
 
-/// [hosts] of the map; nothing where a host's machine is not known.
+/// [hosts] of the map; nothing: the host's machine is not known.
 using Machines = std::vector<std::optional<placement::Machine>>;
 
 /// A table for each host, and how its GPUs reach each other.

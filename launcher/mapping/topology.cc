@@ -37,15 +37,15 @@ Topology new_topology() {
   return {topology, hwloc_topology_destroy};
 }
 
-/// The one node of a set; -1 where there are several.
+/// The only node of a set; -1: there are several.
 int node_of(hwloc_const_bitmap_t nodeset) {
   return nodeset && hwloc_bitmap_weight(nodeset) == 1 ? hwloc_bitmap_first(nodeset) : -1;
 }
 
 using Bitmap = std::unique_ptr<std::remove_pointer_t<hwloc_bitmap_t>, decltype(&hwloc_bitmap_free)>;
 
-/// What ranks may run on: of this machine, only what we are bound to ourselves (taskset, a batch system), as they
-/// inherit it.
+/// The cores that ranks may use.  On this machine they are the cores that hvdrun is bound to (taskset, a batch system),
+/// since ranks inherit that.
 Bitmap allowed_cpus(hwloc_topology_t topology) {
   Bitmap allowed(hwloc_bitmap_dup(hwloc_topology_get_allowed_cpuset(topology)), hwloc_bitmap_free);
   const Bitmap bound(hwloc_bitmap_alloc(), hwloc_bitmap_free);
@@ -77,7 +77,7 @@ std::string info(hwloc_obj_t object, const char* key) {
   return text ? text : "";
 }
 
-/// Children of a PCI device that stand for what the system makes of it.
+/// The PCI device's children: the devices that the system shows for it.
 void read_os_devices(hwloc_obj_t device, placement::GpuInfo& gpu, std::vector<placement::Nic>& nics, int node) {
   for (hwloc_obj_t child = device->io_first_child; child; child = child->next_sibling) {
     if (child->type != HWLOC_OBJ_OS_DEVICE) continue;
@@ -105,13 +105,13 @@ const char* way_between(hwloc_topology_t topology, hwloc_obj_t a, hwloc_obj_t b)
   return placement::pci_path_type(host ? 0 : 1, steps(a), steps(b));
 }
 
-/// Links by hwloc's bandwidths, which are those of a link (25 GB/s; 20 in the first version of NVLink) times their
+/// The number of links.  hwloc's bandwidth is that of one link (25 GB/s; 20 in the first version of NVLink) times the
 /// number.
 int links_of(std::uint64_t megabytes) {
   return static_cast<int>(megabytes % 25000 == 0 ? megabytes / 25000 : megabytes / 20000);
 }
 
-/// Joins GPUs by NVLink, from one to the other or through switches, as hwloc's matrix of bandwidths tells.
+/// Joins GPUs by NVLink, directly or through switches, by hwloc's matrix of bandwidths.
 void read_nvlinks(hwloc_topology_t topology, const std::map<hwloc_obj_t, std::string>& pci_of,
                   placement::Machine& machine) {
   hwloc_distances_s* d = nullptr;
@@ -193,7 +193,7 @@ placement::Machine machine_here(const Environment& environment) {
   machine.nics = placement::read_nics();
   const Topology topology = new_topology();
   if (!topology) return machine;
-  // Cores, threads and memory nodes are all that is asked for here.
+  // Only cores, threads and memory nodes are needed here.
   hwloc_topology_set_all_types_filter(topology.get(), HWLOC_TYPE_FILTER_KEEP_NONE);
   hwloc_topology_set_type_filter(topology.get(), HWLOC_OBJ_CORE, HWLOC_TYPE_FILTER_KEEP_ALL);
   hwloc_topology_set_components(topology.get(), HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, "x86");

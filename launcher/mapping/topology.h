@@ -1,4 +1,4 @@
-/// @file topology.h — a machine by hwloc: this one, or one whose topology somebody exported.
+/// @file topology.h — a machine by hwloc: this one, or one whose topology was exported to a file.
 #pragma once
 #include <string>
 
@@ -7,15 +7,15 @@
 
 namespace hvd::launcher {
 
-/// This machine's GPUs as CUDA_VISIBLE_DEVICES leaves them.
+/// This machine's GPUs that CUDA_VISIBLE_DEVICES does not hide.
 std::vector<placement::GpuInfo> usable_gpus(const Environment& environment);
 
-/// This machine, its GPUs as CUDA_VISIBLE_DEVICES leaves them.  A few milliseconds: devices come from the driver's
-/// files. No cores when hwloc cannot tell.
+/// This machine, with the GPUs that CUDA_VISIBLE_DEVICES does not hide.  Takes a few milliseconds: the driver's files
+/// name the devices.  Without cores when hwloc does not know them.
 placement::Machine machine_here(const Environment& environment);
 
-/// The machine in an hwloc 2 XML file (lstopo machine.xml).  Throws Error{usage} naming the file.  Read by a process of
-/// its own: hwloc 2.9 crashes on some files that are none.
+/// The machine in an hwloc 2 XML file (lstopo machine.xml).  Throws Error{usage} naming the file.  A child
+/// process reads the file: hwloc 2.9 crashes on some malformed files.
 placement::Machine machine_in_file(const std::string& path);
 
 }  // namespace hvd::launcher

@@ -1,6 +1,9 @@
+#include "launcher/mpirun/mpirun_command.h"
+
+#include <unistd.h>
+
 #include "base/format.h"
 #include "base/text.h"
-#include "launcher/mpirun/mpirun.h"
 
 namespace hvd::launcher {
 
@@ -10,8 +13,8 @@ using Words = std::vector<std::string>;
 
 void append(Words& to, const Words& more) { to.insert(to.end(), more.begin(), more.end()); }
 
-/// Open MPI 4 fills its own machine's slots first wherever -H names it; its sequential mapper keeps the order, and
-/// wants a host for each rank.
+/// Open MPI 4 fills the slots of its own machine first, wherever -H names that machine.  Its sequential mapper keeps
+/// the order, and needs a host for each rank.
 bool needs_sequence(Flavour flavour, const JobMap& map) {
   if (flavour != Flavour::openmpi4) return false;
   for (std::size_t h = 1; h < map.hosts.size(); ++h)
@@ -29,14 +32,14 @@ std::string host_list(const JobMap& map, bool sequence) {
   return join(hosts, ",");
 }
 
-/// The slots were checked by us, and each rank binds itself: mpirun shall do neither.
+/// mpirun neither checks slots nor binds ranks: hvdrun has checked the slots, and each rank binds itself.
 Words mapping(Flavour flavour, bool sequence) {
   if (flavour == Flavour::openmpi4)
     return {"--bind-to", "none", "--map-by", sequence ? "seq" : "slot", "--oversubscribe"};
   return {"--bind-to", "none", "--map-by", "slot:OVERSUBSCRIBE"};
 }
 
-/// Daemons are started by us (the agent), one by one, and stay children of their ssh.
+/// hvdrun (as agent) starts the daemons, one by one.  They stay children of their ssh.
 Words remote(Flavour flavour, const std::string& agent) {
   if (flavour == Flavour::openmpi4)
     return {"--mca",
@@ -75,6 +78,19 @@ Words network_arguments(const Mpirun& mpirun, const MpirunOptions& options) {
 }
 
 }  // namespace
+
+MpirunOptions mpirun_options(const Settings& settings, const std::string& own_program,
+                             const std::string& rank_program) {
+  MpirunOptions options;
+  options.as_root = ::geteuid() == 0;
+  options.tcp = settings.flag("tcp");
+  options.interfaces = settings.text("network-interfaces");
+  options.extra = shell_words(settings.text("mpi-args"), "--mpi-args");
+  options.binding = shell_words(settings.text("binding-args"), "--binding-args");
+  options.agent = {own_program, "--remote-agent"};  // words for plm_rsh_agent, which mpirun splits at blanks and colons
+  options.rank_program = rank_program;
+  return options;
+}
 
 std::vector<std::string> mpirun_command(const Mpirun& mpirun, const JobMap& map, const MpirunOptions& options) {
   const bool sequence = options.binding.empty() && needs_sequence(mpirun.flavour, map);

@@ -11,7 +11,7 @@ namespace hvd::launcher {
 
 class MpirunStarter : public RankStarter {
  public:
-  /// Throws Error{unavailable} when it cannot be executed.
+  /// Throws Error{unavailable} when mpirun cannot be executed.
   MpirunStarter(const std::vector<std::string>& command, const std::map<std::string, std::string>& environment)
       : process_(command, environment) {}
 

@@ -1,5 +1,5 @@
-/// argv → Settings and payload.  The table says which words belong to options, so that everything from the first word
-/// that is none of ours is the payload's; CLI11 then reads our part.
+/// argv → Settings and payload.  The table of options tells which words are hvdrun's.  The payload begins at the first
+/// other word.  CLI11 reads hvdrun's part.
 #include <CLI/CLI.hpp>
 #include <deque>
 
@@ -14,7 +14,7 @@ namespace {
 using options::ValueType;
 
 struct ArgumentParts {
-  std::vector<std::string> ours;  ///< option words, in the spelling that CLI11 knows
+  std::vector<std::string> ours;  ///< hvdrun's words, spelt as CLI11 knows them
   PayloadPrefix prefix = PayloadPrefix::none;
   std::vector<std::string> payload;
 };
@@ -25,7 +25,7 @@ int values_of(const Option& row) {
 
 bool begins_number(char c) { return (c >= '0' && c <= '9') || c == '-' || c == '+'; }
 
-/// "-p2222" or "-np4": the option and the rest of the word; null when it is none of these.  MPICH's "-ppn" is no port.
+/// Splits "-p2222" or "-np4" into the option and the rest.  Null: another word.  MPICH's "-ppn" is no port.
 const Option* find_attached(const std::string& word, std::string* rest) {
   if (word.size() < 3 || word[1] == '-') return nullptr;
   for (const std::size_t length : {std::size_t{3}, std::size_t{2}}) {
@@ -82,7 +82,7 @@ ArgumentParts divide(const std::vector<std::string>& args) {
       throw Error(Code::usage, word, "needs " + std::string(wanted == 1 ? "a value" : "two values"),
                   word + " " + std::string(row->metavar));
     if (wanted == 1) {
-      // One word, so that a value that begins with a dash stays a value.
+      // Joined to one word, so that a value may begin with a dash.
       parts.ours.push_back(long_name(*row, negated) + "=" + args[++i]);
     } else {
       parts.ours.push_back(long_name(*row, negated));
@@ -100,14 +100,14 @@ bool is_num_proc(const std::string& word) {
   return row && row->id == "num-proc";
 }
 
-/// Where the next program begins: at a ":" with -np behind it.  Any other ":" is an argument.
+/// The begin of the next program: a ":" followed by -np.  Any other ":" is an argument.
 std::size_t next_program(const std::vector<std::string>& payload) {
   for (std::size_t i = 0; i + 1 < payload.size(); ++i)
     if (payload[i] == ":" && is_num_proc(payload[i + 1])) return i;
   return payload.size();
 }
 
-/// "-np 6 actor.py --quick : …": one program, and what follows it stays in @p words.
+/// Takes one program from the front of @p words: "-np 6 actor.py --quick : …".
 ProgramWords take_program(std::vector<std::string>* words) {
   const ArgumentParts parts = divide(*words);
   Settings own;
@@ -125,7 +125,7 @@ ProgramWords take_program(std::vector<std::string>* words) {
   return program;
 }
 
-/// Takes what stands behind ":" out of the payload.
+/// Takes the programs behind ":" out of the payload.
 void divide_programs(CommandLine& line) {
   const std::size_t end = next_program(line.payload);
   if (end == line.payload.size()) return;

@@ -12,7 +12,7 @@ namespace hvd::launcher {
 
 namespace {
 
-constexpr int most_levels = 8, most_values = 10'000;  // aliases let a short file say a great deal
+constexpr int most_levels = 8, most_values = 10'000;  // aliases let a short file hold very many values
 
 struct ConfigReader {
   Settings& settings;
@@ -61,7 +61,7 @@ struct ConfigReader {
     }
   }
 
-  /// Keys of Horovod's that are no option's: the controller, and the older opposite of with_timestamp.
+  /// Horovod's keys that belong to no option: the controller, and the older opposite of with_timestamp.
   bool horovods_own(const std::string& key, const YAML::Node& value) {
     const bool controller = key == "controller";
     if ((!controller && key != "logging.hide_timestamp") || !value.IsScalar()) return false;

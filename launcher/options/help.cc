@@ -85,7 +85,7 @@ std::string left_side(const Option& o) {
   return text;
 }
 
-/// @p text in lines that end before @p columns (0: one line), those after the first indented to `column`.
+/// Breaks @p text into lines of at most @p columns (0: one line).  Later lines are indented to `column`.
 std::string broken(const std::string& text, std::size_t columns) {
   constexpr std::size_t narrowest = 24;
   if (columns == 0) return text;
@@ -141,7 +141,7 @@ std::vector<std::string> names_of(Component readers) {
   return names;
 }
 
-/// A limit or null, for JSON.
+/// For JSON: a limit, or null.
 nlohmann::ordered_json limit(const std::optional<double>& value) {
   return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json();
 }

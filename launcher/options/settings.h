@@ -1,4 +1,4 @@
-/// @file settings.h — what the user asked for: typed flag > environment > config file > default.
+/// @file settings.h — the user's settings: typed flag > environment > config file > default.
 #pragma once
 #include <functional>
 #include <map>
@@ -11,17 +11,17 @@
 
 namespace hvd::launcher {
 
-/// Where a value was written; a later one is stronger.
+/// The source of a value; later sources are stronger.
 enum class SettingSource { config, environment, flag };
 
-/// One value, and where it was written ("--np", "HOROVOD_TIMELINE", "job.yaml:3:5") for messages.
+/// One value, and its place for messages ("--np", "HOROVOD_TIMELINE", "job.yaml:3:5").
 struct Setting {
   std::string value;
   SettingSource source = SettingSource::flag;
   std::string where;
 };
 
-/// Values by option id.  All have been checked against their row's kind when they are in here.
+/// Values by option id.  Each value has been checked against its row's kind.
 class Settings {
  public:
   /// Keeps the value of the stronger source.  Throws Error{usage} when @p setting does not suit the row.
@@ -29,14 +29,14 @@ class Settings {
 
   const Setting* find(std::string_view id) const;
   bool has(std::string_view id) const { return find(id) != nullptr; }
-  /// Value, else the row's default (which may be empty).
+  /// The value, else the row's default, which may be empty.
   std::string text(std::string_view id) const;
   bool flag(std::string_view id) const;
   std::optional<int> integer(std::string_view id) const;
   double number(std::string_view id) const;
 
-  /// Variables that these settings give the ranks: name → value.  Those that came from the environment are there
-  /// already.
+  /// Variables that these settings give the ranks: name → value.  Settings from the environment give none: ranks have
+  /// these variables already.
   std::map<std::string, std::string> rank_variables() const;
   /// Lines to print once, for options that are accepted but have no effect.
   std::vector<std::string> remarks() const;
@@ -45,8 +45,7 @@ class Settings {
   std::map<std::string, Setting, std::less<>> values_;
 };
 
-/// What stands before the payload on the command line: module: -m; dashes: --; plain: nothing.  none: there is no
-/// payload.
+/// The word before the payload on the command line.  module: -m; dashes: --; plain: no word; none: no payload.
 enum class PayloadPrefix { none, plain, module, dashes };
 
 /// One program of several: "-np 6 actor.py --quick".
@@ -60,8 +59,8 @@ struct CommandLine {
   Settings settings;  ///< num-proc is the sum over all programs
   PayloadPrefix prefix = PayloadPrefix::none;
   std::vector<std::string> payload;     ///< what to run, with its arguments
-  int first_np = 0;                     ///< its ranks, where there are further programs
-  std::vector<ProgramWords> further{};  ///< those behind ":"
+  int first_np = 0;                     ///< ranks of the first program, if there are further ones
+  std::vector<ProgramWords> further{};  ///< the programs behind ":"
 };
 
 using Environment = std::function<const char*(const char*)>;
@@ -76,7 +75,7 @@ CommandLine parse_arguments(const std::vector<std::string>& args);
 /// @param name  for messages: name:line:column
 void read_config(Settings& settings, const std::string& text, const std::string& name);
 
-/// Words of @p text as a POSIX shell would see them (quotes and backslashes, no expansion).  Throws Error{usage,
+/// Splits @p text into words as a POSIX shell does (quotes and backslashes, no expansion).  Throws Error{usage,
 /// where}.
 std::vector<std::string> shell_words(std::string_view text, const std::string& where);
 

@@ -1,4 +1,4 @@
-/// hvdrun --completion bash|zsh|fish: the table as those shells want it.
+/// hvdrun --completion bash|zsh|fish: completion from the table of options.
 #include "base/text.h"
 #include "launcher/options/help.h"
 #include "launcher/options/spellings.h"
@@ -10,10 +10,10 @@ namespace {
 using options::ValueType;
 
 constexpr std::string_view commands = "doctor kill ps stacks top";
-/// Jobs of this user, the first column of hvdrun ps; nothing where none runs.
+/// Shell text that lists this user's jobs: the first column of hvdrun ps.
 constexpr std::string_view jobs = "hvdrun ps 2>/dev/null | sed -n 's/^\\([0-9][0-9]*\\) .*/\\1/p'";
 
-/// Spellings that people type: --no- forms too, hidden rows not.
+/// All spellings of rows that are not hidden, with their --no- forms.
 std::vector<std::string> spellings_of(const Option& o) {
   std::vector<std::string> out;
   if (o.hidden) return out;
@@ -60,7 +60,7 @@ std::string for_bash() {
          "complete -o default -F _hvdrun hvdrun\n";
 }
 
-/// Help in single quotes, without what zsh and fish give a meaning to there.
+/// Help in single quotes, without characters that zsh and fish treat specially there.
 std::string quiet(std::string_view help) {
   std::string out;
   for (const char c : help)

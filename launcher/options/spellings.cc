@@ -12,7 +12,7 @@ namespace hvd::launcher {
 
 namespace {
 
-/// Edits (insert, delete, replace) between two words.
+/// The number of edits (insert, delete, replace) between two words.
 std::size_t distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
   for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
@@ -61,7 +61,7 @@ const Option* find_spelling(std::string_view spelling, bool* negated) {
 
 namespace {
 
-/// An option of torchrun, mpirun, srun or accelerate: our name of it, or why it has none.
+/// An option of torchrun, mpirun, srun or accelerate: hvdrun's option for it, or why there is none.
 struct ForeignOption {
   std::string_view typed, ours, needless = {};
 };
@@ -96,10 +96,10 @@ constexpr auto foreign_options = std::to_array<ForeignOption>({
     {"--standalone", "", "one host is the default"},
 });
 
-/// The nearest of @p names, where few enough edits make one of the other.
+/// The nearest of @p names; empty: none is near enough.
 std::string nearest(std::string_view typed, const std::vector<std::string>& names) {
   std::string best;
-  std::size_t best_distance = typed.size() / 3 + 1;  // more edits than that is another word
+  std::size_t best_distance = typed.size() / 3 + 1;  // with more edits it is another word
   for (const std::string& name : names)
     if (const std::size_t d = distance(typed, name); d < best_distance) best = name, best_distance = d;
   return best;

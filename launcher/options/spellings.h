@@ -13,18 +13,18 @@ using options::Option;
 /// Every option of hvdrun.
 std::span<const Option> command_line_options();
 
-/// Row with this id.  Asking for an id that is not there is our bug: Error{internal}.
+/// Row with this id.  Throws Error{internal} when there is none, which is a bug of hvdrun.
 const Option& option(std::string_view id);
 
-/// Row that has @p spelling ("--hosts", "-H", "--no-autotune", "-np"); null when none has.
-/// @param negated  set to whether it is the --no- form
+/// Row with @p spelling ("--hosts", "-H", "--no-autotune", "-np"); null: there is none.
+/// @param negated  becomes true for a --no- form
 const Option* find_spelling(std::string_view spelling, bool* negated = nullptr);
 
-/// What to write instead of an option that is none of ours: the nearest spelling, or what another launcher's option
-/// (torchrun's, mpirun's) is called here; empty when none is near.
+/// Advice for an unknown option: the nearest spelling, or hvdrun's option for another launcher's (torchrun, mpirun).
+/// Empty: no spelling is near.
 std::string advice_on(std::string_view typed);
 
-/// The key of the configuration file nearest to a mistyped one; empty when none is near.
+/// The configuration file's key that is nearest to a mistyped one; empty: no key is near.
 std::string nearest_key(std::string_view typed);
 
 }  // namespace hvd::launcher

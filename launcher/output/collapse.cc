@@ -5,7 +5,7 @@
 namespace hvd::launcher {
 
 void Collapser::add(int rank, int stream, std::string_view line, Clock::time_point now, const Take& take) {
-  // Newest first, back to this rank's own last line: joining anything before that would turn its order round.
+  // From the newest line back to this rank's own last line.  Joining an earlier line would change the rank's order.
   LineGroup* same = nullptr;
   for (auto g = groups_.rbegin(); g != groups_.rend(); ++g) {
     if (std::binary_search(g->ranks.begin(), g->ranks.end(), rank)) break;

@@ -9,11 +9,11 @@
 
 namespace hvd::launcher {
 
-/// Holds each line for a moment, because other ranks may print the same.  The lines of each rank stay in order.
+/// Holds each line for a moment, because other ranks may print the same line.  The lines of each rank stay in order.
 class Collapser {
  public:
   using Clock = std::chrono::steady_clock;
-  /// @param ranks  that printed the line, sorted
+  /// @param ranks  the ranks that printed the line, sorted
   using Take = std::function<void(const std::vector<int>& ranks, int stream, const std::string& line)>;
 
   static constexpr auto longest_hold = std::chrono::milliseconds(150);
@@ -22,7 +22,7 @@ class Collapser {
   explicit Collapser(int size) : size_(static_cast<std::size_t>(size)) {}
 
   void add(int rank, int stream, std::string_view line, Clock::time_point now, const Take& take);
-  /// Passes on the lines that were held for long enough; with @p all every line.
+  /// Passes on lines that were held for long enough; with @p all every line.
   void flush(Clock::time_point now, bool all, const Take& take);
   bool empty() const { return groups_.empty(); }
 

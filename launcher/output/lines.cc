@@ -33,7 +33,7 @@ void Lines::add(std::string_view bytes, Clock::time_point now, const Take& take)
     if (bytes[end] == '\r') {
       after_return_ = true;
     } else {
-      if (line_.empty() && !skipped_.empty()) line_.swap(skipped_);  // "…99%\r100%\r\n": the last state counts
+      if (line_.empty() && !skipped_.empty()) line_.swap(skipped_);  // "…99%\r100%\r\n": the last state is passed on
       skipped_.clear();
       take(line_);
       line_.clear();

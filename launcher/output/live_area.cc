@@ -9,7 +9,9 @@ namespace hvd::launcher {
 
 namespace {
 
-bool continues(char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; }  // of a UTF-8 character
+bool continues(char c) {
+  return (static_cast<unsigned char>(c) & 0xc0) == 0x80;
+}  // the byte continues a UTF-8 character
 
 /// Bytes of the escape sequence at the begin of @p text: CSI … final byte, or two.
 std::size_t escape_length(std::string_view text) {

@@ -1,5 +1,6 @@
-/// @file live_area.h — the lowest rows of a terminal: lines that ranks have not ended (progress bars, prompts), one row
-/// for each rank, redrawn in place below all other output.
+/// @file live_area.h — the lowest rows of a terminal: one row for each rank with an unended line.
+///
+/// Unended lines are progress bars and prompts.  The rows are redrawn in place below all other output.
 #pragma once
 #include <chrono>
 #include <cstddef>
@@ -10,7 +11,7 @@
 
 namespace hvd::launcher {
 
-/// @p text as one row of at most @p columns: no control characters, no escapes; UTF-8 is cut between characters.
+/// Cuts @p text to one row of at most @p columns, without control characters and escapes, and between UTF-8 characters.
 std::string row_text(std::string_view text, std::size_t columns);
 
 /// Thread: the event loop's.  Call erase() before anything else is written to the terminal.
@@ -23,16 +24,16 @@ class LiveArea {
   static constexpr auto interval = std::chrono::milliseconds(100);  ///< between two drawings
 
   /// @param put   writes to the terminal
-  /// @param size  of the terminal, now
+  /// @param size  returns the terminal's present size
   LiveArea(std::function<void(std::string_view)> put, std::function<TerminalSize()> size)
       : put_(std::move(put)), size_(std::move(size)) {}
 
   /// @param text  the unended line of @p rank; empty: none
-  /// @param tag   as it is printed, escapes of its colour included
+  /// @param tag   with the escapes of its colour
   void set(int rank, const std::string& tag, std::string_view text);
-  /// The rank that reads the keyboard: its row is the lowest, and the cursor stays at the end of it.
+  /// Names the rank that reads the keyboard.  The rank's row is the lowest, and the cursor stays at the row's end.
   void set_reader(int rank) { reader_ = rank; }
-  /// The user has typed a line: the rows on the screen scroll up, and the prompt counts as answered.
+  /// The user has typed a line.  The rows on the screen have scrolled up, and the prompt is answered.
   void line_was_typed();
 
   void erase();

@@ -6,8 +6,8 @@
 
 namespace hvd::launcher {
 
-/// Keeps the bytes that cannot be written yet.  The descriptor stays blocking, because our parent shares it; but once
-/// poll() says writable, a pipe or terminal takes at least one small piece at once.
+/// Keeps bytes that cannot be written yet.  The descriptor stays blocking, because our parent shares it.  When poll()
+/// says writable, a pipe or terminal takes at least one small piece at once.
 class Outlet {
  public:
   explicit Outlet(int fd);
@@ -18,10 +18,10 @@ class Outlet {
   std::size_t pending_bytes() const { return pending_.size() - written_; }
   /// Writes as much as is possible without waiting.
   void flush_ready();
-  /// Writes everything; waits at most @p limit_ms for a reader that does not read.
+  /// Writes all bytes.  Waits at most @p limit_ms for a reader that does not read.
   void flush_all(int limit_ms);
-  /// The errno after which nothing can be written any more, and new bytes are dropped: EPIPE (the reader has gone),
-  /// ENOSPC.  0: none.
+  /// errno of the write that failed for good: EPIPE (the reader has gone), ENOSPC.  0: none.  After a failure new bytes
+  /// are dropped.
   int closed_by() const { return closed_by_; }
 
  private:
@@ -32,7 +32,7 @@ class Outlet {
   bool never_waits_;  ///< a regular file
   int closed_by_ = 0;
   std::string pending_;
-  std::size_t written_ = 0;  ///< of pending_
+  std::size_t written_ = 0;  ///< bytes of pending_ that are written
 };
 
 }  // namespace hvd::launcher

@@ -17,10 +17,10 @@ namespace hvd::launcher {
 
 namespace {
 
-// Bright enough on dark and light backgrounds; red stays free for errors.
+// Colours that show on dark and light backgrounds; red is left for errors.
 constexpr const char* colours[] = {"36", "32", "35", "33", "34", "96", "92", "95", "93", "94"};
 
-constexpr const char* indent = "        ";  // of what belongs to the line above
+constexpr const char* indent = "        ";  // of a line that belongs to the line above
 
 std::string time_of_day() {
   timespec now{};
@@ -33,7 +33,7 @@ std::string time_of_day() {
   return text;
 }
 
-/// The rank's files, for their owner only, as are the folders that were not there.
+/// Opens the rank's files.  Only their owner can read them, and folders that are made for them.
 Fd create(const std::filesystem::path& folder, const char* name) {
   try {
     make_own_folder(folder.parent_path());
@@ -97,7 +97,7 @@ Printer::Printer(PrinterOptions options)
   for (std::size_t rank = 0; rank < ranks_.size(); ++rank) open_rank(rank);
 }
 
-/// Its tags and files.
+/// Makes the rank's tags and files.
 void Printer::open_rank(std::size_t rank) {
   const std::size_t digits = std::to_string(ranks_.size() - 1).size();
   for (const OutputStream s : {out, err})
@@ -122,7 +122,7 @@ void Printer::add_rank(const std::string& host) {
 
 void Printer::print(OutputStream stream, const std::string& tag, std::string_view line) {
   if (live_) live_->erase();
-  Outlet& to = outlets_[live_ ? err : stream];  // one terminal: one queue keeps the order
+  Outlet& to = outlets_[live_ ? err : stream];  // on one terminal a single queue keeps the order
   if (options_.timestamps) to.put(time_of_day());
   to.put(tag);
   to.put(line);

@@ -1,4 +1,4 @@
-/// @file printer.h — the ranks' output as the user sees it: whole lines, each with [rank host] in front.
+/// @file printer.h — prints the ranks' output: whole lines, each with [rank host] in front.
 #pragma once
 #include <array>
 #include <optional>
@@ -23,12 +23,13 @@ struct PrinterOptions {
   bool may_colour = true;        ///< false for NO_COLOR and TERM=dumb; a pipe never gets an escape byte anyway
   bool may_redraw = true;        ///< false for TERM=dumb
   int reader = -1;               ///< the rank that reads the keyboard (--stdin)
+  bool verbose = false;
 };
 
 /// "[3 beta]", with the escapes of its colour when @p colour.  Pure.
 std::string tag_of(int rank, const std::string& host, bool colour);
 
-/// An error as hvdrun's last words: "hvdrun: " and the error, then its other lines and the hint, indented.  Text of
+/// An error as hvdrun's last lines: "hvdrun: " and the error, then its other lines and the hint, indented.  Text of
 /// other programs in the error is escaped, so that it cannot begin a line of its own.  Pure.
 std::string spoken(const Error& error);
 
@@ -37,15 +38,15 @@ class Printer {
  public:
   enum OutputStream { out = 0, err = 1 };
 
-  /// Creates the ranks' files.  Throws Error{unavailable} naming the folder.
+  /// Creates the ranks' files.  Throws Error{unavailable} that names the folder.
   explicit Printer(PrinterOptions options);
 
-  /// A rank more: the next number.
+  /// Adds a rank with the next number.
   void add_rank(const std::string& host);
   void rank_bytes(int rank, OutputStream stream, std::string_view bytes);
-  /// One turn of the event loop: prints lines that were held to be collapsed, draws unended lines on a terminal.
+  /// One turn of the event loop: prints lines that were held for collapsing, draws unended lines on a terminal.
   void turn();
-  /// Nothing is held for a later turn.
+  /// No line is held for a later turn.
   bool is_quiet() const { return !(live_ && live_->has_changed()) && !(collapser_ && !collapser_->empty()); }
   /// How many lines of other ranks were printed since the last line of @p rank.
   long long lines_since(int rank) const { return lines_ - last_line_[static_cast<std::size_t>(rank)]; }
@@ -55,8 +56,14 @@ class Printer {
   void rank_text(int rank, std::string_view text, bool to_file);
   /// Writes @p text to the rank's stderr file only.
   void rank_file(int rank, std::string_view text) { to_file(rank, err, text); }
-  /// Prints a line of hvdrun's own to stderr.  Text of other programs in it is escaped: it stays one line.
+  /// Prints a line of hvdrun's own to stderr.  Control characters are escaped, so that other programs' text in the line
+  /// cannot begin a new one.
   void say(std::string_view line);
+  /// Like say(), after "hvdrun: ", and only with --verbose.
+  void detail(std::string_view line) {
+    if (options_.verbose) say("hvdrun: " + std::string(line));
+  }
+  bool is_verbose() const { return options_.verbose; }
   /// The user has typed a line at the keyboard.
   void line_was_typed() {
     if (live_) live_->line_was_typed();

@@ -12,14 +12,14 @@
 
 namespace hvd::launcher {
 
-inline constexpr std::size_t most_output_bytes = 64u << 10;  ///< of a child's output that are kept: the last
+inline constexpr std::size_t most_output_bytes = 64u << 10;  ///< of a child's output, the last so many bytes are kept
 
 /// One child, from fork() to waitpid().
 class ChildProcess {
  public:
-  /// stdin is @p input, or /dev/null where that is empty; stdout and stderr come out of output_fd().  The child gets
-  /// its own session (the terminal's Ctrl-C is ours alone), no blocked or ignored signal, and SIGKILL when we die.
-  /// Throws Error{unavailable} when it cannot be executed.
+  /// stdin is @p input, or /dev/null when @p input is empty.  stdout and stderr come out of output_fd().  The child gets
+  /// a session of its own (the terminal's Ctrl-C goes to hvdrun alone), no blocked or ignored signal, and SIGKILL when
+  /// hvdrun dies.  Throws Error{unavailable} when the command cannot be executed.
   ChildProcess(const std::vector<std::string>& command, const std::map<std::string, std::string>& environment,
                const std::string& input = {});
   ~ChildProcess();
@@ -27,17 +27,17 @@ class ChildProcess {
   ChildProcess& operator=(const ChildProcess&) = delete;
 
   pid_t pid() const { return pid_; }
-  /// Non-blocking; -1 after the end of the output was read.
+  /// Non-blocking; -1 after the end of the output.
   int output_fd() const { return output_.get(); }
   /// Reads without waiting and returns what was read; output() keeps most_output_bytes.
   std::string read_output();
   const std::string& output() const { return text_; }
 
-  /// What waitpid() said; nothing while it runs.
+  /// waitpid()'s status; nothing while the child runs.
   std::optional<int> status();
-  /// What status() has said already.
+  /// The last result of status(); makes no system call.
   std::optional<int> known_status() const { return status_; }
-  /// To its process group.
+  /// Sends a signal to the child's process group.
   void signal(int number);
 
  private:

@@ -16,7 +16,8 @@ void reap_orphans(const std::vector<pid_t>& own) {
   for (;;) {
     siginfo_t ended{};
     if (::waitid(P_ALL, 0, &ended, WEXITED | WNOHANG | WNOWAIT) != 0 || ended.si_pid == 0) return;
-    if (std::find(own.begin(), own.end(), ended.si_pid) != own.end()) return;  // its turn comes first
+    if (std::find(own.begin(), own.end(), ended.si_pid) != own.end())
+      return;  // the part that waits for this child reaps it first
     ::waitpid(ended.si_pid, nullptr, WNOHANG);
   }
 }

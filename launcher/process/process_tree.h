@@ -1,4 +1,4 @@
-/// @file process_tree.h — hvdrun's place in the tree of processes: orphans that it adopts, and its own parent.
+/// @file process_tree.h — hvdrun's adopted orphans, and hvdrun's parent.
 #pragma once
 #include <sys/types.h>
 
@@ -6,11 +6,12 @@
 
 namespace hvd::launcher {
 
-/// Reaps adopted orphans that have ended (base/process/process.h).  @p own: children whose end another part waits for.
+/// Reaps adopted orphans that have ended (base/process/process.h).  @param own  children whose end
+/// another part waits for
 void reap_orphans(const std::vector<pid_t>& own);
 
-/// Asks the kernel for SIGTERM when the process @p pid ends.  Throws Error{unavailable} when it is not our parent any
-/// more.  Thread: the main one.
+/// Asks the kernel for SIGTERM when the process @p pid ends.  Throws Error{unavailable} when that process is not
+/// our parent any more.  Thread: the main one.
 void end_with_parent(int pid);
 
 }  // namespace hvd::launcher

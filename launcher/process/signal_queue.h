@@ -6,8 +6,8 @@
 
 namespace hvd::launcher {
 
-/// Blocks the signals that a job reacts to and reads them from a descriptor.  Make it before any thread starts, so that
-/// all threads inherit the mask.  SIGPIPE is ignored from then on; SIGHUP stays ignored where nohup(1) has made it so.
+/// Blocks the signals that a job reacts to and reads them from a descriptor.  Construct it before any thread starts, so
+/// that all threads inherit the mask.  SIGPIPE is ignored from then on.  SIGHUP stays ignored under nohup(1).
 class SignalQueue {
  public:
   SignalQueue();

@@ -7,8 +7,8 @@
 
 #include "base/text.h"
 #include "launcher/remote/preflight.h"
-#include "launcher/remote/remote_agent.h"
 #include "launcher/remote/start_failure.h"
+#include "launcher/start/remote_shell.h"
 #include "placement/machine.h"
 #include "placement/machine_text.h"
 
@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::size_t most_hosts_at_once = 32;
 
-/// What follows @p key at the start of a line; empty when there is no such line.
+/// The rest of the line that begins with @p key; empty: there is no such line.
 std::string line_of(const std::string& text, std::string_view key) {
   for (const std::string& line : split(text, '\n'))
     if (line.starts_with(key)) return std::string(trim(std::string_view(line).substr(key.size())));
@@ -64,7 +64,7 @@ void for_each_host(const Job& job, const std::function<void(std::size_t)>& work)
     });
 }
 
-// This machine is asked too, by hvdrank, where it has GPUs: NVIDIA's library is not for hvdrun's own process.
+// If this machine has GPUs, hvdrank is asked here too: hvdrun's own process does not load NVIDIA's library.
 void look_at_machines(Job& job, const std::string& python) {
   Preflight here{job.rank_program, {}, {}, {}, {}};
   if (!job.settings.flag("allow-writable")) here.software_owners = job.software_owners;

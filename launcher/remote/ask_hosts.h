@@ -1,4 +1,4 @@
-/// @file ask_hosts.h — runs shell text on all hosts of a job at once, and brings back what each printed.
+/// @file ask_hosts.h — runs shell text on all hosts of a job at once, and returns their output.
 #pragma once
 #include <chrono>
 #include <functional>
@@ -10,7 +10,7 @@
 
 namespace hvd::launcher {
 
-/// How long a host may take to answer, connecting included.
+/// A host's time to answer, with the time to connect.
 constexpr auto most_time_to_answer = std::chrono::seconds(15);
 
 /// Runs @p script in /bin/sh on @p host, through the job's launch agent or ssh; on this host without either.
@@ -27,7 +27,7 @@ void for_each_host(const Job& job, const std::function<void(std::size_t)>& work)
 /// @param python  the interpreter to ask for NCCL's version; empty: the version is not asked for
 void look_at_machines(Job& job, const std::string& python);
 
-/// Python text that prints "nccl 2.30.7": the version of the wheel that torch brings.
+/// Python text that prints "nccl 2.30.7": the version of the wheel that torch depends on.
 std::string nccl_question();
 /// Shell words after an interpreter: Python runs its stdin.  Not "-", which would import from the working folder, where
 /// other users may have put modules.

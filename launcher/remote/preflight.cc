@@ -21,17 +21,18 @@ std::string first_line(const std::vector<std::string>& command) {
   return done.ok() ? std::string(trim(split(done.out, '\n')[0])) : std::string();
 }
 
-/// `what` may hold $v; the hint is taken as it is.
+/// @param what  may contain $v, which the shell replaces
 std::string fail(const std::string& what, const std::string& hint) {
   return formatted("hvd_fail \"{}\" {}", what, shell_quote(hint));
 }
 
-/// Defines a function that tells what is wrong and ends the script.
+/// Defines a shell function that prints the fault and ends the script.
 constexpr std::string_view fail_function =
     "hvd_fail() { printf 'hvdrun preflight: %s | %s\\n' \"$1\" \"$2\" >&2; exit 4; }\n";
 
-/// A shell function: ends where another user could have put a program there, by the owners and modes of its path, as it
-/// is and without links.  Groups are left to hvdrank (base/files/trust.h), which is looked at by this before it is run.
+/// A shell function that ends the script if another user could have put a program there.  It looks at the owners and
+/// modes of the path's folders, with and without symbolic links.  hvdrank looks at groups (base/files/trust.h); this
+/// function checks hvdrank before it runs.
 std::string trust_function(const std::vector<uid_t>& software_owners) {
   std::string known;
   for (const uid_t uid : software_owners) known += formatted(" {}", uid);

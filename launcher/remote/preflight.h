@@ -1,4 +1,4 @@
-/// @file preflight.h — the checks that each remote host makes every time a job starts.
+/// @file preflight.h — the checks that each remote host makes at every start of a job.
 ///
 /// The checks are shell text in front of the text that starts the host's daemon: they need no connection of their own,
 /// and all hosts make them at once.  hvdrun doctor checks far more.
@@ -13,30 +13,30 @@
 
 namespace hvd::launcher {
 
-/// What this host has, and each remote host must have.  An empty field is not checked.
+/// Programs and versions of this host, which each remote host must have too.  An empty field is not checked.
 struct Preflight {
   std::string rank_program;    ///< hvdrank's path
   std::string mpirun;          ///< path
   std::string mpirun_version;  ///< first line of its --version
   std::string python;          ///< absolute path
-  std::string python_version;  ///< "3.11"; empty where any version will do
-  /// The users whose programs may be run there, besides this user and root; nothing: everybody's may.
+  std::string python_version;  ///< "3.11"; empty: any version
+  /// Users whose programs may be run there, besides this user and root.  Nothing: anybody's.
   std::optional<std::vector<uid_t>> software_owners{};
 };
 
-/// Looks at this host; at most a few seconds, as a rule 20 ms.
-/// @param pickled  the payload is bound to the version of Python
+/// Looks at this host.  Takes 20 ms, at most a few seconds.
+/// @param pickled  the payload is a pickle, which needs the same version of Python
 Preflight look_here(const std::string& rank_program, const std::string& mpirun, const std::string& python,
                     bool pickled);
 
-/// Text for /bin/sh, to stand in front.  When a check fails the shell writes one line to stderr and exits with 4.  A
-/// check fails only when something is certainly wrong: a program that does not answer may just lack a variable here.
+/// Text for /bin/sh, for the beginning of a script.  When a check fails, the shell writes one line to stderr and exits
+/// with 4.  A program that does not answer is no failure: it may lack a variable here.
 std::string preflight_script(const Preflight& here);
 
-/// The part of the text that checks whether other users could have put these programs there.
+/// The part of the text that checks that no other user could have put these programs there.
 std::string trust_script(const std::vector<std::string>& programs, const std::vector<uid_t>& software_owners);
 
-/// The line of a failed check in @p log (all that ssh and the host's shell printed), as the error to end with.
+/// The line of a failed check, as the error to end with.  @param log  all output of ssh and the host's shell
 std::optional<Error> preflight_problem(const std::string& host, const std::string& log);
 
 }  // namespace hvd::launcher

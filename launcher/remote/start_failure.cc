@@ -12,14 +12,15 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "launcher/remote/preflight.h"
-#include "launcher/remote/remote_agent.h"
+#include "launcher/start/remote_shell.h"
+#include "launcher/start/starter_output.h"
 
 namespace hvd::launcher {
 
 namespace {
 
 struct SshSymptom {
-  std::string_view text;        ///< in what ssh or the daemon said
+  std::string_view text;        ///< in the output of ssh or the daemon
   std::string_view what, hint;  ///< %H: the host
 };
 
@@ -76,64 +77,6 @@ std::string said(const StartFailureFacts& facts) {
 
 }  // namespace
 
-namespace {
-
-bool names_fault(const std::string& line) {
-  constexpr std::string_view signs[] = {"refused", "denied", "not found", "No such",  "annot",  "rror",
-                                        "ailed",   "unable", "timed out", "No route", "nvalid", "nreachable"};
-  return std::any_of(std::begin(signs), std::end(signs), [&](std::string_view s) { return line.find(s) != line.npos; });
-}
-
-}  // namespace
-
-std::vector<std::string> telling_lines(const std::string& text, std::size_t most) {
-  std::vector<std::string> lines;
-  for (const std::string& line : split(text, '\n')) {
-    const std::string_view t = trim(line);
-    if (std::any_of(t.begin(), t.end(), [](unsigned char c) { return std::isalnum(c); })) lines.emplace_back(t);
-  }
-  if (lines.size() <= most) return lines;
-  // The first ones that name a fault, and the last ones: programs end with advice in general.
-  const std::size_t tail = lines.size() - most / 2;
-  std::vector<std::string> kept;
-  for (std::size_t i = 0; i < lines.size(); ++i)
-    if (i >= tail || (kept.size() < most - most / 2 && names_fault(lines[i]))) kept.push_back(lines[i]);
-  return kept;
-}
-
-namespace {
-
-/// Without mpirun's reactions to a rank's end: blocks between rules of dashes.
-std::string without_reactions(const std::string& mpirun_output) {
-  std::string kept, block;
-  const auto end_block = [&] {
-    if (block.find("exited due to process rank") == std::string::npos) kept += block;
-    block.clear();
-  };
-  for (const std::string& line : split(mpirun_output, '\n')) {
-    if (line.starts_with("-----")) end_block();
-    block += line + "\n";
-  }
-  end_block();
-  return kept;
-}
-
-}  // namespace
-
-std::vector<std::string> first_words(const std::string& all_output) {
-  const std::string mpirun_output = without_reactions(all_output);
-  constexpr std::size_t most = 16;
-  // "MPI_INIT has failed", "MPI_ABORT was invoked".  The rest is mpirun's reaction to a rank's end.
-  if (mpirun_output.find("MPI_") == std::string::npos) {
-    if (mpirun_output.find("show_help.c") == std::string::npos) return {};
-    return {"a rank's message was lost on its way to mpirun (ORTE_ERROR_LOG): run again to see it"};
-  }
-  std::vector<std::string> lines = telling_lines(mpirun_output, SIZE_MAX);
-  std::erase_if(lines, [](const std::string& l) { return l.find("ORTE_ERROR_LOG") != std::string::npos; });
-  if (lines.size() > most) lines.resize(most);
-  return lines;
-}
-
 Error start_failure(const StartFailureFacts& facts) {
   if (auto error = from_ssh(facts)) return *error;
   const std::string hosts = join(facts.absent_hosts, ", ");
@@ -174,7 +117,7 @@ std::map<std::string, std::string> read_ssh_logs(const std::string& folder) {
     try {
       std::string text = read_file(entry.path(), 1u << 20);
       if (!text.empty()) logs[name.substr(4)] = std::move(text);
-    } catch (const Error&) {}  // gone, or endless: then it does not help
+    } catch (const Error&) {}  // the log is gone or too long: ignored
   }
   return logs;
 }

@@ -23,7 +23,7 @@ std::string short_time_text(double seconds) {
 
 struct StepSummary {
   std::int64_t count = 0;
-  double seconds = 0;  ///< of one; 0: not known
+  double seconds = 0;  ///< of one GPU; 0: not known
 };
 
 StepSummary steps_of(const std::vector<wire::DeathRecord>& deaths) {
@@ -54,7 +54,7 @@ std::string ends_text(const std::vector<wire::DeathRecord>& deaths) {
   return join(parts, ", ");
 }
 
-/// "GPUs 87 % busy on average, least 41 % (rank 2 on beta); memory peak 31 GiB"; empty where no driver told.
+/// "GPUs 87 % busy on average, least 41 % (rank 2 on beta); memory peak 31 GiB"; empty: no driver has told.
 std::string gpu_text(const std::vector<wire::DeathRecord>& deaths) {
   const wire::DeathRecord* least = nullptr;
   double sum = 0;

@@ -1,4 +1,4 @@
-/// @file job_report.h — what a job used, in a few lines at its end, or as one line of JSON.  Pure.
+/// @file job_report.h — the report of a job's use of time, processors and memory: a few lines, or one of JSON.  Pure.
 #pragma once
 #include <optional>
 #include <string>
@@ -10,29 +10,29 @@
 
 namespace hvd::launcher {
 
-/// A job as its report sees it.
+/// The facts for a job's report.
 struct JobUse {
-  std::string title;                      ///< what the job runs
+  std::string title;                      ///< programs and arguments
   std::vector<wire::DeathRecord> deaths;  ///< of all ranks that ended, with times in one clock
   double wall_seconds = 0;                ///< from hvdrun's start
-  Diagnosis diagnosis;                    ///< no steps: the ranks told of none
+  Diagnosis diagnosis;                    ///< without steps: the ranks reported none
   StepStatistics steps;                   ///< likewise
 };
 std::vector<std::string> report_lines(const JobUse& job);
 
-/// The rank that the others waited for, when they did so for more than a twentieth of their steps.
+/// The rank that the others waited for.  Nothing: they waited less than a twentieth of their steps.
 struct SlowestRank {
   const wire::DeathRecord* rank = nullptr;
   double work_seconds = 0;           ///< of each step
-  double others_waited_seconds = 0;  ///< in each step, longer than this rank did; the mean
+  double others_waited_seconds = 0;  ///< in each step, the mean; beyond this rank's own waiting
 };
 std::optional<SlowestRank> slowest_rank(const std::vector<wire::DeathRecord>& deaths);
 
-/// The same for programs, with every rank: time from the first death on, steps and their parts, processor time, memory,
+/// The report as JSON, with every rank: time from the first death on, steps and their parts, processor time, memory,
 /// GPU, cause.
 /// @param first_cause  the rank whose failure ended the job; -1: none
 std::string report_json(const JobUse& job, int exit_code, int first_cause);
-/// A diagnosis alone, as in report_json(): for a job that still runs.
+/// A diagnosis alone, as in report_json(), for a job that still runs.
 std::string diagnosis_json(const Diagnosis& diagnosis, const StepStatistics& steps);
 /// The last half minute of a running job, without its single ranks, for hvd.report(); empty: no step has ended.
 std::string live_report_json(const LiveReport& report, double now_seconds);

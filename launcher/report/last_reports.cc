@@ -4,7 +4,6 @@
 #include <ctime>
 #include <nlohmann/json.hpp>
 
-#include "base/environment.h"
 #include "base/error.h"
 #include "base/files/own_file.h"
 #include "base/files/sha256.h"
@@ -21,19 +20,9 @@ constexpr double worth_a_line = 0.1;
 
 }  // namespace
 
-std::string LastReports::usual_folder() {
-  const auto absolute = [](const char* name) -> std::string {
-    const char* value = environment_value(name);
-    return value && value[0] == '/' ? value : "";
-  };
-  if (const std::string state = absolute("XDG_STATE_HOME"); !state.empty()) return state + "/hvdrun/last-reports";
-  const std::string home = absolute("HOME");
-  return home.empty() ? "" : home + "/.local/state/hvdrun/last-reports";
-}
-
 std::string LastReports::path_of(const std::string& job) const {
-  constexpr std::size_t letters = 2;  // 256 files
-  return folder_ + "/" + sha256_hex(job).substr(0, letters) + ".json";
+  constexpr std::size_t hex_digits = 2;  // 256 files
+  return folder_ + "/" + sha256_hex(job).substr(0, hex_digits) + ".json";
 }
 
 std::optional<LastReport> LastReports::find(const std::string& job) const {
@@ -54,7 +43,8 @@ void LastReports::keep(const std::string& job, const LastReport& report) const {
                               {"steps", report.steps},
                               {"step_seconds", report.step_seconds}};
     replace_own_file(path_of(job), json.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace), 0600);
-  } catch (const std::exception&) {}  // a full disk, a home that is read only: the job's end does not depend on it
+  } catch (const std::exception&) {
+  }  // the disk is full, or the home read only: the job's end does not depend on the file
 }
 
 std::string compared_line(const Diagnosis& now, const LastReport& then) {

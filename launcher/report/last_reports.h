@@ -1,7 +1,7 @@
-/// @file last_reports.h — how fast the same job was the last time, on this machine and by this user.
+/// @file last_reports.h — how fast the same job was the last time, for this user on this machine.
 ///
-/// One small file a job in $XDG_STATE_HOME/hvdrun/last-reports (else ~/.local/state), at most a few hundred: jobs that
-/// share a file's number take it from each other.
+/// Each job has a small file in $XDG_STATE_HOME/hvdrun/last-reports (else ~/.local/state).  There are at most 256
+/// files: jobs with the same hash replace each other's file.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -19,15 +19,13 @@ struct LastReport {
 
 class LastReports {
  public:
-  /// @param folder  empty: nothing is kept
+  /// @param folder  empty: no report is kept
   explicit LastReports(std::string folder) : folder_(std::move(folder)) {}
-  /// By the user's environment; empty where there is no home.
-  static std::string usual_folder();
 
-  /// @p job  whatever makes two jobs the same: what runs, with which arguments, on how many ranks and hosts.
-  /// A file that is not ours, or broken, is as good as none.
+  /// The last report of a job.  Nothing: there is no file, or it is another user's, or broken.
+  /// @param job  equal for jobs that are the same: programs, arguments, number of ranks and hosts
   std::optional<LastReport> find(const std::string& job) const;
-  /// Without a word where it cannot.
+  /// Ignores errors.
   void keep(const std::string& job, const LastReport& report) const;
 
  private:
@@ -35,8 +33,8 @@ class LastReports {
   std::string folder_;
 };
 
-/// "hvdrun: 23 % slower than the last time (172 ms a step, 2026-11-22 18:03)", or faster; empty for less than a tenth,
-/// and for so few steps that it says nothing.
+/// "hvdrun: 23 % slower than the last time (172 ms a step, 2026-11-22 18:03)", or faster.  Empty: the difference is
+/// below a tenth, or there are too few steps.
 std::string compared_line(const Diagnosis& now, const LastReport& then);
 
 }  // namespace hvd::launcher

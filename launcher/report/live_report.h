@@ -1,4 +1,4 @@
-/// @file live_report.h — follows the steps of a running job: what the report says at the end, and hvdrun top meanwhile.
+/// @file live_report.h — follows the steps of a running job, for hvdrun top and for the report at the end.
 ///
 /// Knows no clock of its own.  Thread: the event loop's.
 #pragma once
@@ -15,32 +15,32 @@ namespace hvd::launcher {
 
 class LiveReport {
  public:
-  /// How many ranks the present world has.
+  /// @param ranks  how many the present world has
   void expect(std::size_t ranks) { join_.expect(ranks); }
   void place(int rank, const std::string& host) { places_[rank].host = host; }
   void give_cores(int rank, int cores) { places_[rank].cores = cores; }
-  /// @p now_seconds  of any steady clock, here and below
+  /// @param now_seconds  of any steady clock, here and below
   void add(int rank, const std::vector<wire::StepRecord>& records, double now_seconds);
   void ended(int rank) { join_.leave(rank); }
-  /// Looks for ranks that have been waited for too long.
+  /// Goes on without ranks that were waited for too long.
   void turn(double now_seconds) { take(now_seconds); }
   /// No rank is waited for.
   bool is_quiet() const { return join_.is_empty(); }
 
-  /// Of all steps until now, but for the first ones.
+  /// All steps until now, without the first ones.
   const StepStatistics& whole() const { return whole_; }
   Diagnosis diagnosis() const { return judged(whole_); }
-  /// Of the last half minute.
+  /// The last half minute.
   StepStatistics recent(double now_seconds) const;
   Diagnosis recent_diagnosis(double now_seconds) const { return judged(recent(now_seconds)); }
-  /// Counts what is left; nothing is added afterwards.
+  /// Counts steps that are left.  Do not call add() afterwards.
   void finish();
 
   const std::map<int, RankPlace>& places() const { return places_; }
 
  private:
   static constexpr double slot_seconds = 5;
-  static constexpr std::int64_t least_steps = 5;  ///< fewer say nothing about a cause
+  static constexpr std::int64_t least_steps = 5;  ///< for a diagnosis
 
   struct TimeSlot {
     std::int64_t number = -1;  ///< since the clock's beginning

@@ -1,4 +1,4 @@
-/// @file report_page.h — the report as one page for a browser, which needs nothing else.  Pure.
+/// @file report_page.h — the report as one page for a browser, without other files.  Pure.
 #pragma once
 #include <string>
 

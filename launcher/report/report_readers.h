@@ -9,9 +9,9 @@ class ReportReaders {
  public:
   void add(int rank) {
     ranks_.insert(rank);
-    sent_seconds_ = -every_seconds;  // who has come now gets it with the next steps
+    sent_seconds_ = -every_seconds;  // a new reader gets the report with the next steps
   }
-  /// Whether it is time to send it again; then it counts as sent.
+  /// True when it is time to send the report again; the report counts as sent.
   bool take_due(double now_seconds) {
     if (ranks_.empty() || now_seconds - sent_seconds_ < every_seconds) return false;
     sent_seconds_ = now_seconds;

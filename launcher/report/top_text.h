@@ -6,7 +6,7 @@
 
 namespace hvd::launcher {
 
-/// The diagnosis, then a table of the ranks, those that waited least first; at most @p most_ranks of them.
+/// The diagnosis, then a table of at most @p most_ranks ranks.  Ranks that waited least come first.
 std::string top_text(const LiveReport& report, double now_seconds, std::size_t most_ranks = 20);
 
 }  // namespace hvd::launcher

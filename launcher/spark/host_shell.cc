@@ -54,7 +54,7 @@ std::map<std::string, std::string> task_environment() {
 
 int code_of(int status) { return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status); }
 
-/// Until the shell has ended, or somebody asked for the end and the grace is over.
+/// Waits until the shell has ended, or until the grace period after a request to end is over.
 int watch(ChildProcess& shell, SignalQueue& signals) {
   std::optional<Clock::time_point> deadline;
   for (;;) {

@@ -40,10 +40,10 @@ std::vector<std::string> after_parent(const std::vector<std::string>& args, cons
 
 std::string from_environment(options::AnyVariable name) { return std::string(options::text_of(name)); }
 
-/// stdin as frames, one behind the other.
+/// Turns stdin into frames.
 class StdinFrames {
  public:
-  /// Sends what is there; false while the connection takes no more.
+  /// Sends without waiting; false while the connection takes no more.
   bool send(wire::Connection& to) {
     for (;;) {
       if (!next_) next_ = take_piece(waiting_);
@@ -52,7 +52,7 @@ class StdinFrames {
       next_.reset();
     }
   }
-  /// Blocks until there is something; false at the end of stdin.
+  /// Blocks until stdin has bytes; false at its end.
   bool read() {
     char piece[65536];
     const ssize_t n = ::read(0, piece, sizeof piece);
@@ -65,7 +65,7 @@ class StdinFrames {
   std::optional<std::string> next_;
 };
 
-/// Passes stdin on; @p ended once all of it has been given to the connection.
+/// Passes stdin on.  @p ended is set once the connection has taken all of it.
 bool pass_on(wire::Connection& connection, StdinFrames& out, bool& open) {
   const bool room = connection.connected() && out.send(connection);
   pollfd on[2] = {{connection.fd(), POLLIN, 0}, {0, POLLIN, 0}};
@@ -102,7 +102,7 @@ int relay_listen(const std::vector<std::string>& args) {
   for (;;) {
     while (const auto got = listener->receive()) {
       if (got->frame.type == number_of(wire::Type::release)) {
-        listener->send(got->from, got->frame);  // "I have all of it"
+        listener->send(got->from, got->frame);  // tells the sender that all has come
         return 0;
       }
       if (got->frame.type != number_of(wire::Type::output) || got->frame.body.empty()) continue;

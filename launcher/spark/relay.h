@@ -1,7 +1,7 @@
-/// @file relay.h — live output, and large results, from the host where hvdrun runs to Spark's driver.
+/// @file relay.h — carries output and results from hvdrun's host to Spark's driver.
 ///
-/// Two small programs around one connection of wire/channel/channel.h: authenticated, encrypted, keys handed over by
-/// Spark.
+/// Two small programs share one connection of wire/channel/channel.h, authenticated and encrypted.  Spark hands over
+/// the keys.
 #pragma once
 #include <optional>
 #include <string>
@@ -10,7 +10,7 @@
 namespace hvd::launcher {
 
 /// `hvdrun --relay-listen PID FD tcp://IP:PORT…` on the driver; PORT may be "*".  First line on stdout: JSON
-/// {addresses, server_key, client_keys}.  Then stdout and stderr are what the sender's were, and the results go to the
+/// {addresses, server_key, client_keys}.  Then the sender's stdout and stderr follow, and the results go to the
 /// descriptor FD.  Ends after the sender's last piece, when the sender is gone, or when our parent, the process PID,
 /// ends.
 int relay_listen(const std::vector<std::string>& args);

@@ -8,7 +8,7 @@ enum class LauncherKind { daemons, mpirun };
 
 struct LauncherChoice {
   LauncherKind kind = LauncherKind::daemons;
-  std::string why;  ///< for people
+  std::string why;  ///< for the user
 };
 
 struct LauncherFacts {
@@ -16,8 +16,8 @@ struct LauncherFacts {
   bool has_mpirun_arguments = false;  ///< --mpi-args or --binding-args
 };
 
-/// The one place that decides.  Where no libpmix is found it is the daemons too: a rank needs MPI only where its
-/// program calls it, and the daemon that has no PMIx server says so.
+/// The one place that decides.  A host without libpmix changes nothing: a rank needs MPI only if its program calls MPI,
+/// and a daemon without a PMIx server says so.
 inline LauncherChoice choose_launcher(const LauncherFacts& facts) {
   if (facts.wants_mpirun) return {LauncherKind::mpirun, "--launcher mpirun"};
   if (facts.has_mpirun_arguments) return {LauncherKind::mpirun, "--mpi-args and --binding-args are for mpirun"};

@@ -87,7 +87,7 @@ std::map<std::string, std::string> HostDaemons::host_logs() const {
 }
 
 std::map<std::string, int> HostDaemons::ended_hosts() {
-  // One question instead of one to each, as long as no child has ended.
+  // While no child has ended, one system call answers instead of one for each daemon.
   siginfo_t any{};
   const bool is_quiet = ::waitid(P_ALL, 0, &any, WEXITED | WNOHANG | WNOWAIT) == 0 && any.si_pid == 0;
   std::map<std::string, int> ended;

@@ -1,8 +1,8 @@
 /// @file host_daemons.h — hvdrank's daemon on each host of a job: our own starter of ranks.
 ///
-/// This machine's daemon is a child, which forks the guards and is the PMIx server of their ranks
-/// (src/rank/host/host_daemon.h).  Another host's is reached by a shell there (ssh), which gets its script on standard
-/// input: the job's secret is in no argument.
+/// This machine's daemon is a child process.  It forks the guards, and is the PMIx server of their ranks
+/// (src/rank/host/host_daemon.h).  On another host a shell (over ssh) starts the daemon.  The shell gets its script on
+/// standard input, so that the job's secret is in no argument.
 #pragma once
 #include <map>
 #include <memory>
@@ -14,8 +14,10 @@
 
 namespace hvd::launcher {
 
-/// The daemon's command for a host.  Pure.  @param ranks  of that host, by local rank; @param mpi_folder  where Open
-/// MPI's libraries lie, empty: the loader's own folders; @p elastic  the job's ranks come and go, without MPI
+/// The daemon's command for a host.  Pure.
+/// @param ranks       of that host, by local rank
+/// @param mpi_folder  where Open MPI's libraries are; empty: in the loader's own folders
+/// @param elastic     ranks come and go, and have no MPI
 std::vector<std::string> daemon_command(const std::string& rank_program, const std::vector<int>& ranks,
                                         const std::string& mpi_folder, bool elastic = false);
 
@@ -24,23 +26,22 @@ struct DaemonStart {
   std::string host;
   std::vector<std::string> command;
   std::map<std::string, std::string> environment;
-  std::string input;         ///< the script of a shell on another host; empty: the daemon itself is started
-  bool may_hand_on = false;  ///< the command may end well while the daemon runs: it has given the script to another
+  std::string input;         ///< the script for a shell on another host; empty: `command` is the daemon
+  bool may_hand_on = false;  ///< the command may end well while the daemon runs: it gives the script to another process
 };
 
-/// How the process through which a host's daemon was started fares.
+/// The state of the process that starts a host's daemon.
 struct DaemonReport {
-  std::optional<int> status{};  ///< what waitpid(2) said, where it has ended and no daemon can be there
-  std::string said{};           ///< by it, and by the shell on the host
+  std::optional<int> status{};  ///< waitpid(2)'s, if the process has ended and no daemon can run
+  std::string said{};           ///< output of that process, and of the shell on the host
 };
 
 class HostDaemons : public RankStarter {
  public:
-  /// Throws Error{unavailable} when one cannot be executed.
+  /// Throws Error{unavailable} when a command cannot be executed.
   explicit HostDaemons(const std::vector<DaemonStart>& starts);
-  /// One more.
   void add(const DaemonStart& start);
-  /// @param daemon  in the order in which they were added, from 0
+  /// @param daemon  by the order of add(), from 0
   DaemonReport report(std::size_t daemon);
 
   std::string name() const override { return "the host daemon"; }
@@ -53,7 +54,7 @@ class HostDaemons : public RankStarter {
   std::map<std::string, std::string> host_logs() const override;
   std::map<std::string, int> ended_hosts() override;
   bool has_handed_on() override;
-  /// Each daemon closes its PMIx port itself, when its ranks have connected (src/pmix/gate.h).
+  /// Does nothing: each daemon closes its PMIx port itself, once its ranks have connected (src/pmix/gate.h).
   void close_to_strangers(bool) override {}
 
  private:
@@ -63,7 +64,7 @@ class HostDaemons : public RankStarter {
     std::unique_ptr<ChildProcess> process;
   };
   std::vector<StartedDaemon> daemons_;
-  Fd outputs_;  ///< an epoll descriptor of what they write: there may be thousands
+  Fd outputs_;  ///< an epoll descriptor for the output of all daemons: there may be thousands
   std::string output_;
 };
 

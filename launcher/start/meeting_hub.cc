@@ -43,7 +43,7 @@ std::string MeetingHub::nonsense(std::int32_t rank, const Ranks& ranks) const {
 }
 
 MeetingHub::Answers MeetingHub::join(const MeetingMessage& m) {
-  forget(m.rank);  // who joins anew has given up what it waited for
+  forget(m.rank);  // a rank that joins again has given up its earlier request
   const Gathering alone{{m.rank, {m.token, m.text}}};
   if (dismissed_.contains(m.rank)) return {refuse(alone, static_cast<int>(Code::unavailable), wire::not_needed)};
   const Ranks& ranks = participants(m.ranks);
@@ -67,7 +67,7 @@ MeetingHub::Answers MeetingHub::withdraw(const MeetingMessage& m) {
   if (place == place_.end()) return {};
   const Ranks key = place->second;
   const Gathering here = gatherings_.at(key);
-  if (here.at(m.rank).token != m.token) return {};  // of an earlier one
+  if (here.at(m.rank).token != m.token) return {};  // it withdraws an earlier request
   std::int32_t missing = 0, first = -1;
   for (const std::int32_t r : participants(key))
     if (!here.contains(r) && missing++ == 0) first = r;

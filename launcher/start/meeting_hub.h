@@ -1,7 +1,7 @@
-/// @file meeting_hub.h — gathers the ranks that want to be one world, and tells them who is in it.
+/// @file meeting_hub.h — gathers the ranks that want to be one world, and tells each the world's members.
 ///
-/// Pure: messages in, messages out.  Hosts are numbers, as in the plan; ranks are the launch's.  The number of a world,
-/// its epoch, is larger than that of every world before it.
+/// Pure: messages in, messages out.  Hosts are numbers, as in the plan.  Ranks are those of the launch.  A world's
+/// number, its epoch, is larger than the epochs of all earlier worlds.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -13,7 +13,7 @@
 
 namespace hvd::launcher {
 
-/// One message for all of these hosts' daemons.
+/// One message for the daemons of these hosts.
 struct MeetingAnswer {
   std::vector<int> hosts;
   wire::MeetingMessage message;
@@ -23,27 +23,28 @@ class MeetingHub {
  public:
   using Answers = std::vector<MeetingAnswer>;
 
-  /// @param host_of  [np] the host of each rank.  At first all of them are invited.
+  /// @param host_of  [np] the host of each rank.  At first all ranks are invited.
   explicit MeetingHub(std::vector<int> host_of);
 
-  /// @p from a host's daemon.  What it says of ranks that are not its own is dropped.
+  /// Takes a message from a host's daemon.  A message about another host's rank is dropped.
   Answers receive(int from, const wire::MeetingMessage& message);
-  /// The rank has died: the world that it was in last is over, and its other members are told.
+  /// The rank has died.  The rank's last world is over, and its other members are told.
   Answers revoke(int rank, const std::string& why);
-  /// The rank will not come any more: whoever waits for it is told.  @p why  one line that names it
+  /// The rank will not come any more.  Ranks that wait for it are told.  @param why  one line that names the rank
   Answers end(int rank, const std::string& why);
-  /// From now on these are "all", in this order: who joins without naming others waits for them, and those who wait
-  /// already do.  Who waits with "all" and is not invited is refused.
+  /// From now on "all" means these ranks, in this order.  A rank that joins "all" waits for them, also if it has joined
+  /// before.  A rank that waits for "all" and is not invited is refused.
   Answers invite(std::vector<std::int32_t> ranks);
 
   // Of an elastic job:
-  /// From now on who is not invited waits until it is; with nobody invited all wait.
+  /// From now on a rank that is not invited is not refused: it waits until it is invited.
   void hold_strangers() { holds_ = true; }
-  /// A rank more, of this host: its number is the next one.  It is not invited.
+  bool holds_strangers() const { return holds_; }
+  /// Adds a rank of this host, with the next number.  The rank is not invited.
   void add(int host);
-  /// The rank is needed no more: it is refused now, or when it comes.
+  /// The job does not need the rank any more: the rank is refused now, or when it joins.
   Answers dismiss(int rank);
-  /// Answers a rank's `expect`.  @p next  ranks of the launch in the order of the next world; the rank is one of them
+  /// Answers a rank's `expect`.  @param next  the next world's ranks in its order, with the asking rank
   Answers tell_expected(const wire::MeetingMessage& asked, const std::vector<std::int32_t>& next) const;
 
  private:
@@ -52,27 +53,27 @@ class MeetingHub {
     std::uint64_t token = 0;
     std::string text;
   };
-  using Gathering = std::map<std::int32_t, JoinRequest>;  ///< those who have come
+  using Gathering = std::map<std::int32_t, JoinRequest>;  ///< the requests of ranks that have joined
 
   Answers join(const wire::MeetingMessage& message);
   Answers withdraw(const wire::MeetingMessage& message);
-  /// Why @p rank cannot join these; empty: it can.
+  /// Why @p rank cannot join these ranks; empty: it can.
   std::string nonsense(std::int32_t rank, const Ranks& ranks) const;
   const Ranks& participants(const Ranks& key) const { return key.empty() ? invited_ : key; }
-  /// The world, once all of them are there.
+  /// The world, once all its ranks have joined.
   Answers complete(const Ranks& key);
   MeetingAnswer refuse(const Gathering& who, int code, const std::string& why) const;
   void forget(std::int32_t rank);
 
   std::vector<int> host_of_;
-  std::vector<std::string> ended_;  ///< [np] why; empty: it may come
+  std::vector<std::string> ended_;  ///< [np] why the rank will not come; empty: the rank may come
   Ranks invited_;
-  std::map<Ranks, Gathering> gatherings_;  ///< by those whom the ranks have named; empty: all
-  std::map<std::int32_t, Ranks> place_;    ///< of each rank that waits: the gathering's key
+  std::map<Ranks, Gathering> gatherings_;  ///< by the ranks that are waited for; empty: "all"
+  std::map<std::int32_t, Ranks> place_;    ///< the key of each waiting rank's gathering
   std::set<std::int32_t> dismissed_;
   bool holds_ = false;
   std::uint64_t epoch_ = 0;
-  std::map<std::int32_t, std::uint64_t> world_of_;  ///< epoch of the last world of each rank that was in one
+  std::map<std::int32_t, std::uint64_t> world_of_;  ///< the epoch of each rank's last world
 };
 
 }  // namespace hvd::launcher

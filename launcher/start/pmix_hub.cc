@@ -24,7 +24,7 @@ PmixHub::Outgoing PmixHub::receive(int from, const PmixMessage& message) {
   }
 }
 
-/// Ascending; empty where a rank is none of the job's.
+/// Ascending.  Empty: one of the ranks is none of the job's.
 std::vector<int> PmixHub::hosts_of(const std::vector<std::int32_t>& ranks) const {
   std::vector<int> hosts;
   if (ranks.empty()) {
@@ -59,7 +59,7 @@ PmixHub::Outgoing PmixHub::fence(int from, const PmixMessage& message) {
   return out;
 }
 
-/// Tells all hosts that have come: the data of all, or that one never will.
+/// Answers all hosts that have come: with the data of all, or that a host will never come.
 PmixHub::Outgoing PmixHub::finish(Fence& fence) {
   std::string all;
   if (!fence.failed)
@@ -70,7 +70,7 @@ PmixHub::Outgoing PmixHub::finish(Fence& fence) {
       out.push_back({host,
                      {.kind = Kind::fence_data,
                       .failed = fence.failed,
-                      .token = std::exchange(part.first, 0),  // who is told once is not told again
+                      .token = std::exchange(part.first, 0),  // each host is answered once
                       .data = all}});
   return out;
 }

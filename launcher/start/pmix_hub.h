@@ -1,4 +1,4 @@
-/// @file pmix_hub.h — carries PMIx's words between the hosts of a job: gathers fences, passes requests on.
+/// @file pmix_hub.h — PMIx between the hosts of a job: gathers fences, and passes requests on.
 ///
 /// Pure: messages in, messages out.  Hosts are numbers, as in the plan.
 #pragma once
@@ -19,18 +19,18 @@ class PmixHub {
   /// @param host_of  [np] the host of each rank
   PmixHub(std::vector<int> host_of, int hosts);
 
-  /// @p from a host's daemon; `abort` and `spawn` are not for the hub.  What is nonsense is answered with `failed`, or
-  /// dropped where it asks for nothing: a daemon runs user code's requests.
+  /// Takes a message from a host's daemon, but no `abort` and `spawn`.  Daemons pass on requests of user code, so a
+  /// request may make no sense: it is answered with `failed`, or dropped if it needs no answer.
   Outgoing receive(int from, const wire::PmixMessage& message);
-  /// That host's daemon is gone: whoever waits for it is told.
+  /// A host's daemon is gone.  Hosts that wait for it are told.
   Outgoing lose(int host);
 
  private:
-  /// One fence under way: the hosts of its participants, and what has come.
+  /// One fence under way.
   struct Fence {
-    std::vector<int> hosts;                                          ///< that take part, ascending
-    std::map<int, std::pair<std::uint64_t, std::string>> arrived{};  ///< host → its token and data
-    bool failed = false;                                             ///< a host of it is gone
+    std::vector<int> hosts;                                          ///< of the participants, ascending
+    std::map<int, std::pair<std::uint64_t, std::string>> arrived{};  ///< by host: its token and data
+    bool failed = false;                                             ///< a host is gone
   };
   struct Question {
     int asker = 0, asked = 0;  ///< hosts
@@ -45,8 +45,8 @@ class PmixHub {
   const std::vector<int> host_of_;
   const int hosts_;
   std::vector<bool> lost_;  ///< [hosts]
-  /// Participants → fences of theirs, in the order in which the first host came.  One set's fences follow each other on
-  /// each host, so a host's next message belongs to the first fence that it has no part in yet.
+  /// By participants: their fences, in the order of their first messages.  Each host runs the fences of one set one
+  /// after another.  So a host's next message belongs to the first fence that lacks a message of the host.
   std::map<std::vector<std::int32_t>, std::vector<Fence>> fences_;
   std::map<std::uint64_t, Question> questions_;
   std::uint64_t last_question_ = 0;

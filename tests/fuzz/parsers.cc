@@ -142,8 +142,7 @@ void frames(const std::string& s) {
   std::vector<wire::RankManifest> manifests(2);
   for (int r = 0; r < 2; ++r)
     manifests[static_cast<std::size_t>(r)].rank = r, manifests[static_cast<std::size_t>(r)].size = 2;
-  SessionEvents events;
-  Session session(net.listen(), manifests, "payload", "/p", events);
+  Session session(net.listen(), manifests, PayloadDelivery("payload", "/p"), [](const JobEvent&) {});
   const std::unique_ptr<wire::Connection> guards[] = {net.connect(), net.connect()};
   const auto byte = [&](std::size_t at) { return static_cast<unsigned char>(s[at]); };
   for (std::size_t at = 0; at + 5 <= s.size();) {

@@ -37,7 +37,7 @@ def test_a_start_removes_nothing_but_what_dead_jobs_left(tmp_path: pathlib.Path)
     before = set(tmp_path.iterdir())
     with hvdrun.started("-np", "1", "--", "sleep", "60", env=alone(tmp_path)) as job:
         (left,) = hvdrun.wait_until(lambda: set(tmp_path.iterdir()) - before, "the job's folder")
-        hvdrun.wait_until((left / "card.json").exists, "its first moments")
+        hvdrun.wait_until((left / "status.json").exists, "its first moments")
         with hvdrun.started("-np", "1", "--", "true", env=alone(tmp_path)) as other:
             assert other.wait(60) == 0
         assert left.exists()
@@ -253,7 +253,7 @@ def test_a_job_whose_hvdrun_does_not_end_is_killed(tmp_path: pathlib.Path) -> No
     try:
         with hvdrun.started("-np", "1", "--grace", "0", "--", *sleepers.command(), env=alone(tmp_path)) as job:
             sleepers.wait_for(3)
-            hvdrun.wait_until(lambda: any(tmp_path.glob("hvdrun-*/card.json")), "its first moments")
+            hvdrun.wait_until(lambda: any(tmp_path.glob("hvdrun-*/status.json")), "its first moments")
             argv = [sys.executable, "-c", holder, str(job.pid)]
             with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as held:
                 assert held.stdout is not None

@@ -189,11 +189,12 @@ int main(int argc, char** argv) {
     job.hosts.back().ranks.push_back(r);
   }
   std::size_t running = 0;
-  launcher::SessionEvents events;
-  events.started = [&running](int, const wire::StartReport&) { ++running; };
+  const launcher::EventSink events = [&running](const launcher::JobEvent& event) {
+    running += std::holds_alternative<launcher::RankStarted>(event);
+  };
   launcher::Session session(wire::listen({"tcp://127.0.0.1:*"}, server, client.public_key), manifests,
-                            std::string(whole, 'p'), "/p", std::move(events));
-  session.serve(std::make_unique<launcher::DaemonLinks>(job, launcher::DaemonEvents{}));
+                            launcher::PayloadDelivery(std::string(whole, 'p'), "/p"), events);
+  session.serve(job);
   const std::size_t before = resident_bytes();
   char text[128] = {};
   std::snprintf(text, sizeof text, "%s", session.addresses().at(0).c_str());

@@ -22,11 +22,12 @@ using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 using wire::ConsoleRefusal;
 
-constexpr auto first_line_limit = 20s;  // the guard gives the rank 10 s, the job who is attached 3 s
-constexpr auto last_answers = 10s;      // what is still to come when the input has ended: the guard waits 5 s for it
+constexpr auto first_line_limit =
+    20s;                            // the guard waits 10 s for the rank; the job waits 3 s for another console's end
+constexpr auto last_answers = 10s;  // after the end of the input; the guard waits 5 s for the last answers
 constexpr auto ask_limit = 5s;
 
-/// The job's first line; nothing where it has ended.
+/// The job's first line.  Nothing: the job has closed the connection.
 std::string first_line(const Fd& link, const std::string& name) {
   std::string line;
   const auto deadline = Clock::now() + first_line_limit;
@@ -67,7 +68,7 @@ std::string first_line(const Fd& link, const std::string& name) {
               "it goes on undisturbed; hvdrun stacks shows its native frames too");
 }
 
-/// Copies lines to the rank and its answers to stdout until one of them has ended.
+/// Copies lines to the rank, and the rank's answers to stdout, until the user or the rank ends the console.
 int relay(const Fd& link) {
   bool input = true;
   Clock::time_point deadline = Clock::time_point::max();

@@ -1,24 +1,25 @@
 /// @file attach.h — hvdrun attach: a console of Python's debugger in a rank, over the job's own connections.
 ///
 /// The job (supervise/serve/console_relay.h) asks the rank's guard, which calls the rank (rank/guard/debug_console.h).
-/// Bytes then go both ways, between hosts encrypted as all that hvdrun and the guards say to each other.
+/// Bytes then go both ways.  Between hosts they are encrypted, as all messages of hvdrun and the guards are.
 #pragma once
 #include <string>
 #include <string_view>
 
 namespace hvd::launcher {
 
-/// The first line of what the job says, before the debugger's bytes.
+/// How the job's first line begins; the debugger's bytes follow the line.
 namespace console_line {
 inline constexpr std::string_view opened = "opened ";  ///< then "PID HOST"
 inline constexpr std::string_view refused =
-    "refused ";                            ///< then a letter of wire::ConsoleRefusal and the system's words
-inline constexpr char no_such_rank = '-';  ///< instead of that letter
+    "refused ";                            ///< then one character, a wire::ConsoleRefusal, and the system's error text
+inline constexpr char no_such_rank = '-';  ///< instead of a wire::ConsoleRefusal
 }  // namespace console_line
 
-/// Returns when the console has ended.  The rank goes on then, also when this process is killed.
+/// Returns when the console has ended.  The rank goes on after the console's end, and also when this process is killed.
 /// @param folder  the job's.
-/// Throws Error{usage, unavailable}; Error{timeout} with the rank's stack on stderr when its main thread does not come.
+/// Throws Error{usage, unavailable}; Error{timeout}, after the rank's stack on stderr, when the rank's main thread
+/// does not run Python code in time.
 int attach_to_rank(const std::string& folder, long long rank);
 
 }  // namespace hvd::launcher

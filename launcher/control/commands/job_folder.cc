@@ -22,7 +22,7 @@ constexpr std::string_view prefix = "hvdrun-";
 constexpr std::size_t room_bytes = 4096;
 constexpr std::size_t most_socket_path_bytes = 107, most_name_bytes = 40;  // sockaddr_un; "/hvdrun-…/commands.sock"
 
-/// A folder can also be made where no file has room.  Throws Error.
+/// Throws Error.  Success does not prove that a file has room: a folder can be made on a full disk too.
 void check_room(const std::string& folder) {
   const std::string path = folder + "/room";
   const Fd file = open_own_file(path, WriteMode::truncate, 0600);

@@ -8,8 +8,8 @@
 
 namespace hvd::launcher {
 
-/// Made under $XDG_RUNTIME_DIR, else $TMPDIR, else /tmp: in the first that has room for files.  The destructor removes
-/// the folder and its files.  The folder of an hvdrun that was killed by SIGKILL is removed by the next hvdrun.
+/// The folder is made under $XDG_RUNTIME_DIR, else $TMPDIR, else /tmp: the first of these that has room for files.  The
+/// destructor removes the folder and its files.  The next hvdrun removes the folder of one that SIGKILL has ended.
 class JobFolder {
  public:
   JobFolder();

@@ -29,11 +29,11 @@ namespace {
 using namespace std::chrono_literals;
 using Json = nlohmann::ordered_json;
 
-constexpr const char* status_name = "/card.json";
+constexpr const char* status_name = "/status.json";
 constexpr std::size_t most_status_bytes = 4u << 20;
 constexpr auto stacks_limit = 17s;  // the job waits 12 s for its ranks
 constexpr auto top_limit = 5s, top_every = 2s;
-constexpr double after_grace_seconds = 5;  // for hvdrun to end when its ranks have
+constexpr double after_grace_seconds = 5;  // hvdrun's time to end, after its ranks' end
 
 const std::map<std::string, std::string> usages{
     {"ps",
@@ -120,7 +120,7 @@ int list_jobs() {
   return 0;
 }
 
-/// By the (beginning of the) job's name or by hvdrun's process id; the only job when none is named.
+/// Finds a job by its name, the beginning of its name, or hvdrun's process id.  Without a name: the only job.
 JobMatch choose(const std::string& name) {
   std::vector<JobMatch> jobs = find_jobs(), fitting;
   for (JobMatch& f : jobs)
@@ -168,7 +168,7 @@ int show_top(const JobMatch& found, TopOptions options) {
       if (!screen || !is_gone(found.job.owner)) throw;
       return std::printf("job %s has ended\n", found.name().c_str()) < 0;
     }
-    if (screen) std::fputs("\033[H\033[J", stdout);  // the top left corner; nothing below it
+    if (screen) std::fputs("\033[H\033[J", stdout);  // cursor to the top left, and clear the screen
     if (screen) std::printf("job %s, %s\n", found.name().c_str(), printable(found.status.value("payload", "")).c_str());
     if (std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0) return 1;
     if (!screen) return 0;
@@ -192,7 +192,7 @@ int record_timeline(const JobMatch& found, const std::vector<std::string>& words
   return std::fputs(answer.c_str(), stdout) < 0;
 }
 
-/// Whether the process of @p handle ended within @p limit.
+/// Waits; true when the process of @p handle has ended within @p limit.
 bool ends(const Fd& handle, std::chrono::milliseconds limit) {
   pollfd end{handle.get(), POLLIN, 0};
   const auto deadline = std::chrono::steady_clock::now() + limit;
@@ -202,13 +202,13 @@ bool ends(const Fd& handle, std::chrono::milliseconds limit) {
   return false;
 }
 
-/// For a job that does not listen: by signals to its hvdrun, the last of which nothing withstands.
+/// Ends a job that does not answer: by signals to its hvdrun, SIGKILL last.
 int kill_by_signal(const JobMatch& found) {
   const auto pid = static_cast<pid_t>(found.job.owner.pid);
   if (!is_in_this_namespace(found.job.owner))
     throw Error(Code::unavailable, found.name(), "does not answer", "it runs in another container: end it from there");
   const Fd handle(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
-  if (!handle || is_gone(found.job.owner)) return 0;  // in the meantime
+  if (!handle || is_gone(found.job.owner)) return 0;  // it has ended meanwhile
   const auto send = [&](int number) { ::syscall(SYS_pidfd_send_signal, handle.get(), number, nullptr, 0); };
   send(SIGTERM);
   send(SIGCONT);
@@ -226,15 +226,15 @@ int kill_job(const JobMatch& found) {
   if (found.job.state != "runs") return kill_by_signal(found);
   try {
     ask_job(found.job.folder, "kill", stacks_limit);
-  } catch (const Error&) { return kill_by_signal(found); }  // it has stopped answering
+  } catch (const Error&) { return kill_by_signal(found); }  // the job does not answer any more
   return 0;
 }
 
 }  // namespace
 
 void leave_status(const std::string& folder, const std::string& status) {
-  const Fd card = open_own_file(folder + status_name, WriteMode::truncate, 0600);
-  if (!write_all(card.get(), status))
+  const Fd file = open_own_file(folder + status_name, WriteMode::truncate, 0600);
+  if (!write_all(file.get(), status))
     throw Error(Code::unavailable, folder, "cannot be written to: " + errno_text(errno));
 }
 
@@ -244,7 +244,7 @@ std::vector<RunningJob> running_jobs() {
     RunningJob job{folder.path, folder.owner, "silent", ""};
     try {
       job.status = read_file(folder.path + status_name, most_status_bytes);
-    } catch (const Error&) { continue; }  // it just begins
+    } catch (const Error&) { continue; }  // the job is just starting
     const char state = is_in_this_namespace(folder.owner) ? process_state(static_cast<pid_t>(folder.owner.pid)) : 0;
     try {
       if (state == 'T' || state == 't')
@@ -296,7 +296,7 @@ int job_command(const std::vector<std::string>& words) {
     return rank.empty() ? attach(choose(""), name) : attach(choose(name), rank);
   }
   const JobMatch found = choose(name);
-  if (command == "kill" && name.empty())  // what ends a job asks for its name, even of the only one
+  if (command == "kill" && name.empty())  // kill needs a name, even where there is only one job
     throw Error(Code::usage, command, "which job?",
                 formatted("hvdrun kill {} ends {}", found.name(), printable(found.status.value("payload", ""))));
   if (command == "timeline") return record_timeline(found, timeline);

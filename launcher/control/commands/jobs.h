@@ -2,7 +2,7 @@
 /// timeline and kill.
 ///
 /// A job is found by its folder and by the process that owns the folder.  So a job that is stopped, or too busy to
-/// answer, is listed too, and can be ended.
+/// answer, is listed too, and can be killed.
 #pragma once
 #include <string>
 #include <vector>
@@ -14,14 +14,14 @@ namespace hvd::launcher {
 struct RunningJob {
   std::string folder;
   Maker owner;
-  std::string state;   ///< "runs"; "stopped" by a signal; "silent": it gave no answer
-  std::string status;  ///< JSON; of a job that does not run: the status at its beginning
+  std::string state;   ///< "runs"; "stopped" by a signal; "silent": no answer came
+  std::string status;  ///< JSON; for a job that gives no answer: its status at the start
 };
 
-/// Writes @p status into the job's folder: the answer for times when the job itself gives none.
+/// Writes @p status into the job's folder, for callers that get no answer from the job.
 void leave_status(const std::string& folder, const std::string& status);
 
-/// All jobs that have left their status.  Takes 2 s for each job that is silent.
+/// All jobs that have called leave_status().  A silent job costs 2 s.
 std::vector<RunningJob> running_jobs();
 
 /// hvdrun ps [--json], top [JOB], stacks [JOB], timeline [JOB] start|stop, kill [JOB].  @param words  the command and

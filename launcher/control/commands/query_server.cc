@@ -23,9 +23,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t most_line_bytes = 8192, most_answer_bytes = 256u << 20, most_peers = 16;
-constexpr std::size_t most_heard_bytes = 64u << 10;  // of a conversation at once; the rest waits in the socket
+constexpr std::size_t most_heard_bytes = 64u << 10;  // read at once from a conversation; the rest waits in the socket
 constexpr std::size_t most_behind_bytes = 16u << 20;
-constexpr std::chrono::duration<double> question_limit{5};  // to ask, times load_factor()
+constexpr std::chrono::duration<double> question_limit{5};  // for a caller to ask, times load_factor()
 
 bool fill(sockaddr_un& address, const std::string& path) {
   address.sun_family = AF_UNIX;
@@ -60,7 +60,7 @@ void QueryServer::accept_all() {
   }
 }
 
-/// Who has asked nothing yet makes room, the oldest first.
+/// Makes room by closing callers that have asked nothing yet, the oldest first.
 bool QueryServer::has_room() const {
   return peers_.size() < most_peers || std::any_of(peers_.begin(), peers_.end(), is_silent);
 }
@@ -74,7 +74,7 @@ void QueryServer::add_fds(std::vector<pollfd>& fds) const {
   }
 }
 
-/// Reads what has come, of one that has a conversation.
+/// Reads what a caller in a conversation has sent.
 void QueryServer::listen_to(QueryClient& peer) {
   char piece[4096];
   while (!peer.in_ended && peer.in.size() < most_heard_bytes) {
@@ -90,7 +90,7 @@ void QueryServer::listen_to(QueryClient& peer) {
   if (::poll(&end, 1, 0) > 0 && (end.revents & (POLLHUP | POLLERR))) peer.gone = true;
 }
 
-/// False when the peer is done with.
+/// False when the caller's connection is to be closed.
 bool QueryServer::serve(QueryClient& peer) {
   char piece[512];
   if (peer.converses) listen_to(peer);
@@ -168,12 +168,12 @@ std::size_t QueryServer::pending_bytes() const {
 Fd call_job(const std::string& folder, const std::string& line, std::chrono::milliseconds limit) {
   sockaddr_un address{};
   Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  // A job that takes no callers has room for a few that wait; the next one would wait for ever.
+  // The socket holds a few callers that a stopped job has not accepted.  connect() of the next one would wait for ever.
   const timeval longest{limit.count() / 1000, limit.count() % 1000 * 1000};
   if (fd) ::setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &longest, sizeof longest);
   if (!fd || !fill(address, folder + QueryServer::socket_name) ||
       ::connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0 || !is_ours(fd.get()) ||
-      // A job that is just ending has closed its end: that must not be a SIGPIPE for who asks.
+      // A job that is just ending has closed its end of the socket.  The caller must get an error, not SIGPIPE.
       ::send(fd.get(), (line + "\n").data(), line.size() + 1, MSG_NOSIGNAL) != static_cast<ssize_t>(line.size() + 1))
     throw Error(Code::unavailable, folder, "the job there does not answer", "it has probably ended; try: hvdrun ps");
   return fd;

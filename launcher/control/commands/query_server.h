@@ -1,7 +1,8 @@
-/// @file query_server.h — a running job answers questions of other hvdrun processes of this user: one line in, one text
-/// out; or, where the line asks for that, bytes both ways until one of them ends.
+/// @file query_server.h — a running job answers questions of other hvdrun processes of this user.
 ///
-/// The questions come through a unix socket in the job's folder (mode 0700); the caller's user id is checked as well.
+/// A question is one line, the answer is one text.  A line may also ask for a conversation: bytes both ways until one
+/// side ends it.  Questions come through a unix socket in the job's folder (mode 0700).  The caller's user id is
+/// checked as well.
 #pragma once
 #include <poll.h>
 
@@ -16,7 +17,7 @@
 
 namespace hvd::launcher {
 
-/// The end of the job.  Never blocks.  Thread: the event loop's.
+/// The job's side.  Never blocks.  Thread: the event loop's.
 class QueryServer {
  public:
   static constexpr const char* socket_name = "/commands.sock";
@@ -28,8 +29,8 @@ class QueryServer {
     int id = 0;
     std::string line;
   };
-  /// What announces callers, and what those say who have a conversation.  While there are others, call next() from time
-  /// to time.
+  /// Adds the descriptors that announce callers, and input of callers in conversations.  While there are other callers,
+  /// call next() from time to time.
   void add_fds(std::vector<pollfd>& fds) const;
   bool has_callers() const { return !peers_.empty(); }
   /// Accepts callers, reads and writes without waiting.  Returns the next whole line, or nothing.
@@ -37,19 +38,19 @@ class QueryServer {
   /// Answers a query; the connection ends once the answer is written.
   void answer(int id, std::string text);
 
-  /// A query becomes a conversation: what the caller says is got by heard(), what is said to it by say().
+  /// Turns a query into a conversation: heard() returns the caller's bytes, say() sends bytes.
   void converse(int id);
   struct Heard {
     int id = 0;
     std::string bytes;
-    bool ended = false;  ///< it says no more
-    bool gone = false;   ///< nor does it listen; the conversation is over
+    bool ended = false;  ///< no more bytes will come
+    bool gone = false;   ///< the caller does not read either; the conversation is over
   };
-  /// After next(): what a caller has said since the last call, or nothing.
+  /// Call it after next().  Returns what a caller has sent since the last call, or nothing.
   std::optional<Heard> heard();
-  /// A caller that is behind by more than 16 MiB is given up: gone.
+  /// A caller that has more than 16 MiB to read is given up: it is gone.
   void say(int id, std::string_view bytes);
-  /// Ends a conversation once all is written.
+  /// Ends a conversation once all bytes are written.
   void end(int id);
 
   /// Bytes of answers that callers have not read yet.
@@ -63,7 +64,7 @@ class QueryServer {
     std::string in{}, out{};
     bool asked = false, answered = false;
     bool converses = false, in_ended = false, gone = false;
-    bool end_told = false;  ///< by heard()
+    bool end_told = false;  ///< heard() has returned the end
   };
   static bool is_silent(const QueryClient& peer) { return !peer.asked; }
   bool has_room() const;

@@ -1,7 +1,7 @@
 /// @file pacer.h — the processor time that a background thread may take without slowing the ranks down.
 ///
-/// nice(2) is not enough: with the kernel's autogroups it counts within one session only, and each rank has its own
-/// session.
+/// nice(2) is not enough: with the kernel's autogroups a nice value counts within one session only, and each rank has a
+/// session of its own.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -17,8 +17,8 @@ struct CpuTimes {
 /// From the text of /proc/stat.
 std::optional<CpuTimes> parse_cpu_times(std::string_view stat);
 
-/// The share of one core that may be used: 1 when the time of another whole core is unused or nothing is known, 0.01
-/// when the processors are busy.
+/// The share of one core that the thread may use: 1 when another whole core is idle or nothing is known, 0.01 when the
+/// processors are busy.
 double allowed_share(const CpuTimes& before, const CpuTimes& now);
 
 }  // namespace hvd::launcher

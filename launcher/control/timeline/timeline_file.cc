@@ -31,7 +31,7 @@ using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 
 constexpr milliseconds write_period{100};
-constexpr milliseconds pending_period{500};  ///< how often what is under way is looked at
+constexpr milliseconds pending_period{500};  ///< between two looks at events under way
 constexpr std::size_t max_waiting_bytes = 256u << 20;
 
 std::int64_t clock_ns(clockid_t clock) {
@@ -177,7 +177,7 @@ void TimelineFile::Writer::run() {
   finish();
 }
 
-/// Gathers what comes within a period; returns false when closing and nothing is left.
+/// Gathers the records of one period.  False: the file is being closed, and no record is left.
 bool TimelineFile::Writer::wait_for_items(std::deque<TimelineItem>& items) {
   std::unique_lock lock(mutex_);
   idle_ = true;
@@ -230,7 +230,7 @@ void TimelineFile::Writer::take(TimelineItem& item) {
   }
 }
 
-/// Sleeps as long as @p worked takes at the share of a core that is free.
+/// Sleeps so long that @p worked took no more than the free share of a core.
 void TimelineFile::Writer::rest(nanoseconds worked) {
   const std::int64_t now = clock_ns(CLOCK_MONOTONIC);
   if (now - share_at_ns_ > 100'000'000) {

@@ -1,8 +1,8 @@
 /// @file timeline_file.h — the one timeline of a job.
 ///
-/// Whole events are appended, and nothing else is ever changed: the file opens in Perfetto however the job or hvdrun
-/// ends.  A thread of its own turns records into text.  The thread yields to the ranks: while the cores of the machine
-/// are busy it takes a hundredth of one core; it catches up when they are idle, or in close().
+/// Whole events are appended, and written bytes never change.  So the file opens in Perfetto however the job or hvdrun
+/// ends.  A background thread turns records into text.  The thread yields to the ranks: while the cores of the machine
+/// are busy it takes a hundredth of one core.  It catches up when the cores are idle, or in close().
 /// Thread: the public functions belong to one thread and never block, but for close().
 #pragma once
 #include <chrono>
@@ -22,18 +22,18 @@ class TimelineFile {
  public:
   /// Creates or empties the file.  Throws Error{usage} when it cannot be written: call it before anything is launched.
   explicit TimelineFile(TimelineFileOptions options);
-  ~TimelineFile();  ///< as close(), but drops records that are not written yet
+  ~TimelineFile();  ///< like close(), but drops records that are not written yet
   TimelineFile(const TimelineFile&) = delete;
   TimelineFile& operator=(const TimelineFile&) = delete;
 
   /// @param host  as the user named it
   /// @param same_clock  the guard runs on this host; else clock_sample() gives the difference of the clocks
   void rank_started(int rank, std::string host, bool same_clock);
-  /// The same of a rank that has run for long: its start is not shown.
+  /// Like rank_started(), for a rank that started before the timeline: its start is not shown.
   void rank_found(int rank, std::string host, bool same_clock);
   /// One ping and its answer (clock.h).
   void clock_sample(int rank, std::int64_t sent_ns, std::int64_t received_ns, std::int64_t guard_ns);
-  /// The body of a Type::trace frame, as it came.
+  /// @param records  the body of a Type::trace frame, unchanged
   void append(int rank, std::string body);
   /// @p text  how the rank ended ("killed by SIGKILL"), for a mark in the rank's first row; empty: no mark
   void rank_ended(int rank, std::string text);

@@ -201,7 +201,9 @@ void tell_slow_link(Finding& f, const SlowLink& link) {
   const std::string other = link.other.empty() ? "" : (link.sends ? " to " : " from ") + link.other;
   f.what = formatted("one link is slow: {}{}{} at {}/s, the others at {}/s or more", link.host, way, other,
                      size_text(link.rate), size_text(link.others_rate));
-  f.advice = "check its network interface and cable (ethtool); hvdrun -m hvd.network, with a rank on each host, measures every pair";
+  f.advice =
+      "check its network interface and cable (ethtool); hvdrun -m hvd.network, with a rank on each host, measures "
+      "every pair";
 }
 
 }  // namespace hvd::launcher

@@ -20,12 +20,12 @@ void tell_late(Finding& f, Delay delay, const LateRanks& l, const std::string& c
 void tell_turns(Finding& f, Delay delay, const RankMeans& any);
 /// All ranks alike.
 void tell_all(Finding& f, Delay delay, const RankMeans& any, const std::string& cores);
-/// All ranks are held by their groups' limit, the middle one for @p each seconds.
+/// Limits of processor time hold all ranks, the middle one for @p each seconds.
 void tell_all_throttled(Finding& f, double each, const std::string& cores);
-/// The loaders of all ranks are too slow, those of the others by @p made seconds a step.
+/// The loaders of all ranks are too slow; the other ranks' loaders take @p made seconds a step.
 void tell_slow_loaders(Finding& f, double made, const LateRanks& l, const std::string& cores);
 
-/// Data is under way for long, because of one link.
+/// One slow link keeps data under way.
 void tell_slow_link(Finding& f, const SlowLink& link);
 
 /// "32 bytes", "12 KiB", "48 MiB".

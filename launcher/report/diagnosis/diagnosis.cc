@@ -13,23 +13,22 @@ namespace hvd::launcher {
 namespace {
 
 // Shares of a step.
-constexpr double worth_a_word = 0.05;  // as small a gain is hardly worth a change of one's program
-// Where another rank is last each time and nothing says why: the last of several ranks that are alike but for 5 % of
-// noise (simulated_job.h) costs a tenth, so twice that.
+constexpr double worth_a_word = 0.05;  // a smaller gain is not worth a change of the program
+// For delays of another rank each time without a known cause.  Among equal ranks with 5 % of noise (simulated_job.h)
+// the last one costs a tenth; the limit is twice that.
 constexpr double worth_a_word_noise = 0.2;
-constexpr double common_enough = 0.10;         // what all ranks do: no rank waits for it, it only is their time
-constexpr double communication_enough = 0.15;  // likewise; some of it is there in every job
-// A busy machine takes its cores away now and then; a quarter of the time is more than its own daemons take.
+constexpr double common_enough = 0.10;         // for work of all ranks alike: no rank waits for another
+constexpr double communication_enough = 0.15;  // likewise; every job has some
+// A machine's own daemons take cores away now and then, but less than a quarter of the time.
 constexpr double no_core_enough = 0.25;
-// What an operation costs may count as a rank's own work: who comes last runs it within its own call.  4 to 8 µs were
-// seen, of two ranks.
+// The cost of an operation may count as a rank's own work: the last rank runs the operation within its call.  With two
+// ranks 4 to 8 µs were seen.
 constexpr double operation_seconds = 10e-6;
 constexpr double call_seconds = 4e-6;  // at least
-// So much longer than the others a rank's limit holds it that it is this rank's limit that matters.
+// A rank's limit matters if it holds the rank so much longer than the others.
 constexpr double times_longer = 3;
-// Ranks that are alike stay that far apart for a whole job where a machine's cores differ: 0.57 to 0.82 ms were seen in
-// steps of 5 ms, in three of 42 jobs in which nothing was planted.  Of short steps it still is a word's worth as a
-// fifth.
+// If a machine's cores differ, equal ranks stay so far apart for a whole job.  In three of 42 jobs without planted
+// causes 0.57 to 0.82 ms were seen, in steps of 5 ms.  For short steps the limit is a fifth of the step.
 constexpr double unequal_cores_seconds = 1e-3;
 
 double part_of(const DelaySeconds& parts, Delay delay) { return parts[static_cast<std::size_t>(delay)]; }
@@ -61,9 +60,9 @@ class Examiner {
   }
 
  private:
-  /// The largest cost first.  What the ranks spend for want of cores is often the other causes' effect, as is data that
-  /// comes late from a rank without a core.  But operations that are so many that they alone cost enough need no other
-  /// cause.  Memory costs nothing until it is used up, but getting it takes time.
+  /// The largest cost first.  A lack of cores is often the effect of another cause, as is data that comes late from a
+  /// rank without a core.  But very many operations may cost enough by themselves.  Growing memory costs little until
+  /// it is used up: only its allocation takes time.
   double weight(const Finding& f) const {
     if (f.cause == SlowCause::memory_creep) {
       double most = common_enough * d_.step_seconds;
@@ -79,10 +78,11 @@ class Examiner {
     return effect ? f.seconds_a_step / 4 : f.seconds_a_step;
   }
 
-  /// Of a step.
+  /// For a step.
   double operations() const { return static_cast<double>(statistics_.operations()) / static_cast<double>(d_.steps); }
 
-  // ---- who keeps the others waiting --------------------------------------------------------------------------------
+  // ---- which ranks keep the others waiting
+  // --------------------------------------------------------------------------------
 
   void find_late_ranks() {
     const auto l = late_ranks(statistics_, ranks_);
@@ -107,7 +107,7 @@ class Examiner {
     d_.findings.push_back(std::move(f));
   }
 
-  /// One of ranks that lack the same is always the last.
+  /// Among ranks with the same lack one is always the last.
   bool is_of_all(const LateRanks& l, Delay delay) const {
     if (is_seen_by_hook(delay) || delay == Delay::computing) return false;
     const auto throttled = [](const RankMeans& m) { return m.throttled; };
@@ -118,8 +118,8 @@ class Examiner {
            2 * median_of(l.others, no_core) > mean_of(l.late, no_core);
   }
 
-  /// Batches that are made ahead come in time until another rank waits for its own: the others' loaders may be hardly
-  /// faster than the one that is waited for.
+  /// Loaders make batches ahead.  While all ranks wait for one slow loader, the others' batches come in time.  So the
+  /// others' loaders may be hardly faster than the slow one.
   bool find_slow_loaders(Finding& f, const LateRanks& l) {
     const double made = median_of(l.others, [](const RankMeans& m) { return m.made; });
     f.seconds_a_step = std::min(f.seconds_a_step, d_.step_seconds - made);
@@ -132,7 +132,7 @@ class Examiner {
     return true;
   }
 
-  /// Who lacks a core because another rank of the job is on it.
+  /// Ranks that lack a core because another rank of the job runs on it.
   bool find_shared_core(Finding& f, const LateRanks& l) {
     const auto core_of = [](const RankMeans& m) { return m.sums->core.core(m.sums->steps); };
     const int core = core_of(l.late.front());
@@ -154,8 +154,8 @@ class Examiner {
     return true;
   }
 
-  /// What they do longer than the others.  What a hook saw counts where it is at least half of it: the rest of their
-  /// time may differ as well.
+  /// The part of the late ranks' time that is longer than the others'.  A part that a hook saw counts if it is at least
+  /// half of the difference: other parts may differ as well.
   Delay reason_of(const LateRanks& l) const {
     DelaySeconds excess{};
     for (std::size_t i = 0; i < delay_kinds; ++i) {
@@ -178,7 +178,7 @@ class Examiner {
     return is_seen_by_hook(delay) && part_of(excess, delay) < l.lost / 2 ? most(false) : delay;
   }
 
-  /// Where all lack cores, each second of work costs every rank a wait for a core: who has more to do waits longer.
+  /// If all ranks lack cores, each second of work costs a wait for a core.  So a rank with more work waits longer.
   double core_wait_per_work(const LateRanks& l) const {
     const auto no_core = [](const RankMeans& m) { return part_of(m.parts, Delay::no_core); };
     const auto computing = [](const RankMeans& m) { return part_of(m.parts, Delay::computing); };
@@ -187,9 +187,9 @@ class Examiner {
     return std::min(median_of(l.others, no_core) / others_work, mean_of(l.late, no_core) / work);
   }
 
-  /// Where no hook saw the reason: on a busy host some rank is always the slowest.  Then it must be so all the time,
-  /// not only on the whole; and the same rank is last in three of five steps (of two that are alike each is in one of
-  /// two), or stops for long.  Of several ranks each is last by turns.
+  /// For delays without a cause that a hook saw: on a busy host some rank is always the slowest.  The delay must then
+  /// last for the whole job.  And the same rank must be last in three of five steps (of two equal ranks each is last in
+  /// half of the steps), or stop for long.  Several late ranks may be last in turn.
   bool is_chance(const LateRanks& l) const {
     if (stops_alone(l)) return false;
     if (!l.certainly_lost || *l.certainly_lost < worth_a_word * d_.step_seconds) return true;
@@ -200,8 +200,8 @@ class Examiner {
     return l.late.size() == 1 && l.share_of_steps < 0.6 && !long_stops;
   }
 
-  /// Long stops, now and then but all through the job, of this rank and hardly of another one: by chance as many would
-  /// be the other ranks'.
+  /// True for long stops of this rank all through the job, and hardly any of other ranks.  By chance other ranks would
+  /// stop as often.
   bool stops_alone(const LateRanks& l) const {
     constexpr int enough_stretches = 6;
     double stopped = 0;
@@ -241,11 +241,12 @@ class Examiner {
     for (std::size_t i = 0; i < delay_kinds; ++i) {
       const auto delay = static_cast<Delay>(i);
       const bool seen = is_seen_by_hook(delay);
-      if (!seen) late[i] = std::min(late[i], 2 * (late[i] - most[i]));  // what is one rank's alone comes not by turns
+      if (!seen)
+        late[i] = std::min(late[i], 2 * (late[i] - most[i]));  // leaves out the share of a rank that is late alone
       const double cost = late[i] / static_cast<double>(d_.steps);
       if (told_.contains(delay) || cost < (seen ? worth_a_word : worth_a_word_noise) * d_.step_seconds) continue;
       if (!seen && cost < operations() * operation_seconds) continue;
-      if (seen && cost < common(delay)) continue;  // all of them do it, and not at the same moment
+      if (seen && cost < common(delay)) continue;  // all ranks do it, at different moments
       Finding f;
       f.seconds_a_step = cost;
       f.share_of_steps = std::min(1.0, steps / static_cast<double>(d_.steps));
@@ -260,12 +261,12 @@ class Examiner {
 
   // ---- what all ranks do -------------------------------------------------------------------------------------------
 
-  /// What every rank spends so in a step.
+  /// The time that every rank spends so in a step.
   double common(Delay delay) const {
     return median_of(ranks_, [delay](const RankMeans& m) { return part_of(m.parts, delay); });
   }
 
-  /// All of a container's ranks share its limit; then they do not lack cores.
+  /// All ranks of a container share the container's limit.  Held ranks do not lack cores.
   void find_throttled() {
     const auto throttled = [](const RankMeans& m) { return m.throttled; };
     if (median_of(ranks_, throttled) < common_enough * d_.step_seconds) return;
@@ -273,7 +274,7 @@ class Examiner {
     const double each = median_of(ranks_, throttled);
     double most = each;
     for (const RankMeans& m : ranks_) most = std::max(most, m.throttled);
-    // Who waits for another one is not held meanwhile: of ranks that are held alike one is always held longest.
+    // A rank that waits for another one is not held meanwhile.  So among equal ranks one is always held longest.
     f.seconds_a_step = most < times_longer * each ? most : each;
     tell_all_throttled(f, each, cores_used(ranks_.front()));
     told_.insert({Delay::no_core, Delay::asleep});
@@ -319,7 +320,7 @@ class Examiner {
     d_.findings.push_back(std::move(f));
   }
 
-  /// One link that is busy for most of the time in which data is under way.
+  /// One link that is busy for most of the time that data is under way.
   bool find_slow_link(Finding& f) const {
     std::vector<UsedLink> links;
     for (const RankMeans& m : ranks_)
@@ -335,7 +336,7 @@ class Examiner {
     return true;
   }
 
-  /// The ranks whose memory grows; it costs no time until it is used up.
+  /// Ranks whose memory grows.  That costs no time until the memory is used up.
   void find_memory() {
     Finding f;
     f.cause = SlowCause::memory_creep;
@@ -368,7 +369,7 @@ class Examiner {
     d_.findings.push_back(std::move(f));
   }
 
-  /// " (4 of 32 cores used)", where it is known.
+  /// " (4 of 32 cores used)"; empty: not known.
   std::string cores_used(const RankMeans& m) const {
     const RankPlace p = place(m.rank);
     if (p.cores <= 0 || d_.step_seconds <= 0) return "";
@@ -385,8 +386,8 @@ class Examiner {
   const StepStatistics& statistics_;
   const std::map<int, RankPlace>& places_;
   const std::vector<RankMeans> ranks_;
-  std::set<int> late_;    ///< ranks of which a finding tells
-  std::set<Delay> told_;  ///< what ranks do in turns, or is told otherwise
+  std::set<int> late_;    ///< ranks that a finding names
+  std::set<Delay> told_;  ///< delays that another finding tells
   bool all_throttled_ = false;
   Diagnosis d_;
 };

@@ -8,10 +8,10 @@ namespace {
 
 /// How much longer the late ranks worked than the others, in one stretch of the job.
 struct StretchGap {
-  double steps = 0, seconds = 0;  ///< of a step
+  double steps = 0, seconds = 0;  ///< `seconds`: in a step
 };
 
-/// Of those ranks that took part in it.
+/// Own time in a step, the mean of the ranks that took part in the stretch.
 std::optional<double> own_in(const std::vector<RankMeans>& ranks, std::size_t stretch) {
   double sum = 0;
   int count = 0;
@@ -34,7 +34,7 @@ std::vector<StretchGap> gaps_of(const LateRanks& l, std::size_t stretches) {
 
 /// The lower limit of the mean.
 std::optional<double> certain_mean(const std::vector<StretchGap>& gaps) {
-  constexpr std::size_t least_stretches = 4;  // fewer are a poor measure of their own spread
+  constexpr std::size_t least_stretches = 4;  // fewer do not show how much stretches differ
   constexpr double standard_errors = 3;
   if (gaps.size() < least_stretches) return {};
   double steps = 0, sum = 0, spread = 0;

@@ -9,20 +9,20 @@
 
 namespace hvd::launcher {
 
-/// Means of a step.
+/// A rank's means, in a step.
 struct RankMeans {
   int rank = 0;
   double waited = 0, moved = 0, cpu = 0;
-  double own = 0;        ///< neither waited nor moved
-  double made = 0;       ///< its batches took so long to make, beside it
-  double throttled = 0;  ///< of that, at most: held by its group's limit of processor time
+  double own = 0;        ///< neither waiting nor moving data
+  double made = 0;       ///< time to make its batches, in other processes
+  double throttled = 0;  ///< at most so much of `own`: its cgroup's limit of processor time held the rank
   DelaySeconds parts{};
   const RankSums* sums = nullptr;  ///< of the statistics
 };
 
 std::vector<RankMeans> means_of(const StepStatistics& statistics);
 
-/// The lower of the two in the middle, where there are two; 0 of none.
+/// Of an even number, the lower of the two in the middle.  0 of none.
 template <typename Value>
 double median_of(const std::vector<RankMeans>& ranks, Value value) {
   std::vector<double> values;
@@ -40,20 +40,20 @@ double mean_of(const std::vector<RankMeans>& ranks, Value value) {
   return ranks.empty() ? 0 : sum / static_cast<double>(ranks.size());
 }
 
-/// Seconds are of a step.
+/// Seconds are those in a step.
 struct LateRanks {
   std::vector<RankMeans> late, others;  ///< the latest first
-  double lost = 0;                      ///< the others waited so much longer
-  double gap = 0;                       ///< and so long at least
-  /// `lost` less three standard errors, from how it differs between the stretches of the job: by chance the true
-  /// mean is below that in one case of a thousand.  Nothing: there are too few stretches to say.
+  double lost = 0;                      ///< the others waited so much longer than the late ranks
+  double gap = 0;                       ///< each late rank worked at least so much longer than each other rank
+  /// `lost` less three standard errors, by the differences between the stretches of the job.  The true mean is lower in
+  /// one case of a thousand.  Nothing: there are too few stretches.
   std::optional<double> certainly_lost;
-  double share_of_steps = 0;  ///< in which one of them came last, and late
-  double each = 0;            ///< so late it was then
+  double share_of_steps = 0;  ///< the share of steps in which one of them came last, and late
+  double each = 0;            ///< how late it was in these steps
 };
 
-/// The ranks that work longest by themselves, where a gap divides them from the others: one rank, or up to half of
-/// them. Nothing: the gap is less than a third of what is lost, so that there is no line to draw.
+/// The ranks that work longest, if a gap divides them from the others: one rank, or up to half of all.  Nothing: the
+/// gap is less than a third of `lost`, so no line can be drawn.
 std::optional<LateRanks> late_ranks(const StepStatistics& statistics, const std::vector<RankMeans>& ranks);
 
 }  // namespace hvd::launcher

@@ -11,7 +11,7 @@ constexpr double least_bytes = 1 << 20, least_seconds = 0.02;
 
 double rate_of(const UsedLink& l) { return l.bytes / l.seconds; }
 
-/// At one end of all of them: of two, the one that sends the first.  Empty: there is none.
+/// The host at one end of all links.  With two such hosts: the sender of the first link.  Empty: there is none.
 std::string common_host(const std::vector<UsedLink>& links) {
   for (const std::string& host : {links.front().from, links.front().to})
     if (std::all_of(links.begin(), links.end(), [&](const UsedLink& l) { return l.from == host || l.to == host; }))
@@ -44,7 +44,8 @@ SlowLink joined(const std::vector<UsedLink>& links, const std::string& host) {
 std::optional<SlowLink> slow_link(std::vector<UsedLink> links) {
   std::erase_if(links, [](const UsedLink& l) { return l.bytes < least_bytes || l.seconds < least_seconds; });
   std::sort(links.begin(), links.end(), [](const auto& a, const auto& b) { return rate_of(a) < rate_of(b); });
-  // Acknowledgements wait behind what a slow card sends, so what comes to it is slow as well, though less.
+  // A slow network interface delays the acknowledgements that it sends.  So data to that host is slow as well, though
+  // less.
   for (std::size_t n = 1; n < links.size(); ++n) {
     if (2 * rate_of(links[n - 1]) >= rate_of(links[n])) continue;
     const std::vector<UsedLink> slow(links.begin(), links.begin() + static_cast<std::ptrdiff_t>(n));

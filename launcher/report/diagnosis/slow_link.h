@@ -1,4 +1,4 @@
-/// @file slow_link.h — whether one host's link is slower than the others'.  Pure.
+/// @file slow_link.h — finds a host with slower links than the others.  Pure.
 #pragma once
 #include <optional>
 #include <string>
@@ -6,26 +6,26 @@
 
 namespace hvd::launcher {
 
-/// What one rank has sent to another one, on another host.
+/// The data that one rank has sent to a rank on another host.
 struct UsedLink {
   int from_rank = 0, to_rank = 0;
   std::string from, to;  ///< hosts
   double bytes = 0;
-  double seconds = 0;  ///< it was busy with them
+  double seconds = 0;  ///< how long the link was busy
 };
 
 struct SlowLink {
-  std::string host;   ///< at one end of all of them
+  std::string host;   ///< at one end of all slow links
   std::string other;  ///< at the other end; empty: several
   bool sends = false, receives = false;
-  std::vector<int> ranks;  ///< of `host`, which have such a link
+  std::vector<int> ranks;  ///< ranks of `host` with a slow link
   double rate = 0;         ///< bytes a second
-  double others_rate = 0;  ///< the slowest of the others
-  double seconds = 0;      ///< it was busy, the longest of its ranks
+  double others_rate = 0;  ///< of the slowest other link
+  double seconds = 0;      ///< the longest time that one of the ranks' links was busy
 };
 
-/// The links of less than half the rate of all others, where they have a host in common.  Links that were hardly used
-/// say nothing.
+/// The links with less than half the rate of all others, if they have a host in common.  Links that were hardly used
+/// are left out.
 std::optional<SlowLink> slow_link(std::vector<UsedLink> links);
 
 }  // namespace hvd::launcher

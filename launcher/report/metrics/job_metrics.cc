@@ -7,7 +7,7 @@ namespace hvd::launcher {
 
 namespace {
 
-constexpr std::size_t most_ranks = 1024;  // each is some ten points
+constexpr std::size_t most_ranks = 1024;  // each rank has some ten points
 
 Labels with_part(Labels labels, const char* part) {
   labels.emplace_back("part", part);
@@ -39,7 +39,7 @@ std::vector<Metric> job_metrics(const LiveReport& report, std::size_t ranks, std
          static_cast<double>(report.whole().operations()));
   single("hvdrun_operation_bytes_total", MetricKind::counter, "Bytes of a rank's tensors in operations.",
          static_cast<double>(report.whole().operation_bytes()));
-  if (d.steps == 0) return all;  // the rest is of the last half minute
+  if (d.steps == 0) return all;  // the other metrics describe the last half minute
   single("hvdrun_step_seconds", MetricKind::gauge, "Mean of a step, of the last half minute as all that follows.",
          d.step_seconds);
   single("hvdrun_step_waiting_seconds", MetricKind::gauge, "Of a step: for other ranks, or for data under way.",

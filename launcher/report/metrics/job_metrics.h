@@ -1,4 +1,4 @@
-/// @file job_metrics.h — a running job's numbers, for whoever keeps them: Prometheus by a file, others by OTLP.
+/// @file job_metrics.h — a running job's metrics, for Prometheus (a file) and for OpenTelemetry (OTLP).
 #pragma once
 #include <cstdint>
 #include <string>
@@ -26,7 +26,7 @@ struct Metric {
 };
 
 /// Pure.
-/// @p worlds  how often the ranks have met: more than once in an elastic job only
+/// @param worlds  how often the ranks have met: more than once in an elastic job only
 std::vector<Metric> job_metrics(const LiveReport& report, std::size_t ranks, std::uint64_t worlds, double now_seconds);
 
 }  // namespace hvd::launcher

@@ -8,7 +8,7 @@ namespace hvd::launcher {
 
 namespace {
 
-/// What the format asks to be written otherwise in a label.
+/// Escapes a label's text as the format asks.
 std::string label(const std::string& text) {
   std::string out;
   for (const char c : text)

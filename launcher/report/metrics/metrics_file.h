@@ -1,5 +1,5 @@
-/// @file metrics_file.h — a running job's numbers in Prometheus' text format, for the textfile collector of its node
-/// exporter.
+/// @file metrics_file.h — a running job's metrics in Prometheus' text format, for its node exporter's textfile
+/// collector.
 #pragma once
 #include <string>
 #include <vector>
@@ -8,15 +8,15 @@
 
 namespace hvd::launcher {
 
-/// Pure.  @p job  its name, as hvdrun ps shows it
+/// Pure.  @param job  the job's name, as hvdrun ps shows it
 std::string metrics_text(const std::vector<Metric>& metrics, const std::string& job);
 
-/// Writes the file anew, every some seconds; a reader sees the old one or the new one, whole.
+/// Replaces the file every ten seconds.  A reader sees the whole old file or the whole new one.
 class MetricsFile {
  public:
   explicit MetricsFile(std::string path) : path_(std::move(path)) {}
   bool is_due(double now_seconds) const { return now_seconds >= next_seconds_; }
-  /// What went wrong, once; empty: it is written.
+  /// Why the file cannot be written, reported once; empty: it is written.
   std::string write(const std::string& text, double now_seconds);
 
  private:

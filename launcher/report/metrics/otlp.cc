@@ -11,14 +11,14 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// Of a variable for metrics, or of the one for all signals; empty: neither is set.
+/// The value of the variable for metrics, else of the variable for all signals; empty: neither is set.
 std::string variable_of(const std::function<const char*(const char*)>& environment, const std::string& name) {
   for (const std::string& variable : {"OTEL_EXPORTER_OTLP_METRICS_" + name, "OTEL_EXPORTER_OTLP_" + name})
     if (const char* value = environment(variable.c_str()); value && *value) return value;
   return "";
 }
 
-/// %20 and its like, as in addresses.
+/// Decodes %20 and the like.
 std::string decoded(std::string_view text) {
   const auto digit = [](char c) {
     return c >= '0' && c <= '9'   ? c - '0'
@@ -80,7 +80,7 @@ std::optional<OtlpTarget> otlp_target(const std::function<const char*(const char
   const char* own = environment("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT");
   if (!own || !*own) target.url += target.url.ends_with('/') ? "v1/metrics" : "/v1/metrics";
   const std::string protocol = variable_of(environment, "PROTOCOL");
-  // A job's own programs may speak gRPC to the same collector: that is no reason to end the job.
+  // The job's programs may speak gRPC to the same collector, so the variable is no error.
   if (protocol == "grpc") return std::nullopt;
   if (!target.url.starts_with("http://") && !target.url.starts_with("https://"))
     throw Error(Code::usage, "OTEL_EXPORTER_OTLP_ENDPOINT", "'" + target.url + "' is no http:// or https:// address",

@@ -77,12 +77,12 @@ std::optional<JoinedStep> StepJoin::next_left() {
   return join();
 }
 
-/// It has told nothing up to there.
+/// The rank has not reported up to there.
 bool StepJoin::is_behind(const ToldSteps& told, StepEnd end) const {
   return told.records.empty() || end_of(told.records.back()) < end;
 }
 
-/// The earliest step that ends alike for every rank that takes part; nothing where one of them is behind.
+/// The earliest step at which a record of every rank ends.  Nothing: a rank is behind.
 std::optional<JoinedStep> StepJoin::join() {
   StepEnd end = last_;
   for (auto& [rank, told] : ranks_) {
@@ -110,7 +110,7 @@ JoinedStep StepJoin::take(StepEnd end) {
   JoinedStep step{end.epoch, end.number, 0, {}};
   for (auto& [rank, told] : ranks_) {
     JoinedStep::Part part{rank, {}};
-    // Steps of an epoch that broke off do not belong to the next one's first.
+    // Steps of a broken epoch are not added to the first step of the next epoch.
     for (; !told.records.empty() && end_of(told.records.front()) <= end; told.records.pop_front(), --held_)
       if (told.records.front().epoch == end.epoch) add_to(part.record, told.records.front());
     if (part.record.number) step.parts.push_back(part);

@@ -9,7 +9,7 @@ namespace {
 
 double seconds_of(std::int64_t ns) { return static_cast<double>(ns) / 1e9; }
 
-/// Of an odd number the middle one, else the lower of the two.  @p values is reordered.
+/// Of an even number, the lower of the two in the middle.  @p values is reordered.
 double median(std::vector<double>& values) {
   if (values.empty()) return 0;
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
@@ -17,8 +17,8 @@ double median(std::vector<double>& values) {
   return *middle;
 }
 
-/// For so long even the rank that waited least had to wait: for messages, not for another rank.  Many small operations
-/// spend their time so.
+/// The waiting time of the rank that waited least: it waited for messages, not for another rank.  Many small operations
+/// cost that.
 std::int64_t common_wait(const JoinedStep& step) {
   if (step.parts.size() < 2) return 0;
   const auto least = std::min_element(step.parts.begin(), step.parts.end(), [](const auto& a, const auto& b) {
@@ -27,7 +27,7 @@ std::int64_t common_wait(const JoinedStep& step) {
   return least->record.waited_ns;
 }
 
-/// What a rank did by itself.
+/// A rank's own time: neither waiting nor moving data.
 double own_seconds(const wire::StepRecord& r) { return seconds_of(r.step_ns - r.waited_ns - r.moved_ns); }
 
 /// The parts of a rank's own time.
@@ -42,7 +42,7 @@ DelaySeconds parts_of(const wire::StepRecord& r) {
   const std::int64_t no_core = std::min(r.run_delay_ns, left);
   set(Delay::no_core, no_core);
   left -= no_core;
-  // Threads that spin while they wait for others use the processor too, so this is the least that it slept.
+  // Threads that spin while they wait use the processor too, so the rank has slept at least so long.
   const std::int64_t asleep = std::clamp<std::int64_t>(left - r.cpu_ns, 0, left);
   set(Delay::asleep, asleep);
   set(Delay::computing, left - asleep);
@@ -129,9 +129,9 @@ void StepStatistics::add(const JoinedStep& step) {
   draw(step, length);
 }
 
-/// The rank that worked longest by itself came last; what it waited for says less, since data that is under way to a
-/// rank without a core waits too.  It is charged with what it was later than the last but one, under that part of its
-/// own time by which it exceeds the others' median most.
+/// The rank with the longest own time came last.  Waiting times tell less: data on its way to a rank without a core
+/// waits too.  The last rank is charged with its delay behind the last but one.  The charge goes to the part of its own
+/// time that exceeds the others' median most.
 void StepStatistics::find_late(const JoinedStep& step, double step_seconds) {
   if (step.parts.size() < 2) return;
   const JoinedStep::Part *last = nullptr, *next = nullptr;
@@ -207,7 +207,7 @@ void StepStatistics::begin_stretch() {
   ++stretch_records_.back();
 }
 
-/// Two and two become one.
+/// Joins each two stretches to one.
 void StepStatistics::halve_stretches() {
   const std::size_t before = stretch_records_.size();
   for (auto& [rank, sums] : ranks_)

@@ -1,4 +1,5 @@
-/// @file step_statistics.h — sums over the steps of a job: where the time went, and who kept the others waiting.  Pure.
+/// @file step_statistics.h — sums over the steps of a job: where the time went, and which ranks kept others waiting.
+/// Pure.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -12,41 +13,41 @@
 
 namespace hvd::launcher {
 
-/// What may make a rank late, by what its record shows.
+/// What may make a rank late, by its record.
 enum class Delay : std::uint8_t {
   input,       ///< its data loader
   saving,      ///< a checkpoint
   collecting,  ///< Python's garbage collector
-  no_core,     ///< it was ready to run and had no core
-  asleep,      ///< it neither computed nor had to wait for a core: a disk, a network, a lock, a pause
-  computing,   ///< it computed longer
+  no_core,     ///< the rank was ready to run and had no core
+  asleep,      ///< the rank neither computed nor waited for a core: a disk, a network, a lock, a pause
+  computing,   ///< the rank computed longer
 };
 inline constexpr std::size_t delay_kinds = 6;
 using DelaySeconds = std::array<double, delay_kinds>;
 
-/// What a rank did by itself in one stretch of the job: see StepStatistics::stretch_steps().
+/// A rank's own time in one stretch of the job: see StepStatistics::stretches().
 struct StretchSum {
   std::int32_t steps = 0;
   float own_seconds = 0;
-  std::int16_t stops = 0;     ///< it came later than the others by more than half a step
-  float stopped_seconds = 0;  ///< in these
+  std::int16_t stops = 0;     ///< steps to which the rank came later than the others by more than half a step
+  float stopped_seconds = 0;  ///< delays in these steps
 };
 inline constexpr std::size_t most_stretches = 16;
 
-/// The core on which most of what was told happened, if it is most of it.
+/// The core on which a rank ran in most of its steps.
 class CoreVote {
  public:
   void add(int core, std::int64_t steps);
   CoreVote& operator+=(const CoreVote& more);
-  /// Where it is the same in at least three of four of @p all steps; else -1.
+  /// The core, if it is the same in at least three of four of @p all steps; else -1.
   int core(std::int64_t all) const { return 2 * lead_ >= all ? core_ : -1; }
 
  private:
   int core_ = -1;
-  std::int64_t lead_ = 0;  ///< its steps less all others'
+  std::int64_t lead_ = 0;  ///< steps on this core less steps on all others
 };
 
-/// What was sent over a link, while it was the busiest of its rank.
+/// Data sent over a link, in steps in which it was the busiest link of its rank.
 struct LinkSum {
   double bytes = 0, busy = 0;
 };
@@ -59,25 +60,25 @@ struct RankSums {
   double moved = 0;      ///< for data and messages under way
   DelaySeconds parts{};  ///< of its own time, which is seconds − waited − moved
   double cpu = 0;
-  double throttled = 0;  ///< its cgroup's limit held its threads, the sum of them
-  double made = 0;       ///< its batches took so long to make, by processes beside it
+  double throttled = 0;  ///< its cgroup's limit held its threads; the sum over threads
+  double made = 0;       ///< time to make its batches, in other processes
   std::int64_t read_bytes = 0, written_bytes = 0, major_faults = 0;
-  wire::Loader loader = wire::Loader::none;  ///< of its batches
+  wire::Loader loader = wire::Loader::none;  ///< makes its batches
   CoreVote core;
-  std::map<int, LinkSum> links;  ///< by peer, a few
+  std::map<int, LinkSum> links;  ///< by peer; a few
   std::array<StretchSum, most_stretches> stretches{};
-  // As the last one to come:
-  std::int64_t late_steps = 0;  ///< steps in which it was late by more than a twentieth of the step
-  double late = 0;              ///< by so much longer it worked than the last but one
-  DelaySeconds late_by{};       ///< the same, by what it did longer than the others
+  // As the last rank to come:
+  std::int64_t late_steps = 0;  ///< steps in which the rank was late by more than a twentieth of the step
+  double late = 0;              ///< how much longer it worked than the last but one
+  DelaySeconds late_by{};       ///< the same, by the part that was longer than the others'
 
-  /// All but the stretches.
+  /// Adds all but the stretches.
   RankSums& operator+=(const RankSums& more);
-  /// @p peer  where there are many, the later ones are left out
+  /// Keeps a few peers, the first ones.
   void add_link(int peer, const LinkSum& link);
 };
 
-/// Memory of a rank over the steps, thinned out evenly.
+/// Memory of a rank over the steps: some points, evenly spaced.
 class MemoryCourse {
  public:
   void add(std::int64_t step, std::int64_t bytes);
@@ -85,7 +86,7 @@ class MemoryCourse {
     double bytes_per_step = 0;
     std::int64_t bytes = 0;  ///< from the middle of the course to its end
   };
-  /// Where it grows all the time, and has not become slower.
+  /// Nothing: memory does not grow all the time, or grows more slowly than before.
   std::optional<Growth> growth() const;
 
  private:
@@ -97,16 +98,16 @@ class MemoryCourse {
   std::int64_t stride_ = 1, next_ = 0;
 };
 
-/// Of some hundred points over the whole job: for plots.
+/// One of some hundred points over the whole job, for plots.
 struct StepPoint {
-  std::int64_t number = 0;  ///< of the last step in it
+  std::int64_t number = 0;  ///< of the point's last step
   std::int64_t steps = 0;
-  double seconds = 0;                       ///< sum over its steps of a step's length
+  double seconds = 0;                       ///< sum of the steps' lengths
   double waited = 0, moved = 0, input = 0;  ///< likewise, the mean of the ranks
-  double longest = 0;                       ///< of its steps
+  double longest = 0;                       ///< the longest step
 };
 
-/// Memory: bounded by the number of ranks.
+/// Memory is bounded by the number of ranks.
 class StepStatistics {
  public:
   void add(const JoinedStep& step);
@@ -116,8 +117,8 @@ class StepStatistics {
   const std::map<int, RankSums>& ranks() const { return ranks_; }
   const std::map<int, MemoryCourse>& memory() const { return memory_; }
   const std::vector<StepPoint>& course() const { return course_; }
-  /// The job so far in at most 16 stretches, the same of all ranks, of about equally many steps: how unequal they are
-  /// says how far a mean is to be trusted.
+  /// The job so far is divided into at most 16 stretches of about equally many steps, the same for all ranks.  Their
+  /// differences tell how far a mean can be trusted.
   std::size_t stretches() const { return stretch_records_.size(); }
   std::int64_t operations() const { return operations_; }
   std::int64_t operation_bytes() const { return operation_bytes_; }
@@ -141,13 +142,13 @@ class StepStatistics {
   std::int32_t records_a_stretch_ = 1;
 };
 
-/// Leaves out the first steps of a job, which load, compile and warm up: the very first, and up to four that are more
-/// than twice as long as those that follow.
+/// Leaves out the first steps of a job, which load, compile and warm up: the very first, and up to four steps that are
+/// more than twice as long as later ones.
 class WarmUp {
  public:
   /// The steps that count now: none for a while, then some, then each.
   std::vector<JoinedStep> pass(JoinedStep step);
-  /// What is still held, at the end.
+  /// At the end: the steps that are still held.
   std::vector<JoinedStep> rest();
   std::int64_t left_out() const { return left_out_; }
 

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/files/own_file.h"
+#include "base/state_folder.h"
 #include "base/text.h"
 #include "launcher/report/last_reports.h"
 #include "launcher/report/report_page.h"
@@ -17,7 +18,7 @@ bool wants_report(const Settings& settings, Printer& printer) {
   return settings.has("report") ? settings.flag("report") : printer.stderr_outlet().is_terminal();
 }
 
-/// What the culprit printed last, where others have pushed it out of sight.
+/// The last lines of the rank that failed, if other ranks' lines have pushed them out of sight.
 void tell_last_lines(const wire::DeathRecord& d, Printer& printer) {
   constexpr long long out_of_sight = 10;
   if (d.tail.empty() || printer.lines_since(d.rank) < out_of_sight) return;
@@ -25,8 +26,8 @@ void tell_last_lines(const wire::DeathRecord& d, Printer& printer) {
   printer.rank_text(d.rank, join(d.tail, "\n"), false);
 }
 
-/// --json: the last line; --report-filename: a file, a page where it ends in .html.  One that cannot be written does
-/// not change how the job has ended.
+/// --json: the report is the last line.  --report-filename: the report is a file, or a page if the name ends in .html.
+/// A file that cannot be written does not change the job's exit code.
 void report_to_programs(const JobOutcome& outcome, const Settings& settings, Printer& printer) {
   const std::string name = settings.text("report-filename");
   const bool as_line = wants_report(settings, printer) && settings.flag("json");
@@ -47,7 +48,7 @@ void tell_report(const JobOutcome& outcome, Printer& printer) {
   for (const std::string& line : report_lines(outcome.use)) printer.say(line);
   const Diagnosis& d = outcome.use.diagnosis;
   if (d.steps == 0) return;
-  const LastReports last(LastReports::usual_folder());
+  const LastReports last(state_folder("last-reports"));
   if (const auto then = last.find(outcome.same_job))
     if (const std::string line = compared_line(d, *then); !line.empty()) printer.say(line);
   if (outcome.verdict.exit_code == 0)
@@ -58,18 +59,20 @@ void tell_report(const JobOutcome& outcome, Printer& printer) {
 
 void tell_outcome(const JobOutcome& outcome, const Settings& settings, Printer& printer, const Results* results) {
   const auto& first = outcome.verdict.first_cause;
-  for (const wire::DeathRecord& d : outcome.use.deaths)  // for the record, also those that nobody is shown
+  for (const wire::DeathRecord& d :
+       outcome.use.deaths)  // the ranks' files get every traceback, also those that are not shown
     if (!d.traceback.empty() && !d.traceback_shown && !(first && first->rank == d.rank))
       printer.rank_file(d.rank, d.traceback);
-  if (outcome.interrupted && printer.stderr_outlet().is_terminal()) printer.say("");  // after the terminal's own ^C
-  if (wants_report(settings, printer) && !settings.flag("json"))  // before the verdict, which stays on the screen
+  if (outcome.interrupted && printer.stderr_outlet().is_terminal())
+    printer.say("");                                              // a line of its own for the terminal's ^C
+  if (wants_report(settings, printer) && !settings.flag("json"))  // first, so that the verdict stays on the screen
     tell_report(outcome, printer);
   for (const std::string& line : outcome.verdict.lines) printer.say(line);
   for (const std::string& line : trouble_lines(outcome.hosts)) printer.say(line);
   if (first && first->traceback.empty()) tell_last_lines(*first, printer);
-  // Shown already: the rank lived on for so long after it that its guard did not take it for the end.
+  // A traceback is shown already if the rank lived on so long that its guard did not take it for the end.
   if (first && !first->traceback_shown && !first->traceback.empty()) {
-    if (results && results->for_program())  // its exception shows it: once is enough
+    if (results && results->for_program())  // the program's exception shows the traceback
       printer.rank_file(first->rank, first->traceback);
     else
       printer.rank_text(first->rank, first->traceback, true);

@@ -1,4 +1,4 @@
-/// @file final_words.h — what hvdrun says and writes when a job is over: report, verdict, tracebacks.
+/// @file final_words.h — hvdrun's last output for a job: report, verdict, tracebacks.
 #pragma once
 #include <map>
 #include <string>
@@ -15,14 +15,14 @@ namespace hvd::launcher {
 
 struct JobOutcome {
   JobUse use;
-  std::string same_job;  ///< what makes it the same job as an earlier one (report/last_reports.h)
+  std::string same_job;  ///< equal for jobs that are the same (report/last_reports.h)
   Verdict verdict;
   bool interrupted = false;  ///< by SIGINT
   std::map<std::string, HostCleanup> hosts;
 };
 
-/// In this order: the report, the verdict, what could not be cleaned up, the first cause's traceback or last lines, and
-/// the report for programs.  @param results  null: nobody collects results
+/// Prints, in this order: the report, the verdict, leftovers that could not be removed, the first cause's traceback or
+/// last lines, and the report for programs.  @param results  null: nobody collects results
 void tell_outcome(const JobOutcome& outcome, const Settings& settings, Printer& printer, const Results* results);
 
 }  // namespace hvd::launcher

@@ -15,7 +15,7 @@ void JobCleanup::finish(const JobMap& map, const std::vector<wire::DeathRecord>&
   const auto finished = std::count_if(deaths.begin(), deaths.end(),
                                       [](const wire::DeathRecord& d) { return d.cause == wire::Cause::finished; });
   HostCleanup here{true, {}};
-  // A subreaper without children has no descendants: that is the proof.
+  // A subreaper without children has no descendants.  So success proves that no process is left.
   KilledProcesses killed;
   if (!kill_descendants(kill_limit, &killed)) here.swept.left = {"look for them with ps -ef"};
   for (const auto& [pid, name] : killed) here.swept.ended.push_back(name);

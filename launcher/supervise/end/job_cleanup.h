@@ -1,4 +1,4 @@
-/// @file job_cleanup.h — removes what is left of a job, and knows for each host what that was.
+/// @file job_cleanup.h — removes a job's leftovers, and records them by host.
 #pragma once
 #include <map>
 #include <set>
@@ -11,14 +11,13 @@
 
 namespace hvd::launcher {
 
-/// hvdrun itself looks over this host; on each other host a guard does, and its answer is an event of the session.
+/// hvdrun itself looks for leftovers on this host.  On each other host a guard does: the event HostSwept.
 class JobCleanup {
  public:
-  /// A guard has looked over its host.
   void add(const std::string& host, const wire::CleanupResult& swept) { hosts_[host] = {true, swept}; }
-  /// Kills what is still below this process and, after a failure, removes what ranks left in /dev/shm since
-  /// @p started_wall_seconds.  Call it once, when mpirun has ended.  A few seconds at most.
-  /// @param emptied  hosts on which nobody needs to look: all guards told that nothing was left below them
+  /// Kills this process's descendants.  After a failure also removes files that ranks have left in /dev/shm since
+  /// @p started_wall_seconds.  Call it once, after the starter's end.  Takes a few seconds at most.
+  /// @param emptied  hosts that need no look: all their guards have reported that no process is left below them
   void finish(const JobMap& map, const std::vector<wire::DeathRecord>& deaths, double started_wall_seconds,
               const std::set<std::string>& emptied);
   const std::map<std::string, HostCleanup>& hosts() const { return hosts_; }  ///< by name

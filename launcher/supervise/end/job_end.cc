@@ -8,11 +8,11 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto guards_report_deaths = 1s;  // once they have killed their ranks
+constexpr auto guards_report_deaths = 1s;  // after they have killed their ranks
 constexpr auto starter_may_end = 3000ms;   // after release
 constexpr auto starter_may_act = 1s;       // on SIGTERM
 constexpr auto cut_short_to = 300ms;
-constexpr auto hosts_may_tell = 2s;         // what was left on them, after the starter's end
+constexpr auto hosts_may_tell = 2s;         // after the starter's end: which leftovers they had
 constexpr auto guards_may_report = 1500ms;  // after the starter's end
 
 }  // namespace
@@ -29,8 +29,8 @@ void JobEnd::stop_at_once(Time now) { deadline_ = now + cut_short_to; }
 void JobEnd::drain(Time now, bool cut_off, bool failed, double patience) {
   phase_ = JobPhase::draining;
   patience_ = patience;
-  // mpirun waits for a daemon on a host that is cut off; after a failure it may hang in its own clean-up (4.1 does,
-  // over two hosts), and all that counts has been said by then.
+  // mpirun waits for a daemon on a host that is cut off.  After a failure mpirun may hang in its own clean-up (4.1
+  // does, over two hosts); its last useful output has come by then.
   const Time limit = now + stretched(starter_may_end / (cut_off ? 6 : failed ? 3 : 1));
   if (!deadline_ || *deadline_ > limit) deadline_ = limit;
 }

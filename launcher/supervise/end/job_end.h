@@ -1,14 +1,14 @@
-/// @file job_end.h — how far a job has come, and what is due when it ends.  Pure: the caller's clock comes in.
+/// @file job_end.h — the phases of a job, and the deadlines of its end.  Pure: the caller passes its clock.
 ///
-/// Ranks come up; they work; they end, within a deadline; their starter ends, within a deadline.  After a deadline that
-/// gets SIGTERM, then SIGKILL, each with a second to act.
+/// Ranks come up; they work; they end, within a deadline; their starter ends, within a deadline.  After a deadline the
+/// starter gets SIGTERM, then SIGKILL, each with a second to act.
 #pragma once
 #include <chrono>
 #include <optional>
 
 namespace hvd::launcher {
 
-/// In this order; each is left once.
+/// In this order.  A job never returns to an earlier phase.
 enum class JobPhase { starting, running, stopping, draining };
 
 class JobEnd {
@@ -21,25 +21,27 @@ class JobEnd {
   bool goes_on() const { return phase_ < JobPhase::stopping; }
 
   void all_have_come() { phase_ = JobPhase::running; }
-  /// The ranks are told to end.  @p all_have_guards  else the starter ends those without one, at once
+  /// The ranks are told to end.  @param all_have_guards  false: the starter must end ranks without a guard, at once
   void stop(Time now, bool all_have_guards, double grace_seconds);
-  /// The user asks for the second time: the grace period is cut short.
+  /// The user has asked a second time: the grace period is cut short.
   void stop_at_once(Time now);
-  /// All ranks have ended.  @p cut_off  a host whose daemon cannot end is among them; @p failed  a rank has failed
-  /// @param patience  factor for the limits that follow: base/load.h
+  /// All ranks have ended.
+  /// @param cut_off   a host is out of reach, so its daemon does not end
+  /// @param failed    a rank has failed
+  /// @param patience  factor for later limits: base/load.h
   void drain(Time now, bool cut_off, bool failed, double patience = 1);
   void starter_has_ended(Time now) { starter_ended_at_ = now; }
 
   bool starter_ended() const { return starter_ended_at_.has_value(); }
-  /// The starter's end may be our doing.
+  /// The starter may have ended because of our signal.
   bool starter_was_signalled() const { return signals_sent_ > 0; }
-  /// The starter has gone, and the guards that have not reported since will not.
+  /// The starter has ended some time ago: guards that have not reported will not report.
   bool guards_are_late(Time now) const;
-  /// The signal that the starter is to get now: SIGTERM, then SIGKILL; 0: none.  Counts it as sent.
+  /// The signal to send to the starter now: SIGTERM, then SIGKILL; 0: none.  Counts the signal as sent.
   int due_signal(Time now);
-  /// Whether due_signal() would act.
+  /// A deadline is over: due_signal() may return a signal.
   bool is_late(Time now) const { return deadline_ && now >= *deadline_; }
-  /// @p hosts_open  hosts that have not said yet what was left on them
+  /// @param hosts_open  number of hosts that have not reported their leftovers
   bool is_over(Time now, int hosts_open) const;
 
  private:

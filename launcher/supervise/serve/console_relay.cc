@@ -35,7 +35,7 @@ void ConsoleRelay::open(int caller, long long rank) {
 
 void ConsoleRelay::ask(int caller, int rank) {
   if (session_.ranks()[static_cast<std::size_t>(rank)].stage != RankStage::running ||
-      !session_.send_to_console(rank, body_of(ConsoleInput::open)))
+      !session_.tell(rank, wire::Type::console_input, body_of(ConsoleInput::open)))
     return refuse(caller, ConsoleRefusal::absent);
   caller_of_[rank] = caller;
 }
@@ -48,9 +48,9 @@ void ConsoleRelay::refuse(int caller, ConsoleRefusal why, std::string_view text)
 void ConsoleRelay::take(int rank, std::string_view body) {
   const auto it = caller_of_.find(rank);
   if (body.empty()) return;
-  if (it == caller_of_.end()) {  // nobody is there: the rank must not stand still for nobody
+  if (it == caller_of_.end()) {  // the caller is gone: the rank must not wait for input
     if (static_cast<ConsoleOutput>(body[0]) == ConsoleOutput::open)
-      session_.send_to_console(rank, body_of(ConsoleInput::leave));
+      session_.tell(rank, wire::Type::console_input, body_of(ConsoleInput::leave));
     return;
   }
   const int caller = it->second;
@@ -88,12 +88,13 @@ void ConsoleRelay::turn() {
       if (heard->gone) std::erase_if(waiting_, [&](const Waiting& w) { return w.caller == heard->id; });
       continue;
     }
-    if (!heard->bytes.empty()) session_.send_to_console(it->first, body_of(ConsoleInput::text, heard->bytes));
+    if (!heard->bytes.empty())
+      session_.tell(it->first, wire::Type::console_input, body_of(ConsoleInput::text, heard->bytes));
     if (heard->gone) {
-      session_.send_to_console(it->first, body_of(ConsoleInput::leave));
+      session_.tell(it->first, wire::Type::console_input, body_of(ConsoleInput::leave));
       it->second = nobody;
     } else if (heard->ended) {
-      session_.send_to_console(it->first, body_of(ConsoleInput::end));
+      session_.tell(it->first, wire::Type::console_input, body_of(ConsoleInput::end));
     }
   }
   for (std::size_t i = 0; i < waiting_.size();) {

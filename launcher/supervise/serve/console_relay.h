@@ -1,4 +1,4 @@
-/// @file console_relay.h — hvdrun attach, in the job: bytes between those who ask for a console and the ranks' guards.
+/// @file console_relay.h — hvdrun attach, in the job: bytes between callers and the ranks' guards.
 #pragma once
 #include <chrono>
 #include <map>
@@ -13,17 +13,17 @@
 
 namespace hvd::launcher {
 
-/// A rank has one console.  Who asks while it is open, or closing, waits for it up to three seconds.
+/// A rank has one console.  While it is open or closing, another caller waits up to three seconds.
 class ConsoleRelay {
  public:
   ConsoleRelay(Session& session, const JobMap& map, QueryServer& callers)
       : session_(session), map_(map), callers_(callers) {}
 
-  /// A caller wants a console in @p rank, which may be any number.
+  /// A caller asks for a console.  @param rank  may be any number
   void open(int caller, long long rank);
-  /// Of a rank's guard: wire::Type::console.
+  /// @param body  of the guard's wire::Type::console
   void take(int rank, std::string_view body);
-  /// It will say no more.
+  /// The rank's console ends with the rank.
   void rank_ended(int rank);
   /// One turn of the loop, after the callers' queries.
   void turn();
@@ -40,7 +40,7 @@ class ConsoleRelay {
   Session& session_;
   const JobMap& map_;
   QueryServer& callers_;
-  std::map<int, int> caller_of_;  ///< by rank; -1: it is gone, and the guard has not closed yet
+  std::map<int, int> caller_of_;  ///< by rank; -1: the caller is gone, the guard has not closed the console yet
   std::vector<Waiting> waiting_;
 };
 

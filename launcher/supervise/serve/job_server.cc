@@ -45,45 +45,31 @@ const char* state_text(const std::string& state) {
 
 }  // namespace
 
-JobServer::JobServer(Session& session, const JobMap& map, const std::string& folder, JobDescription card,
-                     ServerCallbacks callbacks)
-    : session_(session),
-      map_(map),
+JobServer::JobServer(ServedJob job, const std::string& folder, JobDescription description, EventSink events)
+    : session_(job.session),
+      map_(job.map),
+      job_(job),
       commands_(folder),
-      consoles_(session, map, commands_),
-      card_(std::move(card)),
-      callbacks_(std::move(callbacks)) {
+      consoles_(session_, map_, commands_),
+      description_(std::move(description)),
+      events_(std::move(events)) {
   leave_status(folder, status());
 }
 
 void JobServer::turn() {
   while (const auto call = commands_.next()) obey(*call);
   consoles_.turn();
-  for (std::size_t i = 0; i < rounds_.size();) {
-    if (!rounds_[i].open.empty() && Clock::now() < rounds_[i].limit) {
-      ++i;
-      continue;
-    }
-    const StackRound round = std::move(rounds_[i]);
-    rounds_.erase(rounds_.begin() + static_cast<std::ptrdiff_t>(i));
-    round.done(round.pictures);
-  }
+  rounds_.turn();
 }
 
-void JobServer::stack(int rank, const wire::StackPicture& picture) {
-  for (StackRound& round : rounds_)
-    if (round.open.erase(rank)) round.pictures[rank] = picture;
-}
-
-void JobServer::ask(const std::vector<int>& ranks, bool native, std::chrono::milliseconds limit,
-                    std::function<void(const Pictures&)> done) {
-  StackRound round{{}, {}, Clock::now() + limit, std::move(done)};
+void JobServer::ask(const std::vector<int>& ranks, bool native, std::chrono::milliseconds limit, StacksDone done) {
+  std::set<int> asked;
   for (const int rank : ranks)
-    if (session_.ask_stack(rank, native)) round.open.insert(rank);
-  rounds_.push_back(std::move(round));
+    if (session_.tell(rank, wire::Type::stacks, native ? "native" : "")) asked.insert(rank);
+  rounds_.open(std::move(asked), limit, std::move(done));
 }
 
-void JobServer::ask(const std::vector<int>& ranks, std::function<void(const Pictures&)> done) {
+void JobServer::ask(const std::vector<int>& ranks, StacksDone done) {
   ask(ranks, false, python_limit, std::move(done));
 }
 
@@ -96,7 +82,7 @@ std::vector<int> JobServer::ended() const {
 
 std::vector<MappedRank> JobServer::shown() const {
   std::vector<MappedRank> ranks = map_.ranks;
-  if (callbacks_.elastic_ranks)
+  if (job_.elastic)
     std::erase_if(ranks, [this](const MappedRank& p) {
       const RankStage stage = session_.ranks()[static_cast<std::size_t>(p.rank)].stage;
       return stage == RankStage::absent || stage >= RankStage::ended;
@@ -108,17 +94,17 @@ void JobServer::obey(const QueryServer::Query& call) {
   if (call.line == "status") return commands_.answer(call.id, status());
   if (call.line == "kill") {
     commands_.answer(call.id, "ok\n");
-    return callbacks_.kill();
+    return events_(KillWanted{});
   }
   if (call.line == "top" || call.line == "top json")
-    return commands_.answer(call.id, callbacks_.top(call.line == "top json"));
-  if (call.line == "timeline stop") return commands_.answer(call.id, callbacks_.stop_timeline());
+    return commands_.answer(call.id, job_.reports.top(call.line == "top json"));
+  if (call.line == "timeline stop") return commands_.answer(call.id, job_.timeline.stop(session_));
   for (const bool named : {false, true})
     if (const std::string_view start = named ? "timeline start named " : "timeline start usual ";
         call.line.starts_with(start))
-      return commands_.answer(call.id, callbacks_.start_timeline(call.line.substr(start.size()), named));
+      return commands_.answer(call.id, job_.timeline.start(session_, call.line.substr(start.size()), named));
   if (call.line == "operations")
-    return callbacks_.operations([this, id = call.id](const wire::JobOperations& operations) {
+    return job_.operations.ask([this, id = call.id](const wire::JobOperations& operations) {
       std::string text = operations_text(operations, most_operations_shown);
       for (const std::string& line : difference_between(operations).lines) text += line + "\n";
       commands_.answer(id, text);
@@ -141,8 +127,8 @@ void JobServer::obey(const QueryServer::Query& call) {
 std::string JobServer::status() const {
   std::vector<int> all, gone = ended();
   std::vector<std::string> hosts;
-  if (callbacks_.elastic_ranks) {  // most of the map may have ended, or never come
-    all = callbacks_.elastic_ranks();
+  if (job_.elastic) {  // many ranks of the map may have ended, or never come
+    all = job_.elastic->ranks();
     for (const int rank : all)
       if (const std::string& host = map_.host_of(rank).name; std::ranges::find(hosts, host) == hosts.end())
         hosts.push_back(host);
@@ -151,10 +137,14 @@ std::string JobServer::status() const {
     for (const MappedRank& p : map_.ranks) all.push_back(p.rank);
     for (const MappedHost& h : map_.hosts) hosts.push_back(h.name);
   }
-  return nlohmann::ordered_json{{"job", card_.id},          {"pid", ::getpid()},
-                                {"np", all.size()},         {"hosts", hosts},
-                                {"ended", gone.size()},     {"started", card_.started_seconds},
-                                {"payload", card_.payload}, {"grace", card_.grace_seconds}}
+  return nlohmann::ordered_json{{"job", description_.id},
+                                {"pid", ::getpid()},
+                                {"np", all.size()},
+                                {"hosts", hosts},
+                                {"ended", gone.size()},
+                                {"started", description_.started_seconds},
+                                {"payload", description_.payload},
+                                {"grace", description_.grace_seconds}}
       .dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 

@@ -1,82 +1,77 @@
-/// @file job_server.h — a running job answers questions (control/commands/jobs.h), and asks ranks where they are.
+/// @file job_server.h — a running job answers other hvdruns (control/commands/jobs.h), and asks ranks for stacks.
 #pragma once
 #include <chrono>
 #include <functional>
-#include <map>
-#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "launcher/control/commands/query_server.h"
 #include "launcher/control/session.h"
-#include "launcher/hang/hang_text.h"
+#include "launcher/events/job_event.h"
 #include "launcher/supervise/serve/console_relay.h"
-#include "wire/shared/operation_record.h"
+#include "launcher/supervise/start/elastic_part.h"
+#include "launcher/supervise/watch/job_timeline.h"
+#include "launcher/supervise/watch/kept_operations.h"
+#include "launcher/supervise/watch/reports.h"
+#include "launcher/supervise/watch/rounds.h"
 
 namespace hvd::launcher {
 
-/// What ps shows, and what a job asks of us.
+/// For hvdrun ps, and for hvdrun kill.
 struct JobDescription {
   std::string id, payload;
   double started_seconds = 0;  ///< CLOCK_REALTIME
   double grace_seconds = 0;    ///< between SIGTERM and SIGKILL
 };
 
+/// The parts of a job that JobServer asks.
+struct ServedJob {
+  Session& session;
+  const JobMap& map;
+  Reports& reports;
+  JobTimeline& timeline;
+  KeptOperations& operations;
+  const ElasticPart* elastic;  ///< null: the job is not elastic
+};
+
 class JobServer {
  public:
-  using Clock = std::chrono::steady_clock;
-  struct ServerCallbacks {
-    std::function<void()> kill;
-    std::function<std::string(bool as_json)> top;
-    /// Both return what the user is told.  @p path  absolute; empty: the job's own file
-    std::function<std::string(const std::string& path, bool named)> start_timeline;
-    std::function<std::string()> stop_timeline;
-    /// @p done is called later, with the last operations of all ranks.
-    std::function<void(std::function<void(const wire::JobOperations&)> done)> operations;
-    /// Of an elastic job, whose map has all workers that there ever were: the numbers of its ranks.
-    std::function<std::vector<int>()> elastic_ranks{};
-  };
+  using StacksDone = std::function<void(const Pictures&)>;
 
-  JobServer(Session& session, const JobMap& map, const std::string& folder, JobDescription card,
-            ServerCallbacks callbacks);
+  /// @param folder  the job's
+  /// @param events  gets KillWanted
+  JobServer(ServedJob job, const std::string& folder, JobDescription description, EventSink events);
 
   /// One turn of the loop.
   void turn();
   void add_fds(std::vector<pollfd>& fds) const { commands_.add_fds(fds); }
-  /// Nobody waits for an answer.
+  /// No caller waits for an answer.
   bool is_quiet() const { return !commands_.has_callers() && rounds_.empty(); }
   /// Events of the session.
-  void stack(int rank, const wire::StackPicture& picture);
+  void stack(int rank, const wire::StackPicture& picture) { rounds_.take(rank, picture); }
   void console(int rank, std::string_view body) { consoles_.take(rank, body); }
   void rank_ended(int rank) { consoles_.rank_ended(rank); }
-  /// Python frames of these ranks; @p done is called when all have answered, or after three seconds.
-  void ask(const std::vector<int>& ranks, std::function<void(const Pictures&)> done);
+  /// Asks these ranks for their Python frames.  @p done is called when all have answered, or after three seconds.
+  void ask(const std::vector<int>& ranks, StacksDone done);
 
  private:
-  /// Ranks are asked where they are, until all have answered or the limit is over.
-  struct StackRound {
-    std::set<int> open;
-    Pictures pictures;
-    Clock::time_point limit;
-    std::function<void(const Pictures&)> done;
-  };
-  void ask(const std::vector<int>& ranks, bool native, std::chrono::milliseconds limit,
-           std::function<void(const Pictures&)> done);
+  void ask(const std::vector<int>& ranks, bool native, std::chrono::milliseconds limit, StacksDone done);
   void obey(const QueryServer::Query& call);
   std::string status() const;
   std::string stacks_text(const Pictures& pictures) const;
   std::vector<int> ended() const;
-  /// Of an elastic job: those that have a guard.
+  /// All ranks.  In an elastic job: ranks that have a guard.
   std::vector<MappedRank> shown() const;
 
   Session& session_;
   const JobMap& map_;
+  const ServedJob job_;
   QueryServer commands_;
   ConsoleRelay consoles_;
-  const JobDescription card_;
-  const ServerCallbacks callbacks_;
-  std::vector<StackRound> rounds_;
+  const JobDescription description_;
+  const EventSink events_;
+  Rounds<wire::StackPicture> rounds_;
 };
 
 }  // namespace hvd::launcher

@@ -11,8 +11,6 @@
 namespace hvd::launcher {
 namespace {
 
-double seconds_now() { return static_cast<double>(monotonic_ns()) / 1e9; }
-
 std::vector<ElasticWorker> first_workers(const ElasticPlan& plan) {
   std::vector<ElasticWorker> workers;
   for (const auto& [number, place] : plan.places) workers.push_back({number, place, WorkerStage::starting});
@@ -21,39 +19,40 @@ std::vector<ElasticWorker> first_workers(const ElasticPlan& plan) {
 
 }  // namespace
 
-ElasticPart::ElasticPart(Job& job, Session& session, Printer& printer, ElasticCallbacks callbacks)
+ElasticPart::ElasticPart(Job& job, Session& session, Printer& printer, JobLaunch& launch, EventSink events)
     : job_(job),
       session_(session),
       printer_(printer),
-      callbacks_(std::move(callbacks)),
+      launch_(launch),
+      events_(std::move(events)),
       elastic_(job.elastic->limits, first_workers(*job.elastic), job.elastic->hosts,
                SlotHistory(job.elastic->cooldown, static_cast<unsigned>(monotonic_ns()))),
       discovery_(job.elastic->source) {
   session_.become_elastic();
 }
 
-void ElasticPart::waits(int worker) { elastic_.waits(worker, seconds_now()); }
+void ElasticPart::waits(int worker) { elastic_.waits(worker, monotonic_seconds()); }
 
-std::vector<std::int32_t> ElasticPart::expects(int worker) { return elastic_.expects(worker, seconds_now()); }
+std::vector<std::int32_t> ElasticPart::expects(int worker) { return elastic_.expects(worker, monotonic_seconds()); }
 
 void ElasticPart::met(std::uint64_t epoch, const std::vector<std::int32_t>& members) {
-  elastic_.met(epoch, members, seconds_now());
+  elastic_.met(epoch, members, monotonic_seconds());
 }
 
 bool ElasticPart::survives(const wire::DeathRecord& death) {
   const std::int64_t cut_ns = session_.ranks()[static_cast<std::size_t>(death.rank)].cut_ns;
   const std::optional<double> since =
       cut_ns > 0 ? std::optional(static_cast<double>(cut_ns) / 1e9) : std::optional<double>();
-  const bool lives = elastic_.survives(death, seconds_now(), since);
+  const bool lives = elastic_.survives(death, monotonic_seconds(), since);
   if (lives && !death.traceback.empty() && !death.traceback_shown)
     printer_.rank_text(death.rank, death.traceback, true);
   is_over_ = !lives;
-  carry_out(elastic_.turn(seconds_now()));  // the survivors' next world is known before they ask for it
+  carry_out(elastic_.turn(monotonic_seconds()));  // the survivors' next world is known before they ask for it
   return lives;
 }
 
 void ElasticPart::turn() {
-  const double now = seconds_now();
+  const double now = monotonic_seconds();
   look_at_hosts(now);
   miss_late_ones(now);
   carry_out(elastic_.turn(now));
@@ -64,16 +63,18 @@ void ElasticPart::turn() {
 void ElasticPart::carry_out(const ElasticOrders& orders) {
   for (const std::string& line : orders.lines) printer_.say("hvdrun: " + line);
   if (is_over_) return;
-  if (!orders.end.empty()) return callbacks_.end(orders.end);
+  if (!orders.end.empty()) return events_(ElasticOver{orders.end});
   to_start_.insert(to_start_.end(), orders.start.begin(), orders.start.end());
   for (const ElasticWorker& worker : orders.promoted) {
     job_.elastic->places[worker.number] = worker.place;
     for (ElasticWorker& waits : to_start_)
       if (waits.number == worker.number) waits.place = worker.place;
   }
-  if (orders.invite) session_.invite(*orders.invite);
-  for (const int number : orders.tell) session_.tell_host_change(number, static_cast<char>(orders.change));
-  for (const int number : orders.dismiss) session_.dismiss(number);  // it may not have been started yet
+  if (orders.invite) session_.daemons().invite(*orders.invite);
+  for (const int number : orders.tell)
+    session_.tell(number, wire::Type::host_change, {static_cast<char>(orders.change)});
+  for (const int number : orders.dismiss)
+    session_.daemons().dismiss(number);  // also workers that have not been started yet
   for (const int number : orders.stop)
     if (is_started(number)) session_.stop_rank(number, "the job needs it no more", job_.settings.number("grace"));
 }
@@ -86,7 +87,7 @@ void ElasticPart::look_at_hosts(double now) {
 
 bool ElasticPart::is_started(int worker) const { return static_cast<std::size_t>(worker) < session_.ranks().size(); }
 
-/// Workers whose host, or daemon, or guard does not get up.
+/// Gives up workers whose host, daemon or guard does not come up.
 void ElasticPart::miss_late_ones(double now) {
   std::vector<int> missing, orphaned;
   std::erase_if(due_, [&](const auto& one) {
@@ -96,7 +97,7 @@ void ElasticPart::miss_late_ones(double now) {
       host_troubles_.erase(job_.map.hosts[static_cast<std::size_t>(host)].name);
       return true;
     }
-    const bool is_orphaned = session_.is_gone(host);
+    const bool is_orphaned = session_.daemons().is_gone(host);
     if (!is_orphaned && now < one.second) {
       tell_of_host(host, one.second - now);
       return false;
@@ -106,14 +107,14 @@ void ElasticPart::miss_late_ones(double now) {
   });
   for (const int number : missing) {
     const int host = job_.map.ranks[static_cast<std::size_t>(number)].host;
-    const bool has_daemon = session_.has_come(host);
-    session_.give_up_host(host);  // the next one gets a daemon of its own
-    const DaemonReport found = callbacks_.report(host);
+    const bool has_daemon = session_.daemons().has_come(host);
+    session_.daemons().give_up(host);  // the next worker there gets a new daemon
+    const DaemonReport found = launch_.report(host);
     const std::string& name = job_.map.hosts[static_cast<std::size_t>(host)].name;
     session_.vanish(number, "did not come up within " + job_.settings.text("start-timeout") + " s" +
                                 (has_daemon ? "" : ": " + why_no_daemon(name, found.said, found.status)));
   }
-  // A guard's end is often known before that of its host's daemon, which was then asked to start the next one.
+  // A guard's end is often known before its daemon's end.  So a daemon that has gone was asked to start these workers.
   for (const int number : orphaned) {
     elastic_.withdraw(number);
     session_.vanish(number, "its host's daemon has gone");
@@ -121,8 +122,8 @@ void ElasticPart::miss_late_ones(double now) {
 }
 
 void ElasticPart::tell_of_host(int host, double seconds_left) {
-  if (session_.has_come(host)) return;
-  const DaemonReport found = callbacks_.report(host);
+  if (session_.daemons().has_come(host)) return;
+  const DaemonReport found = launch_.report(host);
   if (!found.status) return;
   const std::string& name = job_.map.hosts[static_cast<std::size_t>(host)].name;
   const std::string why = why_no_daemon(name, found.said, found.status);
@@ -131,18 +132,18 @@ void ElasticPart::tell_of_host(int host, double seconds_left) {
       formatted("hvdrun: no worker comes up on {}: {}; it is tried again in {:.0f} s", name, why, seconds_left));
 }
 
-/// Of the map: names of this machine are one host there.  -1: none, or its daemon has gone.
+/// The host's index in the map, where all names of this machine are one host.  -1: not there, or its daemon has gone.
 int ElasticPart::living_host(const std::string& name) const {
   for (std::size_t h = job_.map.hosts.size(); h-- > 0;) {
     const bool is_it = job_.map.hosts[h].name == name || (job_.elastic->here.contains(name) && job_.map.hosts[h].local);
-    if (is_it && !session_.is_gone(static_cast<int>(h))) return static_cast<int>(h);
+    if (is_it && !session_.daemons().is_gone(static_cast<int>(h))) return static_cast<int>(h);
   }
   return -1;
 }
 
 int ElasticPart::add_host(const std::string& name) {
   Allocation one;
-  one.launch_agent = job_.launch_agent;  // which may know names that this machine does not
+  one.launch_agent = job_.launch_agent;  // the agent may know names that this machine does not
   hvd::launcher::add_host(one, name, 1, name);
   const ResolvedHost found = resolve(one).at(0);
   if (found.local) job_.elastic->here.insert(name);
@@ -152,7 +153,7 @@ int ElasticPart::add_host(const std::string& name) {
   job_.hosts.push_back(found);
   job_.map.hosts.push_back({name, found.local, 0, {}});
   job_.machines.emplace_back();
-  return session_.add_host(name);
+  return session_.daemons().add_host(name);
 }
 
 MappedRank ElasticPart::place(const ElasticWorker& worker, int host) const {
@@ -169,7 +170,7 @@ MappedRank ElasticPart::place(const ElasticWorker& worker, int host) const {
   }
   while (taken.contains(rank.local_rank)) ++rank.local_rank;
   rank.local_size = std::max(rank.local_size, rank.local_rank + 1);
-  for (const MappedRank& other : job_.map.ranks)  // of the one whose place it takes
+  for (const MappedRank& other : job_.map.ranks)  // takes the share of the worker whose place it gets
     if (other.host == host && !other.is_spare && other.local_rank == rank.local_rank) rank.share = other.share;
   return rank;
 }
@@ -189,11 +190,11 @@ void ElasticPart::start(const std::vector<ElasticWorker>& workers, double now) {
     ++job_.map.hosts[static_cast<std::size_t>(host)].ranks;
     printer_.add_rank(worker.place.host);
     const bool is_fresh = unheard.contains(host);
-    session_.start_rank(callbacks_.manifest(rank), host, is_fresh);
+    session_.start_rank(launch_.manifest(rank), host, is_fresh);
     due_[worker.number] = now + job_.settings.number("start-timeout");
     if (is_fresh) fresh[host].push_back(worker.number);
   }
-  for (const auto& [host, numbers] : fresh) callbacks_.start_host(host, numbers);
+  for (const auto& [host, numbers] : fresh) launch_.start_host(host, numbers);
 }
 
 }  // namespace hvd::launcher

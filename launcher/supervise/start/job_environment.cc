@@ -15,7 +15,7 @@ bool is_one_of(std::string_view name, auto&& names) {
   return std::find(std::begin(names), std::end(names), name) != std::end(names);
 }
 
-/// Set for each rank by mpirun, srun, hvdrank or torchrun.
+/// A variable that mpirun, srun, hvdrank or torchrun sets for each rank.
 bool marks_a_rank(std::string_view name) {
   static constexpr std::string_view names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "HVD_LINK_FD",
                                                "TORCHELASTIC_RUN_ID"};

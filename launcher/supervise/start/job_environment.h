@@ -5,12 +5,14 @@
 
 namespace hvd::launcher {
 
-/// @p lines ("NAME=value") as they are; where hvdrun itself runs inside a rank of another job, without what that job's
-/// launcher told the rank about itself: an mpirun that sees these takes itself for a part of the outer job and ends.
-/// The user's own settings of Open MPI cannot be told from the outer launcher's there, and go too.  Pure.
+/// The variables of @p lines ("NAME=value") that the job gets.  Pure.
+///
+/// An hvdrun that runs inside a rank of another job leaves out the variables that the other job's launcher has set for
+/// the rank.  An mpirun that sees these takes itself for a part of the other job, and ends.  The user's settings of
+/// Open MPI look like the launcher's, and are left out too.
 std::vector<std::string> job_environment(std::vector<std::string> lines);
 
-/// The same of this process.
+/// The same, from this process's environment.
 std::vector<std::string> job_environment();
 
 }  // namespace hvd::launcher

@@ -12,8 +12,8 @@
 namespace hvd::launcher {
 namespace {
 
-/// For scripts that were written for other launchers.  A rank's numbers are always its own; where ranks find each other
-/// may be the user's choice.
+/// Variables for scripts that were written for other launchers.  A rank's numbers are always set; addresses are set
+/// only where the user has set none.
 void add_launch_variables(std::map<std::string, std::string>& env, const Job& job, const MappedRank& rank,
                           const ManifestFacts& facts) {
   for (auto& [name, value] : torchrun_variables(job.map, rank, facts.servers.torch, facts.job_id))
@@ -29,7 +29,7 @@ void add_launch_variables(std::map<std::string, std::string>& env, const Job& jo
     for (auto& [name, value] : slurm_variables(job.map, rank)) env[name] = std::move(value);
 }
 
-/// This host's, as its daemon knows itself.  An outer job's name for it is not the daemon's.
+/// This host's name, as its daemon knows it.  Another job's HVD_HOST is not the daemon's name.
 std::string machine_name() {
   constexpr std::string_view given = "HVD_HOST=";
   for (const std::string& line : job_environment())
@@ -39,15 +39,16 @@ std::string machine_name() {
   return name;
 }
 
-/// Its numbers are those of its start; what each world says comes to its environment by hvd.init().
+/// The numbers of a worker's start.  hvd.init() replaces them by those of each world.
 void make_elastic(const Job& job, wire::RankManifest* m) {
   m->env["HOROVOD_ELASTIC"] = "1";
-  const bool is_late = m->rank >= job.elastic->first;  // it waits in init() until the others commit
+  const bool is_late = m->rank >= job.elastic->first;  // a late worker waits in init() until the others commit
   m->env["HVD_ELASTIC_LATE"] = is_late ? "1" : "0";
   m->env.try_emplace("HVD_INIT_TIMEOUT", is_late ? "1e6" : job.settings.text("elastic-timeout"));
   if (const auto& place = job.elastic->places.find(m->rank); place != job.elastic->places.end())
     m->env["HOROVOD_HOSTNAME"] = place->second.host;
-  m->size = std::max({m->rank, m->local_size, m->cross_size}) + 1;  // ranks of several hosts get their key
+  m->size =
+      std::max({m->rank, m->local_size, m->cross_size}) + 1;  // size > local_size: several hosts, whose ranks get a key
   if (!job.elastic->may_spread) m->local_size = m->size;
 }
 
@@ -81,7 +82,7 @@ wire::RankManifest rank_manifest(const Job& job, const MappedRank& p, const Mani
     m.placement = {true, share.cpus, share.threads, "", placement::visible_devices(share, mode)};
     if (share.gpu) m.placement.gpu = share.gpu->uuid.empty() ? share.gpu->pci : share.gpu->uuid;
   }
-  if (p.is_spare) m.placement.planned = true;  // with nothing in the plan
+  if (p.is_spare) m.placement.planned = true;  // a spare has no share of cores and GPUs
   m.placement.gpu_mode = job.settings.text("gpus");
   m.placement.share_gpus = job.settings.flag("share-gpus");
   m.placement.bind = job.settings.flag("bind");

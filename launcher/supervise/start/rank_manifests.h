@@ -1,4 +1,4 @@
-/// @file rank_manifests.h — what each rank's guard is told to start, and each host's daemon to serve.
+/// @file rank_manifests.h — the manifests: what each rank's guard starts, and what each host's daemon serves.
 #pragma once
 #include <string>
 #include <vector>
@@ -13,12 +13,12 @@ namespace hvd::launcher {
 struct ManifestFacts {
   std::string job_id;
   std::vector<std::string> environment;  ///< "NAME=value", as job_environment() has it
-  bool results = false;                  ///< somebody collects the ranks' results
+  bool results = false;                  ///< hvdrun collects the ranks' results
   bool timeline = false;                 ///< hvdrun writes the job's timeline
   const ScriptServers& servers;
 };
 
-/// Of one rank of @p job's map.  Pure.
+/// The manifest of one rank of @p job's map.  Pure.
 wire::RankManifest rank_manifest(const Job& job, const MappedRank& rank, const ManifestFacts& facts);
 /// [np], by rank.  Pure.  The shares of @p job are known where its machines are (share_out()).
 std::vector<wire::RankManifest> rank_manifests(const Job& job, const ManifestFacts& facts);

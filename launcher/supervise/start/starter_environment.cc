@@ -8,24 +8,19 @@
 
 #include "base/text.h"
 #include "launcher/hosts/resource_manager.h"
+#include "launcher/mpirun/mpirun_environment.h"
+#include "launcher/mpirun/remote_agent.h"
+#include "launcher/process/find_program.h"
 #include "launcher/remote/preflight.h"
-#include "launcher/remote/remote_agent.h"
+#include "launcher/start/remote_shell.h"
 #include "launcher/supervise/start/job_environment.h"
 
 namespace hvd::launcher {
 
 namespace {
 
-/// What the user set counts, and goes to the ranks.
-void add_quick_start(const Job& job, std::map<std::string, std::string>* env) {
-  std::vector<std::string> ours;
-  for (const auto& [name, value] : quick_start(job.mpirun.flavour))
-    if (env->try_emplace(name, value).second) ours.push_back(name);
-  (*env)[own_variables] = join(ours, " ");
-}
-
 std::string preflight_text(const Job& job) {
-  // Asking mpirun for its version takes longer than all the rest, and without it the versions may differ.
+  // Only a job under mpirun needs equal versions of Open MPI.  Asking mpirun takes longer than all other questions.
   const std::string mpirun = job.launcher.kind == LauncherKind::mpirun ? job.mpirun.program : "";
   Preflight here = look_here(job.rank_program, mpirun, job.python, job.payload.wire.kind == wire::PayloadKind::pickle);
   if (!job.settings.flag("allow-writable")) here.software_owners = job.software_owners;
@@ -39,14 +34,15 @@ std::vector<std::string> ssh_words(const Job& job) {
                      job.settings.text("ssh-identity-file"), timeout);
 }
 
-/// Whether a shell can assign to it.  Scripts for other hosts export variables, and so does mpirun's own.
+/// True for a name that a shell can assign to.  Scripts for other hosts export variables, and so does mpirun's script.
 bool is_shell_name(std::string_view name) {
   const auto fits = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; };
   return !name.empty() && !std::isdigit(static_cast<unsigned char>(name[0])) &&
          std::all_of(name.begin(), name.end(), fits);
 }
 
-/// A parameter of MPI's under a name that no shell knows: Open MPI reads none such, and its text would run elsewhere.
+/// True for an MPI parameter whose name is no shell name.  Open MPI has no such parameter, and another host's shell
+/// would run its text as a command.
 bool is_bad_parameter(std::string_view name) {
   const bool is_parameter =
       name.starts_with("OMPI_MCA_") || name.starts_with("PRTE_MCA_") || name.starts_with("PMIX_MCA_");
@@ -64,52 +60,37 @@ std::map<std::string, std::string> common_environment(const std::string& folder,
   env["HVD_SERVER_KEY"] = server.public_key;
   env["HVD_JOB_KEYS"] = client.public_key + ":" + client.secret_key;
   env["HVD_JOB_DIR"] = folder;
-  env["TMPDIR"] = folder;  // the starter's own session folder goes with the job's, however the job ends
+  env["TMPDIR"] = folder;  // so the starter's session folder is removed with the job's
   return env;
 }
+
+/// Adds variables for Open MPI in the ranks: host daemons pass OMPI_* variables on.
+void add_rank_variables(const Job& job, std::map<std::string, std::string>* env) {
+  if (job.settings.flag("tcp")) {
+    (*env)["OMPI_MCA_pml"] = "ob1";
+    (*env)["OMPI_MCA_btl"] = job.mpirun.flavour == Flavour::openmpi4 ? "tcp,self,vader" : "tcp,self,sm";
+  } else if (job.map.all_local()) {
+    env->try_emplace("OMPI_MCA_btl", "^tcp,ofi");  // these components would listen
+  }
+  if (const std::string nics = job.settings.text("network-interfaces"); !nics.empty())
+    (*env)["OMPI_MCA_btl_tcp_if_include"] = nics;
+}
+
+/// The program that connects to a host, and its options.
+std::vector<std::string> way_of(const Job& job) { return job.launch_agent.empty() ? ssh_words(job) : job.launch_agent; }
 
 }  // namespace
 
-std::map<std::string, std::string> daemon_environment(const Job& job, const std::string& folder,
-                                                      const wire::KeyPair& server, const wire::KeyPair& client) {
+std::map<std::string, std::string> starter_environment(const Job& job, const std::string& folder,
+                                                       const wire::KeyPair& server, const wire::KeyPair& client) {
   std::map<std::string, std::string> env = common_environment(folder, server, client);
-  if (job.settings.flag("tcp")) {
-    env["OMPI_MCA_pml"] = "ob1";
-    env["OMPI_MCA_btl"] = job.mpirun.flavour == Flavour::openmpi4 ? "tcp,self,vader" : "tcp,self,sm";
-  } else if (job.map.all_local()) {
-    env.try_emplace("OMPI_MCA_btl", "^tcp,ofi");  // these would listen
-  }
-  if (const std::string nics = job.settings.text("network-interfaces"); !nics.empty())
-    env["OMPI_MCA_btl_tcp_if_include"] = nics;
-  return env;
-}
-
-std::map<std::string, std::string> mpirun_environment(const Job& job, const std::string& folder,
-                                                      const wire::KeyPair& server, const wire::KeyPair& client) {
-  std::map<std::string, std::string> env = common_environment(folder, server, client);
-  if (job.map.all_local()) {
-    env.try_emplace("HWLOC_PLUGINS_PATH",
-                    folder);  // no plugins: they only find devices, and loading them takes 5 ms
-    if (!job.settings.flag("tcp")) env.try_emplace("OMPI_MCA_btl", "^tcp,ofi");  // these would listen
-    // The user's own words to mpirun may need any part of it.
-    if (job.settings.text("mpi-args").empty() && job.settings.text("binding-args").empty()) add_quick_start(job, &env);
-  }
-  env.try_emplace("HWLOC_COMPONENTS", without_drivers);
-  if (job.map.all_local()) return env;
-
-  env[AgentVariables::cwd] = job.cwd;
-  env[AgentVariables::log_folder] = folder;
-  env[AgentVariables::preflight] = preflight_text(job);
-  if (!job.launch_agent.empty()) {
-    std::vector<std::string> agent;
-    for (const std::string& w : job.launch_agent) agent.push_back(shell_quote(w));
-    env[AgentVariables::ssh] = join(agent, " ");
-    if (needs_seal(job.launch_agent)) env[AgentVariables::seal] = "munge";
+  if (job.launcher.kind == LauncherKind::daemons) {
+    add_rank_variables(job, &env);
     return env;
   }
-  std::vector<std::string> quoted;
-  for (const std::string& w : ssh_words(job)) quoted.push_back(shell_quote(w));
-  env[AgentVariables::ssh] = join(quoted, " ");
+  add_mpirun_variables(job.mpirun, mpirun_options(job.settings, "", ""), job.map.all_local(), folder, &env);
+  if (!job.map.all_local())
+    add_agent_variables({way_of(job), needs_seal(job.launch_agent), job.cwd, preflight_text(job), folder}, &env);
   return env;
 }
 
@@ -132,8 +113,8 @@ static DaemonStart daemon_start(const Job& job, const std::map<std::string, std:
   if (host.local)
     return {host.name, daemon_command(job.rank_program, ranks, job.mpirun.library_folder, job.elastic.has_value()),
             environment, "", false};
-  const std::vector<std::string> way = job.launch_agent.empty() ? ssh_words(job) : job.launch_agent;
-  std::map<std::string, std::string> of_way = environment;  // which has no need of the job's (ssh's SendEnv)
+  const std::vector<std::string> way = way_of(job);
+  std::map<std::string, std::string> of_way = environment;  // without the job's own: ssh might send them (SendEnv)
   for (const char* name : {"HVD_JOB_KEYS", "HVD_JOB_DIR", "HVD_CONTROL", "HVD_SERVER_KEY"}) of_way.erase(name);
   std::vector<std::string> command = shell_on(way, host.name);
   const auto path = environment.find("PATH");

@@ -1,5 +1,4 @@
-/// @file starter_environment.h — the environment that the starter of the ranks gets: mpirun and through it the remote
-/// agents, or a host daemon.
+/// @file starter_environment.h — the environment of the ranks' starter: a host daemon, or mpirun and its remote agents.
 #pragma once
 #include <map>
 #include <string>
@@ -11,22 +10,18 @@
 
 namespace hvd::launcher {
 
-/// mpirun's: our own environment without what would mislead it, the job's keys, and for remote hosts what the agents
-/// need (remote/remote_agent.h).  Looks at the versions on this host when there are remote ones.
+/// hvdrun's own environment without variables that mislead the starter, with the job's keys and the starter's settings.
+/// When mpirun starts ranks on other hosts, the versions on this host are looked up.
 /// @param folder  the job's; mpirun's session folder goes there too
-std::map<std::string, std::string> mpirun_environment(const Job& job, const std::string& folder,
-                                                      const wire::KeyPair& server, const wire::KeyPair& client);
+std::map<std::string, std::string> starter_environment(const Job& job, const std::string& folder,
+                                                       const wire::KeyPair& server, const wire::KeyPair& client);
 
-/// The same for this host's daemon.  Its OMPI_* variables reach the ranks.
-std::map<std::string, std::string> daemon_environment(const Job& job, const std::string& folder,
-                                                      const wire::KeyPair& server, const wire::KeyPair& client);
-
-/// The same for one host, and these ranks there.
+/// How the daemon of one host is started, for these ranks there.
 DaemonStart daemon_start(const Job& job, const std::map<std::string, std::string>& environment, int host,
                          const std::vector<int>& ranks);
 
 /// For each host of the job, how its daemon is started.
-/// @param environment  daemon_environment(), with what the listener added
+/// @param environment  starter_environment(), with what the listener added
 std::vector<DaemonStart> daemon_starts(const Job& job, const std::map<std::string, std::string>& environment);
 
 }  // namespace hvd::launcher

@@ -18,7 +18,7 @@ void JobTimeline::rank_came(int rank, bool local) {
   if (file_) file_->rank_started(rank, map_.host_of(rank).name, local);
 }
 
-/// Of an elastic job: it comes while the others record.
+/// A new rank of an elastic job comes while the others record.
 void JobTimeline::rank_runs(Session& session, int rank) const {
   if (asked_) session.record_timeline(rank, true);
 }

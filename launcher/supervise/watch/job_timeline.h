@@ -1,5 +1,5 @@
-/// @file job_timeline.h — a job's timeline: from the beginning on (--timeline-filename), or between `hvdrun timeline
-/// start` and `stop`.
+/// @file job_timeline.h — a job's timeline: of the whole job (--timeline-filename), or from `hvdrun timeline start` to
+/// `stop`.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -19,7 +19,6 @@ class JobTimeline {
   /// @param path  empty: there is no file yet.  Throws Error{usage} when it cannot be written.
   JobTimeline(const std::string& path, const JobMap& map, std::uint64_t max_bytes);
 
-  /// hvdrun writes one.
   bool has_file() const { return file_ != nullptr; }
 
   /// Events of the session.
@@ -31,13 +30,13 @@ class JobTimeline {
   void clock_sample(int rank, std::int64_t sent_ns, std::int64_t received_ns, std::int64_t guard_ns);
   /// @}
 
-  /// hvdrun timeline.  What the user is told; an error begins with '!'.
+  /// For hvdrun timeline.  They return the user's message; an error begins with '!'.
   /// @param path   absolute
-  /// @param named  the user has named it; else the job's own file is taken where it has one
+  /// @param named  the user has named @p path; false: the job's own file is used, if it has one
   std::string start(Session& session, const std::string& path, bool named);
   std::string stop(Session& session);
 
-  /// Writes the rest within @p limit.  A warning for the user, or "".
+  /// Writes the rest within @p limit.  Returns a warning for the user, or "".
   std::string close(std::chrono::milliseconds limit);
 
  private:
@@ -47,7 +46,7 @@ class JobTimeline {
   const std::uint64_t max_bytes_;
   std::string path_;
   std::unique_ptr<TimelineFile> file_;
-  bool asked_ = false;  ///< by start(), and not stopped
+  bool asked_ = false;  ///< start() was called, and stop() was not
 };
 
 }  // namespace hvd::launcher

@@ -14,8 +14,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr std::chrono::milliseconds request_limit =
-    5s;  // of a request, by whoever ends it: curl itself a second earlier
+constexpr std::chrono::milliseconds request_limit = 5s;  // then hvdrun ends curl; curl gives up a second earlier
 
 }  // namespace
 
@@ -30,7 +29,7 @@ bool OtlpSender::is_due(double now_seconds) const {
 
 void OtlpSender::send(const std::string& body, double now_seconds) {
   next_seconds_ = now_seconds + every_seconds;
-  // Its proxy and certificates come from the environment; a .curlrc is for people.
+  // The environment names proxies and certificates.  The user's .curlrc is not read.
   std::vector<std::string> command{curl_, "--disable", "--silent", "--show-error", "--fail", "--globoff"};
   for (const char* word : {"--proto", "=http,https", "--output", "/dev/null", "--max-time", "4", "--data-binary", "@-"})
     command.emplace_back(word);

@@ -1,7 +1,7 @@
 /// @file otlp_sender.h — sends a job's numbers to a collector by curl, with its proxies and certificates.
 ///
-/// Headers come to curl by a file that only this user can read, so that no key in them shows in a process list; what it
-/// is to send, by its standard input.
+/// A process list must show no key.  So curl reads headers from a file that only this user can read, and the numbers
+/// from its standard input.
 #pragma once
 #include <future>
 #include <string>
@@ -11,21 +11,21 @@
 
 namespace hvd::launcher {
 
-/// Sends in a thread of its own, one request at a time; never waits for one but at the end.
+/// Sends from a background thread, one request at a time.  Waits only in finish().
 /// Thread: the event loop's.
 class OtlpSender {
  public:
   /// @p curl  its path
-  /// @p file  for the headers: a path in a private folder, which is removed with all that is in it
+  /// @p file  the path of the headers' file, in a private folder that the caller removes
   OtlpSender(std::string curl, OtlpTarget target, std::string file);
   const OtlpTarget& target() const { return target_; }
   bool is_due(double now_seconds) const;
   void send(const std::string& body, double now_seconds);
-  /// What went wrong since the last call, said once until it goes well again; empty: nothing.
+  /// Why a request has failed since the last call; empty: none has.  A series of failures is reported once.
   std::string trouble();
-  /// Waits for what is under way: at most five seconds.
+  /// Waits for the request under way: at most five seconds.
   void finish();
-  /// The same, and what came of it is nobody's: its curl may have been ended with the job's processes.
+  /// Like finish(), but ignores the result: its curl may have been ended with the job's processes.
   void drop();
 
  private:

@@ -28,15 +28,16 @@ struct World {
       m.payload.kind = kind;
       manifests.push_back(m);
     }
-    SessionEvents events;
-    events.death = [this](const wire::DeathRecord& d) { deaths.push_back(d); };
-    events.output = [this](int rank, int stream, std::string_view b) {
-      output += std::to_string(rank) + std::to_string(stream) + std::string(b) + ";";
-    };
-    session = std::make_unique<Session>(net.listen(), manifests, std::move(payload), "/proc/1/fd/3", events);
+    session = std::make_unique<Session>(net.listen(), manifests, PayloadDelivery(std::move(payload), "/proc/1/fd/3"),
+                                        [this](const JobEvent& event) { take(event); });
     for (int r = 0; r < size; ++r) guards.push_back(net.connect());
   }
 
+  void take(const JobEvent& event) {
+    if (const auto* e = std::get_if<RankEnded>(&event)) deaths.push_back(e->death);
+    if (const auto* e = std::get_if<RankWrote>(&event))
+      output += std::to_string(e->rank) + std::to_string(e->body.stream) + std::string(e->body.bytes) + ";";
+  }
   void send(int guard, Type type, std::string body) {
     CHECK(guards[static_cast<std::size_t>(guard)]->send({static_cast<std::uint16_t>(type), std::move(body)}));
     session->pump({});
@@ -132,7 +133,7 @@ TEST_CASE("session: an environment that no message holds is refused with its lon
   wire::RankManifest m;
   m.size = m.local_size = m.cross_size = 1;
   m.env = {{"A", std::string(1 << 20, 'x')}, {"LONGEST", std::string(5 << 20, 'x')}};
-  Session session(net.listen(), {m}, {}, {}, {});
+  Session session(net.listen(), {m}, PayloadDelivery("", ""), {});
   const auto guard = net.connect();
   CHECK(guard->send({static_cast<std::uint16_t>(Type::hello), to_json(wire::Hello{1, 0, 100, "m", true, "v", 0})}));
   try {

@@ -1,9 +1,12 @@
+#include "launcher/mpirun/mpirun_command.h"
+
 #include <doctest/doctest.h>
 
 #include "base/text.h"
 #include "launcher/hosts/parse_hosts.h"
-#include "launcher/mpirun/mpirun.h"
-#include "launcher/remote/remote_agent.h"
+#include "launcher/mpirun/mpirun_environment.h"
+#include "launcher/start/open_mpi.h"
+#include "launcher/start/remote_shell.h"
 
 using namespace hvd;
 using namespace hvd::launcher;

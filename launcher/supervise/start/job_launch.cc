@@ -1,0 +1,133 @@
+#include "launcher/supervise/start/job_launch.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "base/environment.h"
+#include "base/error.h"
+#include "base/format.h"
+#include "base/random.h"
+#include "base/text.h"
+#include "launcher/mpirun/mpirun_starter.h"
+#include "launcher/start/starter_output.h"
+#include "launcher/supervise/start/job_environment.h"
+#include "launcher/supervise/start/rank_manifests.h"
+#include "launcher/supervise/start/starter_environment.h"
+
+namespace hvd::launcher {
+
+namespace {
+
+/// Memory that nobody can change any more, readable through /proc/PID/fd/N by this user's processes.
+Fd sealed_memory(const std::string& bytes) {
+  Fd fd(::memfd_create("hvdrun-payload", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!fd || !write_all(fd.get(), bytes) ||
+      ::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL) != 0)
+    throw Error(Code::unavailable, "payload", "cannot be held in memory: " + errno_text(errno));
+  return fd;
+}
+
+/// A descriptor for each guard's connection and each rank's output files, where the usual 1024 are too few.
+/// @param all_here  all ranks are on this host, under our own daemon, which needs descriptors too
+void allow_files(std::size_t ranks, bool all_here) {
+  rlimit files{};
+  const rlim_t wanted = 4 * ranks + 512, least = 2 * ranks + 32;
+  if (::getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur >= wanted) return;
+  if (all_here && files.rlim_max < least)
+    throw Error(Code::unavailable, "",
+                formatted("a process may open only {} files here, too few for {}", files.rlim_max,
+                          count_of(static_cast<long long>(ranks), "rank")),
+                formatted("raise the hard limit to {} or more (ulimit -Hn, or nofile in limits.conf)", wanted));
+  files.rlim_cur = std::min(wanted, files.rlim_max);
+  ::setrlimit(RLIMIT_NOFILE, &files);
+}
+
+/// Where the known hosts of an elastic job reach us.  @param tcp  what was bound: one port, on all addresses
+std::string control_addresses(const Job& job, const std::vector<std::string>& tcp) {
+  std::vector<std::string> addresses;
+  if (tcp.empty()) return "";
+  const std::string port = tcp[0].substr(tcp[0].rfind(':'));
+  for (const std::string& ip : job.reach_us) addresses.push_back("tcp://" + ip + port);
+  return join(addresses, " ");
+}
+
+std::string tcp_address(const std::string& ip) {
+  return ip.find(':') == std::string::npos ? "tcp://" + ip + ":*" : "tcp://[" + ip + "]:*";
+}
+
+}  // namespace
+
+std::vector<std::string> JobLaunch::addresses_to_bind() const {
+  if (stays_here()) return {folder_.local_address()};
+  std::vector<std::string> addresses{folder_.control_address()};
+  if (job_.reach_us.empty() && !may_spread())
+    throw Error(Code::unavailable, job_.map.hosts.back().name, "there is no route to it",
+                "is the network up? try: ip route");
+  if (may_spread())
+    addresses.emplace_back("tcp://0.0.0.0:*");  // the hosts to come are not known yet
+  else
+    for (const std::string& ip : job_.reach_us) addresses.push_back(tcp_address(ip));
+  return addresses;
+}
+
+PayloadDelivery JobLaunch::take_payload() {
+  std::string bytes = std::move(job_.payload.bytes);
+  if (job_.payload.wire.kind != wire::PayloadKind::pickle) return {std::move(bytes), ""};
+  payload_ = sealed_memory(bytes);
+  if (stays_here()) bytes = {};  // no copy goes over the channel
+  return {std::move(bytes), formatted("/proc/{}/fd/{}", ::getpid(), payload_.get())};
+}
+
+std::unique_ptr<Session> JobLaunch::begin(const EventSink& events) {
+  const bool has_daemons = job_.launcher.kind == LauncherKind::daemons;
+  allow_files(job_.map.ranks.size(), job_.map.all_local() && has_daemons);
+  const auto new_keys = stays_here() ? wire::KeyPair::for_this_host : wire::KeyPair::generate;
+  const wire::KeyPair server = new_keys(), client = new_keys();
+  job_id_ = random_letters(8);
+  const std::vector<std::string> addresses = addresses_to_bind();
+  PayloadDelivery payload = take_payload();
+  auto listener = wire::listen(addresses, server, client.public_key);
+  for (const std::string& address : listener->addresses())
+    if (address.starts_with("tcp://")) tcp_.push_back(address);
+
+  environment_ = starter_environment(job_, folder_.path(), server, client);
+  environment_["HVD_CONTROL"] = may_spread() ? control_addresses(job_, tcp_) : join(tcp_, " ");
+  environment_["HVD_JOB"] = job_id_;
+  if (has_daemons)
+    starter_ = std::make_unique<HostDaemons>(daemon_starts(job_, environment_));
+  else
+    starter_ = std::make_unique<MpirunStarter>(job_.command, environment_);
+  printer_.detail(formatted("started {} ({}): {}, process {}", starter_->name(), job_.launcher.why, job_.command[0],
+                            starter_->children().front()));
+
+  // The starter comes up meanwhile: only the manifests need the rest.
+  share_out(job_, environment_value);
+  servers_ = script_servers(job_, job_id_);
+  std::vector<wire::RankManifest> all =
+      rank_manifests(job_, {job_id_, job_environment(), collects_results_, timeline_.has_file(), servers_});
+  auto session = std::make_unique<Session>(std::move(listener), std::move(all), std::move(payload), events);
+  if (has_daemons) session->serve(daemon_manifest(job_, job_id_));
+  return session;
+}
+
+void JobLaunch::read_starter_output() {
+  const std::string fresh = starter_->read_output();
+  if (!printer_.is_verbose() || fresh.empty()) return;
+  for (const std::string& line : telling_lines(fresh, 1000)) printer_.say(starter_->name() + ": " + line);
+}
+
+wire::RankManifest JobLaunch::manifest(const MappedRank& rank) const {
+  return rank_manifest(job_, rank, {job_id_, job_environment(), collects_results_, timeline_.has_file(), servers_});
+}
+
+void JobLaunch::start_host(int host, const std::vector<int>& ranks) {
+  environment_["HVD_CONTROL"] = control_addresses(job_, tcp_);
+  daemons().add(daemon_start(job_, environment_, host, ranks));
+}
+
+}  // namespace hvd::launcher
