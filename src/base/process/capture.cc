@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::size_t most_bytes = 1u << 20;
 
-/// Reads without waiting; closes @p fd at its end.
+/// Reads what is there; closes @p fd at its end.
 void drain(Fd& fd, std::string& into) {
   char piece[16384];
   const ssize_t n = ::read(fd.get(), piece, sizeof piece);

@@ -7,15 +7,15 @@
 namespace hvd {
 
 struct CaptureResult {
-  bool started = false;    ///< false: `err` says why the program could not be executed
-  bool timed_out = false;  ///< the program was killed, with its process group
+  bool started = false;    ///< false: `err` says why the program cannot be executed
+  bool timed_out = false;  ///< the program was killed, with all of its process group
   int code = -1;           ///< exit code; 128 + signal
   std::string out, err;    ///< the first MiB of each
   bool ok() const { return started && !timed_out && code == 0; }
 };
 
-/// @param command  is looked up in PATH, runs in a session of its own, and dies with the calling thread
-/// @param input    its stdin
+/// @param command  looked up in PATH; runs in a session of its own, dies with the calling thread
+/// @param input    its standard input
 /// Thread: any.
 CaptureResult capture(const std::vector<std::string>& command, const std::string& input,
                       std::chrono::milliseconds limit);
