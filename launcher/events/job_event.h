@@ -21,6 +21,7 @@
 #include "wire/messages/stack_picture.h"
 #include "wire/messages/start_report.h"
 #include "wire/messages/status_report.h"
+#include "wire/shared/collective_record.h"
 #include "wire/shared/operation_record.h"
 #include "wire/shared/stalls.h"
 #include "wire/shared/step_record.h"
@@ -67,6 +68,7 @@ using RankWrote = GuardEvent<wire::Type::output, read_output, true>;
 using RankTraced = GuardEvent<wire::Type::trace, read_bytes>;
 using ResultCame = GuardEvent<wire::Type::result, read_bytes>;
 using OperationsStalled = GuardEvent<wire::Type::stall, wire::stalls_from_json, true>;
+using CollectiveWaited = GuardEvent<wire::Type::collective_wait, wire::collective_wait_from_json, true>;
 using StatusCame = GuardEvent<wire::Type::standing, wire::status_report_from_json>;
 using StackCame = GuardEvent<wire::Type::stack, wire::stack_picture_from_json>;
 using StepsCame = GuardEvent<wire::Type::steps, wire::decode_step_records>;
@@ -161,6 +163,11 @@ struct StacksWanted {
 /// Ranks have begun to wait for an operation.
 struct OperationsWanted {};
 
+/// Asks all ranks for their last operations.  `done` is called later, with the answers.
+struct OperationsAsked {
+  std::function<void(const wire::JobOperations&)> done;
+};
+
 /// `hvdrun kill`.
 struct KillWanted {};
 
@@ -169,11 +176,11 @@ struct ElasticOver {
   std::string why;
 };
 
-using JobEvent =
-    std::variant<RankStarted, RankWrote, RankTraced, ResultCame, OperationsStalled, StatusCame, StackCame, StepsCame,
-                 ReportWanted, OperationsCame, HostSwept, InputTaken, RankPaused, ConsoleSaid, GuardCame, RankEnded,
-                 ClockSampled, SessionNote, RankAborted, RankSpawned, PmixMissing, GuardEnded, WorkerWaits, WorldMet,
-                 NextWorldAsked, HangTold, HangTooLong, StacksWanted, OperationsWanted, KillWanted, ElasticOver>;
+using JobEvent = std::variant<RankStarted, RankWrote, RankTraced, ResultCame, OperationsStalled, CollectiveWaited,
+                              StatusCame, StackCame, StepsCame, ReportWanted, OperationsCame, HostSwept, InputTaken,
+                              RankPaused, ConsoleSaid, GuardCame, RankEnded, ClockSampled, SessionNote, RankAborted,
+                              RankSpawned, PmixMissing, GuardEnded, WorkerWaits, WorldMet, NextWorldAsked, HangTold,
+                              HangTooLong, StacksWanted, OperationsWanted, OperationsAsked, KillWanted, ElasticOver>;
 
 /// Takes events, one after another, within the call that found them.
 using EventSink = std::function<void(const JobEvent&)>;

@@ -4,35 +4,13 @@
 
 #include "base/format.h"
 #include "base/text.h"
+#include "launcher/hang/rank_place.h"
 
 namespace hvd::launcher {
 
 namespace {
 
 constexpr std::size_t most_lines = 4;
-
-/// One line of faulthandler: `  File "/a/b.py", line 8 in step`.
-struct PythonFrame {
-  std::string file, line, function;
-};
-
-bool parse(const std::string& text, PythonFrame* frame) {
-  constexpr std::string_view begin = "  File \"", middle = "\", line ", in = " in ";
-  const std::size_t file_end = text.find(middle);
-  if (!text.starts_with(begin) || file_end == std::string::npos) return false;
-  const std::size_t line_begin = file_end + middle.size(), line_end = text.find(in, line_begin);
-  if (line_end == std::string::npos) return false;
-  *frame = {text.substr(begin.size(), file_end - begin.size()), text.substr(line_begin, line_end - line_begin),
-            text.substr(line_end + in.size())};
-  return true;
-}
-
-/// Not what the user wrote: the standard library, installed packages, ours.
-bool is_library(const std::string& file) {
-  for (const char* part : {"/site-packages/", "/dist-packages/", "/lib/python3", "/hvd/", "/horovod/", "<frozen "})
-    if (file.find(part) != std::string::npos) return true;
-  return false;
-}
 
 std::string place_of(int rank, const Pictures& pictures, const std::vector<int>& ended) {
   if (std::binary_search(ended.begin(), ended.end(), rank)) return "has ended";
@@ -42,7 +20,8 @@ std::string place_of(int rank, const Pictures& pictures, const std::vector<int>&
   if (picture.state.empty()) return "has ended";
   if (picture.state == "T" || picture.state == "t") return "is stopped (kill -CONT lets it go on)";
   const std::string line = user_line(picture.python);
-  if (!line.empty()) return "is in " + line;
+  const std::string work = long_work(picture.python);
+  if (!line.empty()) return "is in " + line + (work.empty() ? "" : ", " + work);
   return picture.state == "R" ? "runs" : picture.state == "D" ? "waits for a disk or a device" : "waits";
 }
 
@@ -61,7 +40,7 @@ std::string who_waits(const Incident& i, double seconds) {
   const std::string waited = count_of(i.waiting, "rank") + (i.waiting == 1 ? " has waited " : " have waited ") + time;
   switch (i.kind) {
     case IncidentKind::init:
-      return waited + " in hvd.init()";
+      return waited + " in " + (i.tensor.empty() ? "hvd.init()" : i.tensor);
     case IncidentKind::operation:
     case IncidentKind::stuck:
       return formatted("{} for {}{}", waited, i.tensor,
@@ -78,31 +57,16 @@ std::string who_waits(const Incident& i, double seconds) {
 
 }  // namespace
 
-std::string user_line(const std::string& python) {
-  std::vector<PythonFrame> frames;
-  bool in_main = false;
-  for (const std::string& line : split(python, '\n')) {
-    if (line.starts_with("Current thread") || line.starts_with("Thread"))
-      in_main = line.starts_with("Current thread");
-    else if (PythonFrame frame; in_main && parse(line, &frame))
-      frames.push_back(frame);
-  }
-  if (frames.empty()) return {};
-  auto own = std::find_if(frames.begin(), frames.end(), [](const PythonFrame& f) { return !is_library(f.file); });
-  if (own == frames.end()) own = frames.begin();
-  const std::string name = own->file.substr(own->file.rfind('/') + 1) + ":" + own->line;
-  return own->function == "<module>" ? name : formatted("{} ({})", name, own->function);
-}
-
 std::vector<std::string> hang_lines(const Incident& incident, double seconds, const JobMap& map,
                                     const Pictures& pictures, const std::vector<int>& ended) {
   const std::string wait = who_waits(incident, seconds);
   const std::string link = broken_link(map, pictures);
   std::vector<std::string> lines;
-  if (incident.missing.empty() && incident.more == 0) {
+  if (incident.missing.empty() && incident.more == 0 && incident.headline.empty()) {
     lines.push_back("hvdrun: " + wait + (incident.kind == IncidentKind::init ? "" : ", and all have submitted it"));
-    if (link.empty()) lines.push_back("        hvdrun stacks shows where they are");
+    if (link.empty() && incident.details.empty()) lines.push_back("        hvdrun stacks shows where they are");
   }
+  if (!incident.headline.empty()) lines.push_back(formatted("hvdrun: {}; {}", incident.headline, wait));
   std::vector<std::pair<std::string, std::vector<int>>> places;  // in the order of their lowest rank
   for (const int rank : incident.missing) {
     const std::string place = place_of(rank, pictures, ended);
@@ -124,6 +88,7 @@ std::vector<std::string> hang_lines(const Incident& incident, double seconds, co
                               lines.empty() ? "; " + wait : ""));
   }
   if (incident.more) lines.push_back("        and " + count_of(incident.more, "more rank"));
+  for (const std::string& detail : incident.details) lines.push_back("        " + detail);
   if (!link.empty()) lines.push_back("        " + link + ": the network between them is down");
   return lines;
 }

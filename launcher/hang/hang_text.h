@@ -25,8 +25,4 @@ std::string given_up(const Incident& incident, double seconds, const JobMap& map
 /// "beta gets no answer from gamma", where the network between two hosts is cut.  Empty: no such pair is known.
 std::string broken_link(const JobMap& map, const Pictures& pictures);
 
-/// The main thread's innermost line of the user's own code in faulthandler's text: "loss.py:88 (forward)"; empty when
-/// there is none.
-std::string user_line(const std::string& python);
-
 }  // namespace hvd::launcher

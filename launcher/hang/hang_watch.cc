@@ -10,6 +10,8 @@ namespace {
 constexpr double look_every = 0.5;
 constexpr double word_lasts = 5;  // a coordinator says every second who waits
 constexpr std::size_t most_asked = 64;
+constexpr double told_together = 2;
+constexpr std::size_t most_kept_lines = 8;
 
 LifeStage where_of(wire::RankPhase place) {
   switch (place) {
@@ -34,6 +36,7 @@ HangWatch::HangWatch(const Session& session, const JobMap& map, std::optional<Ha
       patience_(patience),
       events_(std::move(events)),
       incidents_(patience.value_or(HangLimits{})),
+      collectives_(patience.value_or(HangLimits{}).hang),
       ranks_(map.ranks.size()) {
   if (!elastic) return;
   world_.emplace(map.ranks.size());
@@ -73,6 +76,16 @@ void HangWatch::paused(int rank, bool paused) {
   RankActivity& r = activity(rank);
   r.stopped_since.reset();
   if (paused) r.stopped_since = monotonic_seconds();
+}
+
+void HangWatch::collective_wait(int rank, const wire::CollectiveWait& wait) {
+  look_again();
+  collectives_.take(rank, wait, monotonic_seconds());
+}
+
+void HangWatch::rank_ended(int rank) {
+  look_again();
+  collectives_.rank_ended(rank);
 }
 
 void HangWatch::all_paused(bool paused) {
@@ -134,6 +147,7 @@ JobFacts HangWatch::facts(double now) const {
   std::erase_if(f.waits,
                 [&](const StalledOperation& w) { return now - w.since < patience_->hang && w.since == resumed_; });
   if (world_) leave_out_others(&f);
+  if (!world_) f.others = collectives_.incidents(now, static_cast<int>(f.ranks.size()));
   return f;
 }
 
@@ -141,9 +155,15 @@ void HangWatch::turn() {
   const double now = monotonic_seconds();
   if (!patience_ || all_paused_ || now < next_look_) return;
   next_look_ = now + look_every;
+  if (!world_ && collectives_.must_ask(now))
+    events_(OperationsAsked{[this](const wire::JobOperations& operations) {
+      collectives_.answered(collectives_of(operations), monotonic_seconds());
+      look_again();
+    }});
   const JobFacts known = facts(now);
-  is_quiet_ = !may_become_hang(known) && incidents_.none_open();
+  is_quiet_ = !may_become_hang(known) && incidents_.none_open() && collectives_.is_quiet();
   for (const IncidentNotice& event : incidents_.look(known)) tell(event);
+  if (incidents_.none_open()) open_lines_.clear();
 }
 
 /// The missing ones; and where several hosts are, one of each, which knows whether another does not answer.
@@ -159,6 +179,16 @@ std::vector<int> HangWatch::whom_to_ask(const Incident& incident) const {
   return ranks;
 }
 
+/// Of several incidents, those that were told together.
+void HangWatch::keep_lines(const std::vector<std::string>& lines) {
+  const double now = monotonic_seconds();
+  if (now - kept_at_ > told_together) open_lines_.clear();
+  kept_at_ = now;
+  for (const std::string& line : lines)
+    if (open_lines_.size() < most_kept_lines)
+      open_lines_.push_back(line.starts_with("hvdrun: ") ? line.substr(8) : line.substr(6));
+}
+
 void HangWatch::tell(const IncidentNotice& event) {
   if (event.kind == NoticeKind::closed) return events_(HangTold{closed_line(event.incident, event.seconds, map_)});
   if (event.kind == NoticeKind::give_up) return events_(HangTooLong{given_up(event.incident, event.seconds, map_)});
@@ -166,8 +196,9 @@ void HangWatch::tell(const IncidentNotice& event) {
     std::vector<int> ended;
     for (std::size_t r = 0; r < ranks_.size(); ++r)
       if (session_.ranks()[r].stage >= RankStage::ended) ended.push_back(static_cast<int>(r));
-    for (const std::string& line : hang_lines(event.incident, event.seconds, map_, pictures, ended))
-      events_(HangTold{line});
+    const std::vector<std::string> lines = hang_lines(event.incident, event.seconds, map_, pictures, ended);
+    for (const std::string& line : lines) events_(HangTold{line});
+    keep_lines(lines);
     const bool of_operations =
         event.incident.kind == IncidentKind::operation || event.incident.kind == IncidentKind::stuck;
     if (event.kind == NoticeKind::opened && of_operations) events_(OperationsWanted{});

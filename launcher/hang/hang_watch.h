@@ -9,6 +9,7 @@
 
 #include "launcher/control/session.h"
 #include "launcher/events/job_event.h"
+#include "launcher/hang/collective_waits.h"
 #include "launcher/hang/hang_text.h"
 #include "launcher/hang/incidents.h"
 
@@ -18,7 +19,8 @@ class HangWatch {
  public:
   /// @param patience  nothing: the user wants no messages about hangs
   /// @p elastic  ranks may come and go: see world_is()
-  /// @param events  gets HangTold, StacksWanted, HangTooLong, and OperationsWanted after the lines about an operation
+  /// @param events  gets HangTold, StacksWanted, HangTooLong, OperationsAsked, and OperationsWanted after the lines
+  /// about an operation
   HangWatch(const Session& session, const JobMap& map, std::optional<HangLimits> patience, bool elastic,
             EventSink events);
 
@@ -26,12 +28,16 @@ class HangWatch {
   void turn();
   /// Nothing of what is known becomes a hang by time alone.
   bool is_quiet() const { return is_quiet_ || !patience_ || all_paused_; }
-  /// A rank has ended.
   void look_again() { is_quiet_ = false; }
+  /// What was told of incidents that are still open, as lines of a verdict.
+  const std::vector<std::string>& open_lines() const { return open_lines_; }
+  /// A rank has ended.
+  void rank_ended(int rank);
   /// Events of the session.
   void standing(int rank, const wire::StatusReport& standing);
   void stall(int rank, std::vector<wire::Stall> stalls);
   void paused(int rank, bool paused);
+  void collective_wait(int rank, const wire::CollectiveWait& wait);
   /// hvdrun itself stops all ranks, or lets them go on.
   void all_paused(bool paused);
   /// An elastic job's world: its workers, by rank.  Only they can hang; at first all ranks.
@@ -44,6 +50,7 @@ class HangWatch {
   /// Also of a rank that was not there at the start.
   RankActivity& activity(int rank);
   void tell(const IncidentNotice& event);
+  void keep_lines(const std::vector<std::string>& lines);
   std::vector<int> whom_to_ask(const Incident& incident) const;
 
   /// What a rank's coordinator last said.
@@ -56,9 +63,12 @@ class HangWatch {
   const std::optional<HangLimits> patience_;
   const EventSink events_;
   Incidents incidents_;
+  CollectiveWaits collectives_;
   std::vector<RankActivity> ranks_;
   std::map<int, CoordinatorReport> said_;
   std::optional<std::vector<std::int32_t>> world_;  ///< of an elastic job; nothing: the job is not elastic
+  std::vector<std::string> open_lines_;
+  double kept_at_ = 0;
   double next_look_ = 0;
   bool all_paused_ = false, is_quiet_ = false;
   double resumed_ = 0;  ///< waits that began before this moment do not count

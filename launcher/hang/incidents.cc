@@ -132,7 +132,7 @@ bool meet(const std::vector<int>& a, const std::vector<int>& b) {
 
 std::vector<Incident> incidents_now(const JobFacts& facts, const HangLimits& patience) {
   const FactsView v{facts, patience};
-  std::vector<Incident> found;
+  std::vector<Incident> found = facts.others;
   if (facts.waits.empty())
     seen_by_the_guards(v, found);
   else
@@ -157,11 +157,12 @@ std::vector<Incident> incidents_now(const JobFacts& facts, const HangLimits& pat
 }
 
 bool may_become_hang(const JobFacts& facts) {
-  return !facts.waits.empty() || std::any_of(facts.ranks.begin(), facts.ranks.end(), [](const RankActivity& r) {
-    if (r.where == LifeStage::outside) return false;
-    const bool at_work = r.where == LifeStage::script || r.where == LifeStage::working;
-    return !at_work || r.stopped_since || !r.waits_for.empty();
-  });
+  return !facts.waits.empty() || !facts.others.empty() ||
+         std::any_of(facts.ranks.begin(), facts.ranks.end(), [](const RankActivity& r) {
+           if (r.where == LifeStage::outside) return false;
+           const bool at_work = r.where == LifeStage::script || r.where == LifeStage::working;
+           return !at_work || r.stopped_since || !r.waits_for.empty();
+         });
 }
 
 /// The one that goes on as @p incident: of the same ranks, else of some of them, unless it goes on as another already.

@@ -35,12 +35,6 @@ struct StalledOperation {
   double since = 0;  ///< when the longest of them began to wait
 };
 
-struct JobFacts {
-  double now = 0;
-  std::vector<RankActivity> ranks;      ///< [np]
-  std::vector<StalledOperation> waits;  ///< empty also when the coordinator cannot tell
-};
-
 struct HangLimits {
   double hang = 5;      ///< the least wait for an operation that is worth a word
   double warn = 60;     ///< HOROVOD_STALL_CHECK_TIME_SECONDS
@@ -64,6 +58,15 @@ struct Incident {
   double since = 0;
   std::string tensor;
   int tensors = 0;
+  std::string headline{};              ///< in place of who is missing where; empty: that is told
+  std::vector<std::string> details{};  ///< more lines for the user
+};
+
+struct JobFacts {
+  double now = 0;
+  std::vector<RankActivity> ranks;      ///< [np]
+  std::vector<StalledOperation> waits;  ///< empty also when the coordinator cannot tell
+  std::vector<Incident> others{};       ///< of torch.distributed: collective_waits.h
 };
 
 /// The incidents of this moment, those with the fewest missing ranks first.

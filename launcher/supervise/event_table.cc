@@ -51,6 +51,7 @@ void Supervisor::on_event(const JobEvent& event) {
                  [&](const ReportWanted& e) { p.reports.add_reader(e.rank); },
                  [&](const OperationsCame& e) { p.operations.take(e.rank, e.body); },
                  [&](const OperationsStalled& e) { p.watch.stall(e.rank, e.body); },
+                 [&](const CollectiveWaited& e) { p.watch.collective_wait(e.rank, e.body); },
                  [&](const StatusCame& e) { p.watch.standing(e.rank, e.body); },
                  [&](const StackCame& e) { p.server.stack(e.rank, e.body); },
                  [&](const ConsoleSaid& e) { p.server.console(e.rank, e.body); },
@@ -73,6 +74,7 @@ void Supervisor::on_event(const JobEvent& event) {
                  },
                  [&](const StacksWanted& e) { p.server.ask(e.ranks, e.done); },
                  [&](const OperationsWanted&) { tell_difference(); },
+                 [&](const OperationsAsked& e) { p.operations.ask(e.done); },
                  [&](const HangTooLong& e) { p.ending.stop_for_hang(e.why); },
                  [&](const ElasticOver& e) { p.ending.stop_elastic(e.why); },
                  [&](const KillWanted&) { p.ending.stop_for_signal(SIGTERM); },
@@ -85,7 +87,7 @@ void Supervisor::on_death(const wire::DeathRecord& d) {
   printer_.rank_ended(d.rank);
   parts_->reports.rank_ended(d.rank);
   parts_->server.rank_ended(d.rank);
-  parts_->watch.look_again();
+  parts_->watch.rank_ended(d.rank);
   streams_.rank_ended(d.rank);
   timeline_.rank_ended(d.rank, is_well ? "" : story(d));
   printer_.detail(formatted("rank {} has ended{}", d.rank, is_well ? "" : " badly: " + story(d)));

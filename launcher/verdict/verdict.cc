@@ -137,7 +137,7 @@ std::string signal_text(int number) {
   return text;
 }
 
-Verdict judge(const std::vector<DeathRecord>& deaths, int size, const EndReason& ended) {
+static Verdict judge_end(const std::vector<DeathRecord>& deaths, int size, const EndReason& ended) {
   Verdict verdict;
   const DeathRecord* first = first_failure(deaths);
   if (ended.signal) {
@@ -197,6 +197,14 @@ Verdict judge(const std::vector<DeathRecord>& deaths, int size, const EndReason&
   } else if (const std::string next = advice(*first); !next.empty()) {
     verdict.lines.push_back("        " + next);
   }
+  return verdict;
+}
+
+Verdict judge(const std::vector<DeathRecord>& deaths, int size, const EndReason& ended) {
+  Verdict verdict = judge_end(deaths, size, ended);
+  if (verdict.lines.empty() || ended.waits.empty()) return verdict;
+  verdict.lines.emplace_back("        until then:");
+  for (const std::string& line : ended.waits) verdict.lines.push_back("          " + line);
   return verdict;
 }
 

@@ -14,6 +14,7 @@ struct EndReason {
   int output_errno = 0;                  ///< why standard output could not be written
   double time_limit_seconds = 0;         ///< > 0: it was reached
   std::string hang;                      ///< it went on for longer than the user allows: who waited for whom
+  std::vector<std::string> waits;        ///< what hvdrun had told of a hang that was not over
   std::string elastic;                   ///< why an elastic job cannot go on
   std::string starter = "mpirun";        ///< through which the ranks came up, as messages have it
   std::string starter_fault;             ///< it died under the ranks: "was killed by signal 9 (SIGKILL)"

@@ -199,6 +199,7 @@ return std::to_array<Option>({
     {.type = flag, .section = internal, .variable = "HVD_TIMELINE_COLLECT", .readers = libhvd, .fallback = "0", .help = "1: hvdrun collects the timeline."},
     {.type = integer, .section = internal, .variable = "HVD_STACK_SIGNAL", .readers = python | guard, .help = "The signal that makes a rank write its Python stacks."},
     {.type = integer, .section = internal, .variable = "HVD_STACK_FD", .readers = python | guard, .help = "The memory file for these stacks."},
+    {.type = text, .section = internal, .variable = "HVD_WATCH", .readers = guard, .help = "The abstract socket of the guard for what Python in the rank tells of torch.distributed."},
     {.type = text, .section = internal, .variable = "HVD_LIBPYTHON", .readers = guard, .help = "The libpython that hvdrank-python embeds."},
     {.type = text, .section = internal, .variable = "HVD_BOOT", .readers = guard, .help = "The program of a Python rank, as JSON."},
     {.type = text, .section = internal, .variable = "HVD_INIT", .readers = python, .help = "The process that has called init(), so that a program that replaces it can detect this."},

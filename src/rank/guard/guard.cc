@@ -87,12 +87,13 @@ class Guard {
         if (fd >= 0) fds.push_back({fd, POLLIN, 0});
     if (process_ && process_->input().fd() >= 0) fds.push_back({process_->input().fd(), POLLOUT, 0});
     console_.add_fds(fds, hvdrun_.outbox());
+    if (process_) process_->collectives().add_fds(fds);
     GuardLife::Awaited awaited{.outbox_is_empty = hvdrun_.outbox().empty(), .next = console_.deadline()};
     if (process_) {
       // libhvd changes pages in shared memory, which wake nobody.
       awaited.is_announced = hvdrun_.is_there() && !hvdrun_.lost_for() && !process_->has_libhvd();
       awaited.takes_picture = process_->shooting();
-      awaited.next = std::min(awaited.next, process_->deadline());
+      awaited.next = std::min({awaited.next, process_->deadline(), process_->collectives().deadline()});
     }
     poll(fds.data(), fds.size(), static_cast<int>(life_.patience(Clock::now(), awaited).count()));
   }
@@ -173,7 +174,7 @@ class Guard {
           process_->begin_stack(body == "native");
         return;
       case Type::console_input:
-        return console_.take(body, process_ ? process_->pid() : 0, hvdrun_.outbox());
+        return console_.take(body, process_ && process_->pid() ? process_->python_pid() : 0, hvdrun_.outbox());
       case Type::complete:
         return MpirunDaemon::close_listeners();  // the job needs no more connections
       case Type::release:
@@ -197,7 +198,7 @@ class Guard {
       case Type::ask_operations: {
         std::uint32_t most = 0;
         if (body.size() == sizeof most) std::memcpy(&most, body.data(), sizeof most);
-        return process_->send_operations(hvdrun_.outbox(), most);
+        return process_->ask_operations(most, Clock::now());
       }
       case Type::live_report:
         return process_->give_report(body);
@@ -279,6 +280,7 @@ class Guard {
     // What is ready is read even while the rank ends: at most the outbox's worth in one round.
     while (process_->pump(outbox, now) && !outbox.is_full()) {}
     process_->expire(outbox, now);
+    process_->step_collectives(outbox, now);
     if (life_.look_is_due(now)) {
       if (const auto standing = process_->standing()) outbox.add(Type::standing, to_json(*standing));
       if (life_.steps_are_due(now)) process_->send_steps(outbox);

@@ -21,6 +21,7 @@
 #include "rank/diagnostics/death/death_facts.h"
 #include "rank/diagnostics/death/last_words.h"
 #include "rank/launch/payload_store.h"
+#include "rank/launch/start_archive.h"
 #include "wire/messages/link.h"
 
 namespace hvd::rank {
@@ -72,6 +73,7 @@ RankProcess::RankProcess(const wire::RankManifest& m, const Environment& mine, i
   LaunchPlan p =
       plan_launch(m, mine, binding,
                   {theirs.get(), payload_fd, stack_.fd(), status_page_.fd(), recorder_.fd(), key.get(), meeting.get()});
+  const Fd archive = add_start_archive(p.launch, collectives_.name());
   if (const std::string path = error_file_.path(); !path.empty()) p.launch.env.try_emplace(error_file_variable, path);
   cwd_ = p.launch.cwd;
   const auto temporary = p.launch.env.find("TMPDIR");
@@ -169,6 +171,24 @@ void RankProcess::send_steps(Outbox& outbox) {
     if (steps.empty()) return;
     outbox.add(wire::Type::steps, encode(steps));
   }
+}
+
+void RankProcess::ask_operations(std::size_t most, Clock::time_point now) {
+  collectives_.ask_all(now);
+  operations_asked_ = most;
+}
+
+void RankProcess::step_collectives(Outbox& outbox, Clock::time_point now) {
+  collectives_.step(outbox, now);
+  if (!operations_asked_ || !collectives_.answered(now)) return;
+  send_operations(outbox, *operations_asked_);
+  operations_asked_.reset();
+}
+
+void RankProcess::send_operations(Outbox& outbox, std::size_t most) const {
+  wire::RankOperations operations = recorder_.last_operations(most, mono_ns());  // at most a megabyte
+  operations.collectives = collectives_.last();
+  outbox.add(wire::Type::operations, to_json(operations));
 }
 
 void RankProcess::expire(Outbox& outbox, Clock::time_point now) {

@@ -14,6 +14,7 @@
 #include "rank/diagnostics/recorder_reader.h"
 #include "rank/diagnostics/stacks/stack_capture.h"
 #include "rank/diagnostics/usage.h"
+#include "rank/guard/collective_probe.h"
 #include "rank/launch/launch_plan.h"
 #include "rank/streams/outbox.h"
 #include "rank/streams/output.h"
@@ -40,6 +41,8 @@ class RankProcess {
   const wire::StartReport& started() const { return started_; }
   /// 0 once it has ended.
   pid_t pid() const { return has_ended() ? 0 : pid_; }
+  /// The process that trains: the same, or a descendant of it that uses torch.distributed.
+  pid_t python_pid() const { return collectives_.is_connected() ? collectives_.pid() : pid_; }
   /// The rank has said so over the link.  Its status page and recorder are empty before.
   bool has_libhvd() const { return has_libhvd_; }
   bool has_ended() const { return status_.has_value(); }
@@ -59,14 +62,17 @@ class RankProcess {
   /// The job's live report, for a program that asked for it.
   void give_report(std::string_view json) { recorder_.give_report(json); }
   void record_timeline(bool on) { recorder_.record_timeline(on); }
-  /// Sends the last operations, at most @p most.
-  void send_operations(Outbox& outbox, std::size_t most) {
-    outbox.add(wire::Type::operations, to_json(recorder_.last_operations(most, mono_ns())));  // at most a megabyte
-  }
+  /// Sends the last operations, at most @p most, once Python in the rank has answered.
+  void ask_operations(std::size_t most, Clock::time_point now);
+  /// Sends them now.
+  void send_operations(Outbox& outbox, std::size_t most) const;
+  /// torch.distributed's collectives.
+  const CollectiveProbe& collectives() const { return collectives_; }
+  void step_collectives(Outbox& outbox, Clock::time_point now);
   /// Shows the rank that hosts have changed (wire/shared/status_page.h).
   void tell_host_change(std::uint64_t change) { status_page_.tell_host_change(change); }
   /// Asks for a picture of the rank's stack.  Call step_stack() while shooting(): it sends the picture as Type::stack.
-  void begin_stack(bool native) { stack_.begin(pid_, native); }
+  void begin_stack(bool native) { stack_.begin(python_pid(), native); }
   bool shooting() const { return stack_.under_way(); }
   void step_stack(Outbox& outbox);
 
@@ -112,6 +118,8 @@ class RankProcess {
   ErrorFile error_file_;
   StatusPageReader status_page_;
   RecorderReader recorder_;
+  CollectiveProbe collectives_;
+  std::optional<std::size_t> operations_asked_;  ///< at most so many, when Python has answered
   StatusChanges news_;
   std::unique_ptr<GpuWatch> gpu_;
   StandardInput input_;

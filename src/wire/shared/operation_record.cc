@@ -9,6 +9,7 @@
 #include "base/format.h"
 #include "base/text.h"
 #include "hvd/hvd.h"
+#include "wire/shared/collective_json.h"
 #include "wire/json.h"
 
 namespace hvd::wire {
@@ -38,7 +39,9 @@ Json json_of(const RankOperations& r) {
   for (const OperationRecord& o : r.last)
     rows.push_back(
         {o.epoch, o.sequence, o.set, o.kind, o.dtype, o.bytes, o.name, o.submit_ns, o.begin_ns, o.end_ns, o.status});
-  return {{"host", r.host}, {"now_ns", r.now_ns}, {"submitted", r.submitted}, {"operations", std::move(rows)}};
+  Json json{{"host", r.host}, {"now_ns", r.now_ns}, {"submitted", r.submitted}, {"operations", std::move(rows)}};
+  if (r.collectives) json["collectives"] = json_of(*r.collectives);
+  return json;
 }
 
 RankOperations operations_of(const Json& json) try {
@@ -61,6 +64,7 @@ RankOperations operations_of(const Json& json) try {
     o.status = row.at(10).get<int>();
     r.last.push_back(std::move(o));
   }
+  if (json.contains("collectives")) r.collectives = collectives_of(json.at("collectives"));
   return r;
 } catch (const Json::exception&) { throw Error(Code::usage, "operations", "a field is missing, or of another type"); }
 
@@ -140,8 +144,16 @@ std::string operations_text(const JobOperations& ranks, std::size_t most) {
       out += formatted("  {} for {}: #{} {}{}\n", o.begin_ns == 0 ? "waits for other ranks" : "moves its data",
                        seconds_text(r.now_ns - o.submit_ns), o.sequence, o.text(), set_text(o.set));
     }
+    if (r.collectives) out += collectives_text(*r.collectives, most);
   }
   return out;
+}
+
+JobCollectives collectives_of(const JobOperations& ranks) {
+  JobCollectives job;
+  for (const auto& [rank, r] : ranks)
+    if (r.collectives) job[rank] = *r.collectives;
+  return job;
 }
 
 RankDifference difference_between(const JobOperations& ranks) {
@@ -169,7 +181,7 @@ RankDifference difference_between(const JobOperations& ranks) {
   };
   for (const auto& one : open)
     if (differs(one) && (!first || one.second.first_sequence < first->second.first_sequence)) first = &one;
-  if (!first) return {};
+  if (!first) return {difference_lines(collective_differences(collectives_of(ranks))), false};
 
   const int set = first->first.first;
   const auto& by_rank = first->second.by_rank;

@@ -3,8 +3,11 @@
 #pragma once
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "wire/shared/collective_join.h"
 
 namespace hvd::wire {
 
@@ -28,7 +31,8 @@ struct RankOperations {
   std::string host;         ///< empty: unknown
   std::int64_t now_ns = 0;  ///< time of the guard's look
   std::int64_t submitted = 0;
-  std::vector<OperationRecord> last;  ///< in the order of their submission
+  std::vector<OperationRecord> last;             ///< in the order of their submission
+  std::optional<RankCollectives> collectives{};  ///< of torch.distributed, where the rank uses it
 };
 std::string to_json(const RankOperations& operations);
 RankOperations rank_operations_from_json(const std::string& text);
@@ -49,5 +53,8 @@ struct RankDifference {
   bool branches = false;           ///< ranks have submitted different operations; else some have submitted none yet
 };
 RankDifference difference_between(const JobOperations& ranks);
+
+/// What they told of torch.distributed.
+JobCollectives collectives_of(const JobOperations& ranks);
 
 }  // namespace hvd::wire

@@ -12,6 +12,7 @@ import socket
 import struct
 import threading
 import types
+from collections.abc import Callable
 
 SIGNAL = 60  # a real-time signal without another known user; launcher/control/commands/attach.cc has it too
 
@@ -32,16 +33,20 @@ def _connect() -> socket.socket | None:
     return link
 
 
-def _attached(number: int, frame: types.FrameType | None) -> None:
-    link = _connect()
-    if link is None or frame is None:
-        return
-    from hvd._job import console as _console  # importing pdb takes time, and few ranks need it
+def _console() -> types.ModuleType:
+    from hvd._job import console  # importing pdb takes time, and few ranks need it
 
-    _console.open_at(frame, link)
+    return console
+
+
+def attached(number: int, frame: types.FrameType | None, console: Callable[[], types.ModuleType] = _console) -> None:
+    """The signal's handler.  `console` imports console.py: a rank that has no hvd gets it from hvdrank."""
+    link = _connect()
+    if link is not None and frame is not None:
+        console().open_at(frame, link)
 
 
 def offer() -> None:
     """Registers the handler, unless the program has one of its own.  Only the main thread may."""
     if threading.current_thread() is threading.main_thread() and signal.getsignal(SIGNAL) == signal.SIG_DFL:
-        signal.signal(SIGNAL, _attached)
+        signal.signal(SIGNAL, attached)

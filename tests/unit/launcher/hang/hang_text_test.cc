@@ -4,6 +4,7 @@
 
 #include "../errors.h"
 #include "base/text.h"
+#include "launcher/hang/rank_place.h"
 #include "launcher/hosts/parse_hosts.h"
 
 using namespace hvd;
@@ -42,6 +43,31 @@ TEST_CASE("hang: the user's own line, not a library's") {
   CHECK(user_line("Thread 0x1 (most recent call first):\n  File \"/x/t.py\", line 3 in f\n").empty());
   CHECK(user_line("").empty());
   CHECK(user_line("Current thread\n  File \"x\n  File \"x\", line 3\n").empty());
+}
+
+TEST_CASE("hang: what is known to take long") {
+  const auto in = [](const std::string& frame) {
+    return long_work("Current thread 0x1 (most recent call first):\n" + frame +
+                     "\n  File \"/x/t.py\", line 3 in f\n  File \"<frozen importlib._bootstrap>\", line 1 in g\n");
+  };
+  const std::string torch = "  File \"/v/lib/python3.11/site-packages/torch/";
+  CHECK(in(torch + "utils/data/dataloader.py\", line 3 in _try_get_data") == "waiting for a DataLoader worker");
+  CHECK(in(torch + "_inductor/codecache.py\", line 3 in x") == "compiling (torch.compile)");
+  CHECK(in(torch + "serialization.py\", line 3 in save") == "saving a checkpoint");
+  CHECK(in("  File \"<frozen importlib._bootstrap>\", line 241 in _call") == "importing");
+  CHECK(in(torch + "nn/x.py\", line 3 in save").empty());
+  CHECK(ends_by_itself("importing"));
+  CHECK(!ends_by_itself("waiting for a DataLoader worker"));
+  CHECK(!ends_by_itself(""));
+}
+
+TEST_CASE("hang: a headline in place of a rank, and details") {
+  Incident i{operation, {1}, 0, 2, 0, "it", 1};
+  i.headline = "the ranks differ at collective 3";
+  i.details = {"more"};
+  CHECK(told(i, 6, {{1, seen("S", python)}}) ==
+        "hvdrun: the ranks differ at collective 3; 2 ranks have waited 6 s for it\n"
+        "        rank 1 on a is in my loss.py:88 (forward)\n        more");
 }
 
 TEST_CASE("hang: who is missing, where, and who waits") {

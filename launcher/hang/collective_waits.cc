@@ -1,0 +1,129 @@
+#include "launcher/hang/collective_waits.h"
+
+#include <algorithm>
+
+#include "base/format.h"
+#include "base/text.h"
+
+namespace hvd::launcher {
+namespace {
+
+constexpr double ask_every = 2, ask_old_every = 10, old_wait = 30;
+constexpr double answers_take = 1;          // so much earlier they are asked
+constexpr double most_usual = 60;           // a longer pause between two collectives is no excuse
+constexpr double patience_with_faults = 4;  // calls that cannot fit together
+constexpr double patience_with_late = 8;    // ranks that may still import
+constexpr double patience_with_all = 20;    // all have called it
+
+std::string of_ranks(const std::vector<int>& ranks) { return (ranks.size() == 1 ? "rank " : "ranks ") + ranges(ranks); }
+
+/// "WORLD_SIZE is 2 on rank 0, 3 on rank 1"; empty: it is the same everywhere.
+std::string unlike(const char* name, const std::map<std::string, std::vector<int>>& by_value) {
+  if (by_value.size() < 2) return {};
+  std::vector<std::string> parts;
+  for (const auto& [value, ranks] : by_value) parts.push_back(value + " on " + of_ranks(ranks));
+  return formatted("{} is {}", name, join(parts, ", "));
+}
+
+}  // namespace
+
+std::vector<std::string> start_faults(const std::map<int, wire::GroupStart>& starts, int size) {
+  std::map<std::string, std::vector<int>> worlds, stores;
+  std::map<int, std::vector<int>> numbers;
+  std::vector<std::string> lines;
+  int world = 0;
+  bool has_numbers = true;
+  for (const auto& [rank, start] : starts) {
+    if (start.world > 0) worlds[std::to_string(start.world)].push_back(rank), world = start.world;
+    if (!start.address.empty()) stores[formatted("{}:{}", start.address, start.port)].push_back(rank);
+    numbers[start.rank].push_back(rank);
+    has_numbers = has_numbers && start.rank >= 0;
+  }
+  if (std::string line = unlike("WORLD_SIZE", worlds); !line.empty()) lines.push_back(std::move(line));
+  if (std::string line = unlike("MASTER_ADDR:MASTER_PORT", stores); !line.empty()) lines.push_back(std::move(line));
+  if (worlds.size() == 1 && world > size)
+    lines.push_back(formatted("WORLD_SIZE is {}, but the job has {}", world, count_of(size, "rank")));
+  if (has_numbers && static_cast<int>(starts.size()) == size && !numbers.contains(0))
+    lines.emplace_back("none of them has RANK 0, which serves the store");
+  for (const auto& [number, ranks] : numbers)
+    if (number >= 0 && ranks.size() > 1 && stores.size() < 2)
+      lines.push_back(formatted("{} all have RANK {}", of_ranks(ranks), number));
+  for (const auto& [rank, start] : starts)
+    if (!start.refused.empty() && numbers.contains(0) && lines.size() < 4)
+      lines.push_back(formatted("rank {} cannot connect to {}:{}: {}", rank, start.address, start.port, start.refused));
+  return lines;
+}
+
+void CollectiveWaits::take(int rank, const wire::CollectiveWait& wait, double now) {
+  const auto before = waits_.find(rank);
+  if (before != waits_.end() && before->second.told.init && !wait.init) through_.insert(rank);
+  if (wait.what.empty() && !wait.init)
+    waits_.erase(rank);
+  else
+    waits_[rank] = {wait, now};
+  if (waits_.empty()) differences_.clear();
+}
+
+void CollectiveWaits::rank_ended(int rank) {
+  waits_.erase(rank);
+  if (waits_.empty()) differences_.clear();
+}
+
+bool CollectiveWaits::must_ask(double now) {
+  if (asking_ || now < next_ask_) return false;
+  double longest = 0;
+  for (const auto& [rank, wait] : waits_)
+    if (!wait.told.what.empty()) longest = std::max(longest, now - wait.since());
+  if (longest < patience_ - answers_take) return false;
+  next_ask_ = now + (longest > old_wait ? ask_old_every : ask_every);
+  return asking_ = true;
+}
+
+void CollectiveWaits::answered(const wire::JobCollectives& job, double now) {
+  asking_ = false;
+  differences_.clear();
+  for (wire::CollectiveDifference& d : collective_differences(job)) {
+    const double since = now - d.seconds;
+    differences_.push_back({std::move(d), since});
+  }
+}
+
+std::vector<Incident> CollectiveWaits::incidents(double now, int size) const {
+  std::vector<Incident> found;
+  for (const auto& [d, since] : differences_) {
+    if (now - since < std::max(patience_, std::min(2 * d.usual_seconds, most_usual))) continue;
+    Incident i{IncidentKind::operation, d.missing, 0, static_cast<int>(d.waiting.size()), since, d.what, 1};
+    if (d.fault == wire::CollectiveFault::different) i.headline = d.what, i.tensor = "it";
+    i.details = d.details;
+    if (d.fault == wire::CollectiveFault::cycle && &d == &differences_.back().what)
+      i.details.emplace_back("these ranks wait for each other");
+    found.push_back(std::move(i));
+  }
+  if (found.empty()) add_starts(now, size, found);
+  return found;
+}
+
+/// Those in init_process_group(), and those that have not come there.
+void CollectiveWaits::add_starts(double now, int size, std::vector<Incident>& found) const {
+  std::map<int, wire::GroupStart> starts;
+  double last = 0;
+  int world = size;
+  for (const auto& [rank, wait] : waits_)
+    if (wait.told.init) {
+      starts[rank] = *wait.told.init;
+      last = std::max(last, wait.init_since());
+      if (wait.told.init->world > 0) world = wait.told.init->world;
+    }
+  if (starts.empty()) return;
+  Incident i{IncidentKind::init, {}, 0, static_cast<int>(starts.size()), last, "init_process_group()", 0};
+  i.details = start_faults(starts, size);
+  const bool enough = static_cast<int>(starts.size() + through_.size()) >= world;
+  for (int rank = 0; rank < size && !enough; ++rank)
+    if (!starts.contains(rank) && !through_.contains(rank)) i.missing.push_back(rank);
+  const double wait = now - last;
+  if (wait < (!i.details.empty() ? patience_with_faults : i.missing.empty() ? patience_with_all : patience_with_late))
+    return;
+  found.push_back(std::move(i));
+}
+
+}  // namespace hvd::launcher

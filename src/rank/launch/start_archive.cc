@@ -1,0 +1,31 @@
+#include "rank/launch/start_archive.h"
+
+#include <fcntl.h>
+
+#include "base/format.h"
+#include "rank/launch/payload_store.h"
+
+namespace hvd::rank {
+
+extern const char start_archive[];
+extern const unsigned long start_archive_bytes;
+
+namespace {
+
+/// Programs that a rank starts may have low numbers for folders, which Python would look for modules in.
+constexpr int least_number = 197;
+
+}  // namespace
+
+Fd add_start_archive(ProcessSpec& launch, const std::string& watch) {
+  const Fd text = text_in_memory("hvd-start", {start_archive, start_archive_bytes});
+  Fd archive(fcntl(text.get(), F_DUPFD_CLOEXEC, least_number));
+  if (!archive) return archive;
+  launch.keep_fds.push_back(archive.get());
+  std::string& path = launch.env["PYTHONPATH"];
+  path = formatted("/proc/self/fd/{}{}{}", archive.get(), path.empty() ? "" : ":", path);
+  if (!watch.empty()) launch.env[watch_variable] = watch;
+  return archive;
+}
+
+}  // namespace hvd::rank

@@ -1,0 +1,18 @@
+/// @file start_archive.h — what Python in a rank runs before the program: an archive in memory, which the rank
+/// inherits, in front of PYTHONPATH.
+#pragma once
+#include <string>
+
+#include "base/file.h"
+#include "rank/launch/spawn.h"
+
+namespace hvd::rank {
+
+inline constexpr const char* watch_variable = "HVD_WATCH";
+
+/// Lets Python in the rank find start/sitecustomize.py, and the guard's socket by its name.  The result is the archive;
+/// keep it until the rank has started.  A program that is no Python does not see it.
+/// @param watch  CollectiveProbe::name()
+Fd add_start_archive(ProcessSpec& launch, const std::string& watch);
+
+}  // namespace hvd::rank

@@ -1,0 +1,324 @@
+# What a rank tells of torch.distributed's collectives, whatever their backend.  sitecustomize.py runs it when
+# distributed_c10d has been imported.  A thread waits for the guard's questions from the first
+# init_process_group() on.  It sleeps in recv() until it is asked.
+#
+# The link: a SOCK_SEQPACKET socket to the guard, one JSON text a packet.  The guard asks "w" (what does this
+# rank wait for?) or "a" (all: the last collectives too).  The rank also tells, unasked, when it enters and
+# leaves init_process_group().  CPython 3.8 and later, torch 2.0 and later.
+import atexit
+import functools
+import json
+import os
+import pickle
+import socket
+import sys
+import threading
+import time
+
+MOST_RECORDS = 192  # of all groups, in one answer
+MOST_BYTES = 150_000  # less than a packet may have
+DTYPES = {
+    "Float": "float32",
+    "Double": "float64",
+    "Half": "float16",
+    "BFloat16": "bfloat16",
+    "Int": "int32",
+    "Long": "int64",
+    "Short": "int16",
+    "Char": "int8",
+    "Byte": "uint8",
+    "Bool": "bool",
+}
+LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python3", "<frozen ", "<hvdrun>", "/proc/self/fd/")
+C10D = "torch/distributed/distributed_c10d.py"
+
+
+def is_library(file):
+    return any(part in file for part in LIBRARIES)
+
+
+def place_of(frames):
+    """The user's innermost line of (file, line, function), innermost first: "train.py:8 (step)"."""
+    for file, line, function in frames:
+        if not is_library(file):
+            name = f"{os.path.basename(file)}:{line}"
+            return name if function == "<module>" else f"{name} ({function})"
+    return ""
+
+
+def tensor_text(sizes, dtypes):
+    """[[8], [2, 3]], ["Float", "Float"] as "[8] float32, [2, 3] float32"; of many the first and their number."""
+    if not sizes:
+        return ""
+    words = [
+        f"{list(size)} {DTYPES.get(dtype, str(dtype).lower())}" for size, dtype in zip(sizes, list(dtypes) + ["?"] * len(sizes))
+    ]
+    return ", ".join(words) if len(words) <= 2 else f"{words[0]} and {len(words) - 1} more"
+
+
+def all_frames(frame):
+    frames = []
+    while frame is not None and len(frames) < 200:
+        frames.append((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name, frame))
+        frame = frame.f_back
+    return frames
+
+
+class Watcher:
+    def __init__(self, c10d, name):
+        self.c10d, self.name = c10d, name
+        self.lock = threading.Lock()  # held while torch is asked; exit waits for it
+        self.link = None
+        self.refused = None  # why the store cannot be reached; "": it can
+        self.init = None  # what init_process_group() was called with, while it runs
+        self.call = None  # (frame, instruction, time): where the main thread was when last asked
+        self.ending = False
+
+    # ---- the link ----
+    def start(self):
+        """Once in a process.  Without a guard that listens, nothing is watched."""
+        if self.link is not None:
+            return
+        link = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            link.settimeout(1)
+            link.connect("\0" + self.name)
+            link.settimeout(None)
+        except OSError:
+            link.close()
+            return
+        self.link = link
+        atexit.register(self.end)
+        os.register_at_fork(after_in_child=self.forget)
+        threading.Thread(target=self.run, args=(link,), name="hvdrun-watch", daemon=True).start()
+
+    def forget(self):
+        """In a forked child, which is not the rank."""
+        if self.link is not None:
+            self.link.close()
+        self.ending = True
+
+    def end(self):
+        """Python ends: a thread that is inside torch then would abort the process."""
+        self.ending = True
+        if self.lock.acquire(timeout=2):
+            self.lock.release()
+
+    def run(self, link):
+        while True:
+            try:
+                question = link.recv(16)
+            except OSError:
+                return
+            if not question or self.ending:
+                return
+            with self.lock:
+                if self.ending:
+                    return
+                self.tell(self.answer(question == b"a"))
+
+    def tell(self, answer):
+        text = json.dumps(answer, separators=(",", ":")).encode()
+        while len(text) > MOST_BYTES and answer.get("records"):
+            answer["records"] = answer["records"][len(answer["records"]) // 2 + 1 :]
+            text = json.dumps(answer, separators=(",", ":")).encode()
+        try:
+            self.link.send(text[:MOST_BYTES])
+        except OSError:
+            pass
+
+    # ---- init_process_group ----
+    def enters(self, args, kwargs):
+        self.start()
+        if self.link is None:
+            return
+        given = dict(zip(("backend", "init_method", "timeout", "world_size", "rank"), args), **kwargs)
+        environment = os.environ.get
+
+        def number(name, variable):
+            value = given.get(name, -1)
+            if not isinstance(value, int) or value < 0:
+                text = environment(variable, "")
+                value = int(text) if text.isdigit() else -1
+            return value
+
+        method = str(given.get("init_method") or "env://")
+        address, port = environment("MASTER_ADDR", ""), environment("MASTER_PORT", "")
+        if method.startswith("tcp://"):
+            address, _, port = method[6:].partition("/")[0].rpartition(":")
+        if given.get("store") is not None or method.startswith("file://"):
+            address = port = ""
+        self.refused = None
+        self.init = {
+            "rank": number("rank", "RANK"),
+            "world": number("world_size", "WORLD_SIZE"),
+            "address": address,
+            "port": int(port) if port.isdigit() else 0,
+            "since": time.monotonic(),
+        }
+        self.tell(self.answer(False, asked=False))
+
+    def leaves(self):
+        self.init = None
+        if self.link is not None:
+            self.tell(self.answer(False, asked=False))
+
+    def reach(self, init):
+        """Why the store cannot be reached; "": it can, or it was not tried."""
+        if not init["address"] or not init["port"] or init["rank"] == 0:
+            return ""
+        try:
+            socket.create_connection((init["address"], init["port"]), timeout=1).close()
+        except socket.gaierror:
+            return "no host of that name is known"
+        except (TimeoutError, socket.timeout):
+            return "it does not answer"
+        except OSError as error:
+            return error.strerror.lower() if error.strerror else str(error)
+        return ""
+
+    # ---- the answer ----
+    def answer(self, whole, asked=True):
+        told = {"whole": whole, "torch": self.torch_version(), "pid": os.getpid(), "rank": -1, "groups": [], "records": []}
+        init = self.init
+        if init is not None:
+            seconds = time.monotonic() - init["since"]
+            told["init"] = dict(init, since=seconds)
+            if asked and seconds > 3 and self.refused != "":
+                self.refused = self.reach(init)  # once it can be reached, it is left in peace
+            told["init"]["reach"] = self.refused or ""
+        try:
+            told["call"] = self.present_call()
+            self.add_records(told, whole)
+        except Exception as error:  # of a torch that has other names for it: the stacks remain
+            told["trouble"] = repr(error)[:200]
+        return told
+
+    @staticmethod
+    def torch_version():
+        return str(getattr(sys.modules.get("torch"), "__version__", ""))
+
+    def present_call(self):
+        """The function of distributed_c10d in which the main thread is: its name, the user's line, seconds."""
+        frames = all_frames(sys._current_frames().get(threading.main_thread().ident))
+        inside = None
+        for file, _, function, frame in frames:
+            if file.endswith(C10D):
+                if not function.startswith("_"):
+                    inside = (function, frame)
+            elif not is_library(file):
+                break
+        if inside is None or inside[0] == "init_process_group":
+            self.call = None
+            return None
+        function, frame = inside
+        now = time.monotonic()
+        if self.call is None or self.call[:2] != (id(frame), frame.f_lasti):
+            self.call = (id(frame), frame.f_lasti, now)
+        peer = -1
+        if function in ("send", "recv"):
+            for name in ("group_src", "group_dst", "src", "dst"):
+                value = frame.f_locals.get(name)
+                peer = value if isinstance(value, int) and value >= 0 else peer
+        place = place_of([entry[:3] for entry in frames])
+        return {"name": function, "peer": peer, "place": place, "seconds": now - self.call[2]}
+
+    def add_records(self, told, whole):
+        world = self.c10d._world
+        numbers = {}
+        names = set()
+        for group, ranks in list(world.pg_group_ranks.items()):
+            name = str(world.pg_names.get(group, ""))
+            members = sorted(ranks)
+            backend = str(world.pg_map.get(group, ("?",))[0]) if group in world.pg_map else ""
+            configured = str(world.pg_backend_config.get(group, "")) if hasattr(world, "pg_backend_config") else ""
+            names.update(part.split(":")[-1] for part in (configured or backend).split(",") if part)
+            numbers[name] = len(told["groups"])
+            description = str(getattr(group, "group_desc", "") or "")
+            whole_world = len(told["groups"]) == 0
+            told["groups"].append([name, "default" if whole_world else description, members])
+            if whole_world:
+                told["rank"] = self.c10d.get_rank()
+        if not told["groups"]:
+            return
+        now = time.time()
+        rows = []
+        for entry in self.entries(names, whole):
+            number = numbers.get(str(entry["process_group"][0]))
+            if number is None:
+                continue
+            kind = str(entry["profiling_name"]).split(":", 1)[-1].strip("_")
+            ended = bool(entry.get("retired")) or entry.get("state") == "completed"
+            peer_to_peer = bool(entry.get("is_p2p"))
+            sequence = entry["p2p_seq_id" if peer_to_peer else "collective_seq_id"]
+            frames = [(f["filename"], f["line"], f["name"]) for f in entry.get("frames", ())]
+            rows.append(
+                [
+                    number,
+                    int(sequence),
+                    kind,
+                    tensor_text(entry.get("input_sizes") or (), entry.get("input_dtypes") or ()),
+                    int(ended) + 2 * int(peer_to_peer),
+                    max(0.0, now - entry["time_created_ns"] / 1e9),
+                    place_of(frames),
+                ]
+            )
+        told["recorded"] = self.records_exist(names)
+        rows.sort(key=lambda row: -row[5])
+        opened = [row for row in rows if not row[4] & 1]
+        if opened and not opened[-1][6]:  # the main thread waits for it, or has gone on
+            frames = all_frames(sys._current_frames().get(threading.main_thread().ident))
+            opened[-1][6] = place_of([entry[:3] for entry in frames])
+        gaps = [a[5] - b[5] for a, b in zip(rows[2:], rows[3:])]
+        told["longest_gap"] = max(gaps[-64:], default=0.0) if whole else 0.0
+        told["records"] = rows[-MOST_RECORDS:]
+        used = {0}.union(row[0] for row in told["records"])
+        told["groups"] = [group if n in used else [group[0], group[1], []] for n, group in enumerate(told["groups"])]
+
+    def records_exist(self, names):
+        torch = sys.modules["torch"]._C._distributed_c10d
+        return ("gloo" in names and hasattr(torch, "_dump_fr_trace")) or hasattr(torch, "_dump_nccl_trace")
+
+    def entries(self, names, whole):
+        """Of the flight recorders of these backends.  Not of hvd's, which has a recorder of its own."""
+        torch = sys.modules["torch"]._C._distributed_c10d
+        # Lines of the program: torch imports its compiler for them, which takes seconds and may not be done here.
+        lines = "torch._inductor.codecache" in sys.modules
+        found = []
+        if hasattr(torch, "_dump_fr_trace"):
+            for backend in sorted(names - {"hvd", "fake", "undefined"}):
+                try:
+                    text = torch._dump_fr_trace(True, lines, not whole, backend)
+                except TypeError:  # torch 2.8 to 2.14: one recorder for all that are not NCCL
+                    text = torch._dump_fr_trace(True, lines, not whole) if backend == "gloo" else b""
+                if text:
+                    found += pickle.loads(text).get("entries", [])
+        if hasattr(torch, "_dump_nccl_trace") and "nccl" in names:
+            seen = {(e["process_group"][0], e["profiling_name"], e["time_created_ns"]) for e in found}
+            for entry in pickle.loads(torch._dump_nccl_trace(True, lines, not whole)).get("entries", []):
+                if (entry["process_group"][0], entry["profiling_name"], entry["time_created_ns"]) not in seen:
+                    found.append(entry)
+        return found
+
+
+def fill_recorder():
+    """The flight recorder's size, unless the user has set it; torch 2.15 has it by itself, gloo from torch 2.8 on."""
+    if not any(os.environ.get(name) for name in ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")):
+        version = tuple(int(part) for part in Watcher.torch_version().split(".")[:2] if part.isdigit())
+        os.environ["TORCH_FR_BUFFER_SIZE" if version >= (2, 9) else "TORCH_NCCL_TRACE_BUFFER_SIZE"] = "2000"
+
+
+def watch(c10d, name):
+    fill_recorder()
+    watcher = Watcher(c10d, name)
+    original = c10d.init_process_group
+
+    @functools.wraps(original)
+    def init_process_group(*args, **kwargs):
+        watcher.enters(args, kwargs)
+        try:
+            return original(*args, **kwargs)
+        finally:
+            watcher.leaves()
+
+    c10d.init_process_group = init_process_group

@@ -1,0 +1,103 @@
+# Runs at the start of every Python of a rank, before the program: hvdrank puts the archive that holds this
+# file in front of PYTHONPATH.  It offers `hvdrun stacks` and `hvdrun attach`, and waits for torch.distributed,
+# whose process groups collectives.py then watches.  Last it runs the sitecustomize that it hides, if any.
+# It imports nothing that Python's own start has not imported; CPython 3.8 and later.
+import os
+import sys
+
+ARCHIVE = os.path.dirname(__file__)
+
+
+def load(name):
+    """A module of the archive."""
+    if name not in sys.modules:
+        module = type(sys)(name)
+        text = __loader__.get_source(name)
+        exec(compile(text, "<hvdrun>", "exec", 0, 1), module.__dict__)
+        sys.modules[name] = module
+    return sys.modules[name]
+
+
+def is_rank():
+    """Whether the rank's own descriptors came here: a program that closed them is none of ours."""
+    try:
+        return "hvdrank-stacks" in os.readlink("/proc/self/fd/" + os.environ["HVD_STACK_FD"])
+    except (KeyError, OSError):
+        return False
+
+
+def offer_stacks():
+    """As hvd._stack_dumps: faulthandler writes all threads' frames to the guard's memory file."""
+    import faulthandler
+
+    try:
+        number, fd = int(os.environ["HVD_STACK_SIGNAL"]), int(os.environ["HVD_STACK_FD"])
+        faulthandler.register(number, file=fd, all_threads=True, chain=False)
+        if not faulthandler.is_enabled():
+            faulthandler.enable(file=fd, all_threads=False)
+    except (KeyError, ValueError, OSError, RuntimeError):
+        pass
+
+
+def offer_console():
+    """As hvd._attach, which is imported when somebody attaches."""
+    import signal
+
+    def attached(number, frame):
+        load("hvdrank_attach").attached(number, frame, lambda: load("hvdrank_console"))
+
+    if signal.getsignal(60) == signal.SIG_DFL:
+        signal.signal(60, attached)
+
+
+class Doorkeeper:
+    """A finder that lets distributed_c10d in, and has its process groups watched from then on."""
+
+    NAME = "torch.distributed.distributed_c10d"
+
+    def find_spec(self, name, path=None, target=None):
+        if name != self.NAME:
+            return None
+        sys.meta_path.remove(self)
+        from importlib.util import find_spec
+
+        spec = find_spec(name)
+        if spec is not None and hasattr(spec.loader, "exec_module"):
+            run = spec.loader.exec_module
+
+            def exec_module(module):
+                run(module)
+                self.watch(module)
+
+            spec.loader.exec_module = exec_module
+        return spec
+
+    def watch(self, module):
+        try:
+            load("hvdrank_collectives").watch(module, os.environ["HVD_WATCH"])
+        except Exception as error:
+            if os.environ.get("HOROVOD_LOG_LEVEL") == "debug":
+                print(f"hvdrank: collectives are not watched: {error!r}", file=sys.stderr)
+
+
+def chain():
+    """The sitecustomize that Python would have found without this one."""
+    mine = sys.modules.pop("sitecustomize", None)
+    try:
+        import sitecustomize  # noqa: F401
+    except ImportError as error:
+        if error.name != "sitecustomize":
+            raise
+    finally:
+        if mine is not None:
+            sys.modules.setdefault("sitecustomize", mine)
+
+
+while ARCHIVE in sys.path:
+    sys.path.remove(ARCHIVE)
+if is_rank():
+    offer_stacks()
+    offer_console()
+    if "HVD_WATCH" in os.environ:
+        sys.meta_path.insert(0, Doorkeeper())
+chain()

@@ -1,0 +1,295 @@
+#include "wire/shared/collective_join.h"
+
+#include <algorithm>
+#include <set>
+
+#include "base/format.h"
+#include "base/text.h"
+
+namespace hvd::wire {
+namespace {
+
+using Ranks = std::vector<int>;
+
+std::string who_text(const Ranks& ranks) { return (ranks.size() == 1 ? "rank " : "ranks ") + hvd::ranges(ranks); }
+
+std::string at(const std::string& place) { return place.empty() ? "" : " at " + place; }
+
+std::string tensors_text(const CollectiveRecord& r) { return r.tensors.empty() ? "" : " (" + r.tensors + ")"; }
+
+/// Kinds whose tensors have one size on all ranks.
+bool has_one_size(const std::string& kind) {
+  for (const char* own : {"alltoall", "all_to_all", "gather", "scatter", "coalesced", "sparse"})
+    if (kind.find(own) != std::string::npos && !kind.starts_with("all_gather") && !kind.starts_with("allgather") &&
+        !kind.starts_with("reduce_scatter"))
+      return false;
+  return true;
+}
+
+bool is_same(const CollectiveRecord& a, const CollectiveRecord& b) {
+  return a.kind == b.kind && (!has_one_size(a.kind) || a.tensors == b.tensors);
+}
+
+/// hvdrun's rank for a rank of torch.
+class RankNumbers {
+ public:
+  explicit RankNumbers(const JobCollectives& job) {
+    for (const auto& [rank, told] : job)
+      if (told.rank >= 0) known_[told.rank] = rank;
+  }
+  /// Of a rank that has not answered: the same number, or one that is free.
+  int of(int torch_rank) const {
+    if (const auto it = known_.find(torch_rank); it != known_.end()) return it->second;
+    const auto is_taken = [&](int rank) {
+      return std::any_of(known_.begin(), known_.end(), [rank](const auto& one) { return one.second == rank; });
+    };
+    int rank = torch_rank;
+    for (int next = 0; is_taken(rank); ++next) rank = next;
+    return rank;
+  }
+
+ private:
+  std::map<int, int> known_;
+};
+
+/// One group, with the collectives of its members.
+struct GroupView {
+  CollectiveGroup group;
+  bool is_default = false;
+  struct GroupMember {
+    std::map<std::int64_t, CollectiveRecord> records;  // by number
+    std::int64_t last = 0;
+  };
+  std::map<int, GroupMember> members;  // those that told of it
+
+  std::string what(const CollectiveRecord& r) const {
+    return formatted("{} {} of {}{}", r.kind, r.sequence, group_text(group, is_default), tensors_text(r));
+  }
+};
+
+std::vector<GroupView> group_views(const JobCollectives& job, const RankNumbers& numbers) {
+  std::map<std::pair<std::string, Ranks>, GroupView> views;
+  for (const auto& [rank, told] : job)
+    for (std::size_t g = 0; g < told.groups.size(); ++g) {
+      CollectiveGroup group = told.groups[g];
+      if (group.ranks.empty()) continue;
+      for (int& member : group.ranks) member = numbers.of(member);
+      std::sort(group.ranks.begin(), group.ranks.end());
+      GroupView& view = views[{group.name, group.ranks}];
+      view.group = group;
+      view.is_default = g == 0;
+      GroupView::GroupMember& member = view.members[rank];
+      for (const CollectiveRecord& r : told.last) {
+        if (r.group != static_cast<int>(g) || r.point_to_point) continue;
+        member.records.emplace(r.sequence, r);  // of a coalesced group the first
+        member.last = std::max(member.last, r.sequence);
+      }
+    }
+  std::vector<GroupView> out;
+  for (auto& [key, view] : views) out.push_back(std::move(view));
+  return out;
+}
+
+/// The rank's open collective that was enqueued first; null: none.
+const CollectiveRecord* first_open(const RankCollectives& told) {
+  for (const CollectiveRecord& r : told.last)
+    if (!r.ended) return &r;
+  return nullptr;
+}
+
+std::string call_text(const PresentCall& call) {
+  return call.name +
+         (call.peer < 0 ? "" : (call.name == "send" ? " to rank " : " from rank ") + std::to_string(call.peer));
+}
+
+std::string open_text(const RankCollectives& told, const CollectiveRecord& r) {
+  const auto group = static_cast<std::size_t>(r.group);
+  return formatted("{} {} of {}{}{}", r.kind, r.sequence, group_text(told.groups[group], group == 0), tensors_text(r),
+                   at(r.place));
+}
+
+/// What a rank that others wait for has done instead.
+std::string instead(const RankCollectives& told) {
+  if (const CollectiveRecord* open = first_open(told)) return "waits for " + open_text(told, *open) + " instead";
+  if (told.call) return formatted("is in {}{} instead", call_text(*told.call), at(told.call->place));
+  if (told.last.empty()) return "has enqueued nothing";
+  return "has not enqueued it; its last was " + open_text(told, told.last.back());
+}
+
+/// Lines that tell the same of several ranks share one.
+std::vector<std::string> details_of(const Ranks& missing, const JobCollectives& job) {
+  std::map<std::string, Ranks> by_text;
+  for (const int rank : missing)
+    if (const auto it = job.find(rank); it != job.end()) by_text[instead(it->second)].push_back(rank);
+  std::vector<std::string> lines;
+  for (const auto& [text, ranks] : by_text)
+    if (lines.size() < 3) lines.push_back(formatted("{} {}", who_text(ranks), text));
+  return lines;
+}
+
+/// The number from which on the members' lines differ, where they differed before @p end: a rank skipped one then.
+std::string first_other_line(const GroupView& view, std::int64_t end) {
+  std::int64_t first = 0;
+  for (const auto& [rank, member] : view.members)
+    if (!member.records.empty()) first = std::max(first, member.records.begin()->first);
+  for (std::int64_t number = first; number < end; ++number) {
+    std::map<std::string, Ranks> places;
+    for (const auto& [rank, member] : view.members)
+      if (const auto it = member.records.find(number); it != member.records.end() && !it->second.place.empty())
+        places[it->second.place].push_back(rank);
+    if (places.size() < 2) continue;
+    if (number == first) return {};  // they may always have done so
+    std::vector<std::string> parts;
+    for (const auto& [place, ranks] : places) parts.push_back(who_text(ranks) + at(place));
+    return formatted("their lines differ from collective {} on: {}", number, join(parts, ", "));
+  }
+  return {};
+}
+
+/// All that @p view tells of number @p number; nothing: its members agree.
+std::optional<CollectiveDifference> difference_at(const GroupView& view, std::int64_t number,
+                                                  const JobCollectives& job) {
+  CollectiveDifference d;
+  std::map<std::string, Ranks> variants;
+  const CollectiveRecord* any = nullptr;
+  bool differ = false;
+  for (const int rank : view.group.ranks) {
+    const auto it = view.members.find(rank);
+    if (it == view.members.end() || it->second.last < number) {
+      d.missing.push_back(rank);
+      continue;
+    }
+    const auto found = it->second.records.find(number);
+    if (found == it->second.records.end()) continue;  // so long ago that it is forgotten
+    const CollectiveRecord& r = found->second;
+    differ = differ || (any && !is_same(*any, r));
+    if (!any || (any->ended && !r.ended)) any = &r;
+    if (!r.ended) d.waiting.push_back(rank), d.seconds = std::max(d.seconds, r.seconds);
+    variants[r.kind + tensors_text(r) + at(r.place)].push_back(rank);
+  }
+  if (!any || (d.missing.empty() && !differ)) return std::nullopt;
+  d.what = view.what(*any);
+  for (const int rank : d.waiting) d.usual_seconds = std::max(d.usual_seconds, job.at(rank).longest_gap_seconds);
+  if (differ) {
+    d.fault = CollectiveFault::different;
+    std::vector<std::string> parts;
+    std::size_t most = 0;
+    for (const auto& [text, ranks] : variants) {
+      parts.push_back(text + " on " + who_text(ranks));
+      most = std::max(most, ranks.size());
+    }
+    d.what = formatted("the ranks differ at collective {} of {}: {}", number, group_text(view.group, view.is_default),
+                       join(parts, "; "));
+    for (const auto& [text, ranks] : variants)
+      if (ranks.size() < most) d.missing.insert(d.missing.end(), ranks.begin(), ranks.end());
+    std::sort(d.missing.begin(), d.missing.end());
+    return d;
+  }
+  d.details = details_of(d.missing, job);
+  if (std::string other = first_other_line(view, number); !other.empty()) d.details.push_back(std::move(other));
+  return d;
+}
+
+std::optional<CollectiveDifference> difference_of(const GroupView& view, const JobCollectives& job) {
+  std::set<std::int64_t> open;
+  for (const auto& [rank, member] : view.members)
+    for (const auto& [number, r] : member.records)
+      if (!r.ended) open.insert(number);
+  for (const std::int64_t number : open)
+    if (auto d = difference_at(view, number, job)) return d;
+  return std::nullopt;
+}
+
+bool waits(const RankCollectives& told) { return first_open(told) != nullptr || told.call.has_value(); }
+
+/// By what the main threads call, where there are no records: between two ranks, new_group(), an older torch.
+void add_differences_of_calls(const JobCollectives& job, const RankNumbers& numbers,
+                              std::vector<CollectiveDifference>& found) {
+  std::map<std::string, CollectiveDifference> by_text;
+  for (const auto& [rank, told] : job) {
+    if (!told.call || first_open(told)) continue;
+    CollectiveDifference& d = by_text[call_text(*told.call)];
+    d.what = call_text(*told.call);
+    d.waiting.push_back(rank);
+    d.seconds = std::max(d.seconds, told.call->seconds);
+    if (told.call->peer < 0) continue;
+    if (const int peer = numbers.of(told.call->peer);
+        std::find(d.missing.begin(), d.missing.end(), peer) == d.missing.end())
+      d.missing.push_back(peer);
+  }
+  for (auto& [text, d] : by_text) {
+    const bool to_all = d.missing.empty();
+    for (const auto& [rank, told] : job)
+      if (to_all && std::find(d.waiting.begin(), d.waiting.end(), rank) == d.waiting.end()) d.missing.push_back(rank);
+    if (d.missing.empty()) continue;  // all are in it
+    d.details = details_of(d.missing, job);
+    found.push_back(std::move(d));
+  }
+}
+
+}  // namespace
+
+std::string group_text(const CollectiveGroup& group, bool is_default) {
+  if (is_default) return "the default group";
+  if (!group.description.empty() && group.description != "undefined") return "group " + group.description;
+  return group.ranks.empty() ? "group " + group.name : "the group of " + who_text(group.ranks);
+}
+
+std::vector<CollectiveDifference> collective_differences(const JobCollectives& job) {
+  const RankNumbers numbers(job);
+  std::vector<CollectiveDifference> found;
+  for (const GroupView& view : group_views(job, numbers))
+    if (auto d = difference_of(view, job)) found.push_back(std::move(*d));
+  add_differences_of_calls(job, numbers, found);
+  // Ranks that wait themselves hold nobody up: what they wait for does.
+  const auto is_root = [&](const CollectiveDifference& d) {
+    return d.fault == CollectiveFault::different || std::any_of(d.missing.begin(), d.missing.end(), [&](int rank) {
+             const auto it = job.find(rank);
+             return it == job.end() || !waits(it->second);
+           });
+  };
+  if (std::any_of(found.begin(), found.end(), is_root)) {
+    std::erase_if(found, [&](const CollectiveDifference& d) { return !is_root(d); });
+    for (CollectiveDifference& d : found)
+      if (d.fault == CollectiveFault::missing)
+        std::erase_if(d.missing, [&](int rank) {
+          const auto it = job.find(rank);
+          return it != job.end() && waits(it->second);
+        });
+  } else {
+    for (CollectiveDifference& d : found) d.fault = CollectiveFault::cycle;
+  }
+  std::stable_sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.seconds > b.seconds; });
+  return found;
+}
+
+std::vector<std::string> difference_lines(const std::vector<CollectiveDifference>& differences) {
+  std::vector<std::string> lines;
+  for (const CollectiveDifference& d : differences) {
+    if (d.fault == CollectiveFault::different)
+      lines.push_back(d.what);
+    else if (!d.missing.empty())
+      lines.push_back(formatted("{} {} not enqueued {}; {} {} for it", who_text(d.missing),
+                                d.missing.size() == 1 ? "has" : "have", d.what, who_text(d.waiting),
+                                d.waiting.size() == 1 ? "waits" : "wait"));
+    lines.insert(lines.end(), d.details.begin(), d.details.end());
+  }
+  if (!differences.empty() && differences[0].fault == CollectiveFault::cycle)
+    lines.emplace_back("these ranks wait for each other");
+  return lines;
+}
+
+std::string collectives_text(const RankCollectives& told, std::size_t most) {
+  std::string out;
+  std::vector<const CollectiveRecord*> ended, open;
+  for (const CollectiveRecord& r : told.last) (r.ended ? ended : open).push_back(&r);
+  for (std::size_t i = ended.size() > most ? ended.size() - most : 0; i < ended.size(); ++i)
+    out += formatted("  began {:.3f} s ago, has ended: {}\n", ended[i]->seconds, open_text(told, *ended[i]));
+  for (std::size_t i = 0; i < std::min(most, open.size()); ++i)
+    out += formatted("  waits for {:.3f} s: {}\n", open[i]->seconds, open_text(told, *open[i]));
+  if (open.empty() && told.call) out += formatted("  is in {}{}\n", call_text(*told.call), at(told.call->place));
+  if (told.init) out += formatted("  is in init_process_group() for {:.3f} s\n", told.init->seconds);
+  return out;
+}
+
+}  // namespace hvd::wire

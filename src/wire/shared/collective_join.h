@@ -1,0 +1,44 @@
+/// @file collective_join.h — where the ranks of a job differ in torch.distributed's collectives.  Pure.
+#pragma once
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "wire/shared/collective_record.h"
+
+namespace hvd::wire {
+
+/// What each rank told, by hvdrun's ranks.  A rank that is not in the map has not answered.
+using JobCollectives = std::map<int, RankCollectives>;
+
+enum class CollectiveFault {
+  missing,    ///< some members have not enqueued it
+  different,  ///< members have enqueued different ones under the same number
+  cycle,      ///< the ranks wait for each other
+};
+
+/// A collective that does not end.  Ranks are hvdrun's.
+struct CollectiveDifference {
+  CollectiveFault fault = CollectiveFault::missing;
+  std::string what;                  ///< "all_reduce 2 of the default group ([8] float32)"
+  std::vector<int> missing;          ///< different: those that are in the minority
+  std::vector<int> waiting;          ///< have enqueued it
+  double seconds = 0;                ///< the longest wait
+  double usual_seconds = 0;          ///< the longest pause between two collectives of a waiting rank
+  std::vector<std::string> details;  ///< more lines for the user: what the others did instead
+};
+
+/// The differences that explain why ranks wait, worst first.  Those that follow from another one are left out.
+std::vector<CollectiveDifference> collective_differences(const JobCollectives& job);
+
+/// The same in words: "rank 1 has not enqueued all_reduce 2 of the default group ([8] float32); rank 0 waits for it".
+std::vector<std::string> difference_lines(const std::vector<CollectiveDifference>& differences);
+
+/// "the default group", "group tensor_parallel", "group 3".
+std::string group_text(const CollectiveGroup& group, bool is_default);
+
+/// What a rank has under way and its last collectives, at most @p most of either; for `hvdrun stacks --ops`.
+std::string collectives_text(const RankCollectives& collectives, std::size_t most);
+
+}  // namespace hvd::wire

@@ -1,0 +1,74 @@
+/// @file collective_record.h — what a rank knows of torch.distributed's collectives, of any backend: its process
+/// groups, the last collectives that it has enqueued, and what it waits for.
+///
+/// Python in the rank writes it (src/rank/python/start/hvdrank_collectives.py) in answer to its guard, which passes it
+/// to hvdrun.  A rank is untrusted: readers check every number.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace hvd::wire {
+
+/// A process group.  The first one of a rank is torch's default group.
+struct CollectiveGroup {
+  std::string name;         ///< torch's; the same on all members
+  std::string description;  ///< the user's, or empty
+  std::vector<int> ranks;   ///< torch's global ranks, sorted; empty: not told
+};
+
+struct CollectiveRecord {
+  int group = 0;              ///< index of RankCollectives::groups
+  std::int64_t sequence = 0;  ///< torch's number in the group, from 1 on
+  std::string kind;           ///< "all_reduce"
+  std::string tensors;        ///< "[8] float32"; empty: none
+  bool ended = false;
+  bool point_to_point = false;
+  double seconds = 0;  ///< since it was enqueued
+  std::string place;   ///< the user's line that enqueued it: "train.py:8 (step)"; empty: not known
+};
+
+/// A call of init_process_group() under way.
+struct GroupStart {
+  int rank = -1, world = -1;  ///< as given; -1: not given
+  std::string address;        ///< of the store; empty: another kind of store
+  int port = 0;
+  double seconds = 0;   ///< since it began
+  std::string refused;  ///< why this rank cannot connect to the store; empty: it can, or has not tried
+};
+
+/// The function of torch.distributed in which the main thread is.
+struct PresentCall {
+  std::string name;    ///< "recv"
+  int peer = -1;       ///< send and recv: the other rank
+  std::string place;   ///< the user's line
+  double seconds = 0;  ///< at least so long
+};
+
+struct RankCollectives {
+  bool whole = false;     ///< with the collectives that have ended
+  int rank = -1;          ///< torch's; -1: no group yet
+  std::int64_t pid = 0;   ///< of the process that trains
+  std::string torch;      ///< version
+  bool recorded = false;  ///< torch keeps records for this backend
+  double longest_gap_seconds = 0;
+  std::optional<GroupStart> init;
+  std::optional<PresentCall> call;
+  std::vector<CollectiveGroup> groups;
+  std::vector<CollectiveRecord> last;  ///< in the order in which they were enqueued
+};
+/// Throws Error{usage} for what is no such text.  Control characters become '?'.
+RankCollectives rank_collectives_from_json(const std::string& text);
+std::string to_json(const RankCollectives& collectives);
+
+/// guard → hvdrun, Type::collective_wait: for what the rank waits.  Nothing is set: it does not wait.
+struct CollectiveWait {
+  std::optional<GroupStart> init;
+  std::string what;    ///< "all_reduce"; empty: it waits for no collective
+  double seconds = 0;  ///< so long
+};
+CollectiveWait collective_wait_from_json(const std::string& text);
+std::string to_json(const CollectiveWait& wait);
+
+}  // namespace hvd::wire

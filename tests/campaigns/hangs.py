@@ -1,0 +1,120 @@
+"""Hangs of torch's own collectives over gloo, planted in a rank by seed; are rank, collective and line named?
+
+    tests/campaigns/run hangs [--seeds 1] [--only CASE] [--healthy 3]
+
+Nothing in these jobs imports hvd.  The time is that from the first wait to the line that tells.
+"""
+
+from __future__ import annotations
+
+import argparse
+import pathlib
+import random
+import re
+import signal
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from campaigns.engine import Campaign, Outcome, Trial
+from support import hvdrun
+
+SCRIPT = pathlib.Path(__file__).resolve().parent / "planted_hang_job.py"
+SIZE = 2
+LIMIT_SECONDS = 60.0
+MOST_SECONDS = 10.0  # from the beginning of the wait
+
+
+@dataclass
+class Case:
+    """The line that tells: @ stands for the place of the culprit, # for its number, % for the other's."""
+
+    says: str
+    alike: bool = False  # another one is much like it: in the long form only
+
+
+MISSING = r"^hvdrun: rank # on \w+ is in @[^;]*; 1 rank has waited (\d+) s "
+CASES: dict[str, Case] = {
+    "skips": Case(MISSING + r"for all_reduce 20 of the default group"),
+    "shapes": Case(r"^hvdrun: .*broadcast 6 of the default group.*|Received data size doesn't match expected size"),
+    "order": Case(
+        r"^hvdrun: the ranks differ at collective 6 of the default group: .*barrier at @.* on rank #; .*waited (\d+) s"
+    ),
+    "groups": Case(MISSING + "for all_reduce 1 of group first"),
+    "swallowed": Case(MISSING + r"for all_reduce 6 of the default group \(\[5\] float32\)"),
+    "loader": Case(
+        r"^hvdrun: rank # on \w+ is in @[^;]*, waiting for a DataLoader worker; 1 rank has waited (\d+) s for all_reduce 6"
+    ),
+    "barrier": Case(MISSING + "for barrier 6 of the default group"),
+    "subgroup": Case(MISSING + "for broadcast 2 of group workers"),
+    "evaluation": Case(MISSING + r"for all_reduce 6 of the default group \(\[7\] float32\)"),
+    "initless": Case(MISSING + r"in init_process_group\(\)"),
+    "import": Case(MISSING + r"in init_process_group\(\)"),
+    "rankless": Case(r"^hvdrun: 2 ranks have waited (\d+) s in init_process_group\(\)\n(.*\n)? +.*none of them has RANK 0"),
+    "port": Case(
+        r"^hvdrun: 2 ranks have waited (\d+) s in init_process_group\(\)\n(.*\n)* +rank 1 cannot connect to 127.0.0.1:1: "
+    ),
+    "crossed": Case(MISSING + "for recv from rank #"),
+    "asks": Case(MISSING + "for all_reduce 6"),
+    "spins": Case(MISSING + "for all_gather 6"),
+    "model": Case(MISSING + r"for all_reduce \d+ of the default group \(\[72\] float32\)"),
+    "newgroup": Case(MISSING + "for new_group"),
+    "objects": Case(MISSING + "for all_gather 6"),
+}
+HEALTHY = ["healthy_long", "healthy_short", "healthy_end"]
+
+
+def line_of(case: str) -> int:
+    """Where the script is marked with the case's name."""
+    for number, line in enumerate(SCRIPT.read_text().splitlines(), 1):
+        if line.endswith(f"  # here: {case}"):
+            return number
+    return 0
+
+
+def one(case: str, culprit: int) -> Outcome:
+    """Runs the job until hvdrun has told, or its end."""
+    told = CASES[case].says if case in CASES else ""
+    place = rf"planted_hang_job.py:{line_of(case)}(?: \(\w+\))?"
+    pattern = told.replace("#", str(culprit)).replace("@", place)
+    text: list[str] = []
+    began = time.monotonic()
+    with hvdrun.started("-np", str(SIZE), sys.executable, str(SCRIPT), case, str(culprit)) as job:
+        killer = threading.Timer(LIMIT_SECONDS, job.send_signal, [signal.SIGINT])
+        killer.start()
+        found = None
+        while found is None and (line := hvdrun.next_line(job.stderr)):
+            text.append(line)
+            found = re.search(pattern, "".join(text), re.M) if told else None
+        killer.cancel()
+    said = "".join(line for line in text if line.startswith(("hvdrun: ", "        ")))
+    if not told:
+        return Outcome(case, culprit, not said and job.returncode == 0, said)
+    waited = float(found[1]) if found and found.re.groups and found[1] else 0.0
+    figures = {"waited": waited, "since start": time.monotonic() - began}
+    return Outcome(case, culprit, found is not None and waited <= MOST_SECONDS, said, figures=figures)
+
+
+def trials(options: argparse.Namespace) -> list[Trial]:
+    cases = [case for case in CASES if not options.only or case in options.only]
+    planted = [Trial(case, seed) for seed in range(options.first, options.first + options.seeds) for case in cases]
+    healthy = [Trial(HEALTHY[n % len(HEALTHY)], n) for n in range(options.healthy)] if not options.only else []
+    return planted + healthy
+
+
+def judge(trial: Trial, place: Any, options: argparse.Namespace) -> list[Outcome]:
+    culprit = 1 if trial.case in ("port",) else random.Random(trial.seed).randrange(SIZE)
+    outcome = one(trial.case, culprit)
+    outcome.seed = trial.seed
+    return [outcome]
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--seeds", type=int, default=1, help="each case so often")
+    parser.add_argument("--only", action="append", help="this case; may be given again")
+    parser.add_argument("--healthy", type=int, default=3, help="so many jobs that are well: nobody may be named")
+
+
+CAMPAIGN = Campaign(__doc__ or "", trials, judge, add_options)

@@ -1,0 +1,71 @@
+"""Hangs in torch's own collectives: which rank misses which, and where it is.  Nothing in these jobs imports hvd."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from campaigns import hangs
+from support import hvdrun
+from support.forms import few
+
+pytest.importorskip("torch")
+
+
+def listen(job: subprocess.Popen[str], last: str, limit_seconds: float = 60) -> str:
+    """What hvdrun says, up to a line with `last`."""
+    text, end = "", time.monotonic() + limit_seconds
+    while last not in text:
+        line = hvdrun.next_line(job.stderr)
+        assert line and time.monotonic() < end, text
+        text += line
+    return text
+
+
+def ask(job: subprocess.Popen[str], *words: str, typed: str = "") -> str:
+    command = [hvdrun.program(), words[0], str(job.pid), *words[1:]]
+    done = subprocess.run(command, input=typed, capture_output=True, text=True, timeout=60, env=hvdrun.environment())
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_rank_that_misses_a_collective(tmp_path: pathlib.Path) -> None:
+    """It is named with its line; stacks, stacks --ops and attach see into it; the verdict repeats it."""
+    line = hangs.line_of("evaluation")
+    with hvdrun.started("-np", "2", sys.executable, str(hangs.SCRIPT), "evaluation", "1", cwd=tmp_path) as job:
+        said = listen(job, "its last was")
+        assert re.search(
+            rf"^hvdrun: rank 1 on \w+ is in planted_hang_job.py:{line} \(evaluation\); 1 rank has waited \d+ s for "
+            r"all_reduce 6 of the default group \(\[7\] float32\)$",
+            said,
+            re.M,
+        ), said
+        assert f'planted_hang_job.py", line {line} in evaluation' in ask(job, "stacks")
+        operations = ask(job, "stacks", "--ops")
+        assert "waits for " in operations
+        assert "rank 1 has not enqueued all_reduce 6 of the default group ([7] float32); rank 0 waits for it" in operations
+        assert "'culprit', 1" in ask(job, "attach", "1", typed="p 'culprit', CULPRIT\nquit\n")
+        job.send_signal(signal.SIGINT)
+        end = job.communicate(timeout=60)[1]
+        assert re.search(r"^hvdrun: interrupted; .*\n +until then:\n +rank 1 on \w+ is in planted_hang_job.py", end, re.M), end
+
+
+@pytest.mark.parametrize("case", few(["order", "initless", "crossed", "loader", "rankless"]))
+def test_other_hangs(case: str) -> None:
+    outcome = hangs.one(case, culprit=1)
+    assert outcome.right, outcome
+
+
+def test_the_program_s_own_sitecustomize_runs(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.theirs = 1\n")
+    program = "import sys; print(sys.theirs, [p for p in sys.path if 'proc' in p], sys.modules['sitecustomize'].__file__)"
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+    done = hvdrun.run("-np", "1", sys.executable, "-c", program, env={"PYTHONPATH": path})
+    assert f"1 [] {tmp_path}/sitecustomize.py" in done.stdout, done.stderr

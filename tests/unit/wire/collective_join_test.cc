@@ -1,0 +1,155 @@
+#include "wire/shared/collective_join.h"
+
+#include <doctest/doctest.h>
+
+#include "base/error.h"
+#include "base/text.h"
+
+using namespace hvd;
+using namespace hvd::wire;
+
+namespace {
+
+const CollectiveGroup whole{"0", "default", {0, 1, 2}}, pair{"1", "pair", {0, 1}};
+
+CollectiveRecord record(std::int64_t sequence, const std::string& kind, bool ended, int group = 0,
+                        const std::string& tensors = "[8] float32") {
+  CollectiveRecord r;
+  r.group = group;
+  r.sequence = sequence;
+  r.kind = kind;
+  r.tensors = tensors;
+  r.ended = ended;
+  r.seconds = 6;
+  r.place = "t.py:" + std::to_string(10 + sequence);
+  return r;
+}
+
+RankCollectives told(int rank, std::vector<CollectiveRecord> last,
+                     std::vector<CollectiveGroup> groups = {whole, pair}) {
+  RankCollectives c;
+  c.rank = rank;
+  c.recorded = true;
+  c.groups = std::move(groups);
+  c.last = std::move(last);
+  return c;
+}
+
+PresentCall call(const std::string& name, int peer, const std::string& place) { return {name, peer, place, 6}; }
+
+std::string lines(const JobCollectives& job) { return join(difference_lines(collective_differences(job)), "\n"); }
+
+}  // namespace
+
+TEST_CASE("collectives: the first that a rank has not enqueued") {
+  JobCollectives job;
+  for (const int rank : {0, 2}) job[rank] = told(rank, {record(1, "broadcast", true), record(2, "all_reduce", false)});
+  job[1] = told(1, {record(1, "broadcast", true)});
+  const auto found = collective_differences(job);
+  REQUIRE(found.size() == 1);
+  CHECK(found[0].missing == std::vector<int>{1});
+  CHECK(found[0].waiting == std::vector<int>{0, 2});
+  CHECK(found[0].seconds == 6);
+  CHECK(lines(job) ==
+        "rank 1 has not enqueued all_reduce 2 of the default group ([8] float32); ranks 0,2 wait for it\n"
+        "rank 1 has not enqueued it; its last was broadcast 1 of the default group ([8] float32) at t.py:11");
+}
+
+TEST_CASE("collectives: nobody is to blame while all have enqueued it, or none waits") {
+  JobCollectives job;
+  for (const int rank : {0, 1, 2}) job[rank] = told(rank, {record(1, "all_reduce", false)});
+  CHECK(collective_differences(job).empty());
+  for (auto& [rank, c] : job) c.last[0].ended = true;
+  job[1].last.clear();
+  CHECK(collective_differences(job).empty());
+  CHECK(collective_differences({}).empty());
+}
+
+TEST_CASE("collectives: kind, shape and dtype differ under one number") {
+  JobCollectives job;
+  for (const int rank : {0, 1, 2}) job[rank] = told(rank, {record(4, "all_reduce", false)});
+  job[2].last[0] = record(4, "broadcast", true);
+  job[2].last[0].place = "u.py:3";
+  auto found = collective_differences(job);
+  REQUIRE(found.size() == 1);
+  CHECK(found[0].fault == CollectiveFault::different);
+  CHECK(found[0].missing == std::vector<int>{2});
+  CHECK(found[0].what ==
+        "the ranks differ at collective 4 of the default group: all_reduce ([8] float32) at t.py:14 on ranks 0-1; "
+        "broadcast ([8] float32) at u.py:3 on rank 2");
+  job[2].last[0] = record(4, "all_reduce", false, 0, "[9] float32");
+  CHECK(collective_differences(job).size() == 1);
+  for (auto& [rank, c] : job) c.last[0].kind = "alltoall_base";  // ranks may give others more or less
+  CHECK(collective_differences(job).empty());
+}
+
+TEST_CASE("collectives: a rank that waits itself is not the cause") {
+  JobCollectives job;
+  job[0] = told(0, {record(1, "all_reduce", false, 1)});
+  job[1] = told(1, {record(1, "barrier", false, 0, "")});
+  job[2] = told(2, {});
+  const auto found = collective_differences(job);  // 0 waits for 1, 1 waits for 2 and 0
+  REQUIRE(found.size() == 1);
+  CHECK(found[0].what == "barrier 1 of the default group");
+  CHECK(found[0].missing == std::vector<int>{2});
+  CHECK(found[0].details.size() == 2);
+}
+
+TEST_CASE("collectives: two groups in another order") {
+  JobCollectives job;
+  const std::vector<CollectiveGroup> groups{{"0", "default", {0, 1}}, {"1", "a", {0, 1}}, {"2", "b", {0, 1}}};
+  job[0] = told(0, {record(1, "all_reduce", false, 1)}, groups);
+  job[1] = told(1, {record(1, "all_reduce", false, 2)}, groups);
+  CHECK(collective_differences(job).size() == 2);
+  CHECK(lines(job).find("these ranks wait for each other") != std::string::npos);
+  CHECK(lines(job).find("rank 1 waits for all_reduce 1 of group b ([8] float32) at t.py:11 instead") !=
+        std::string::npos);
+}
+
+TEST_CASE("collectives: a rank that does not answer is missing; torch's ranks may be numbered otherwise") {
+  JobCollectives job;
+  job[0] = told(2, {record(1, "all_reduce", false)});
+  job[1] = told(0, {record(1, "all_reduce", false)});
+  const auto found = collective_differences(job);  // torch's rank 1 has not answered; hvdrun calls it 2
+  REQUIRE(found.size() == 1);
+  CHECK(found[0].missing.size() == 1);
+  CHECK(found[0].waiting == std::vector<int>{0, 1});
+}
+
+TEST_CASE("collectives: where a rank skipped one, its lines differ from then on") {
+  JobCollectives job;
+  for (const int rank : {0, 1}) {
+    job[rank] = told(rank, {}, {{"0", "default", {0, 1}}});
+    for (int n = 1; n <= 6 - rank; ++n) job[rank].last.push_back(record(n, "all_reduce", n < 6));
+  }
+  for (CollectiveRecord& r : job[1].last)
+    if (r.sequence >= 3) r.place = "t.py:" + std::to_string(11 + r.sequence);
+  CHECK(lines(job).find("their lines differ from collective 3 on: rank 0 at t.py:13, rank 1 at t.py:14") !=
+        std::string::npos);
+}
+
+TEST_CASE("collectives: between two ranks, by what their main threads call") {
+  JobCollectives job;
+  for (const int rank : {0, 1}) job[rank] = told(rank, {});
+  job[0].call = call("recv", 1, "t.py:3");
+  CHECK(lines(job) == "rank 1 has not enqueued recv from rank 1; rank 0 waits for it\nrank 1 has enqueued nothing");
+  job[1].call = call("recv", 0, "t.py:4");
+  CHECK(lines(job).find("these ranks wait for each other") != std::string::npos);
+  job[0].call = job[1].call = call("new_group", -1, "t.py:9");
+  CHECK(lines(job).empty());
+}
+
+TEST_CASE("collectives: what a rank tells goes to JSON and back; nonsense is refused") {
+  RankCollectives c = told(1, {record(1, "all_reduce", false), record(1, "broadcast", true, 1)});
+  c.init = GroupStart{1, 2, "10.0.0.1", 29500, 3, "it does not answer"};
+  c.call = call("recv", 0, "a\x1b[2J");
+  const RankCollectives back = rank_collectives_from_json(to_json(c));
+  CHECK(back.last.size() == 2);
+  CHECK(back.last[1].ended);
+  CHECK(back.groups[1].ranks == std::vector<int>{0, 1});
+  CHECK(back.init->refused == "it does not answer");
+  CHECK(back.call->place == "a?[2J");
+  for (const char* bad : {"{}", "[]", "", R"({"whole":1})",
+                          R"({"whole":true,"rank":0,"pid":1,"torch":"","groups":[],"records":[[0,1,"","",0,1,""]]})"})
+    CHECK_THROWS_AS(rank_collectives_from_json(bad), Error);
+}
