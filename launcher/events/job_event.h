@@ -160,13 +160,13 @@ struct StacksWanted {
   std::function<void(const Pictures&)> done;
 };
 
+/// Ranks have begun to wait for an operation.
+struct OperationsWanted {};
+
 /// Asks all ranks for their last operations.  `done` is called later, with the answers.
 struct OperationsAsked {
   std::function<void(const wire::JobOperations&)> done;
 };
-
-/// Ranks have begun to wait for an operation.
-struct OperationsWanted {};
 
 /// `hvdrun kill`.
 struct KillWanted {};
@@ -180,7 +180,7 @@ using JobEvent = std::variant<RankStarted, RankWrote, RankTraced, ResultCame, Op
                               StatusCame, StackCame, StepsCame, ReportWanted, OperationsCame, HostSwept, InputTaken,
                               RankPaused, ConsoleSaid, GuardCame, RankEnded, ClockSampled, SessionNote, RankAborted,
                               RankSpawned, PmixMissing, GuardEnded, WorkerWaits, WorldMet, NextWorldAsked, HangTold,
-                              HangTooLong, StacksWanted, OperationsAsked, OperationsWanted, KillWanted, ElasticOver>;
+                              HangTooLong, StacksWanted, OperationsWanted, OperationsAsked, KillWanted, ElasticOver>;
 
 /// Takes events, one after another, within the call that found them.
 using EventSink = std::function<void(const JobEvent&)>;

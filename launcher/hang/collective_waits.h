@@ -1,8 +1,7 @@
 /// @file collective_waits.h — who waits in torch.distributed, and whom the others wait for.  Pure.
 ///
-/// Guards tell which ranks wait (wire/shared/collective_record.h).  Once a wait is long, all ranks are asked for their
-/// last collectives, and their answers are joined (wire/shared/collective_join.h).  Times are seconds of the caller's
-/// clock.
+/// Guards tell which ranks wait (wire/shared/collective_record.h).  Once a wait is long, all ranks are asked for their last
+/// collectives, and their answers are joined (wire/shared/collective_join.h).  Times are seconds of the caller's clock.
 #pragma once
 #include <map>
 #include <optional>

@@ -13,8 +13,6 @@ constexpr std::size_t most_asked = 64;
 constexpr double told_together = 2;
 constexpr std::size_t most_kept_lines = 8;
 
-double incidents_patience(const std::optional<HangLimits>& patience) { return patience.value_or(HangLimits{}).hang; }
-
 LifeStage where_of(wire::RankPhase place) {
   switch (place) {
     case wire::RankPhase::script:
@@ -38,7 +36,7 @@ HangWatch::HangWatch(const Session& session, const JobMap& map, std::optional<Ha
       patience_(patience),
       events_(std::move(events)),
       incidents_(patience.value_or(HangLimits{})),
-      collectives_(incidents_patience(patience)),
+      collectives_(patience.value_or(HangLimits{}).hang),
       ranks_(map.ranks.size()) {
   if (!elastic) return;
   world_.emplace(map.ranks.size());

@@ -19,7 +19,8 @@ class HangWatch {
  public:
   /// @param patience  nothing: the user wants no messages about hangs
   /// @p elastic  ranks may come and go: see world_is()
-  /// @param events  gets HangTold, StacksWanted, HangTooLong, and OperationsWanted after the lines about an operation
+  /// @param events  gets HangTold, StacksWanted, HangTooLong, OperationsAsked, and OperationsWanted after the lines
+  /// about an operation
   HangWatch(const Session& session, const JobMap& map, std::optional<HangLimits> patience, bool elastic,
             EventSink events);
 
@@ -27,9 +28,9 @@ class HangWatch {
   void turn();
   /// Nothing of what is known becomes a hang by time alone.
   bool is_quiet() const { return is_quiet_ || !patience_ || all_paused_; }
+  void look_again() { is_quiet_ = false; }
   /// What was told of incidents that are still open, as lines of a verdict.
   const std::vector<std::string>& open_lines() const { return open_lines_; }
-  void look_again() { is_quiet_ = false; }
   /// A rank has ended.
   void rank_ended(int rank);
   /// Events of the session.

@@ -197,7 +197,7 @@ void Supervisor::abandon() noexcept {
 }
 
 int Supervisor::conclude() {
-  parts_->ending.note_waits(parts_->watch.open_lines());
+  parts_->ending.keep_waits(parts_->watch.open_lines());
   return launcher::conclude({job_, *session_, parts_->ending, parts_->elastic.get(), timeline_, parts_->reports,
                              parts_->operations, streams_, printer_, cleanup_, mpi_problem_, started_wall_seconds_,
                              std::chrono::duration<double>(Clock::now() - started_at_).count()});

@@ -28,6 +28,8 @@ READERS = {
     "src/base/environment.h",
     "src/python/hvd/_runtime/environment.py",
     "src/rank/python/bootstrap.py",
+    "src/rank/python/start/hvdrank_collectives.py",
+    "src/rank/python/start/sitecustomize.py",
     "src/rank/launch/spawn.cc",
 }
 # Other programs' variables, which base/environment.h and hvd/_runtime/environment.py read by name.

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <csignal>
 #include <string>
+#include <vector>
 
 #include "launcher/control/session.h"
 #include "launcher/job/job.h"
@@ -35,6 +36,8 @@ class Ending {
   void stop_for_output(int error);
   void stop_for_hang(const std::string& why);
   void stop_elastic(const std::string& why);
+  /// What was told of a hang that was not over.
+  void keep_waits(const std::vector<std::string>& lines) { reason_.waits = lines; }
 
   /// One turn of the loop, after all events.  @param outlives_its_ranks  new ranks will be started though all have
   /// ended
@@ -42,8 +45,6 @@ class Ending {
   bool is_over() const { return end_.is_over(Clock::now(), session_.sweeps_open()); }
   /// The longest sleep that keeps --time-limit.
   std::chrono::milliseconds time_to_limit(std::chrono::milliseconds longest) const;
-  /// Lines about hangs that were not over when the job ended.
-  void note_waits(std::vector<std::string> lines) { reason_.waits = std::move(lines); }
   /// The job is over: completes reason().
   const EndReason& conclude();
 

@@ -48,8 +48,8 @@ void KeptOperations::take(int rank, wire::RankOperations operations) {
 }
 
 std::string KeptOperations::keep(const wire::JobOperations& operations) const {
-  const bool any =
-      std::ranges::any_of(operations, [](const auto& r) { return r.second.submitted > 0 || r.second.collectives; });
+  const bool any = std::any_of(operations.begin(), operations.end(),
+                               [](const auto& r) { return r.second.submitted > 0 || r.second.collectives; });
   const std::string folder = state_folder("operations");
   if (!any || folder.empty()) return "";
   try {

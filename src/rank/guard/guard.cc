@@ -87,13 +87,13 @@ class Guard {
         if (fd >= 0) fds.push_back({fd, POLLIN, 0});
     if (process_ && process_->input().fd() >= 0) fds.push_back({process_->input().fd(), POLLOUT, 0});
     console_.add_fds(fds, hvdrun_.outbox());
+    if (process_) process_->collectives().add_fds(fds);
     GuardLife::Awaited awaited{.outbox_is_empty = hvdrun_.outbox().empty(), .next = console_.deadline()};
     if (process_) {
       // libhvd changes pages in shared memory, which wake nobody.
       awaited.is_announced = hvdrun_.is_there() && !hvdrun_.lost_for() && !process_->has_libhvd();
       awaited.takes_picture = process_->shooting();
       awaited.next = std::min({awaited.next, process_->deadline(), process_->collectives().deadline()});
-      process_->collectives().add_fds(fds);
     }
     poll(fds.data(), fds.size(), static_cast<int>(life_.patience(Clock::now(), awaited).count()));
   }

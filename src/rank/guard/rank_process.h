@@ -62,8 +62,9 @@ class RankProcess {
   /// The job's live report, for a program that asked for it.
   void give_report(std::string_view json) { recorder_.give_report(json); }
   void record_timeline(bool on) { recorder_.record_timeline(on); }
-  /// Its last operations, at most @p most, as Type::operations: now, or once Python in the rank has answered.
+  /// Sends the last operations, at most @p most, once Python in the rank has answered.
   void ask_operations(std::size_t most, Clock::time_point now);
+  /// Sends them now.
   void send_operations(Outbox& outbox, std::size_t most) const;
   /// torch.distributed's collectives.
   const CollectiveProbe& collectives() const { return collectives_; }

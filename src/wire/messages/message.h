@@ -42,9 +42,7 @@ enum class Type : std::uint16_t {
   console = 26,       ///< ConsoleOutput (console.h), then bytes of the debugger that `hvdrun attach` has opened
   // PMIx server → its host daemon
   pmix_environment = 27,  ///< i32 rank, then "NAME=value" texts, each ended by a zero byte
-  // guard → hvdrun
-  collective_wait =
-      28,  ///< JSON CollectiveWait (shared/collective_record.h): the rank waits in torch.distributed, or no more
+  collective_wait = 28,  ///< JSON CollectiveWait (collective_record.h): the rank waits in torch.distributed, or no more
   // hvdrun → guard
   manifest = 32,         ///< JSON RankManifest (manifest/manifest.h)
   payload = 33,          ///< a piece of the payload, in order; an empty piece ends it

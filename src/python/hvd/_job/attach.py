@@ -34,13 +34,13 @@ def _connect() -> socket.socket | None:
 
 
 def _console() -> types.ModuleType:
-    from hvd._job import console as module  # importing pdb takes time, and few ranks need it
+    from hvd._job import console  # importing pdb takes time, and few ranks need it
 
-    return module
+    return console
 
 
 def attached(number: int, frame: types.FrameType | None, console: Callable[[], types.ModuleType] = _console) -> None:
-    """The signal's handler.  `console` imports _console.py: a rank that has no hvd gets it from hvdrank."""
+    """The signal's handler.  `console` imports console.py: a rank that has no hvd gets it from hvdrank."""
     link = _connect()
     if link is not None and frame is not None:
         console().open_at(frame, link)
