@@ -1,6 +1,6 @@
-/// @file command.h — what the coordinator tells the members, and what a member tells the coordinator.
+/// @file command.h — the commands of the coordinator to the members, and the records of a member to the coordinator.
 ///
-/// Never leaves the machines of one job, all of one version: plain bytes in host command.
+/// Both stay among processes of one job, which have the same version: plain bytes in the host's order.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -19,20 +19,20 @@ namespace hvd::negotiate {
 enum class Command : std::uint32_t {
   batch = 1,   ///< u32 flags, u32 count, ids (idset.h): run these together, in ascending order
   assign,      ///< u32 id, u32 slot offset, name: the operation of this name gets an id (a batch follows)
-  evict,       ///< u32 id: forget it; who has submitted it sends a record again
+  evict,       ///< u32 id: forget it; a rank that has submitted the operation sends a record again
   fail,        ///< u32 code, u32 0, u32 name length, name, text: the operation of this name ends with an error
   fail_group,  ///< u32 code, u64 group, text: everything under way in this group ends with an error
   outdate,   ///< u32 code, u64 command, u64 group, u32 its size, u32 count, names, text: what was submitted under these
              ///< names before that command, and is not of the group, which has failed since, ends with an error
-  gone,      ///< u32 code, u32 rank, text: that rank will not take part any more
-  joining,   ///< from now on everything is announced by records, in the order of submission: somebody wants to join
-  stand_in,  ///< u32 id, signature: who has not submitted the operation of this id has joined, and stands in for it
+  gone,      ///< u32 code, u32 rank, text: that rank takes part no longer
+  joining,   ///< a rank wants to join: from now on records announce all operations, in the order of submission
+  stand_in,  ///< u32 id, signature: a rank that has not submitted this operation has joined, and contributes a stand-in
   joined,    ///< u32 rank: all have joined, that one last; ready bits are used again
   tune,      ///< TunedSettings (put_settings): from the next batch on
 };
 
 inline constexpr std::uint32_t batch_eager = 1;  ///< all inputs are in the slots
-/// What a wait in join is called where people see it.
+/// The name of a wait in join, in messages.
 inline constexpr const char* join_text = "hvd.join()";
 
 /// Records of Kind::join: Signature::root says which.
@@ -41,11 +41,12 @@ inline constexpr int has_joined =
     1;  ///< after that command, and behind the records of all that this rank had under way
 inline constexpr std::uint32_t no_slot = 0xffffffffu;
 
-/// The name of an operation that was given none: by the order of calls the same on all ranks, and never used again.
+/// Makes a name for an operation without one.  Names follow the order of calls, so they are the same on all ranks.  A
+/// name is used once.
 inline std::string made_name(std::string_view operation, std::uint64_t number) {
   return std::string(operation) + ".noname." + std::to_string(number);
 }
-/// Whether it is one.  A caller's own name may look so: it costs more than others then, and does the same.
+/// True if @p name looks like a made name.  A caller's own name may look so: it works, at a higher cost.
 inline bool is_made_name(std::string_view name) {
   const std::size_t dot = name.find('.');
   return dot != std::string_view::npos && name.substr(dot).starts_with(".noname.");
@@ -59,7 +60,7 @@ class ByteWriter {
     bytes_.append(reinterpret_cast<const char*>(&value), sizeof value);
     return *this;
   }
-  /// Seven bits a byte, the lowest first: small numbers are one byte.
+  /// Appends seven bits in each byte, lowest first: small numbers take one byte.
   ByteWriter& varint(std::uint64_t value) {
     for (; value >= 0x80; value >>= 7) bytes_.push_back(static_cast<char>(value | 0x80));
     bytes_.push_back(static_cast<char>(value));
@@ -80,7 +81,7 @@ class ByteWriter {
   std::string bytes_;
 };
 
-/// No name of an operation is longer: a caller's have 4096 bytes at most, a process set's tells 32 ranks.
+/// The longest name of an operation: a caller's has at most 4096 bytes, a process set's lists 32 ranks.
 inline constexpr std::size_t longest_name = 4096;
 
 /// Takes them off again; throws when there are too few bytes, and on a text or number that is none of those asked for.

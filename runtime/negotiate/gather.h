@@ -1,4 +1,4 @@
-/// @file gather.h — the node leader's view of its node: which ids all local members have set, which records came.
+/// @file gather.h — collects, for a node's leader, the ids that all local members have submitted, and their records.
 #pragma once
 #include <functional>
 #include <string>
@@ -11,7 +11,7 @@
 namespace hvd::negotiate {
 
 /// Ready bits are parities: a member flips its bit at every submit.  An id is ready when all local bits differ from
-/// the latch; the latch then follows.  Nobody flips again before the id was published, so nothing is missed.
+/// the latch; the latch then follows.  No member flips the bit again before the id is published, so none is missed.
 class Gather {
  public:
   explicit Gather(const memory::Node& node)
@@ -20,7 +20,7 @@ class Gather {
         live_(node.geometry.words),
         inbox_(static_cast<std::size_t>(node.ranks)) {}
 
-  /// Calls on_ready(id) and on_record(local rank, record) for what is new.  True if there was anything.
+  /// Calls on_ready(id) and on_record(local rank, record) for new ids and records.  True if there were any.
   template <class OnReady, class OnRecord>
   bool poll(OnReady&& on_ready, OnRecord&& on_record) {
     bool any = false;
@@ -45,7 +45,8 @@ class Gather {
     return any;
   }
 
-  /// Before the command `assign` of this id is written to the node's ring: all local bits are equal now.
+  /// Resets the latch of this id.  To be called before the command `assign` is written to the node's ring, while all
+  /// local bits are equal.
   void assigned(std::uint32_t id) {
     const std::uint64_t bit = 1ull << (id % 64);
     latched_[id / 64] = (latched_[id / 64] & ~bit) | (node_.word(0, id / 64).load(std::memory_order_seq_cst) & bit);

@@ -1,4 +1,4 @@
-/// @file mismatch.h — do all ranks mean the same operation, and if not, what to tell the user.
+/// @file mismatch.h — compares the ranks' signatures of one operation, and words the error if they differ.
 #pragma once
 #include <string>
 #include <utility>
@@ -9,14 +9,14 @@
 
 namespace hvd::negotiate {
 
-/// How some ranks, all alike, see an operation.
+/// An operation as several ranks describe it, all with the same signature.
 struct Announcement {
   RankSet ranks;
   Signature signature;
   std::uint64_t executed = 0;  ///< commands that they had carried out; of several: see Announcements::add
 };
 
-/// What all ranks have said so far about one name: equal signatures are one claim.
+/// All announcements of one name so far.  Equal signatures are one claim.
 struct Announcements {
   std::vector<Announcement> all;
 
@@ -28,7 +28,7 @@ struct Announcements {
         return claim.ranks.merge(ranks);
     all.push_back({ranks, signature, executed});
   }
-  /// Equal signatures are one, whatever their age.
+  /// Returns all claims and forgets them.  Equal signatures are one claim, whatever their age.
   std::vector<Announcement> take() {
     Announcements merged;
     for (const Announcement& c : all) merged.add(c.signature, c.ranks, 0, 0);
@@ -40,17 +40,17 @@ struct Announcements {
     for (const Announcement& claim : all) everybody.merge(claim.ranks);
     return everybody;
   }
-  /// Ranks, those with two claims twice.
+  /// The number of ranks; a rank with two claims counts twice.
   int count() const {
     int n = 0;
     for (const Announcement& claim : all) n += claim.ranks.count();
     return n;
   }
-  /// Forgets what was said as part of this group.
+  /// Forgets claims of this group.
   void drop_group(std::uint64_t group) {
     std::erase_if(all, [&](const Announcement& c) { return c.signature.in_group(group); });
   }
-  /// Forgets what was said before @p command, and not as part of @p group: calls f(claim) for it.
+  /// Forgets claims from before @p command that are not of @p group, and calls f(claim) for each.
   template <class F>
   void drop_before(std::uint64_t command, std::uint64_t group, F&& f) {
     std::erase_if(all, [&](const Announcement& c) {

@@ -1,7 +1,7 @@
-/// @file node_parts.h — nodes' parts of small tensors, on their way up the tree together with the announcements.
+/// @file node_parts.h — nodes' parts of small tensors, which travel up the tree with the announcements.
 ///
-/// The parts of a subtree travel side by side and are not added up on the way: who adds them up does it in the order of
-/// the nodes, so that the bits are those of a slice (ops/allreduce/between_nodes.h).
+/// Leaders pass on the parts of a subtree side by side, without adding them.  The coordinator's leader adds them in the
+/// order of the nodes, so the bits are those of a slice (ops/allreduce/between_nodes.h).
 #pragma once
 #include <cstdint>
 #include <string>
@@ -10,26 +10,26 @@
 
 namespace hvd::negotiate {
 
-/// What a leader and its coordinator hold of them.  A source is this node itself, 0, or one of its children, from 1.
+/// The parts that a leader holds.  Source 0 is this node; sources from 1 are its children in the tree.
 class NodeParts {
  public:
-  /// Parts of so many bytes travel with one message, those of all nodes below counted: more goes in slices, which
-  /// cross the network in both directions at once.
+  /// The largest sum of a subtree's parts in one message, in bytes.  A larger tensor travels in slices, which cross the
+  /// network in both directions at once.
   static constexpr std::size_t most_bytes = 64 << 10;
 
-  /// @p nodes: [sources] how many there are in the subtree of each.
+  /// @p nodes: [sources] the number of nodes in each source's subtree.
   NodeParts(std::uint32_t ids, const std::vector<int>& nodes);
 
-  /// @p parts: those of the source's nodes, one after the other, each @p each bytes long.  Parts of another length than
-  /// the others' spoil the tensor's: it goes in slices.
+  /// Adds the @p parts of the source's nodes, one after the other, each @p each bytes long.  If lengths of sources
+  /// differ, the tensor travels in slices.
   void add(std::size_t source, std::uint32_t id, std::size_t each, std::string_view parts);
   void drop(std::uint32_t id);
-  /// Every source's are here.
+  /// True if the parts of all sources are here.
   bool complete(std::uint32_t id) const { return tensors_[id].sources == offset_.size() - 1 && !tensors_[id].spoilt; }
-  /// Of a complete one: [nodes][each], this node's first, then each child's subtree in the same way.
+  /// The parts of a complete tensor: [nodes][each], first this node's, then each child's subtree in the same order.
   std::string_view parts(std::uint32_t id) const { return tensors_[id].bytes; }
   std::size_t each(std::uint32_t id) const { return tensors_[id].each; }
-  /// Nodes of the source's subtree.
+  /// The number of nodes in the source's subtree.
   std::size_t nodes(std::size_t source) const { return offset_[source + 1] - offset_[source]; }
   bool any() const { return held_ > 0; }
 
@@ -41,7 +41,7 @@ class NodeParts {
   };
   std::vector<Tensor> tensors_;      ///< [ids]
   std::vector<std::size_t> offset_;  ///< [sources + 1] in nodes
-  std::size_t held_ = 0;             ///< tensors of which some are here
+  std::size_t held_ = 0;             ///< the number of tensors with parts here
 };
 
 }  // namespace hvd::negotiate

@@ -1,4 +1,4 @@
-/// @file rankset.h — a set of ranks in compact form: what a merged record says about who stands behind it.
+/// @file rankset.h — a set of ranks in compact form, such as the ranks that have sent a merged record.
 #pragma once
 #include <algorithm>
 #include <string>
@@ -44,7 +44,7 @@ class RankSet {
       append(take ? mine[i++] : other.runs_[j++]);
     }
   }
-  /// Those of [0, size) that are not in the set.
+  /// The ranks of [0, size) that are not in the set.
   RankSet complement(int size) const {
     RankSet set;
     int next = 0;
@@ -55,7 +55,7 @@ class RankSet {
     if (next < size) set.runs_.push_back({next, size - 1});
     return set;
   }
-  /// Rank r becomes @p to[r]; @p to empty: as it is.
+  /// The set with @p to[r] in place of each rank r.  @p to empty: the same set.
   RankSet mapped(const std::vector<int>& to) const {
     if (to.empty()) return *this;
     std::vector<int> ranks;
@@ -99,7 +99,7 @@ class RankSet {
       next = run.last + 1;
     }
   }
-  /// Throws when there are others than those of @p among.
+  /// Throws if the set has ranks outside @p among.
   static RankSet get(ByteReader& r, const RankSet& among) {
     RankSet set, both = among;
     const std::uint64_t end = among.runs_.empty() ? 0 : static_cast<std::uint64_t>(among.runs_.back().last) + 1;

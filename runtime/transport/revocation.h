@@ -1,4 +1,4 @@
-/// @file revocation.h — the word that ends a world: a rank of it has died, and hvdrun has told the others.
+/// @file revocation.h — a flag that ends a world, after hvdrun has told its ranks that one of them has died.
 ///
 /// Who raises it is src/rank's and hvdrun's business (wire/messages/meeting_message.h).  Any thread.
 #pragma once

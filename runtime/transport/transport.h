@@ -1,11 +1,11 @@
 /// @file transport.h — how ranks reach each other outside shared memory.
 ///
-/// A seam of few calls: tagged byte messages between ranks, in order per
-/// (sender, receiver, tag), never blocking.  tcp/ implements it over sockets, libhvd_mpi.so over
-/// MPI; loopback.h is its twin for ranks that are threads of one process.
-/// A process set has a view of its own (split), in which its members are ranks
-/// from 0 and whose messages never mix with those of other sets.
-/// Thread: one thread at a time (the engine's drive lock sees to that).
+/// An interface of few calls: tagged byte messages between ranks, in order for each (sender, receiver, tag), never
+/// blocking.  tcp/ implements it over sockets, libhvd_mpi.so over MPI, and loopback.h for ranks that are threads of one
+/// process.  A process set has a view of its own (split()): its members are ranks from 0, and its messages never mix
+/// with those of other sets.
+///
+/// Thread: one at a time, under the engine's drive lock.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -31,13 +31,13 @@ struct LostPeer {
   std::string text;  ///< one line, with its name
 };
 
-/// What has gone from here to another rank over a network, since its connections were made.
+/// The traffic from this rank to another one over a network, since their connections were made.
 struct LinkUse {
   int peer = 0;
-  std::string card;                ///< of this host; empty: there is one way only
-  std::int64_t bytes = 0;          ///< have arrived there
-  std::int64_t busy_ns = 0;        ///< the network was what they waited for
-  std::int64_t round_trip_ns = 0;  ///< the least so far; 0: unknown
+  std::string card;                ///< of this host; empty: only one interface reaches the rank
+  std::int64_t bytes = 0;          ///< that have arrived at the other rank
+  std::int64_t busy_ns = 0;        ///< the time in which bytes waited for the network
+  std::int64_t round_trip_ns = 0;  ///< the shortest so far; 0: unknown
 };
 
 /// Names a send or receive under way; 0 is none.
@@ -50,9 +50,9 @@ class Transport {
   virtual int size() const = 0;
   /// [size]: ranks with the same number can share memory.
   virtual const std::vector<int>& host_of() const = 0;
-  /// Other threads of this process may call MPI.
+  /// True if other threads of this process may call MPI.
   virtual bool threads_multiple() const = 0;
-  /// [size]: what each rank has told all others while the world was being formed; empty: nothing yet.
+  /// [size]: the text of each rank, exchanged while the world was formed; empty: none was exchanged.
   virtual const std::vector<std::string>& introductions() const {
     static const std::vector<std::string> none;
     return none;
@@ -61,15 +61,15 @@ class Transport {
   /// @p data must stay valid until test() says the ticket is done.  At most 2 GiB - 1 bytes; of a control stream (all
   /// tags but data and second) 256 MiB.  Throws Error{peer_lost}.
   virtual Ticket isend(int to, Tag tag, const void* data, std::size_t bytes) = 0;
-  /// Exactly @p bytes bytes are expected.
+  /// Receives a message of exactly @p bytes bytes.
   virtual Ticket irecv(int from, Tag tag, void* data, std::size_t bytes) = 0;
-  /// True once the ticket is done; it is then void.  0 is done.
+  /// True once the ticket is done; the ticket is then invalid.  Ticket 0 is done.
   virtual bool test(Ticket ticket) = 0;
   /// Gives up a ticket whose peer may be gone; never blocks.
   virtual void abandon(Ticket ticket) = 0;
-  /// After abandon() the memory is neither read nor written any more.
+  /// True if abandon() ends all reads and writes of the memory.
   virtual bool gives_memory_back() const { return false; }
-  /// The next whole message of this tag from anybody, or nothing.  Not for Tag::data.
+  /// The next whole message of this tag, from any rank, or none.  Not for Tag::data.
   virtual std::optional<Message> poll(Tag tag) = 0;
 
   /// The same transport as a process set sees it: member i is rank i.  @p members: [size of the set] ranks here, this
@@ -80,33 +80,34 @@ class Transport {
   virtual int streams() const = 0;
 
   /// @name Sleeping
-  /// For transports whose messages can wake a thread.  The others are looked at now and then.
+  /// For transports whose messages can wake a thread.  The engine polls other transports.
   /// @{
-  /// False where messages wake nobody.  @p arrived is called, on a thread of the transport's, once for each arm(true)
-  /// after which something has arrived; empty: no more, and no call is under way on return.
+  /// False if messages wake no thread.  A thread of the transport calls @p arrived once for each arm(true) after which
+  /// a message has arrived.  Empty: ends the calls, and returns when none is under way.
   virtual bool watch(std::function<void()> arrived) {
     (void)arrived;
     return false;
   }
   /// Any thread.
   virtual void arm(bool on) { (void)on; }
-  /// Any thread.  Sleeps until something arrives, or so long; false where messages wake nobody.
+  /// Sleeps until a message arrives, or for that time.  False if messages wake no thread.  Any thread.
   virtual bool nap(std::int64_t ns) {
     (void)ns;
     return false;
   }
-  /// Sends what the network has had no room for.  True where some of it is left, which may be of a send whose ticket is
-  /// done: somebody must call this again, nap() tells when.
+  /// Sends bytes for which the network had no room.  True if some are left, perhaps of a send whose ticket is done. The
+  /// caller must then call flush() again, after nap().
   virtual bool flush() { return false; }
   /// @}
-  /// Ranks that are gone, as far as the transport has seen.
+  /// Ranks whose loss the transport has noticed.
   virtual std::vector<LostPeer> lost() const { return {}; }
-  /// Why the world is over (revocation.h); empty: it is not.
+  /// The reason for which the world has ended (revocation.h); empty: it has not.
   virtual std::string revoked() const { return {}; }
   /// Ranks that have not answered for some seconds, and are not given up yet: a link may come back.
   virtual std::vector<LostPeer> silent() const { return {}; }
 
-  /// By peer, and by card where several reach it; empty where nothing is counted.  A system call for each connection.
+  /// The traffic of each peer, and of each network interface if several reach the peer.  Empty: the transport counts
+  /// none.  Costs a system call for each connection.
   virtual std::vector<LinkUse> links() const { return {}; }
 
   /// Zeroed memory that all of @p members (this rank too, same order everywhere) see, when the
@@ -117,11 +118,11 @@ class Transport {
   }
 };
 
-/// Everybody's text, by rank.  Collective over all ranks; throws Error{timeout} after @p limit_seconds, naming who is
-/// missing.
+/// Exchanges a text of each rank.  [size] by rank.  Collective over all ranks.  Throws Error{timeout} that names the
+/// missing ranks, after @p limit_seconds.
 std::vector<std::string> exchange(Transport& t, const std::string& mine, double limit_seconds);
 
-/// Sends and waits until the bytes are out of our hands.  Throws Error{timeout}.
+/// Sends @p body, and waits until the transport no longer reads it.  Throws Error{timeout}.
 void send_blocking(Transport& t, int to, Tag tag, const std::string& body, double limit_seconds);
 /// Waits for one message of @p tag.  Throws Error{timeout} that says @p waiting_for.
 Message receive_blocking(Transport& t, Tag tag, double limit_seconds, const std::string& waiting_for);
