@@ -1,5 +1,6 @@
 """A training job for test_tf_data_service.py: data_service_training.py FILE.  Each rank prints what it has read as JSON."""
 
+import dataclasses
 import json
 import pathlib
 import runpy
@@ -22,6 +23,12 @@ def read(dataset):
     return [int(x) for x in dataset]
 
 
+def turns(config):
+    endless = tf.data.Dataset.range(NUMBERS).repeat()
+    in_turn = endless.send_to_data_service(config, hvd.rank(), hvd.size(), reuse_dataset=True, round_robin=True)
+    return len(read(in_turn.take(NUMBERS)))
+
+
 def from_their_dispatchers(config):
     """As Horovod's scripts do it: everything goes through send_to_data_service()."""
     rank, size = hvd.rank(), hvd.size()
@@ -31,9 +38,7 @@ def from_their_dispatchers(config):
         "shared": read(send(config, rank, size, reuse_dataset=True)),
         "whole": read(send(config, rank, processing_mode="parallel_epochs")),
     }
-    endless = tf.data.Dataset.range(NUMBERS).repeat()
-    in_turn = endless.send_to_data_service(config, rank, size, reuse_dataset=True, round_robin=True)
-    found["turns"] = len(read(in_turn.take(NUMBERS)))
+    found["turns"] = turns(config)
     return found
 
 
@@ -45,6 +50,7 @@ def from_own_dispatchers(config):
     with tf_data_service(config, hvd.rank()) as address:
         service = tf.data.experimental.service.distribute(processing_mode="distributed_epoch", service=address)
         found = {"each": read(squares().apply(service)), "address": address, "refused": refused}
+        found["turns"] = turns(dataclasses.replace(config, dispatcher_side="compute"))
         hvd.barrier()
     return found
 

@@ -44,7 +44,7 @@ def both_jobs(file: pathlib.Path, *arguments: str, options: tuple[str, ...] = ()
     compute = start([*WORKER, str(file), "--timeout", "60", *arguments], *options)
     training = start([TRAINING, str(file)])
     out = end(training, SECONDS)
-    served = end(compute, 20)
+    served = end(compute, 30)
     assert (training.returncode, compute.returncode) == (0, 0), f"training:\n{out}\ncompute:\n{served}"
     found = [json.loads(line.partition("#found ")[2]) for line in out.splitlines() if "#found " in line]
     return sorted(found, key=lambda each: each["rank"])
@@ -75,6 +75,7 @@ def test_dispatchers_in_the_training_job(tmp_path: pathlib.Path) -> None:
     for rank in ranks:
         assert rank["address"].startswith(f"grpc://{name}:")
         assert "tf_data_service" in rank["refused"]
+        assert rank["turns"] == 20  # it waits for no other reader of its dispatcher
 
 
 @pytest.mark.ci

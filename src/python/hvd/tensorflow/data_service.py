@@ -28,6 +28,7 @@ __all__ = ["TfDataServiceConfig", "compute_worker_fn", "send_to_data_service", "
 _log = logging.getLogger("hvd.data_service")
 _VERBOSE = 2
 _HEARTBEAT_MS = 1000
+_LOST_SECONDS = 5  # a worker calls a dispatcher that has gone for so long: the end of the job may wait for this call
 _shared_jobs: dict[bytes, Iterator[int]] = {}  # by key of the configuration: counts the datasets that ranks share
 
 
@@ -70,14 +71,15 @@ def send_to_data_service(
             "and tf.data.experimental.service.distribute(…, service=…) inside"
         )
     in_turn = reuse_dataset and round_robin
+    alone = compute_config.dispatchers > 1  # nobody else reads there: others' turns would never come
     with tf_data_service(compute_config, rank) as address:
         return dataset.apply(
             tf.data.experimental.service.distribute(
                 processing_mode=processing_mode,
                 service=address,
                 job_name=_shared_name(compute_config) if reuse_dataset else None,
-                consumer_index=rank if in_turn else None,
-                num_consumers=size if in_turn else None,
+                consumer_index=(0 if alone else rank) if in_turn else None,
+                num_consumers=(1 if alone else size) if in_turn else None,
             )
         )
 
@@ -108,7 +110,7 @@ def compute_worker_fn(compute_config: TfDataServiceConfig) -> None:
                 dispatcher_address=address.partition("://")[2],
                 worker_address=f"{_name_of(client)}:%port%",  # TensorFlow puts in the port
                 heartbeat_interval_ms=_HEARTBEAT_MS,
-                dispatcher_timeout_ms=int(compute_config.timeout * 1000),
+                dispatcher_timeout_ms=int(min(compute_config.timeout, _LOST_SECONDS) * 1000),
             )
         )
         try:
