@@ -44,7 +44,7 @@ std::string main_thread_activity(pid_t pid) {
   return out;
 }
 
-/// For what the rank waits, by what it told.
+/// The wait of a rank that told this.
 wire::CollectiveWait wait_of(const wire::RankCollectives& told, double still_seconds) {
   wire::CollectiveWait wait;
   wait.init = told.init;

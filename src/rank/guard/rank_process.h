@@ -119,7 +119,7 @@ class RankProcess {
   StatusPageReader status_page_;
   RecorderReader recorder_;
   CollectiveProbe collectives_;
-  std::optional<std::size_t> operations_asked_;  ///< at most so many, when Python has answered
+  std::optional<std::size_t> operations_asked_;  ///< the limit of a question that Python has not answered yet
   StatusChanges news_;
   std::unique_ptr<GpuWatch> gpu_;
   StandardInput input_;

@@ -202,7 +202,8 @@ std::optional<CollectiveDifference> difference_of(const GroupView& view, const J
 
 bool waits(const RankCollectives& told) { return first_open(told) != nullptr || told.call.has_value(); }
 
-/// By what the main threads call, where there are no records: between two ranks, new_group(), an older torch.
+/// Differences by the calls of the main threads, where there are no records: between two ranks, new_group(), an older
+/// torch.
 void add_differences_of_calls(const JobCollectives& job, const RankNumbers& numbers,
                               std::vector<CollectiveDifference>& found) {
   std::map<std::string, CollectiveDifference> by_text;

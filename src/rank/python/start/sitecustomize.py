@@ -27,7 +27,7 @@ def is_rank():
 
 
 def offer_stacks():
-    """As hvd._stack_dumps: faulthandler writes all threads' frames to the guard's memory file."""
+    """As hvd._job.stack_dumps: faulthandler writes all threads' frames to the guard's memory file."""
     import faulthandler
 
     try:
@@ -40,7 +40,7 @@ def offer_stacks():
 
 
 def offer_console():
-    """As hvd._attach, which is imported when somebody attaches."""
+    """As hvd._job.attach, which is imported when somebody attaches."""
     import signal
 
     def attached(number, frame):
