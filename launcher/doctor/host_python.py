@@ -1,6 +1,6 @@
 """What hvdrun doctor asks of a host's Python.  Embedded into hvdrun; runs on the host, from an interpreter's stdin.
 
-hvdrun puts remote/nccl_version.py before it and a call of report() behind it.  Any Python 3 must be able to run it.  Each
+hvdrun puts remote/nccl_version.py before this text and appends a call of report().  Any Python 3 must be able to run it.  Each
 line that it prints is "key value", as doctor/checkup.h reads them.
 """
 

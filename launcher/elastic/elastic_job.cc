@@ -13,8 +13,8 @@ namespace {
 
 constexpr double gather_seconds = 30;  // new workers wait so long for others that were started with them
 constexpr double leave_seconds = 10;   // for a worker to leave; then it is stopped
-constexpr double late_seconds = 60;    // a new worker may prepare for so long before the user is told
-constexpr int most_same_words = 3;     // the same traceback so many times is a bug of the program
+constexpr double late_seconds = 60;    // a new worker may prepare this long before the user is told
+constexpr int most_same_words = 3;     // equal tracebacks, after which the program has a bug
 
 /// The traceback that has ended a worker; empty: something else has ended it.
 std::string last_words(const wire::DeathRecord& d) {

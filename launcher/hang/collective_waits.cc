@@ -9,7 +9,7 @@ namespace hvd::launcher {
 namespace {
 
 constexpr double ask_every = 2, ask_old_every = 10, old_wait = 30;
-constexpr double answers_take = 1;          // so much earlier they are asked
+constexpr double answers_take = 1;          // ranks are asked this long before the answers are needed
 constexpr double most_usual = 60;           // a longer pause between two collectives is no excuse
 constexpr double patience_with_faults = 4;  // calls that cannot fit together
 constexpr double patience_with_late = 8;    // ranks that may still import

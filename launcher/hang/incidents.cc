@@ -51,8 +51,8 @@ struct FactsView {
 
 int count(const std::vector<int>& ranks) { return static_cast<int>(ranks.size()); }
 
-/// By the coordinator's word, less those who say themselves that they have submitted it: what they said has not
-/// arrived.
+/// Finds incidents that the coordinator reports.  A rank whose own status says that it has submitted the operation is
+/// left out: its announcement has not arrived.
 void told_by_the_coordinator(const FactsView& v, std::vector<Incident>& found) {
   for (const auto& [w, since] : v.facts.waits) {
     Incident i{IncidentKind::operation, {}, w.more, w.size - count(w.missing) - w.more, since, w.tensor, w.tensors};

@@ -12,7 +12,7 @@ namespace hvd::launcher {
 
 namespace {
 
-constexpr std::size_t safe_piece_bytes = 4096;  // PIPE_BUF: a writable pipe takes so many bytes without blocking
+constexpr std::size_t safe_piece_bytes = 4096;  // PIPE_BUF: a writable pipe takes this without blocking
 
 bool is_regular(int fd) {
   struct stat about {};

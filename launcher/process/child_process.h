@@ -12,14 +12,14 @@
 
 namespace hvd::launcher {
 
-inline constexpr std::size_t most_output_bytes = 64u << 10;  ///< of a child's output, the last so many bytes are kept
+inline constexpr std::size_t most_output_bytes = 64u << 10;  ///< the most that is kept of a child's output: its end
 
 /// One child, from fork() to waitpid().
 class ChildProcess {
  public:
-  /// stdin is @p input, or /dev/null when @p input is empty.  stdout and stderr come out of output_fd().  The child gets
-  /// a session of its own (the terminal's Ctrl-C goes to hvdrun alone), no blocked or ignored signal, and SIGKILL when
-  /// hvdrun dies.  Throws Error{unavailable} when the command cannot be executed.
+  /// stdin is @p input, or /dev/null when @p input is empty.  stdout and stderr come out of output_fd().  The child
+  /// gets a session of its own (the terminal's Ctrl-C goes to hvdrun alone), no blocked or ignored signal, and SIGKILL
+  /// when hvdrun dies.  Throws Error{unavailable} when the command cannot be executed.
   ChildProcess(const std::vector<std::string>& command, const std::map<std::string, std::string>& environment,
                const std::string& input = {});
   ~ChildProcess();

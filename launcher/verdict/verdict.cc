@@ -29,8 +29,8 @@ const DeathRecord* first_failure(const std::vector<DeathRecord>& deaths) {
   return first;
 }
 
-/// The rank whose leaving made @p first fail: its own record tells of no failure, but the libhvd of @p first said for
-/// whom it waited.  Null: nobody's.
+/// The rank whose leaving made @p first fail.  Its own record tells of no failure, but the libhvd of @p first named the
+/// rank that it waited for.  Null: there is none.
 const DeathRecord* who_left(const DeathRecord& first, const std::vector<DeathRecord>& deaths) {
   const auto& failure = first.failure;
   if (!failure || failure->code != static_cast<int>(Code::peer_lost) || first.cause != Cause::exited) return nullptr;

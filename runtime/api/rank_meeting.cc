@@ -19,7 +19,7 @@ using memory::now_ns;
 using wire::MeetingMessage;
 using Kind = MeetingMessage::Kind;
 
-constexpr double answer_seconds = 5;  ///< for the names of those who are missing
+constexpr double answer_seconds = 5;  ///< for the names of the missing ranks
 
 std::int64_t after(double seconds) { return now_ns() + static_cast<std::int64_t>(std::min(seconds, 1e9) * 1e9); }
 

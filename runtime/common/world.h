@@ -25,7 +25,7 @@ struct World {
   int cross_size() const;
 
   /// @param hosts           [size] any number per host
-  /// @param ranks_per_node  splits hosts into nodes of at most so many ranks; 0: not
+  /// @param ranks_per_node  the most ranks of a node; larger hosts become several nodes.  0: a host is a node
   static World of(int rank, const std::vector<int>& hosts, int ranks_per_node);
   /// The process set of @p members, ranks of this world; member i is its rank i.  This rank must be one of them.
   World subset(const std::vector<int>& members) const;

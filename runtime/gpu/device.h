@@ -6,8 +6,8 @@
 ///   - submit() takes the tensors of a batch that travel among the GPUs, step() goes on with them until done();
 ///   - stage() and give_back() copy the others to pinned host memory and back;
 ///   - watch() polls what is still running, and fail() ends it.
-/// An operation ends for the engine when its work is queued on a stream.  What becomes of it there, its
-/// DeviceCompletion tells.
+/// An operation ends for the engine when its work is queued on a stream.  A DeviceCompletion tells when the GPU has
+/// finished this work, or that it failed.
 ///
 /// runtime/gpu/nccl implements it over the CUDA driver and NCCL; a test may have an implementation of its own.
 /// Nothing here waits for a device, but for the end of a SetDevice.
@@ -98,7 +98,7 @@ class SetDevice {
 
   /// Something runs on the device that has not ended.
   virtual bool running() const = 0;
-  /// The same, after a look at the device.  It may be asked often: there is one look in 20 µs at most.
+  /// Like running(), after a query of the device.  Callers may ask often: the device is queried once in 20 µs at most.
   virtual bool busy() { return running(); }
   /// Looks after it.  True when some has ended.  Throws Error when the device, or another rank's part, has failed.
   virtual bool watch() = 0;

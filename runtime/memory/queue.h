@@ -71,7 +71,7 @@ class CommandWriter {
   explicit CommandWriter(const Node& node) : node_(node) {}
   /// Largest body that fits at all.
   std::size_t largest() const { return node_.geometry.command_bytes / 2 - 64; }
-  /// False when a reader is so far behind that there is no room.
+  /// False: a slow reader leaves no room.
   bool write(std::uint32_t type, std::string_view body) {
     const std::size_t size = node_.geometry.command_bytes;
     const std::size_t need = 8 + (body.size() + 7) / 8 * 8;

@@ -21,7 +21,7 @@ class ResultMemory {
   ResultMemory(const ResultMemory&) = delete;
   ResultMemory& operator=(const ResultMemory&) = delete;
 
-  /// At least so many bytes, of any content; nullptr: there is no memory.
+  /// At least @p bytes, with undefined content.  nullptr: there is no memory.
   void* take(std::size_t bytes);
   /// @p data  of malloc; it is kept, or freed.  Never waits: it may be called in a child of fork().
   void give_back(void* data) noexcept;

@@ -423,8 +423,8 @@ bool Coordinator::few_on_gpu() const {
          std::all_of(candidates_.begin(), candidates_.end(), [this](std::uint32_t id) { return ids_[id].on_gpu; });
 }
 
-/// While a batch is under way more gathers, that is the fusion: until there is enough, or for hold_ns.  With another
-/// one waiting behind it already, holding costs nothing.
+/// While a batch is under way, more operations gather for the next one: until there are enough, or for hold_ns.  Where
+/// a second batch waits already, holding costs nothing.
 bool Coordinator::hold(std::int64_t now_ns) {
   if (under_way_.empty() && !behind_gpu_) return false;
   if (under_way_.size() > 1) return true;

@@ -136,7 +136,7 @@ class Coordinator {
   void publish(Command command, ByteWriter& w);
   void join(const RankSet& ranks, bool has);
   bool all_joined() const { return joining_ && joined_.count() == options_.ranks; }
-  /// Who need not be waited for any more.
+  /// The ranks for which nobody needs to wait any more.
   RankSet here(const Announcements& claims) const {
     RankSet ranks = claims.ranks();
     ranks.merge(joined_);

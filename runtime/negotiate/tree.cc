@@ -10,8 +10,8 @@ namespace {
 /// What a message up consists of, in this order; each part only when its flag is set.
 enum : std::uint8_t { part_ready = 1, part_claims = 2, part_gone = 4, part_waits = 8, part_parts = 16 };
 
-/// How far a node is goes along with other news, and by itself only now and then: it only frees ids.  There are a
-/// thousand spare ones, so the levels of the tree may each be late by so much.
+/// A node reports the commands that it has executed with other news, and by itself once in this many commands.  The
+/// report only frees ids.  About a thousand ids are spare, so each level of the tree may be late by this number.
 constexpr std::uint64_t tell_executed_every = 64;
 
 /// Of a command; what does not fit a node's ring (memory/node.h) would wait there for ever.
@@ -146,8 +146,8 @@ void TreeNode::passing(Command type, std::string_view body) {
       break;
     }
     case Command::fail_group: {
-      // Who has ended with it, and who announces anew, only the coordinator can tell apart.  Nothing is merged any
-      // more, which costs messages; but not many jobs go on after their ranks disagreed about a group.
+      // Only the coordinator can tell ranks that have ended the group from ranks that announce it anew.  From now on
+      // nothing is merged, which costs messages.  Few jobs go on after their ranks disagreed about a group.
       failed_ = true;
       hold_no_more();
       break;

@@ -78,7 +78,7 @@ class TreeNode {
   /// The fewest commands that any local member has carried out.
   void executed(std::uint64_t commands);
   void gone(Departure d);
-  /// Who has announced what is not complete; @p id no_slot: a name without one.
+  /// An incomplete operation, and the ranks that have announced it.  @p id no_slot: the name has no id.
   void waits(std::uint32_t id, const std::string& name, const RankSet& here);
 
   /// A message that the leader of child @p node sent (or, for @p node itself, a member that leads nothing: a

@@ -30,7 +30,7 @@ struct TunerOptions {
   int most_candidates = 20;  ///< until the default's turn
   int warmup_windows = 3;    ///< thrown away at first
   double margin = 0.01;      ///< a candidate must be faster by this
-  double drift = 0.10;       ///< looks again when the rate differs so much from what it was
+  double drift = 0.10;       ///< the tuner starts again when the rate changes by this share
 };
 
 class Tuner {

@@ -14,7 +14,7 @@ struct NetworkModel {
 
   /// So many slices keep the link busy while each of them goes through its rounds.
   std::uint64_t slices_under_way(int rounds, std::size_t slice) const {
-    constexpr std::uint64_t least = 3, most = 16;  // of memory: so many slices
+    constexpr std::uint64_t least = 3, most = 16;  // slices; the memory limits them
     const double one = message_ns + static_cast<double>(slice) * byte_ns;
     return std::clamp(2 + static_cast<std::uint64_t>(rounds * latency_ns / one), least, most);
   }

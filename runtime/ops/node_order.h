@@ -13,7 +13,7 @@
 
 namespace hvd::ops {
 
-/// The levels of the tree, for so many nodes: prime factors, the least first.  Or one level: from left to right.
+/// The levels of the tree for @p nodes: prime factors, the least first.  With @p left_to_right: one level.
 std::vector<int> levels_of_order(int nodes, bool left_to_right);
 
 /// What travels of an item between nodes, and how it is added up.
@@ -27,9 +27,11 @@ struct NodeReduce {
 
 class NodeOrder {
  public:
-  /// source: [the product of @p levels] parts of so many elements, in the order of the nodes.  All but source[own]
-  /// may be overwritten; sums that it goes into are kept at @p kept, which may be source[own] itself.  @p own: -1: all
-  /// may be overwritten.  To @p to, which may be @p kept too: a part, or with @p last the result.
+  /// @param source  [product of @p levels] parts of @p elements each, in the order of the nodes.  All but source[own]
+  ///                may be overwritten
+  /// @param own     the part that stays; -1: all parts may be overwritten
+  /// @param kept    takes the sums that contain source[own]; may be source[own] itself
+  /// @param to      takes a part, or with @p last the result; may be @p kept
   void add_up(const NodeReduce& how, std::span<const int> levels, std::span<unsigned char* const> source, int own,
               unsigned char* kept, unsigned char* to, std::size_t elements, bool last);
 

@@ -73,7 +73,7 @@ struct Stream {
 
 /// How a stream is cut: chunks, each divided among the carriers in whole lines.
 struct Cut {
-  std::size_t bytes = 0, chunk = 0;  ///< chunk: all but the last have so much, or the largest one where `begins` tells
+  std::size_t bytes = 0, chunk = 0;  ///< chunk: of each chunk but the last; with `begins`, of the largest
   int carriers = 1;
   std::vector<std::size_t> begins;  ///< [chunks + 1]; empty: chunks of equal size
 
@@ -84,9 +84,9 @@ struct Cut {
     if (chunk > largest) chunk = largest;
     return {bytes, chunk, carriers, {}};
   }
-  /// For one carrier: a chunk holds one tensor, a piece of one, or several small tensors.  So most can be sent from
-  /// where they lie, and received there; and what is copied nowhere wants few chunks.
-  /// @param most_whole  tensors of so many bytes are not cut
+  /// For one carrier: a chunk holds one tensor, a piece of one, or several small tensors.  Most tensors can then be
+  /// sent and received without a copy.  Fewer chunks are better where nothing is copied.
+  /// @param most_whole  bytes up to which a tensor is not cut
   static Cut at_tensors(const Stream& stream, std::size_t largest, std::size_t most_whole) {
     constexpr std::size_t large = 32 << 10;
     Cut cut{stream.bytes, 64, 1, {}};

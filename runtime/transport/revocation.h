@@ -1,6 +1,6 @@
 /// @file revocation.h — a flag that ends a world, after hvdrun has told its ranks that one of them has died.
 ///
-/// Who raises it is src/rank's and hvdrun's business (wire/messages/meeting_message.h).  Any thread.
+/// The rank's guard raises it when hvdrun says so (wire/messages/meeting_message.h).  Any thread.
 #pragma once
 #include <atomic>
 #include <mutex>

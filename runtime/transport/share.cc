@@ -144,7 +144,8 @@ bool Sharing::step() {
 
 namespace {
 
-/// Who made the file removes it when it leaves a world that is over; this rank may hear of that a little later.
+/// The rank that made the file removes it when it leaves a revoked world.  This rank may learn of the end a little
+/// later.
 void throw_if_soon_revoked(const Transport& t) {
   for (Limit soon(1);;) {
     if (const std::string why = t.revoked(); !why.empty()) throw Error(Code::peer_lost, "init", why);

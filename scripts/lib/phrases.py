@@ -62,10 +62,7 @@ RULES = [(advice, re.compile(pattern)) for advice, pattern in BANNED] + [
 KEPT: dict[str, tuple[str, ...]] = {}
 
 # Folders and files whose comments have not been rewritten.
-UNREAD: tuple[str, ...] = (
-    "launcher",
-    "runtime",
-)
+UNREAD: tuple[str, ...] = ()
 
 # ---- prose ------------------------------------------------------------------------------------------------------------
 

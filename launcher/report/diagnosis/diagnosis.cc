@@ -25,7 +25,7 @@ constexpr double no_core_enough = 0.25;
 // ranks 4 to 8 µs were seen.
 constexpr double operation_seconds = 10e-6;
 constexpr double call_seconds = 4e-6;  // at least
-// A rank's limit matters if it holds the rank so much longer than the others.
+// A rank's limit matters if it holds the rank this many times as long as the others.
 constexpr double times_longer = 3;
 // If a machine's cores differ, equal ranks stay so far apart for a whole job.  In three of 42 jobs without planted
 // causes 0.57 to 0.82 ms were seen, in steps of 5 ms.  For short steps the limit is a fifth of the step.

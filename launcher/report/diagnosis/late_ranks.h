@@ -15,7 +15,7 @@ struct RankMeans {
   double waited = 0, moved = 0, cpu = 0;
   double own = 0;        ///< neither waiting nor moving data
   double made = 0;       ///< time to make its batches, in other processes
-  double throttled = 0;  ///< at most so much of `own`: its cgroup's limit of processor time held the rank
+  double throttled = 0;  ///< the most of `own` for which its cgroup's limit of processor time held the rank
   DelaySeconds parts{};
   const RankSums* sums = nullptr;  ///< of the statistics
 };
@@ -43,8 +43,8 @@ double mean_of(const std::vector<RankMeans>& ranks, Value value) {
 /// Seconds are those in a step.
 struct LateRanks {
   std::vector<RankMeans> late, others;  ///< the latest first
-  double lost = 0;                      ///< the others waited so much longer than the late ranks
-  double gap = 0;                       ///< each late rank worked at least so much longer than each other rank
+  double lost = 0;                      ///< waiting of the others minus waiting of the late ranks
+  double gap = 0;                       ///< the least work of a late rank minus the most of another
   /// `lost` less three standard errors, by the differences between the stretches of the job.  The true mean is lower in
   /// one case of a thousand.  Nothing: there are too few stretches.
   std::optional<double> certainly_lost;

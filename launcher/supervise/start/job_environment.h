@@ -12,7 +12,7 @@ namespace hvd::launcher {
 /// Open MPI look like the launcher's, and are left out too.
 std::vector<std::string> job_environment(std::vector<std::string> lines);
 
-/// The same, from this process's environment.
+/// The job's variables, from this process's environment.
 std::vector<std::string> job_environment();
 
 }  // namespace hvd::launcher

@@ -17,7 +17,7 @@ namespace hvd::core {
 struct BatchPart;
 struct Workspace;
 
-/// What the ranks of a process set agree on, the same for all its operations.
+/// Facts on which the ranks of a process set agree.  They hold for all its operations.
 struct SetFacts {
   int ranks = 1, nodes = 1;
   gpu::DeviceFacts device;

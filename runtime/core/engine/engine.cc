@@ -205,7 +205,7 @@ void Engine::look_at_links(std::int64_t now) {
     round_trip_ns = std::max(round_trip_ns, l.round_trip_ns);
     if (links.empty() || links.back().peer != l.peer) links.push_back({l.peer, 0, 0});
     links.back().bytes += l.bytes;
-    links.back().busy_ns = std::max(links.back().busy_ns, l.busy_ns);  // cards are busy beside each other
+    links.back().busy_ns = std::max(links.back().busy_ns, l.busy_ns);  // network interfaces are busy at the same time
   }
   if (recorder().memory()) recorder().links(links);
   if (round_trip_ns == 0) return;

@@ -5,7 +5,7 @@
 /// Process sets.  Each set has its own negotiation and batches.  The thread that drives steps all sets.  No step waits,
 /// so a set that waits for a rank delays no other set.  A rank has one doorbell for all its sets.
 ///
-/// Who drives.  The thread that holds drive_ may step.  A caller that waits takes drive_ when it is free.  Otherwise
+/// Driving.  The thread that holds drive_ may step.  A caller that waits takes drive_ when it is free.  Otherwise
 /// the engine's own thread drives.  This thread sleeps on its doorbell while there is no work (memory/doorbell.h), so
 /// an idle rank uses no CPU.
 #pragma once

@@ -216,8 +216,8 @@ Operation& Engine::run(ProcessSet& set, const CheckedRequest& request) {
   return *op;
 }
 
-/// The thread's loop: step, spin about as long as a sleep and a wake-up cost, then sleep.  While a GPU is at work, what
-/// comes next goes behind that: a wake-up more delays nothing, and the thread does not spin.
+/// The thread's loop: step, spin about as long as a sleep and a wake-up cost, then sleep.  While a GPU is at work, the
+/// next batch follows that work on the stream.  One more wake-up then delays nothing, and the thread does not spin.
 void Engine::run() {
   shared_.gpus.keep_thread();
   Backoff backoff = Backoff::of_engine(spare_);

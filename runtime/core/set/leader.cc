@@ -25,7 +25,7 @@ constexpr int arity = 3;
 /// Larger tensors go in slices, though a round trip later.
 constexpr std::size_t largest_between_nodes = 32 << 10;
 
-/// Of what goes down: not a command, but the results of the batch behind it.  u32 id, u32 bytes, result, and so on.
+/// Type of an entry for the ranks of the node: the results of the batch that follows.  u32 id, u32 bytes, result, …
 constexpr std::uint64_t results_entry = 0;
 
 negotiate::CoordinatorOptions options_of(const World& world, const Config& config, const memory::Geometry& g) {

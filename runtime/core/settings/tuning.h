@@ -56,8 +56,8 @@ class Tuning {
   const TunedSettings& settings() const { return settings_; }
   /// What settings() said is used from the next batch on.
   void in_use() { fresh_ = false, open_ = false; }
-  /// A batch of so many bytes begins; with it so many steps did.  True: settings() has changed.
-  /// @param now_ns  of no meaning where no step has begun
+  /// Notes that a batch of @p bytes begins, and with it @p steps training steps.  True: settings() has changed.
+  /// @param now_ns  unused where no step has begun
   bool batch(std::int64_t bytes, int steps, std::int64_t now_ns);
 
  private:

@@ -27,8 +27,8 @@ inline const Stream legacy = reinterpret_cast<Stream>(1);
 /// CU_STREAM_PER_THREAD: one number for a stream of each thread's own.
 inline const Stream per_thread = reinterpret_cast<Stream>(2);
 
-/// In the place of a stream: all of the primary context's (HVD_WHOLE_CONTEXT).  Of what is here only Gpu::mark() and
-/// Driver::capturing() know it.
+/// In the place of a stream: all streams of the primary context (HVD_WHOLE_CONTEXT).  Only Gpu::mark() and
+/// Driver::capturing() accept it.
 inline const Stream whole_context = reinterpret_cast<Stream>(-1);
 
 inline constexpr int success = 0;

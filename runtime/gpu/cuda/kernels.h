@@ -45,7 +45,7 @@ static_assert(sizeof(Table) + sizeof(void*) + sizeof(double) <= 4096);
 
 HVD_BOTH std::uint64_t tiles_of(std::uint64_t units, std::uint64_t tile) { return (units + tile - 1) / tile; }
 
-/// The piece that tile @p t is in: the last whose first tile is not behind it.
+/// The piece that contains tile @p t: the last piece whose first tile is @p t or an earlier one.
 HVD_BOTH std::uint32_t piece_of(const Table& table, std::uint32_t t) {
   std::uint32_t low = 0, high = table.count;
   while (high - low > 1) {

@@ -1,7 +1,7 @@
 /// @file stream_queue.h — what a GPU still does for operations that have ended on the host.
 ///
-/// An operation ends for the engine when its work is queued on our stream; here it
-/// is until the mark behind that is reached.
+/// An operation ends for the engine when its work is queued on the engine's stream.  The queue keeps the operation
+/// until the GPU reaches the mark that follows this work.
 #pragma once
 #include <array>
 #include <atomic>

@@ -23,7 +23,8 @@ NcclDevice::NcclDevice(gpu::SetContext context, std::unique_ptr<InheritedGpu> in
   side_->slots.emplace_back(context_.busy, context_.tracer);
 }
 
-/// Others may need this rank's part of what is queued: the set is removed, or the runtime shut down, behind it.
+/// Other ranks may need this rank's part of queued work.  The set is removed, or the runtime shut down, after that
+/// work.
 NcclDevice::~NcclDevice() {
   fail(HVD_PEER_LOST, "the runtime was shut down");
   while (running() && std::chrono::steady_clock::now() < end_by_) {

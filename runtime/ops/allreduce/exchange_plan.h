@@ -32,7 +32,7 @@ class ExchangePlan {
   ExchangePlan() = default;
   /// @p levels: of the order.  @p most_group: stages are joined while their group has no more.
   ExchangePlan(const std::vector<int>& levels, int most_group, bool whole);
-  /// What takes the least time for so many bytes, cut into slices.  The same on all nodes.
+  /// The plan with the least cost() for @p bytes, cut into slices.  All nodes choose the same plan.
   static ExchangePlan choose(const std::vector<int>& levels, std::size_t bytes, std::size_t slice,
                              const NetworkModel& model);
 
@@ -47,7 +47,7 @@ class ExchangePlan {
   int peer(int node, int s, int digit) const { return node + (digit - this->digit(node, s)) * stage(s).apart; }
   /// What of @p all the node with this digit goes on with after stage s.
   Range part(Range all, int s, int digit) const;
-  /// ns for so many bytes.
+  /// Estimated time in ns for @p bytes.
   double cost(std::size_t bytes, std::size_t slice, const NetworkModel& model) const;
 
  private:

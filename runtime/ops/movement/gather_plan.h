@@ -1,9 +1,9 @@
 /// @file gather_plan.h — how nodes come to what each of them gives to all.
 ///
 /// Directly, everybody sends to everybody: one latency, n - 1 messages and connections.  In rounds, a node passes on
-/// all that it has to the node 2^k behind it: ceil(log2 n) latencies, messages and connections (J. Bruck, C.-T. Ho,
-/// S. Kipnis, E. Upfal, D. Weathersby, "Efficient Algorithms for All-to-All Communications in Multiport Message-Passing
-/// Systems", 1997).
+/// all its data to the node whose number is 2^k higher: ceil(log2 n) latencies, messages and connections (J. Bruck,
+/// C.-T. Ho, S. Kipnis, E. Upfal, D. Weathersby, "Efficient Algorithms for All-to-All Communications in Multiport
+/// Message-Passing Systems", 1997).
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -27,8 +27,8 @@ class GatherPlan {
   /// The k-th of a node's data: 0 is its own.
   int before(int node, int k) const { return (node - k + nodes_) % nodes_; }
 
-  /// ns until a node has so many bytes from all nodes together.  Half of them come by one connection, in the last
-  /// round, and one alone does not fill a fast link: half of its rate is assumed.
+  /// Estimated time in ns until a node has @p bytes from all nodes together.  Half of the bytes come by one connection,
+  /// in the last round.  One connection does not fill a fast link, so half of the link's rate is assumed.
   double cost(std::size_t bytes, const NetworkModel& m) const {
     return rounds_ * (m.latency_ns + m.message_ns) + 1.5 * static_cast<double>(bytes) * m.byte_ns;
   }

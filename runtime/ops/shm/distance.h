@@ -40,8 +40,8 @@ class Distance {
     far_ = best > far_ns;
   }
   bool far() const { return far_; }
-  /// Whether a stream of so many bytes is copied past the caches.  Every rank asks for every stream of the node: large
-  /// ones are worth a look at how far the other core is, smaller ones now and then.
+  /// Whether a stream of @p bytes is copied past the caches.  Every rank asks for every stream of the node.  A large
+  /// stream makes this function measure the distance to the other core; a smaller one does so now and then.
   bool streaming(const memory::Node& node, std::size_t bytes) {
     if (bytes < streaming_from) return false;
     if (bytes >= measured_from || streams_++ % 32 == 0) measure(node);

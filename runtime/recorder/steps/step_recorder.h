@@ -27,7 +27,7 @@ namespace hvd::recorder {
 
 enum class StepPart : std::uint8_t { work, input, waiting, collect, save };
 
-/// Who follows the steps as they happen.  Called under the recorder's lock: one call at a time.
+/// Gets each step when it ends.  The recorder calls it under its lock: one call at a time.
 class StepListener {
  public:
   virtual ~StepListener() = default;
@@ -92,7 +92,7 @@ class StepRecorder {
   void asked();
   void told();
 
-  /// What has gone to each peer so far, a few times a second (transport::LinkUse).  One thread at a time.
+  /// Bytes sent to a peer so far, noted a few times a second (transport::LinkUse).  One thread at a time.
   struct LinkCounts {
     int peer = -1;
     std::int64_t bytes = 0, busy_ns = 0;

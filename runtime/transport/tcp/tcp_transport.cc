@@ -164,7 +164,7 @@ std::string cards_to_next_host(const LinkPlan& plan) {
   return join(cards, " and ");
 }
 
-/// From now on the kernel drops what strangers send.  Those who wait at the door already are sent away at accept().
+/// From now on the kernel drops what strangers send.  Connections that wait already are closed after accept().
 void close_to_strangers(const LinkPlan& plan) {
   std::vector<Address> everybody;
   for (const std::vector<Address>& its : plan.callers) everybody.insert(everybody.end(), its.begin(), its.end());

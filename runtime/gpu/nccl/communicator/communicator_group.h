@@ -34,7 +34,7 @@ namespace hvd::nccl {
 
 /// Where this rank is among the nodes of its set, which all have as many of its ranks.
 struct NodeLayout {
-  int count = 1, node = 0;  ///< this one of so many
+  int count = 1, node = 0;  ///< nodes, and the number of this one
   int ranks = 1, local = 0;
   bool any() const { return count > 1 && ranks > 1; }
   int rank_of(int on_node, int at) const { return of[static_cast<std::size_t>(on_node * ranks + at)]; }

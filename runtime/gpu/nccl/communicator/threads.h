@@ -13,9 +13,10 @@ namespace hvd::nccl {
 
 /// Runs what it is given on a thread of its own, one piece after the other.  A GPU's context is current there for good.
 ///
-/// NCCL's calls wait for peers.  Who gives the thread work does not wait for it, and may leave it behind: then it ends
-/// when the call it is in returns, if ever.  Before 2.27 NCCL keeps a group that is under way in variables of the
-/// thread that called (ncclGroupJobMain in NCCL's group.cc), so all calls of a process set come from its one thread.
+/// NCCL's calls wait for peers.  The engine gives the thread work and does not wait for it.  The engine may abandon the
+/// thread, which then ends when its call returns, if ever.  Before 2.27 NCCL keeps a group that is under way in
+/// variables of the thread that called (ncclGroupJobMain in NCCL's group.cc), so all calls of a process set come from
+/// its one thread.
 class LaunchThread {
  public:
   /// @p wake is called behind each piece of work, unless this has been destroyed by then.
@@ -29,7 +30,7 @@ class LaunchThread {
   void run(std::function<void()> work);
   /// What it was given is done.  What that has written can be read.
   bool idle() const;
-  /// The same, but waits for that a while.
+  /// Waits until idle(), at most until @p limit.  False: the limit has passed.
   bool idle_by(std::chrono::steady_clock::time_point limit) const;
 
  private:

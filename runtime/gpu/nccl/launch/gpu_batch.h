@@ -25,8 +25,8 @@ struct FusedGroup {
 };
 
 /// Which tensors go together.  Pure, and the same on all ranks.
-/// *buffer_bytes: how large the fusion buffer must be.
-/// parts: the bytes of each are so many times a multiple of every element's.
+/// @param buffer_bytes  out: the size that the fusion buffer must have
+/// @param parts         each group's bytes are a multiple of @p parts times the bytes of each of its elements
 std::vector<FusedGroup> fuse(const std::vector<DeviceTensor>& tensors, int size, const Capabilities& capabilities,
                              std::size_t* buffer_bytes, int parts = 1);
 
@@ -101,7 +101,7 @@ class GpuBatch {
 
   /// All is queued.  Any thread.
   bool done() const { return queued_.load(std::memory_order_seq_cst); }
-  /// Once done: the tensors, with their results; and what is recorded behind it all.
+  /// Once done(): the tensors with their results, and the mark that follows all of the batch's work.
   std::vector<DeviceTensor>& tensors() { return tensors_; }
   const std::shared_ptr<cuda::Mark>& mark() const { return marks_.back(); }
   /// timed: five, before the wait for the tensors, before the packing, before NCCL, before the unpacking, at the
@@ -136,7 +136,7 @@ class GpuBatch {
   void move(const std::vector<Slice>& slices, const Change& change, bool gather);
   /// The stream waits for the tensors, then packs.
   void begin();
-  /// The stream unpacks, and has nothing to do for this batch behind that.
+  /// The stream unpacks.  After that it has no more work for this batch.
   void end();
   void note();
   /// elements of t's type at @p memory become f32 at @p wide (gather), or these the others, times factor.  elements >

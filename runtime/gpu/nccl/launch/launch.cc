@@ -80,7 +80,7 @@ void NcclLaunch::queue() {
   finish();
 }
 
-/// Whose group it is at.
+/// The communicator of the group that runs now.
 Communicator& NcclLaunch::communicator() const {
   const Group group = groups_[at_];
   return group == Group::all ? *slot().whole : group == Group::across ? *slot().across : *slot().inside;

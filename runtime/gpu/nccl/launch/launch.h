@@ -3,11 +3,10 @@
 /// Small tensors of one type and reduction share one NCCL call through the fusion
 /// buffer (gpu_batch.h); larger ones go as they are.
 ///
-/// A group is what one communicator does.  First comes what goes over all ranks at
-/// once.  Node by node it takes three more: a sum is scattered inside the node,
-/// made across by those that hold the same part, and gathered inside; an allgather
-/// goes across, then inside, and its blocks are put in order behind that.  The next
-/// group begins when NCCL has put the one before on the stream.
+/// A group is the work of one communicator.  The first group has the operations over all ranks at once.  Node by node
+/// there are three more.  A sum is scattered inside the node, reduced across nodes by the ranks with the same part, and
+/// gathered inside.  An allgather goes across nodes, then inside; a kernel then puts its blocks in order.  The next
+/// group begins when NCCL has put the group before it on the stream.
 #pragma once
 #include <atomic>
 #include <cstdint>

@@ -201,7 +201,7 @@ Messages::Outgoing* Messages::outgoing(const Channel& channel) {
   return streams_.admits(channel.peer, channel.stream) ? &outgoing_[channel] : nullptr;
 }
 
-// ---- parts, where several cards carry them
+// ---- parts, where several network interfaces carry them
 
 void Messages::progress() {
   links_.progress();

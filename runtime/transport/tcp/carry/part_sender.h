@@ -1,7 +1,7 @@
-/// @file part_sender.h — large messages to a host that several cards reach, in parts for whichever lane has room.
+/// @file part_sender.h — sends large messages in parts to a host that several network interfaces reach.
 ///
-/// So the rates of cards add up, and a slow one takes less.  A message stays here until the receiver has all of it:
-/// when a lane ends, its parts go again over others.
+/// Each lane with room takes the next part.  So the rates of the interfaces add up, and a slow one takes fewer parts. A
+/// message stays here until the receiver has all of it: when a lane ends, its parts go again over other lanes.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -27,7 +27,7 @@ class PartSender {
   void end(std::uint64_t ticket);
   void peer_lost(int peer);
   bool none() const { return messages_.empty(); }
-  /// To whom something is on its way.
+  /// Peers with a message that is not complete.
   std::vector<int> peers() const;
 
  private:

@@ -1,8 +1,8 @@
 /// @file receives.h — the receiving end of all channels: where the bytes of frames go, and what is kept.
 ///
 /// Each byte of a receive's memory is written by one frame.  A frame that would overlap another one, or comes twice, is
-/// refused; where several cards carry parts, a part may come twice, and its second copy is dropped.  Memory is given
-/// back only when no lane is in the midst of a frame for it.  What is kept without a receive is bounded
+/// refused.  Where several network interfaces carry parts, a part may come twice, and its second copy is dropped.
+/// Memory is given back only when no lane is in the midst of a frame for it.  Bytes without a receive are bounded
 /// (message_channel.h).
 ///
 /// Thread: one at a time.
@@ -30,7 +30,7 @@ class ReceivesUser {
   virtual void answer(FrameKind kind, const Channel& channel, std::uint32_t number, std::uint64_t at) = 0;
   /// The receive is done.
   virtual void received(Ticket ticket) = 0;
-  /// Several cards reach the peer: when a lane ends, its parts come again over others.
+  /// True: several network interfaces reach the peer.  When a lane ends, its parts come again over other lanes.
   virtual bool parts_repeat(int peer) = 0;
   /// A frame of that peer that is arriving and that @p drops: the rest of its bytes goes nowhere.
   virtual void drop_arriving(int peer, const std::function<bool(const FrameHeader&)>& drops) = 0;

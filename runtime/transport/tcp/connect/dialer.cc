@@ -19,7 +19,7 @@ using memory::now_ns;
 
 constexpr std::int64_t speaks_within_ns = 200'000'000;  ///< a rank that has called
 constexpr int most_accepted = 64;                       ///< at once, before what the others say is heard
-constexpr double most_seconds_of_a_spare = 4;           ///< for a call by a further card
+constexpr double most_seconds_of_a_spare = 4;           ///< for a call by a further network interface
 constexpr std::int64_t load_known_ns = 1'000'000'000;   ///< how old what is known of this machine's load may be
 
 /// Links that have not proved the key yet: the program needs descriptors too.
@@ -58,7 +58,7 @@ void Dialer::call(LaneName lane) {
   if (there.port != 0 && context_ && addresses.empty()) {
     if (same_host) addresses.push_back(call_address(loopback_address, there.port));
     const std::vector<SharedNetwork> ways = plan_.ways(lane.peer);
-    if (lane.number > plan_.bulk_lanes) {  // by that card alone
+    if (lane.number > plan_.bulk_lanes) {  // by that interface alone
       const SharedNetwork& way = ways[static_cast<std::size_t>(lane.number - plan_.bulk_lanes)];
       addresses.push_back(call_address(way.theirs.at, there.port));
       addresses.back().card = way.own.card;

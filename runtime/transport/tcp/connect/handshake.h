@@ -34,7 +34,7 @@ class KeyContext {
   void* context_;
 };
 
-/// Who calls whom: what the caller says.
+/// The caller's first words: its rank, and the rank that it calls.
 struct Caller {
   std::uint32_t from = 0, to = 0;  ///< ranks
   std::uint32_t lane = 0;          ///< which of the connections between the two
@@ -73,7 +73,7 @@ class Handshake {
   Welcome welcome() const { return welcome_; }
   /// What came behind the end of TLS.
   std::string rest();
-  /// For what follows; the handshake is over.  Null without a key.
+  /// The session for the bytes after the handshake.  Call it once, when the handshake is over.  Null without a key.
   std::unique_ptr<TlsSession> take_session();
 
  private:

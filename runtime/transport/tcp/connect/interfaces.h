@@ -1,4 +1,4 @@
-/// @file interfaces.h — the network cards of a host, and those by which two hosts reach each other.
+/// @file interfaces.h — the network interfaces of a host, and those by which two hosts reach each other.
 #pragma once
 #include <optional>
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace hvd::transport::tcp {
 
-/// An address, with the card that has it and the network that it is in.
+/// An address, its network interface and its network.
 struct CardAddress {
   Address at{};
   int bits = 128;    ///< of the network's part, as of an IPv6 address
@@ -22,17 +22,17 @@ struct CardAddress {
   static std::optional<CardAddress> of(const std::string& word);
 };
 
-/// What the card's driver says; 0: nothing.
+/// The speed of a network interface as its driver tells it, in Mbit/s.  0: unknown.
 int megabits_of(const std::string& card);
 
-/// A network that two hosts are both in, by a card of each.
+/// A network that two hosts share, with the address of each host in it.
 struct SharedNetwork {
   CardAddress own, theirs;
   int megabits = 0;  ///< of the slower end; 0: unknown
 };
 
-/// Networks that use other cards than one another at both ends, the fastest first.  Both hosts find the same ones in
-/// the same sequence.  Cards below an eighth of the fastest are left out: what they carried would come late.
+/// Networks with different network interfaces at both ends, the fastest first.  Both hosts find the same networks in
+/// the same sequence.  Interfaces below an eighth of the fastest are left out, since their parts would come late.
 std::vector<SharedNetwork> shared_networks(const std::vector<CardAddress>& own, const std::vector<CardAddress>& theirs);
 
 /// "eth0 (10 Gbit/s)"

@@ -34,7 +34,7 @@ struct LinkPlan {
   std::shared_ptr<const Revocation> revocation;
 
   const ListenAddress& at(int peer) const { return ranks[static_cast<std::size_t>(peer)]; }
-  /// By several cards at each end, the one of the first lanes first; empty: there is but one way.
+  /// Networks to the peer, the one of the first lanes first.  Empty: there is one network only.
   std::vector<SharedNetwork> ways(int peer) const {
     if (same_host(peer)) return {};
     auto networks = shared_networks(at(rank).cards, at(peer).cards);

@@ -323,7 +323,7 @@ std::vector<LinkUse> Links::links() const {
   std::map<std::pair<int, std::string>, LinkUse> by_way;
   for (std::size_t r = 0; r < peers_.size(); ++r) {
     if (!peers_[r]) continue;
-    for (const SharedNetwork& way : peers_[r]->ways)  // a card that carries nothing is told, too
+    for (const SharedNetwork& way : peers_[r]->ways)  // an interface that carries nothing is listed, too
       by_way[{static_cast<int>(r), way.own.card}] = {static_cast<int>(r), way.own.card};
   }
   for (const auto& [fd, lane] : lanes_) {

@@ -2,8 +2,8 @@
 ///
 /// A connection is made when the first frame for it is added; both directions use it.  Between two ranks there are
 /// several, the lanes: small frames go over the first, so that they never wait behind large ones, which go over the
-/// others.  Where several cards of each host reach the other's, there is a spare lane for each further one: all lanes
-/// but the first may end then without the peer being lost.
+/// others.  Where several network interfaces of each host reach the other host, each further one has a spare lane.  All
+/// lanes but the first may then end without the loss of the peer.
 ///
 /// Ranks are the world's.  Thread: one at a time.
 #pragma once
@@ -39,7 +39,7 @@ class Links final : private CallUser {
 
   void add(int peer, int lane, OutFrame frame);
 
-  /// @name Parts of large messages, where several cards reach the peer
+  /// @name Parts of large messages, where several network interfaces reach the peer
   /// @{
   bool has_spares(int peer) { return !this->peer(peer).ways.empty(); }
   /// Lanes that have room take parts of @p next(lane), while there are some; lanes that are missing are called.
@@ -57,7 +57,7 @@ class Links final : private CallUser {
   /// The peer has left in order, or is lost.
   bool gone(int peer) const override;
   std::string why_gone(int peer) const;
-  /// A goodbye has come, which is said on so many lanes.
+  /// A goodbye has come on @p lane.  The peer says goodbye on @p lanes lanes.
   void said_bye(Lane& lane, std::uint32_t lanes);
   /// The memory of a frame that has not left must no longer be read (Lane::forget).  @return frames that never leave.
   std::size_t forget(int peer, std::uint64_t ticket);
@@ -94,7 +94,7 @@ class Links final : private CallUser {
     std::vector<SharedNetwork> ways;
     std::int64_t looked_ns = 0;   ///< for silent lanes
     std::uint32_t byes = 0;       ///< lanes on which it has said that it leaves
-    std::uint32_t bye_lanes = 0;  ///< on so many it will
+    std::uint32_t bye_lanes = 0;  ///< lanes on which it will say so
     bool departed = false;
     std::string lost;  ///< why; empty: it is not
   };

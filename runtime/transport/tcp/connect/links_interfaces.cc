@@ -1,5 +1,5 @@
-/// @file links_interfaces.cc — lanes to a peer that several cards reach: all but the first may end, and are called
-/// again.
+/// @file links_interfaces.cc — lanes to a peer that several network interfaces reach.  All but the first may end, and
+/// are called again.
 #include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -87,7 +87,7 @@ void Links::end_silent(int rank) {
     if (ms >= silent_ms && lane->number() > 0) end(*lane, ETIMEDOUT);
 }
 
-/// nullptr: one card reaches the peer.
+/// nullptr: one network interface reaches the peer.
 const SharedNetwork* Links::way(LaneName lane) const {
   const std::vector<SharedNetwork>& ways = peers_[static_cast<std::size_t>(lane.peer)]->ways;
   return ways.empty() ? nullptr : &ways[static_cast<std::size_t>(std::max(0, lane.number - plan_.bulk_lanes))];

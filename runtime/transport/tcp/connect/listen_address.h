@@ -18,7 +18,7 @@ struct ListenAddress {
   std::uint16_t port = 0;          ///< 0: it cannot be called from other hosts
   std::uint64_t world = 0;         ///< a random number other than 0
   std::vector<Address> addresses;  ///< of its host
-  std::vector<CardAddress> cards;  ///< the same addresses, where their cards are known
+  std::vector<CardAddress> cards;  ///< the same addresses, where their network interfaces are known
   std::string path;                ///< of its unix socket: unix_listener.h.  Not part of text()
 
   std::string text() const;
@@ -29,7 +29,7 @@ struct ListenAddress {
 /// Addresses of this host's interfaces that are up, without loopback and link-local ones.  @p interfaces: names or
 /// networks (10.0.0.0/24), comma-separated, as Open MPI's btl_tcp_if_include has them; empty: all.  Without a network
 /// it is the loopback address: then the job's hosts can only be names of this one.
-/// @p cards: those of them with a card.
+/// @param cards  out: the addresses whose network interface is known
 std::vector<Address> addresses_of_host(const std::string& interfaces, std::vector<CardAddress>* cards);
 
 /// A listening socket on a free port of all addresses.  Throws Error{unavailable}.

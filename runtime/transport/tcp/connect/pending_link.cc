@@ -68,7 +68,7 @@ void PendingLink::next(std::int64_t now_ns) {
     return;
   }
   if (!is_local()) set_options(fd_.get());
-  if (!to.card.empty())  // else a router may lead to the address by another card; where it is not allowed, it may
+  if (!to.card.empty())  // else a router may use another interface; a refusal is ignored
     ::setsockopt(fd_.get(), SOL_SOCKET, SO_BINDTODEVICE, to.card.c_str(), static_cast<socklen_t>(to.card.size() + 1));
   if (calls_.connect(fd_.get(), reinterpret_cast<const sockaddr*>(&to.at), to.bytes) != 0 && errno != EINPROGRESS &&
       errno != EINTR) {

@@ -48,7 +48,7 @@ class PendingLink {
   std::string what_is_slow() const;
   /// Calling: some address has accepted a call, and has not turned out to be somebody else's.
   bool reached() const;
-  /// Called: the other end has begun to prove the key.  Who is silent or talks nonsense never gets so far.
+  /// Called: the other end has begun to prove the key.  A silent peer, or one that sends nonsense, never does.
   bool has_begun() const { return begun_; }
 
   int fd() const { return fd_.get(); }

@@ -30,7 +30,7 @@ class ByteStream {
   virtual ssize_t receive(const iovec* parts, int count, bool asks_kernel) = 0;
   /// There is something to receive() of which epoll does not tell.
   virtual bool pending() const { return false; }
-  /// Of bytes that are still to come, at most so many may have been taken from the kernel.
+  /// The most bytes that the stream may have read from the kernel beyond those that read() has returned.
   virtual std::size_t read_ahead() const { return 0; }
 };
 

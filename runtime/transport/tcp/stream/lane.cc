@@ -12,8 +12,8 @@ namespace {
 
 constexpr int most_parts = 32;
 constexpr int turns = 8;  ///< most calls for one lane before the others get theirs
-/// Of a large frame so much is to be there before epoll tells: fewer, larger reads.  Measured: 64 MiB between two hosts
-/// in 27 ms in place of 42, in the median.
+/// Bytes of a large frame that must have come before epoll wakes the reader: fewer, larger reads.  Measured: 64 MiB
+/// between two hosts in 27 ms in place of 42, in the median.
 constexpr std::size_t worth_a_read = 256 << 10;
 
 }  // namespace

@@ -19,8 +19,8 @@ enum class FrameKind : std::uint8_t {
   message = 1,  ///< a whole message
   room = 2,     ///< the receive for a large message has been posted: it may come.  No bytes
   piece = 3,    ///< a large message, or a part of one
-  done = 5,     ///< all parts of a large message have come, where several cards carry them.  No bytes
-  bye = 4,      ///< the sender leaves in order: nothing follows here.  Its number: on so many lanes it says so
+  done = 5,     ///< all parts of a large message have come by several interfaces.  No bytes
+  bye = 4,      ///< the sender leaves in order: nothing follows here.  Its number: the lanes that get this frame
   credit = 6,   ///< the receiver has taken messages that count `at` bytes (message_channel.h).  No bytes
 };
 
@@ -40,7 +40,7 @@ static_assert(sizeof(FrameHeader) == 24);
 struct OutFrame {
   FrameHeader header;
   const char* data = nullptr;
-  std::uint64_t ticket = 0;            ///< whose bytes these are; 0: nobody's
+  std::uint64_t ticket = 0;            ///< the owner of the bytes; 0: none
   std::unique_ptr<std::string> owned;  ///< where nobody else keeps the bytes
   std::size_t left = 0;                ///< of header and bytes
 };
@@ -114,7 +114,7 @@ class Lane {
 
   FrameHeader in_;
   std::size_t header_got_ = 0;
-  std::size_t announced_from_ = 1;  ///< epoll tells when so many bytes are there
+  std::size_t announced_from_ = 1;  ///< bytes that must have come before epoll tells
   bool in_frame_ = false;
   std::size_t in_left_ = 0;  ///< bytes of the frame
   unsigned char* target_ = nullptr;

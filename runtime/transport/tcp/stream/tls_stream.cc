@@ -145,7 +145,7 @@ ssize_t TlsStream::send(const iovec* parts, int count) {
 
 // ---- in
 
-/// Of what came; 0: there is no more now.
+/// Reads decrypted bytes.  0: there are none now.
 std::size_t TlsStream::read(char* to, std::size_t most) {
   if (in_from_ == in_to_ && asks_kernel_) fill();
   const std::size_t bytes = std::min(most, in_to_ - in_from_);
