@@ -134,3 +134,8 @@ def test_what_defines_no_type_of_the_house_is_left_alone(plant: Plant, text: str
 def test_a_file_name_with_two_meanings_is_found(plant: Plant) -> None:
     tree = plant({**SOUND, "src/base/queue.h": "", "src/base/queue.cc": "", "src/wire/queue.cc": "", "launcher/main.cc": ""})
     assert len(names.findings(tree)[0]) == 2
+
+
+def test_a_crowded_folder_is_found(plant: Plant) -> None:
+    tree = plant({f"src/base/file_{number}.h": "" for number in range(21)})
+    assert names.findings(tree)[0] == ["src/base: 21 files, more than 20: give it folders"]

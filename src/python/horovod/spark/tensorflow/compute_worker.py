@@ -1,6 +1,6 @@
-"""python -m horovod.spark.tensorflow.compute_worker: hvd.spark._compute_worker."""
+"""python -m horovod.spark.tensorflow.compute_worker: hvd._compute.spark_worker."""
 
-from hvd.spark._compute_worker import run as _run
+from hvd._compute.spark_worker import run as _run
 
 __all__: list[str] = []
 
