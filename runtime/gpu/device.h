@@ -10,7 +10,7 @@
 /// finished this work, or that it failed.
 ///
 /// runtime/gpu/nccl implements it over the CUDA driver and NCCL; a test may have an implementation of its own.
-/// Nothing here waits for a device, but for the end of a SetDevice.
+/// Only ~SetDevice() waits for a device.  fail() and split() may wait for NCCL calls, at most two seconds.
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -59,7 +59,7 @@ class SetDevice {
     std::vector<DeviceTensor> tensors;  ///< as submitted, with what was received and the results
     std::shared_ptr<DeviceCompletion> end;
   };
-  /// What is queued already may need nobody anymore, so it has two seconds to end by itself before it is ended.
+  /// Queued work has two seconds to end by itself, since other ranks may need it.  Then it is ended.
   virtual ~SetDevice() = default;
 
   /// Collective over the set, once, before its first batch.  gpu: of this rank's first tensor; nullptr: it has none.
@@ -71,25 +71,25 @@ class SetDevice {
 
   /// @name Tensors that travel among the GPUs, one batch after the other
   /// @{
-  /// Nothing has travelled so yet: the first batch makes the connections.
+  /// True until the first submit(), which makes the connections.
   virtual bool joins() const = 0;
   /// @p tensors: in the same order on all ranks.  row: of the timeline, which is told later what the GPU did when; 0:
   /// none.  Throws Error.
   virtual void submit(std::vector<DeviceTensor> tensors, std::uint32_t row) = 0;
   virtual bool step() = 0;
-  /// All is queued.
+  /// True when all work of the batch is queued.
   virtual bool done() const = 0;
-  /// A thread of the device's own is at it, and will call SetContext::wake: until then there is nothing to step.
+  /// True while a thread of the device runs the batch.  step() has nothing to do until it calls SetContext::wake.
   virtual bool wakes() const { return false; }
   virtual Result finish() = 0;
   /// @}
 
   /// @name Tensors that travel through host memory
   /// @{
-  /// Pinned memory for the tensor, the copy of its input on its way: staged() says when all are there.
+  /// Starts to copy the tensor's input to pinned memory, and returns that.  staged(): all copies have ended.
   virtual void* stage(const DeviceTensor& tensor) = 0;
   virtual bool staged() const = 0;
-  /// Queues the way back.  tensor.out gets what is in @p pinned, of stage(); of an allgather, alltoall or
+  /// Queues the copy back to the GPU.  tensor.out gets what is in @p pinned, of stage(); of an allgather, alltoall or
   /// reducescatter, tensor.destination() gets what is in @p result (its data may be nullptr: there is none).  Both may
   /// be freed afterwards.
   virtual std::shared_ptr<DeviceCompletion> give_back(DeviceTensor& tensor, void* pinned,
@@ -100,18 +100,19 @@ class SetDevice {
   virtual bool running() const = 0;
   /// Like running(), after a query of the device.  Callers may ask often: the device is queried once in 20 µs at most.
   virtual bool busy() { return running(); }
-  /// Looks after it.  True when some has ended.  Throws Error when the device, or another rank's part, has failed.
+  /// Checks the queued work.  True when some of it has ended.  Throws Error when the device, or another rank's part,
+  /// has failed.
   virtual bool watch() = 0;
-  /// Nothing works here afterwards; what runs has two seconds to end by itself.
+  /// Ends the device's use.  Work that is fully queued has two seconds to end by itself.
   virtual void fail(int code, const std::string& text) = 0;
 
   /// @name Process sets that inherit
   /// @{
-  /// A part of the set's ranks can get a device made from this one.  The same on all ranks.
+  /// True if a device for some of the set's ranks can be split from this one.  The same on all ranks.
   virtual bool splits() const = 0;
   /// With splits(): a share of this rank's GPU for the new set.
   virtual std::unique_ptr<DeviceShare> share() = 0;
-  /// With splits(): nothing runs, and split() may be called.  Throws Error.
+  /// With splits(): true when nothing runs on the device, so split() may be called.  Throws Error.
   virtual bool quiet() = 0;
   /// While quiet(), on all ranks.  rank: this one's place in the new set; -1: none, and nullptr is returned.  blocks:
   /// the least that a rank has.  Throws Error.
@@ -137,7 +138,7 @@ struct SetContext {
 /// The GPUs of this process.
 class Platform {
  public:
-  /// Throws Error: usage for a number that is none, unavailable where there are no GPUs.
+  /// Throws Error: usage if no GPU has this number, unavailable where there are no GPUs.
   virtual LocalGpu& at(int ordinal) = 0;
   /// inherited: what split() gave for this set; or nullptr.
   virtual std::unique_ptr<SetDevice> open(SetContext context, std::unique_ptr<DeviceInheritance> inherited) = 0;
@@ -145,12 +146,11 @@ class Platform {
   virtual bool free_result(void* result) = 0;
   /// Of "cuda", "nccl" or "kernels"; 0: not there.
   virtual int version(std::string_view what) const = 0;
-  /// torch's tensors come: device memory is taken from its allocator from now on.  False, and @p why, where that cannot
-  /// be.
+  /// Takes device memory from torch's allocator from now on.  Returns false and sets @p why if it cannot.
   virtual bool use_torch_memory(std::string& why) = 0;
-  /// HVD_TORCH_MEMORY: whether the last one may say yes.
+  /// Sets whether use_torch_memory() may succeed (HVD_TORCH_MEMORY).
   virtual void allow_torch_memory(bool allowed) = 0;
-  /// The calling thread is the runtime's own from now on: a device stays current there.
+  /// Marks the calling thread as the runtime's own, so that a CUDA context stays current there.
   virtual void keep_thread() {}
 
  protected:

@@ -11,8 +11,8 @@
 /// An evicted id is used again only when all members have carried out the eviction.
 ///
 /// Fusion.  What becomes ready while a batch is under way gathers, and runs as one.  A batch on GPUs is over when it is
-/// queued, so there a few tensors gather as well, while nobody waits: for hold_ns after the last batch on GPUs, and
-/// while the GPU still works on that.
+/// queued.  So a few tensors on GPUs are held for hold_ns at most, if no caller waits for them.  They are held only
+/// within hold_ns of the last batch on GPUs, or while the GPU still works on it.
 ///
 /// Join.  The first rank that wants to join ends the use of ids: all are evicted,
 /// the command `joining` goes out, and every announcement is a record that keeps its
@@ -63,8 +63,8 @@ class Coordinator {
   void record(const RankSet& ranks, std::uint64_t executed, const Signature& signature, const std::string& name);
   /// Every member has carried out this many commands.
   void executed(std::uint64_t commands);
-  /// Operations of different kinds under one name of the callers' have waited long, each for the ranks of the others:
-  /// ends them on all ranks, soon.  @p names  the operations'
+  /// Fails operations of different kinds that have one caller's name and wait for each other's ranks.  An id among
+  /// them is evicted first, then a later call fails them.  @p names: of these operations.
   void refuse_crossed(const std::vector<std::string>& names);
   void gone(int rank, std::uint32_t code, const std::string& text);
   /// From the next batch on, on all ranks.
@@ -72,8 +72,8 @@ class Coordinator {
   /// Publishes what can run now.  True when it published anything.
   /// @param here    commands that this node's members have carried out
   /// @param now_ns  called only when something may be held
-  /// @param gpu  gpu.waited_for(): a caller waits, or may; gpu.works(): on what it was given last.  Asked only where a
-  /// few tensors on GPUs are ready
+  /// @param gpu     waited_for(): a caller may wait; works(): the GPU still runs its last batch.  Asked only while a
+  ///                few tensors on GPUs are ready
   template <class Now, class Gpu>
   bool decide(std::uint64_t here, Now&& now_ns, Gpu&& gpu) {
     while (!under_way_.empty() && under_way_.front() <= here) under_way_.pop_front();
@@ -87,7 +87,7 @@ class Coordinator {
   bool decide(std::uint64_t here, Now&& now_ns) {
     return decide(here, now_ns, NoGpu());
   }
-  /// What is held back waits behind a GPU for so long at the most; 0: or for something else too.
+  /// Nanoseconds that held operations may still wait behind a GPU.  0: none waits for a GPU alone.
   std::int64_t behind_gpu_ns(std::int64_t now_ns) const {
     if (!behind_gpu_ || candidates_.empty()) return 0;
     const std::int64_t until = now_ns < next_on_gpu_ ? next_on_gpu_ : held_since_ + options_.hold_ns;
@@ -101,8 +101,8 @@ class Coordinator {
   std::size_t known_failures() const { return poisoned_.size() + outdated_.size(); }
   bool live(std::uint32_t id) const { return id < ids_.size() && ids_[id].live; }
   const std::string& name(std::uint32_t id) const { return tensors_[id].name; }
-  /// Calls f(name, ranks) for names that only these ranks have announced by records, and for the join while not all
-  /// have; who has joined counts as ready.
+  /// Calls f(name, ranks) for names that only these ranks have announced by records, and for the join while only
+  /// some ranks have joined.  A rank that has joined counts as ready.
   template <class F>
   void incomplete(F&& f) const {
     for (const auto& [name, claims] : announced_) f(name, here(claims));
@@ -179,8 +179,8 @@ class Coordinator {
   std::unordered_map<std::string, Announcements> announced_;
   std::deque<std::pair<std::string, Signature>> agreed_;  ///< waiting for a free id
   std::unordered_map<std::uint64_t, Group> groups_;
-  /// A group that has failed.  All that its ranks had under way in it has ended by this command; so must what other
-  /// ranks had under way under the same names, but not in this group: nobody will join them.
+  /// A group that has failed.  This command has ended all that its ranks had under way in it.  Other ranks' operations
+  /// under the same names, outside the group, end too, since no rank will join them.
   struct Failure {
     std::uint64_t command;
     std::uint64_t cause;  ///< the command `fail` that it began with: before it, nobody knew
@@ -188,7 +188,7 @@ class Coordinator {
     std::string text;
   };
   std::unordered_map<std::uint64_t, Failure> poisoned_;  ///< by group
-  /// By name: older announcements than this `cause` have ended with a group that the name was part of.
+  /// By name: the `cause` of the last failure.  Announcements from before it have ended with the failed group.
   std::unordered_map<std::string, std::uint64_t> outdated_;
   /// What a failure has put into poisoned_ and outdated_, in sequence.
   struct FailureRecord {

@@ -69,13 +69,13 @@ class Transport {
   virtual void abandon(Ticket ticket) = 0;
   /// True if abandon() ends all reads and writes of the memory.
   virtual bool gives_memory_back() const { return false; }
-  /// The next whole message of this tag, from any rank, or none.  Not for Tag::data.
+  /// The next whole message of this tag, from any rank, or none.  Not for Tag::data and Tag::second.
   virtual std::optional<Message> poll(Tag tag) = 0;
 
   /// The same transport as a process set sees it: member i is rank i.  @p members: [size of the set] ranks here, this
-  /// one among them.  @p stream: from 1 to streams() - 1, the same on all members and of no other living view.  Of
-  /// any two views that a rank makes, the later has the larger one, until streams() is reached.  Must not outlive this
-  /// transport.
+  /// one among them.  @p stream: from 1 to streams() - 1, the same on all members and of no other living view.  Each
+  /// view that a rank makes has a larger stream than its earlier views, until streams() is reached.  Must not outlive
+  /// this transport.
   virtual std::unique_ptr<Transport> split(const std::vector<int>& members, int stream) = 0;
   virtual int streams() const = 0;
 
@@ -83,7 +83,7 @@ class Transport {
   /// For transports whose messages can wake a thread.  The engine polls other transports.
   /// @{
   /// False if messages wake no thread.  A thread of the transport calls @p arrived once for each arm(true) after which
-  /// a message has arrived.  Empty: ends the calls, and returns when none is under way.
+  /// a message has arrived.  An empty @p arrived ends the calls, and waits for one under way.
   virtual bool watch(std::function<void()> arrived) {
     (void)arrived;
     return false;

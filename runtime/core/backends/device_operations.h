@@ -1,7 +1,7 @@
 /// @file device_operations.h — converts a batch's operations on device memory to gpu::DeviceTensor (gpu/device.h), and
 /// writes results back.
 ///
-/// Drive side.
+/// The caller holds the drive lock.
 #pragma once
 #include <span>
 #include <vector>

@@ -1,6 +1,6 @@
 /// @file workspace.h — what the backends of one process set share: memory of the node, messages, the GPU, the timeline.
 ///
-/// Drive side.
+/// The caller holds the engine's drive lock.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -31,7 +31,7 @@ struct BatchPart {
 };
 
 struct Workspace {
-  /// Makes the stage of operations that are no collectives: set_change.
+  /// Makes the stage that runs set_change operations, which move no tensors.
   using Special =
       std::function<std::unique_ptr<ops::Stage>(std::span<Operation* const>, ops::Rings&, const ops::Nodes&)>;
 
@@ -54,7 +54,7 @@ struct Workspace {
     phase = transfer();
     rows.next(part.row, trace::Phase::queue, phase);
   }
-  /// Tells the rings how many bytes the batch moves, so that large batches bypass the caches.
+  /// Lets batches from 16 KiB bypass the caches if the node's cores are far apart.
   void set_bytes(std::size_t bytes) { rings.streaming = distance.streaming(node, bytes); }
   /// Keeps @p stage until the part has ended.
   ops::Stage* own(std::unique_ptr<ops::Stage> stage) { return (owned = std::move(stage)).get(); }

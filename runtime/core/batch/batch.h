@@ -1,10 +1,10 @@
 /// @file batch.h — the operations that run together.
 ///
-/// Each operation has a backend (backends.h).  The operations of backends with the same stage are a part of the batch.
-/// The parts run one after the other, in the order of the list of backends.  Before the first batch with tensors on
-/// GPUs the ranks agree on how such tensors travel.
+/// Each operation has a backend (backends.h).  Backends with the same `make` share a stage, and their operations form
+/// one part of the batch. The parts run one after the other, in the order of the list of backends.  Before the first
+/// batch with tensors on GPUs the ranks agree on how such tensors travel.
 ///
-/// Drive side.
+/// The caller holds the engine's drive lock.
 #pragma once
 #include <functional>
 #include <memory>
@@ -32,7 +32,7 @@ class Batch {
   void tune(const TunedSettings& settings) { work_.reduction.tune(settings); }
   void set_special(Workspace::Special make) { work_.special = std::move(make); }
 
-  /// Starts @p ops, in the coordinator's order, each with its entry.  @p eager: all inputs are in their slots.
+  /// Starts @p ops, in the coordinator's order, each with `entry` set.  @p eager: all inputs are in their slots.
   void begin(std::span<Operation* const> ops, bool eager);
   /// Ends operations when their part is done.  True when anything moved.
   bool step();
@@ -51,9 +51,9 @@ class Batch {
   void fail_device(int code, const std::string& text) {
     if (work_.device) work_.device->fail(code, text);
   }
-  /// What a process set inherits of this one's device when it is made.  nullptr: nothing.
+  /// This set's device, from which a new set's device may be split.  nullptr: no tensor on a GPU yet.
   gpu::SetDevice* device() { return work_.device.get(); }
-  /// Takes over what the world's device has.  Before the first batch.
+  /// Keeps the world's device, from which this set's device is split when it is needed.  Before the first batch.
   void inherit(std::unique_ptr<gpu::DeviceInheritance> inherited) { inherited_ = std::move(inherited); }
   /// After a lost peer: forgets the batch, without ending its operations.
   void drop();

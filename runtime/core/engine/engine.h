@@ -36,13 +36,13 @@ class Engine {
   /// Collective over the transport's ranks.
   Engine(std::unique_ptr<transport::Transport> transport, const Config& config, gpu::Platform& gpus = gpu::platform());
   ~Engine();
-  /// Tells the other ranks that this one leaves, and ends all operations under way with peer_lost.  Never waits for
-  /// other ranks.  Threads that wait in the engine return, and must have returned before the destructor.  The
-  /// destructor calls leave() too.
+  /// Tells the other ranks that this one leaves, and ends all operations under way with peer_lost.  It waits at
+  /// most 5 s for work on GPUs, and 1 s for its message to leave.  Threads that wait in the engine return, and must
+  /// have returned before the destructor.  The destructor calls leave() too.
   void leave();
 
-  /// Ends the world, since a rank has died: operations under way and later ones end with peer_lost.  Any thread; does
-  /// not wait.
+  /// Ends the world, since a rank has died: operations under way and later ones end with peer_lost.  Any thread;
+  /// waits for the drive lock only.
   void revoke(const std::string& why);
 
   const World& world() const { return world_; }
@@ -59,8 +59,9 @@ class Engine {
     recorder().begin_epoch(epoch);
     shared_.recorder.begin_epoch(epoch);
   }
-  /// Begins and ends the timeline with the steps that @p steps or hvdrun name.  @p on: without these, the timeline
-  /// begins at once.  @p start: starts the tracer, from any thread, during the engine's life.  To be called once.
+  /// Begins and ends the timeline with the steps that @p steps or hvdrun name.  @p on: the timeline
+  /// begins at once if neither names steps.  @p start: starts the tracer, from any thread, during the engine's life. To
+  /// be called once.
   void follow_steps(std::optional<trace::TraceSteps> steps, bool on, std::function<void()> start);
   OperationTable& operations() { return shared_.operations; }
   /// The living set with this id, which may be the global one.  Throws Error{usage} if there is none.
@@ -71,13 +72,13 @@ class Engine {
   /// Collective over the world.  Operations under way in the set end with an error.
   void remove_set(int id);
 
-  /// ProcessSet::submit().  If this rank leads the set's node and its thread sleeps, the caller steps itself, as long
-  /// as a step costs no more than waking the thread.
+  /// ProcessSet::submit().  In a world of one node, a leader's caller makes one brief step if the leader's thread
+  /// sleeps.
   void submit(ProcessSet& set, std::span<const CheckedRequest> requests, Operation** ops);
   /// False when limit_seconds passed (negative: no limit) and the operation is still under way.
   bool wait(Operation& op, double limit_seconds);
-  /// Submits an operation and waits for its end.  The caller gets the handle.  No rank rings this rank's thread
-  /// meanwhile, since the caller counts as polling from before its ready bit is set.
+  /// Submits an operation and waits for its end.  The caller gets the handle.  The caller counts as polling
+  /// before it sets its ready bit, so no rank rings this rank's thread.
   Operation& run(ProcessSet& set, const CheckedRequest& request);
   /// See Transport::links().  Any thread.
   std::vector<transport::LinkUse> links();

@@ -1,6 +1,6 @@
 /// @file guard_reports.h — a rank's reports to its guard, which passes them to hvdrun: failures, stalls and waits.
 ///
-/// Never waits for a slow guard: a report that cannot be sent is sent again the next time.
+/// A slow guard delays a failure report by at most 0.1 s.  A stall report is sent again the next time.
 #pragma once
 #include <cstdint>
 #include <string>

@@ -1,6 +1,7 @@
 /// @file lost_ranks.h — the ranks that have left or died, and the process sets that fail for that reason.
 ///
-/// Used only while an operation waits and none moves.  The caller holds the engine's drive lock.
+/// look() runs only while a set has operations or GPU work under way and nothing moves.  The caller holds the engine's
+/// drive lock.
 #pragma once
 #include <map>
 #include <memory>
@@ -25,15 +26,15 @@ class LostRanks {
   /// false: died.
   void add(int rank, const std::string& text, bool departed = true) { lost_.emplace(rank, RankLoss{text, departed}); }
   bool any() const { return !lost_.empty(); }
-  /// Fails those of the @p stuck sets that wait for a lost rank.  In a stuck set operations wait and none moves.  @p
-  /// node: of the global set.
+  /// Fails those of the @p stuck sets that wait for a lost rank.  A stuck set has operations or GPU work under way, and
+  /// none has moved since the last check.  @p node: of the global set.
   void look(std::span<const std::shared_ptr<ProcessSet>> stuck, const memory::Node& node);
 
  private:
   struct RankLoss {
     std::string text;
     bool departed = false;  ///< left in order; false: died
-    int looks = 0;          ///< calls of look() since the loss, while an operation waits
+    int looks = 0;          ///< calls of look() since the loss was added
   };
   bool waits_for(const ProcessSet& set, int rank, const RankLoss& loss) const;
 

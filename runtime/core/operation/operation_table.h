@@ -60,7 +60,7 @@ class OperationTable {
   /// Sleeps until the operation has ended, at most @p limit_ns.  The caller holds @p op.
   void sleep(Operation& op, std::int64_t limit_ns);
 
-  /// Publishes the end of @p ops, whose results have been written.  Drive side.
+  /// Publishes the end of @p ops, whose results have been written.  The caller holds the drive lock.
   void end(std::span<Operation* const> ops);
 
  private:

@@ -1,7 +1,7 @@
 /// @file leader.h — the work of a node's lowest rank: gathers its node's announcements, and publishes commands there.
 ///
 /// The leader on the set's lowest rank also holds the coordinator.  The leaders of several nodes form a tree
-/// (negotiate/tree.h): for each batch a node sends one message up and gets one.  Drive side.
+/// (negotiate/tree.h): for each batch a node sends one message up and gets one.  The caller holds the drive lock.
 #pragma once
 #include <deque>
 #include <functional>

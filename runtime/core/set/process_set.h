@@ -56,7 +56,7 @@ class ProcessSet {
     return static_cast<int>(submitted_.load(std::memory_order_relaxed) - ended_.load(std::memory_order_relaxed));
   }
 
-  // Drive side.
+  // The caller holds the drive lock.
   /// brief: step() runs no batch that must be streamed, and wakes at most one rank.
   enum class StepLimit : bool { all, brief };
   bool step(StepLimit limit = StepLimit::all);
@@ -105,7 +105,7 @@ class ProcessSet {
   Operation& submit_join(const CheckedRequest& p);
   void announce_join(int what);
 
-  // Drive side.
+  // The caller holds the drive lock.
   bool advance(StepLimit limit);
   bool carry_out(std::uint32_t type);
   void executed();

@@ -29,7 +29,7 @@ class SetTable {
   int duplicate(const std::vector<int>& ranks) const;
   std::vector<std::shared_ptr<const SetInfo>> all() const;
 
-  // Drive side.
+  // The caller holds the drive lock.
   /// Describes a new set, with an id and a stream that are the same on all ranks.  Throws Error{unavailable} when all
   /// are taken.
   SetInfo next(std::vector<int> ranks, int my_rank, int streams);

@@ -2,7 +2,7 @@
 ///
 /// A window begins and ends with a step, so it has whole steps, however their tensors were fused.  After settings have
 /// changed a new window begins, without the batches that were under way.  Besides the search (negotiate/tuner.h), this
-/// class writes Horovod's log and the file of results.  Drive side.
+/// class writes Horovod's log and the file of results.  The caller holds the drive lock.
 #pragma once
 #include <cstdint>
 #include <memory>

@@ -31,7 +31,7 @@ struct StallReport {
 /// Merges reports that miss the same ranks, for hvdrun.  Returns at most wire::most_stalls.
 std::vector<wire::Stall> merge_stalls(std::vector<StallReport> reports);
 
-/// The check of one leader.  Drive side.
+/// The check of one leader.  The caller holds the drive lock.
 class StallCheck {
  public:
   /// The leader's parts from which the check learns.

@@ -16,15 +16,16 @@ inline constexpr std::uint32_t gpu_kinds = tensor_kinds;
 
 /// Sent as it is: the ranks run the same build.
 struct DeviceInfo {
-  std::int32_t version = 0;  ///< of NCCL, 0: none
-  std::int32_t kernels = 0, wide = 0;
+  std::int32_t version = 0;     ///< of NCCL, 0: none
+  std::int32_t kernels = 0;     ///< its GPU can run the kernels of the runtime
+  std::int32_t wide = 0;        ///< HVD_NCCL_WIDE: it asks for f32 sums of f16 and bf16
   std::int32_t generation = 0;  ///< of its GPU's compute capability
   std::int32_t float8 = 0;      ///< its environment asks for NCCL's own sums of 8-bit floats
   std::int32_t shares_gpu = 0;  ///< NCCL_MULTI_RANK_GPU_ENABLE=1
   std::int32_t splits = 0;      ///< its NCCL has ncclCommSplit
-  std::int32_t encrypts = 0;    ///< tensors must not cross the network in clear, as NCCL's do
+  std::int32_t encrypts = 0;    ///< HVD_ENCRYPT_TENSORS: NCCL must not carry tensors between hosts
   std::int32_t inherited = 0;   ///< a communicator of the set has been split from the world's
-  std::int32_t slots = 1;       ///< asked for by its environment, like the next two
+  std::int32_t slots = 1;       ///< its environment asks for NCCL streams, and for the next two
   std::int32_t sums_by_nodes = 0, gathers_by_nodes = 0;
   std::int32_t blocks = 0;         ///< its share of its device (multiprocessor_share.h)
   std::uint32_t through_host = 0;  ///< kinds that its environment wants to go through host memory
@@ -34,7 +35,7 @@ struct DeviceInfo {
   UniqueId id{};       ///< of the set's first rank
 };
 
-/// What came from another rank, in bounds: its texts end, its numbers can be divided by.
+/// Puts what a rank sent in bounds: texts end with a zero byte, slots is at least 1.
 DeviceInfo sound(DeviceInfo received);
 
 struct GpuDecision {
@@ -43,7 +44,7 @@ struct GpuDecision {
   Capabilities capabilities;
   std::string reason;     ///< why not NCCL; empty when the user wants it so
   bool splits = false;    ///< all have ncclCommSplit
-  bool inherits = false;  ///< the communicator that was split from the world's
+  bool inherits = false;  ///< all ranks use a communicator that was split from the world's
   int slots = 1;
   bool sums_by_nodes = false, gathers_by_nodes = false;
   int blocks = 0;                  ///< of a device, for each slot

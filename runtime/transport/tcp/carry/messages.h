@@ -30,12 +30,12 @@ class Messages final : public LinksUser, private ReceivesUser {
  public:
   /// @p calls must outlive this.  Throws Error{unavailable}.
   Messages(LinkPlan plan, SocketCalls& calls);
-  /// What has been sent leaves, within leave_seconds.
+  /// Waits until all sent messages have reached the peers' kernels, at most leave_seconds.
   ~Messages() override;
   Messages(const Messages&) = delete;
   Messages& operator=(const Messages&) = delete;
 
-  /// As Transport::isend, irecv, test and abandon.  What a peer that is gone would have to take of a control stream is
+  /// As Transport::isend, irecv, test and abandon.  A message of a control stream to a lost or departed peer is
   /// dropped.
   Ticket send(const Channel& to, const void* data, std::size_t bytes);
   Ticket receive(const Channel& from, void* data, std::size_t bytes);
@@ -56,7 +56,7 @@ class Messages final : public LinksUser, private ReceivesUser {
   bool flush() { return links_.flush(); }
   /// Readable when there is something to move.
   int fd() const { return links_.fd(); }
-  /// Sleeps until then, at most so long.
+  /// Sleeps until fd() is readable, at most @p ns nanoseconds.
   void nap(std::int64_t ns) { links_.nap(ns); }
   /// Peers whose connections have ended without a goodbye.
   std::vector<LostPeer> lost() const { return links_.lost(); }
@@ -71,9 +71,9 @@ class Messages final : public LinksUser, private ReceivesUser {
   int connections() const { return links_.count(); }
   /// "rank 3 (10.0.0.7)"
   std::string name(int peer) const { return links_.name(peer); }
-  /// Where there is no connection to the peer yet: what its addresses have said.
+  /// Before the connection to the peer stands: the results of the calls to its addresses.
   std::string why_not(int peer) const { return links_.why_not(peer); }
-  /// Then: some address of the peer accepts calls.
+  /// Before the connection stands: true if some address of the peer accepts calls.
   bool reached(int peer) const { return links_.reached(peer); }
   /// What is kept of streams and channels: for tests.
   const Receives& receives() const { return receives_; }
@@ -92,8 +92,8 @@ class Messages final : public LinksUser, private ReceivesUser {
     std::set<std::uint32_t> room;             ///< the receiver is ready for these, which have not been sent yet
     std::map<std::uint32_t, Ticket> waiting;  ///< for room
     std::map<std::uint32_t, Ticket> going;    ///< in parts, until the receiver has them
-    std::deque<Ticket> held;                  ///< until the receiver has taken more of those before
-    std::uint64_t untaken = 0;                ///< counted bytes that were sent, and that it has not said to have taken
+    std::deque<Ticket> held;                  ///< small messages, until the receiver has taken more of the earlier ones
+    std::uint64_t untaken = 0;                ///< counted bytes sent, for which no FrameKind::credit has come
   };
 
   unsigned char* place(Lane& lane, const FrameHeader& header) override;
