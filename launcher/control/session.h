@@ -22,18 +22,17 @@
 
 namespace hvd::launcher {
 
-/// The class has more than 300 lines on purpose: it has one short function for each message, and they share the ranks'
-/// states.
+/// session.cc has more than 300 lines on purpose: its short functions, one for each message, share the ranks' states.
 class Session {
  public:
-  /// @param manifests  [np]; those with payload.kind pickle get their path or the bytes from @p payload
+  /// @param manifests  [np]; @p payload gives a manifest with a pickle the path, or sends the bytes to its guard
   /// @param events     gets what guards report, in the order of the messages
   Session(std::unique_ptr<wire::Listener> listener, std::vector<wire::RankManifest> manifests, PayloadDelivery payload,
           EventSink events);
 
-  /// Host daemons connect to the same channel.  Call it before the first pump().
+  /// Lets host daemons connect too, on the guards' channel.  Call it before the first pump().
   void serve(wire::DaemonManifest manifest);
-  /// After serve().
+  /// Only a session that serves host daemons has them: call serve() before.
   DaemonLinks& daemons() { return *daemons_; }
   const DaemonLinks& daemons() const { return *daemons_; }
 
@@ -41,10 +40,11 @@ class Session {
   std::vector<std::string> addresses() const { return listener_->addresses(); }
   const std::vector<RankState>& ranks() const { return ranks_.all(); }
 
-  /// Sends what waits.  Then receives until nothing waits, or until @p keep_receiving returns false: output has nowhere
-  /// to go.  Throws Error{mismatch} when a guard speaks another protocol.
+  /// Sends queued frames, then receives until no frame waits or @p keep_receiving returns false.  It returns false
+  /// while output has nowhere to go.  Throws Error{mismatch} when a guard speaks another protocol, and Error{usage}
+  /// when a guard sends a malformed body.
   void pump(const std::function<bool()>& keep_receiving);
-  /// True when no frame waits that fd() does not announce.
+  /// True when the caller may sleep until fd() is readable: pump() has left no frame unread or unsent.
   bool is_quiet() const;
   /// One turn of the event loop: finds guards that are gone, and takes another sample of the clocks.
   void tick();
@@ -55,13 +55,13 @@ class Session {
   void stop_all(const std::string& reason, double grace_seconds, int signal);
   void stop_rank(int rank, const std::string& reason, double grace_seconds);
   void signal_all(int number);
-  /// Ends @p rank, which has asked for the end of the job as MPI_Abort does.  Its death record then has the exit code
+  /// Ends @p rank, which has called MPI_Abort or MPI_Comm_spawn.  Its death record then has the exit code
   /// @p status and @p text.
   void abort(int rank, int status, const std::string& text);
-  /// From its next step on the rank records for the timeline, or does not.  Clocks are compared first.
+  /// Tells the rank to record the timeline from its next step on, or to stop.  Pings compare the clocks first.
   void record_timeline(int rank, bool on);
-  /// All ranks have come: one guard of each other host closes its daemon's listening sockets
-  /// (base/network/listen_filter.h).
+  /// Tells one guard of each other host that all ranks have come.  It closes the listening sockets of mpirun's daemon
+  /// there (base/network/listen_filter.h).
   void tell_complete();
   /// Lets the guards exit.  On each other host a guard first looks for leftovers: the event HostSwept.
   void release_all();
@@ -71,14 +71,14 @@ class Session {
   void vanish(int rank, const std::string& text, int code = 0);
 
   // Of an elastic job:
-  /// From now on the guard of a rank that has ended may exit, and invite() names the next world.
+  /// From now on guards of ended ranks may exit, and DaemonLinks::invite() names the members of each next world.
   void become_elastic();
-  /// Adds a rank with the next number.  See DaemonLinks.
+  /// Adds a rank with the next number.  DaemonLinks::start_rank() explains the parameters.
   void start_rank(wire::RankManifest manifest, int host, bool begins_with_daemon);
 
   std::vector<int> in_stage(RankStage stage) const { return ranks_.in(stage); }
   std::size_t num_in_stage(RankStage stage) const { return ranks_.num_in(stage); }
-  /// True also for a job without host daemons.
+  /// Both are true for a job without host daemons.
   bool daemons_have_come() const { return !daemons_ || daemons_->all_have_come(); }
   bool daemons_are_gone() const { return !daemons_ || daemons_->all_are_gone(); }
   /// True when every rank has ended, and each guard has nothing left below it or is gone.
@@ -117,9 +117,9 @@ class Session {
   HostClocks clocks_;
   std::optional<wire::StopRequest> stopping_;
   bool released_ = false, elastic_ = false;
-  std::set<std::string> swept_;  ///< other hosts that a guard was asked to look over
+  std::set<std::string> swept_;  ///< other hosts where release_all() asked a guard to remove leftovers
   int sweeps_open_ = 0;
-  bool left_unread_ = false;  ///< the last pump() was told to stop
+  bool left_unread_ = false;  ///< keep_receiving ended the last pump(), so frames may wait
 };
 
 }  // namespace hvd::launcher

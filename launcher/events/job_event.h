@@ -1,7 +1,7 @@
 /// @file job_event.h — everything that happens while a job runs, as one variant.
 ///
 /// Guards, host daemons and hvdrun's own parts report events.  supervise/event_table.cc gives each event to its part.
-/// A new message of guards needs its name in wire/messages/message.h, two lines here, and a line in the table.
+/// A new guard message needs a type in wire/messages/message.h, a `using` and a variant entry here, and a table line.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -28,9 +28,9 @@
 
 namespace hvd::launcher {
 
-// Messages of guards.  A view lasts for one call.
+// Messages of guards.  A string_view in a body is valid only while the event is delivered.
 
-/// Some readers check the body's ranks against the number of the job's ranks.
+/// Calls `read`.  A reader that checks ranks in the body also gets the number of the job's ranks.
 template <auto read>
 auto read_body(const std::string& body, int num_ranks) {
   if constexpr (std::is_invocable_v<decltype(read), const std::string&, int>)
@@ -57,9 +57,9 @@ struct RankOutput {
   std::string_view bytes;
 };
 RankOutput read_output(const std::string& body);
-/// Bytes of the rank's input that it has taken in all; UINT64_MAX: the rank takes no more.
+/// Reads how many bytes of its input the rank has taken so far.  UINT64_MAX: the rank takes no more.
 std::uint64_t read_taken(const std::string& body);
-/// A signal has stopped the rank, or it goes on.
+/// True when a signal has stopped the rank, false when the rank goes on again.
 bool read_paused(const std::string& body);
 inline std::string_view read_bytes(const std::string& body) { return body; }
 
@@ -79,7 +79,7 @@ using InputTaken = GuardEvent<wire::Type::taken, read_taken, true>;
 using RankPaused = GuardEvent<wire::Type::paused, read_paused, true>;
 using ConsoleSaid = GuardEvent<wire::Type::console, read_bytes>;
 
-// The session, by itself.
+// Events that the session makes itself.
 
 struct GuardCame {
   wire::Hello hello;
@@ -123,7 +123,7 @@ struct GuardEnded {
   int status;  ///< waitpid(2)'s
 };
 
-/// The rank has called init() without naming ranks.
+/// The rank waits in hvd.init() for all ranks.  Only an elastic job acts on this event.
 struct WorkerWaits {
   int rank;
 };
@@ -160,7 +160,7 @@ struct StacksWanted {
   std::function<void(const Pictures&)> done;
 };
 
-/// Ranks have begun to wait for an operation.
+/// Ranks have begun to wait for an operation: the user is to be told where the ranks' operations differ.
 struct OperationsWanted {};
 
 /// Asks all ranks for their last operations.  `done` is called later, with the answers.
@@ -182,10 +182,11 @@ using JobEvent = std::variant<RankStarted, RankWrote, RankTraced, ResultCame, Op
                               RankSpawned, PmixMissing, GuardEnded, WorkerWaits, WorldMet, NextWorldAsked, HangTold,
                               HangTooLong, StacksWanted, OperationsWanted, OperationsAsked, KillWanted, ElasticOver>;
 
-/// Takes events, one after another, within the call that found them.
+/// Takes one event.  The finder of the event calls it on its own thread and waits for its return.
 using EventSink = std::function<void(const JobEvent&)>;
 
-/// The event that a guard's message is.  Nothing: no event has this type, or user code wrote a malformed body.
+/// Reads a guard's message as an event.  Nothing: no event has this type, or user code wrote a malformed body.
+/// Throws Error{usage} when another body is malformed.
 std::optional<JobEvent> event_of(wire::Type type, int rank, const std::string& body, int num_ranks);
 
 }  // namespace hvd::launcher

@@ -1,7 +1,8 @@
 /// @file collective_waits.h — who waits in torch.distributed, and whom the others wait for.  Pure.
 ///
-/// Guards tell which ranks wait (wire/shared/collective_record.h).  Once a wait is long, all ranks are asked for their last
-/// collectives, and their answers are joined (wire/shared/collective_join.h).  Times are seconds of the caller's clock.
+/// Guards tell which ranks wait (wire/shared/collective_record.h).  Once a wait is long, all ranks are asked for their
+/// last collectives, and their answers are joined (wire/shared/collective_join.h).  Times are seconds of the caller's
+/// clock.
 #pragma once
 #include <map>
 #include <optional>
@@ -23,7 +24,7 @@ class CollectiveWaits {
   void rank_ended(int rank);
   /// Nobody waits.
   bool is_quiet() const { return waits_.empty(); }
-  /// All ranks are to be asked now; answered() is to follow.
+  /// True when the caller must ask all ranks now.  It then stays false until the caller calls answered().
   bool must_ask(double now);
   void answered(const wire::JobCollectives& job, double now);
 
@@ -41,7 +42,7 @@ class CollectiveWaits {
 
   const double patience_;
   std::map<int, Wait> waits_;
-  std::set<int> through_;  ///< have left init_process_group()
+  std::set<int> through_;  ///< ranks that have left init_process_group()
   struct Difference {
     wire::CollectiveDifference what;
     double since = 0;
@@ -51,8 +52,9 @@ class CollectiveWaits {
   double next_ask_ = 0;
 };
 
-/// What is wrong with calls of init_process_group() that wait for each other, by hvdrun's ranks: one line each.  Empty:
-/// they fit together.  @p size: ranks of the job
+/// Why these calls of init_process_group() cannot meet, one line for each fault; empty: they fit together.
+/// @param starts  the calls, by hvdrun's ranks
+/// @param size    number of the job's ranks
 std::vector<std::string> start_faults(const std::map<int, wire::GroupStart>& starts, int size);
 
 }  // namespace hvd::launcher

@@ -18,7 +18,7 @@ namespace hvd::launcher {
 class HangWatch {
  public:
   /// @param patience  nothing: the user wants no messages about hangs
-  /// @p elastic  ranks may come and go: see world_is()
+  /// @param elastic  ranks may come and go: see world_is()
   /// @param events  gets HangTold, StacksWanted, HangTooLong, OperationsAsked, and OperationsWanted after the lines
   /// about an operation
   HangWatch(const Session& session, const JobMap& map, std::optional<HangLimits> patience, bool elastic,
@@ -26,10 +26,11 @@ class HangWatch {
 
   /// One turn of the event loop.
   void turn();
-  /// Nothing of what is known becomes a hang by time alone.
+  /// True when turn() has nothing to do until another fact comes.
   bool is_quiet() const { return is_quiet_ || !patience_ || all_paused_; }
+  /// A fact has changed: the next turn() looks whether it can become a hang.
   void look_again() { is_quiet_ = false; }
-  /// What was told of incidents that are still open, as lines of a verdict.
+  /// The lines that the user was told about the incidents still open.  The job's verdict repeats them.
   const std::vector<std::string>& open_lines() const { return open_lines_; }
   /// A rank has ended.
   void rank_ended(int rank);
@@ -40,14 +41,15 @@ class HangWatch {
   void collective_wait(int rank, const wire::CollectiveWait& wait);
   /// hvdrun itself stops all ranks, or lets them go on.
   void all_paused(bool paused);
-  /// An elastic job's world: its workers, by rank.  Only they can hang; at first all ranks.
+  /// Names an elastic job's workers, in the order of their ranks in the world.  Only workers can hang; at first all
+  /// ranks are workers.
   void world_is(const std::vector<std::int32_t>& workers);
 
  private:
   JobFacts facts(double now) const;
-  /// Of an elastic job: whoever is in no world is left out, and ranks of the world become numbers of workers.
+  /// Elastic jobs only: marks ranks outside the world.  The coordinator's ranks of the world become the job's ranks.
   void leave_out_others(JobFacts* f) const;
-  /// Also of a rank that was not there at the start.
+  /// The facts about a rank; makes an entry for a rank that an elastic job has added.
   RankActivity& activity(int rank);
   void tell(const IncidentNotice& event);
   void keep_lines(const std::vector<std::string>& lines);

@@ -32,13 +32,13 @@ namespace hvd::launcher {
 class Supervisor {
  public:
   explicit Supervisor(Job& job);
-  /// hvdrun's exit code.
+  /// Runs the job to its end and returns hvdrun's exit code.  Before it throws an Error it tries to end all ranks.
   int run();
 
  private:
   using Clock = std::chrono::steady_clock;
 
-  /// What needs a session.  Each part uses those before it.
+  /// The parts that need a session.  Each may use the parts declared before it.
   struct Parts {
     explicit Parts(Supervisor& owner, const EventSink& events);
 
@@ -55,6 +55,7 @@ class Supervisor {
   void loop();
   void wait_for_events();
   std::chrono::milliseconds time_to_sleep() const;
+  /// Guards' frames may be received: the streams have room, or the job is ending.
   bool may_receive() const { return !parts_->ending.goes_on() || !streams_.is_full(); }
   void on_signal(int number);
   void abandon() noexcept;
@@ -66,19 +67,20 @@ class Supervisor {
   void on_lost_guard(int rank, int status);
   void on_world(const WorldMet& met);
   void on_missing_pmix(const PmixMissing& missing);
+  /// Asks all ranks for their last operations and tells the user where these differ.
   void tell_difference();
 
   Job& job_;
   const Clock::time_point started_at_;
   const double started_wall_seconds_;
-  SignalQueue signals_;  // before anything that has threads
+  SignalQueue signals_;  // declared before any member that starts a thread: threads inherit the blocked signals
   Printer printer_;
   JobFolder folder_;
   JobTimeline timeline_;
   Streams streams_;
   JobLaunch launch_;
   std::unique_ptr<Session> session_;  ///< null until the starter runs
-  std::unique_ptr<Parts> parts_;      ///< null until all of them are there
+  std::unique_ptr<Parts> parts_;      ///< null until start() has made all parts
   JobCleanup cleanup_;
   std::vector<std::string> mpi_problem_;  ///< lines: why a host serves no MPI
 };

@@ -95,8 +95,9 @@ def cost_of_hooks() -> None:
         if kind == "ours":
             optimizer = hvd.DistributedOptimizer(optimizer, [(f"layer{i}.weight", p) for i, p in enumerate(parameters)])
         for parameter in parameters if kind == "empty" else ():
-            parameter.register_hook(lambda gradient: None)
-            parameter.register_post_accumulate_grad_hook(lambda parameter: None)
+            hooked: Any = parameter
+            hooked.register_hook(lambda gradient: None)
+            hooked.register_post_accumulate_grad_hook(lambda parameter: None)
         passes[kind] = backward_of(parameters), optimizer
     for _ in range(40):
         for backward, optimizer in passes.values():

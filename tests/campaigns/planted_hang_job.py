@@ -10,6 +10,7 @@ import os
 import sys
 import threading
 import time
+from typing import Any
 
 CASE, CULPRIT = sys.argv[1], int(sys.argv[2])
 RANK = int(os.environ["RANK"])
@@ -25,7 +26,7 @@ import torch.distributed as dist  # noqa: E402
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 
 
-class Samples(torch.utils.data.Dataset):
+class Samples(torch.utils.data.Dataset[torch.Tensor]):
     def __init__(self, stuck_at: int) -> None:
         self.stuck_at = stuck_at
 
@@ -70,7 +71,8 @@ def order() -> None:
 
 def groups() -> None:
     """Two groups in another order."""
-    first, second = dist.new_group([0, 1], group_desc="first"), dist.new_group([0, 1], group_desc="second")
+    first: Any = dist.new_group([0, 1], group_desc="first")
+    second: Any = dist.new_group([0, 1], group_desc="second")
     for group in (second, first) if IS_CULPRIT else (first, second):
         dist.all_reduce(torch.ones(2), group=group)  # here: groups
 
@@ -99,7 +101,7 @@ def barrier() -> None:
 
 
 def subgroup() -> None:
-    group = dist.new_group([0, 1], group_desc="workers")
+    group: Any = dist.new_group([0, 1], group_desc="workers")
     dist.all_reduce(torch.ones(1), group=group)
     dist.broadcast(torch.ones(6), 0, group=None if IS_CULPRIT else group)  # here: subgroup
 
@@ -165,7 +167,8 @@ def objects() -> None:
         lock = threading.Lock()
         lock.acquire()
         lock.acquire(timeout=LONG)  # here: objects
-    dist.all_gather_object([None, None], {"rank": RANK})
+    gathered: list[Any] = [None, None]
+    dist.all_gather_object(gathered, {"rank": RANK})
 
 
 # Jobs that are well: nobody is to be blamed.

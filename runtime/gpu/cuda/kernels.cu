@@ -14,13 +14,13 @@ extern "C" __global__ void __launch_bounds__(block_threads)
   copy_tiles<false>(table, buffer, HVD_PLACE);
 }
 
-#define HVD_ENTRY(T, B)                                                                               \
-  extern "C" __global__ void __launch_bounds__(block_threads)                                         \
+#define HVD_ENTRY(T, B)                                                                                  \
+  extern "C" __global__ void __launch_bounds__(block_threads)                                            \
       hvd_gather_##T##_##B(const __grid_constant__ Table table, unsigned char* buffer, double factor) {  \
-    scale_tiles<true, hvd::element::T, hvd::element::B>(table, buffer, factor, HVD_PLACE);                                        \
-  }                                                                                                   \
-  extern "C" __global__ void __launch_bounds__(block_threads)                                         \
+    scale_tiles<true, hvd::element::T, hvd::element::B>(table, buffer, factor, HVD_PLACE);               \
+  }                                                                                                      \
+  extern "C" __global__ void __launch_bounds__(block_threads)                                            \
       hvd_scatter_##T##_##B(const __grid_constant__ Table table, unsigned char* buffer, double factor) { \
-    scale_tiles<false, hvd::element::T, hvd::element::B>(table, buffer, factor, HVD_PLACE);                                       \
+    scale_tiles<false, hvd::element::T, hvd::element::B>(table, buffer, factor, HVD_PLACE);              \
   }
 HVD_SCALE_KERNELS(HVD_ENTRY)

@@ -133,13 +133,15 @@ ReceivedFrame receive_frame(int socket, std::size_t most_body_bytes, Deadline de
   std::array<char, SocketFrameHeader::bytes> header;
   TaggedFrame frame;
   std::size_t got = 0, whole = header.size();
+  Deadline limit = deadline;
   while (got < whole) {
-    if (!wait_until(socket, POLLIN, got == 0 ? deadline : Clock::now() + rest_limit)) return {.ended = got > 0};
+    if (!wait_until(socket, POLLIN, limit)) return {.ended = got > 0};
     char* const to = got < header.size() ? header.data() + got : frame.body.data() + (got - header.size());
     const std::size_t room = (got < header.size() ? header.size() : whole) - got;
     const ssize_t n = ::recv(socket, to, room, 0);
     if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
     if (n <= 0) return {.ended = true};
+    if (got == 0) limit = Clock::now() + rest_limit;
     got += static_cast<std::size_t>(n);
     if (got != header.size() || whole != header.size()) continue;
     const SocketFrameHeader h = SocketFrameHeader::at(header.data());

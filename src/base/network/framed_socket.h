@@ -22,7 +22,7 @@ struct TaggedFrame {
   std::string body;
 };
 
-/// A frame as it travels.
+/// The bytes of a frame: its header, then its body.
 std::string framed(std::uint32_t tag, std::string_view body);
 
 /// The bytes that were read from one socket, cut into frames.
@@ -36,12 +36,12 @@ class FrameInput {
 
   /// One recv(2) of at most 64 KiB.  `nothing`: no bytes wait; `ended`: none will come any more.
   Read read(int socket);
-  /// The next @p bytes bytes, which are no frame; nothing while fewer have come.
+  /// Takes the next @p bytes bytes, which lie before a frame.  Nothing: fewer have come.
   std::optional<std::string> take_bytes(std::size_t bytes);
   /// The next whole frame, or nothing.
   std::optional<TaggedFrame> take();
   bool has_frame() const;
-  /// The next frame breaks the limits, so nothing that follows can be read.
+  /// True when the next frame breaks the limits: the caller cannot read on.
   bool is_malformed() const;
   /// Forgets all bytes that were read.
   void drop() { in_.clear(), taken_ = 0; }
@@ -63,7 +63,7 @@ class FrameOutput {
   /// @p body  shared: one text may go to many sockets
   void add(std::uint32_t tag, std::shared_ptr<const std::string> body);
   void add(std::uint32_t tag, std::string_view body) { add(tag, std::make_shared<const std::string>(body)); }
-  /// Bytes that are no frame.
+  /// Adds bytes that are no frame, such as a key before the first one.
   void add_bytes(std::string_view bytes);
   bool is_empty() const { return pieces_.empty(); }
   /// Forgets all waiting bytes.

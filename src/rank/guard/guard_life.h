@@ -19,9 +19,9 @@ class GuardLife {
   static constexpr auto longest_loss = milliseconds(1500);        ///< of the connection to hvdrun
   static constexpr auto grace_when_lost = milliseconds(400);      ///< hvdrun or mpirun is gone: all must end within 3 s
   static constexpr auto descendants_limit = milliseconds(2000);   ///< for killed descendants to disappear
-  static constexpr auto last_message_limit = milliseconds(1000);  ///< without a parent: for the death record to leave
-  static constexpr auto orphan_linger = milliseconds(300);        ///< without a parent: for hvdrun to answer the record
-  static constexpr auto tick = milliseconds(500);              ///< between two looks at memory, which has no descriptor
+  static constexpr auto last_message_limit = milliseconds(1000);  ///< time for an orphan's death record to leave
+  static constexpr auto orphan_linger = milliseconds(300);        ///< time for hvdrun to answer an orphan's record
+  static constexpr auto tick = milliseconds(500);              ///< between looks at shared memory, which wakes nobody
   static constexpr auto steps_every = milliseconds(1000);      ///< between two reports of a rank's steps
   static constexpr auto longest_sleep = milliseconds(30'000);  ///< bounds the harm of a lost wake-up
 
@@ -46,7 +46,7 @@ class GuardLife {
   enum class Contact {
     keep_trying,
     give_up,       ///< nobody has answered in time
-    give_up_still  ///< the guard was stopped or its parent died: nothing to complain about
+    give_up_still  ///< without an error message: the guard was stopped or its parent died
   };
   /// No address has let the guard in.  Giving up ends the life.
   Contact not_connected(Time now);
@@ -65,7 +65,7 @@ class GuardLife {
   bool kill_is_due(Time now);
   void rank_ended(Time now);
 
-  /// The rank's remains in the state `ending`.
+  /// The parts of the rank that are left in the state `ending`.
   struct Remains {
     bool descendants = false;  ///< of the rank, alive
     bool streams = false;      ///< open: output or link
@@ -80,12 +80,12 @@ class GuardLife {
   void report(Time now);
 
   // ---- hvdrun ----
-  /// @p lost_for  by the connection; nothing while it is there
+  /// @p lost_for  how long the connection to hvdrun has been lost; nothing while it is there
   static bool is_gone(std::optional<milliseconds> lost_for) { return lost_for && *lost_for > longest_loss; }
-  /// Each round while connected.  May end the life of a guard that has reported.
+  /// Call it in each round of the loop while connected.  It may end the life of a guard that has reported.
   /// @return the order after the loss of hvdrun or of the parent
   StopOrder watch(Time now, bool hvdrun_is_gone, bool outbox_is_empty);
-  /// hvdrun is gone for good, and the guard has reported: the last guard of the host ends mpirun's daemon.
+  /// True when hvdrun is gone and the guard has reported.  The host's last guard then ends mpirun's daemon.
   bool must_end_daemon(bool hvdrun_is_gone) const { return state_ == State::reported && hvdrun_is_gone && !alone_; }
   void release() { released_ = true, state_ = State::done; }
   void finish() { state_ = State::done; }
@@ -94,10 +94,10 @@ class GuardLife {
   bool look_is_due(Time now);
   bool steps_are_due(Time now);
   struct Awaited {
-    bool is_announced = false;   ///< all events have a descriptor: hvdrun is there, and the rank has not loaded libhvd
+    bool is_announced = false;   ///< a descriptor wakes the guard for each event: hvdrun is there, libhvd is not loaded
     bool takes_picture = false;  ///< of the rank's stack
     bool outbox_is_empty = true;
-    Time next = never;  ///< deadline of a part
+    Time next = never;  ///< the earliest deadline of the guard's parts
   };
   /// How long the guard may sleep.
   milliseconds patience(Time now, const Awaited& awaited) const;

@@ -30,7 +30,8 @@ std::int64_t mono_ns();
 
 class RankProcess {
  public:
-  /// Starts it.  @p payload_fd: see plan_launch(); @p meeting: its socket to the host daemon; @p secret: of the job.
+  /// Starts the rank.  @p payload_fd: see plan_launch(); @p meeting: the rank's socket to the host daemon; @p secret:
+  /// the job's.
   /// Throws Error when it cannot be started.
   RankProcess(const wire::RankManifest& m, const Environment& mine, int payload_fd, Fd meeting,
               const std::string& secret);
@@ -41,33 +42,35 @@ class RankProcess {
   const wire::StartReport& started() const { return started_; }
   /// 0 once it has ended.
   pid_t pid() const { return has_ended() ? 0 : pid_; }
-  /// The process that trains: the same, or a descendant of it that uses torch.distributed.
+  /// The process that trains: the rank's first process, or its descendant that uses torch.distributed.
   pid_t python_pid() const { return collectives_.is_connected() ? collectives_.pid() : pid_; }
-  /// The rank has said so over the link.  Its status page and recorder are empty before.
+  /// True once the rank has said over the link that it has loaded libhvd.  Before that its status page and recorder are
+  /// empty.
   bool has_libhvd() const { return has_libhvd_; }
   bool has_ended() const { return status_.has_value(); }
   std::int64_t ended_ns() const { return ended_ns_; }
 
   /// Reads once from output, error and link, into @p outbox.  True when bytes came.
   bool pump(Outbox& outbox, Clock::time_point now);
-  /// The time at which to call expire().
+  /// The caller calls expire() at this time.
   Clock::time_point deadline() const { return err_.deadline(); }
   /// Passes on a traceback that was held for too long.
   void expire(Outbox& outbox, Clock::time_point now);
 
-  /// The status of the rank, if it has changed for hvdrun.
+  /// The rank's status, if it differs from the one that hvdrun was last told.
   std::optional<wire::StatusReport> standing() { return news_.next(status_page_.standing(mono_ns())); }
   /// Sends the steps recorded since the last call, as far as @p outbox has room.
   void send_steps(Outbox& outbox);
   /// The job's live report, for a program that asked for it.
   void give_report(std::string_view json) { recorder_.give_report(json); }
   void record_timeline(bool on) { recorder_.record_timeline(on); }
-  /// Sends the last operations, at most @p most, once Python in the rank has answered.
+  /// Asks Python in the rank.  step_collectives() sends the last operations, at most @p most, once Python has answered.
   void ask_operations(std::size_t most, Clock::time_point now);
-  /// Sends them now.
+  /// Sends the last operations now, without asking Python.
   void send_operations(Outbox& outbox, std::size_t most) const;
-  /// torch.distributed's collectives.
+  /// The guard's questions to Python about torch.distributed.
   const CollectiveProbe& collectives() const { return collectives_; }
+  /// One turn of the guard's loop: follows torch.distributed and answers ask_operations().
   void step_collectives(Outbox& outbox, Clock::time_point now);
   /// Shows the rank that hosts have changed (wire/shared/status_page.h).
   void tell_host_change(std::uint64_t change) { status_page_.tell_host_change(change); }
@@ -76,14 +79,15 @@ class RankProcess {
   bool shooting() const { return stack_.under_way(); }
   void step_stack(Outbox& outbox);
 
-  /// Reaps all children that have ended.  True once: when the rank has ended.
+  /// Reaps children that have ended.  Returns true once, at the rank's end; the next call reaps the rest.
   bool reap();
-  /// True when this process has no children left, hence (it is a subreaper) no descendants.
+  /// True when the guard has no children left.  The guard is a subreaper, so it has no descendants either.
   bool alone() const;
   StandardInput& input() { return input_; }
-  /// After SIGCHLD: true or false when it was stopped by a signal, or goes on, since the last call.
+  /// Call it after SIGCHLD.  True: a signal has stopped the rank; false: the rank goes on; nothing: no change since the
+  /// last call.
   std::optional<bool> paused() const;
-  /// To the rank's process group; nothing once it has been reaped.
+  /// Sends a signal to the rank's process group.  Does nothing once the rank has been reaped.
   void signal(int number) const;
   /// Sends SIGTSTP where the rank handles it, else SIGSTOP: the rank's session has no terminal, and in such a session
   /// the kernel ignores a SIGTSTP that has its default action.
@@ -93,7 +97,7 @@ class RankProcess {
   void wake() const;
 
   /// The death record.  Call it after the end, when pump() has found the end of all streams; text that is still held
-  /// goes to @p outbox first.  @p stopped  hvdrun had asked for the end
+  /// goes to @p outbox first.  @p stopped  the guard was told to end the rank
   wire::DeathRecord record(Outbox& outbox, bool stopped);
 
  private:
@@ -127,12 +131,12 @@ class RankProcess {
   std::optional<int> status_;
   std::int64_t ended_ns_ = 0;
   OomKill oom_;
-  std::map<pid_t, KilledChild> killed_;  ///< seen when the rank began a traceback, and at its end
+  std::map<pid_t, KilledChild> killed_;  ///< killed children, as seen when a traceback began and at the rank's end
   struct KilledOrphan {
     std::int64_t seen_ns = 0;
     KilledChild child;
   };
-  std::map<pid_t, KilledOrphan> orphans_;  ///< that this process has reaped while the rank ran
+  std::map<pid_t, KilledOrphan> orphans_;  ///< killed orphans that the guard has reaped while the rank ran
   std::string cwd_, temporary_folder_, gpu_pci_, kept_out_;
   bool gpu_planned_ = false;
   std::int64_t started_us_ = mono_ns() / 1000;  ///< the kernel log's clock is near enough to this one

@@ -1,6 +1,6 @@
 /// @file guard_table.h — the guards of a host daemon: starts them, signals them, and knows the living ones.
 ///
-/// Thread: one, and this process must have no other when start() forks.
+/// Only one thread uses the table.  The process must have no other thread when start() forks.
 #pragma once
 #include <sys/types.h>
 
@@ -30,13 +30,13 @@ class GuardTable {
   std::optional<std::size_t> local_rank(int rank) const;
   std::vector<pid_t> living() const;
   void signal(int number) const;
-  /// The rank of the guard that was process @p pid, which was reaped; nothing where it was no guard.
+  /// Marks the guard of the reaped process @p pid as ended and returns its rank.  Nothing: the process was no guard.
   std::optional<int> take_end(pid_t pid);
 
   /// The guard still waits for the variables of its rank.
   bool awaits_environment(std::size_t local_rank) const { return bool(guards_[local_rank].environment); }
   bool any_awaits_environment() const;
-  /// @p variables  "NAME=value" texts, each ended by a zero byte.  Once for each guard.
+  /// @p variables  "NAME=value" texts, each ended by a zero byte.  Call it once for each guard.
   void give_environment(std::size_t local_rank, std::string_view variables);
 
  private:

@@ -3,9 +3,9 @@
 ///
 ///   hvdrun ─ host daemon ─ guard ─ rank
 ///
-/// The daemon forks the guards at once: they connect to hvdrun while libpmix starts.  A guard starts its rank when it
-/// has the manifest of hvdrun, and from the daemon the variables by which MPI finds its world.  Orphans of a killed
-/// guard become children of the daemon, which kills them.
+/// The daemon forks the guards at once: they connect to hvdrun while libpmix starts.  A guard starts its rank once it
+/// has hvdrun's manifest and the daemon's MPI variables.  Orphans of a killed guard become children of the daemon,
+/// which kills them.
 #pragma once
 #include <string>
 #include <vector>
@@ -14,8 +14,9 @@
 
 namespace hvd::rank {
 
-/// The process's exit code: 0 once all guards have ended.
-/// @param call   as take_daemon_context() read it, without a rank
+/// Runs the daemon and ends the process.  The exit code is 0 when all guards have ended, nothing is left below them,
+/// and hvdrun is still there.  Returns only when the parent is gone already.
+/// @param call        from take_daemon_context(), so without a rank
 /// @param ranks       of this host, by local rank
 /// @param mpi_folder  where Open MPI's libraries lie; empty: the loader's own folders
 /// @param elastic     hvdrun may ask for more guards; the daemon lives until hvdrun releases it, and starts no PMIx

@@ -25,13 +25,13 @@ enum class Type : std::uint16_t {
   phase = 8,          ///< a word for the verdict: python, mpi_init, initialised, finalised
   pong = 9,           ///< i64 time of the `ping`, i64 the guard's CLOCK_MONOTONIC in ns
   started = 10,       ///< JSON StartReport (start_report.h): the cores, GPU and Python of the rank
-  stall = 11,         ///< JSON Stall (shared/stalls.h), from a coordinator: operations that wait for ranks; may be none
+  stall = 11,         ///< JSON list of Stall (shared/stalls.h), from a coordinator: operations that wait, or none
   unstarted = 12,     ///< JSON StartFailure (start_report.h), rank → guard: the payload cannot be run
   stack = 13,         ///< JSON StackPicture (stack_picture.h): the answer to `stacks`
   swept = 15,         ///< JSON CleanupResult (cleanup_result.h): the answer to a release with "sweep"
   taken = 16,         ///< u64 bytes of `input` that the rank has read so far; all ones: it reads no more
   paused = 17,        ///< u8: 1 a signal has stopped the rank, 0 the rank goes on
-  standing = 18,      ///< JSON StatusReport (status_report.h).  rank → guard, empty: the rank has loaded libhvd
+  standing = 18,      ///< JSON StatusReport (status_report.h).  rank → guard it is empty: the rank has loaded libhvd
   failure = 19,       ///< Failure (shared/failure.h), rank → guard: why operations have failed
   pmix = 20,          ///< pmix_message.h, hvdrun ↔ host daemon
   meeting = 21,       ///< meeting_message.h, hvdrun ↔ host daemon: ranks find their world
@@ -40,9 +40,9 @@ enum class Type : std::uint16_t {
   want_report = 24,   ///< empty: the rank's program wants `live_report` from now on
   relayed = 25,       ///< channel/relayed_frame.h, hvdrun ↔ host daemon: a frame of one guard
   console = 26,       ///< ConsoleOutput (console.h), then bytes of the debugger that `hvdrun attach` has opened
+  collective_wait = 28,  ///< JSON CollectiveWait (shared/collective_record.h): a torch.distributed wait, or none
   // PMIx server → its host daemon
   pmix_environment = 27,  ///< i32 rank, then "NAME=value" texts, each ended by a zero byte
-  collective_wait = 28,  ///< JSON CollectiveWait (collective_record.h): the rank waits in torch.distributed, or no more
   // hvdrun → guard
   manifest = 32,         ///< JSON RankManifest (manifest/manifest.h)
   payload = 33,          ///< a piece of the payload, in order; an empty piece ends it
@@ -54,7 +54,7 @@ enum class Type : std::uint16_t {
   input = 40,            ///< a piece of the rank's standard input; an empty piece ends it
   complete = 41,         ///< all ranks have come: mpirun's daemon on this host needs no more connections
   daemon_manifest = 42,  ///< JSON DaemonManifest (manifest/daemon_manifest.h), to a host daemon
-  host_change = 43,      ///< u8: 1 hosts were removed, 2 added, 3 both, 0 will be; for the rank's status page
+  host_change = 43,      ///< u8: hosts were 1 removed, 2 added, 3 both; 0: workers for a change are being started
   start_rank = 44,       ///< i32 number of a worker, to a host daemon: start one more guard, for this worker
   ask_operations = 45,   ///< u32: send at most this many of the rank's last operations
   live_report = 46,      ///< JSON as hvd.report() returns it: steps, times, findings of the last half minute

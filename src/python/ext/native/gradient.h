@@ -22,8 +22,8 @@ typedef struct gradient {
   long long handle, bytes;
   int passes, passes_left;
   char more, added, kept;
-  char ordinary; /* `submitted` went to the runtime by prepare(), and `work` is the same */
-  /* The prepared request. */
+  char ordinary; /* the hook has submitted `submitted` without Python; `work` is the same tensor */
+  /* The parts of an ordinary gradient's request that must outlive its hook. */
   PyObject* named; /* the `name` from which `box` is made */
   name_box box;
   int64_t shape[INLINE_DIMS];
@@ -34,12 +34,12 @@ typedef struct outbox {
   PyObject ob_base;
   gradient** entries; /* [count], owned */
   hvd_request* requests;
-  request_box** boxes; /* memory of a request; NULL: its gradient has it */
+  request_box** boxes; /* [count], each owns its request's name and shape; NULL: the gradient does */
   size_t count, room;
-  PyObject* operation; /* the Operation of prepared requests */
-  hvd_request shared;  /* its fields */
-  PyObject* owned;     /* {key: tensors of operations in progress}, which outlives the reducer */
-  PyObject* keys;      /* [key] of this outbox */
+  PyObject* operation; /* the Operation of the ordinary gradients' requests */
+  hvd_request shared;  /* the fields of `operation` */
+  PyObject* owned;     /* {key: tensors of operations in progress}; all outboxes share it, it outlives the reducer */
+  PyObject* keys;      /* this outbox's keys in `owned` */
   PyObject* devices;   /* {(gpu, stream)} of this step's gradients */
   PyObject* backward_number;
   int32_t last_gpu; /* the newest member of `devices`; HVD_HOST_DEVICE: none */
@@ -64,9 +64,9 @@ static inline PyObject* strong(PyObject* weak) {
   return object;
 }
 
-/* Both: 0, or -1 with an exception. */
+/* The functions that return int: 0, or -1 with an exception. */
 
-/* gradient_outbox.c: takes a gradient whose request is prepared, and submits if the limits are reached. */
+/* gradient_outbox.c: takes a gradient whose `box` and `shape` are filled, and submits if a limit is reached. */
 int outbox_take(outbox* box, gradient* entry, const tensor_memory* memory);
 
 /* The types, made once. */
@@ -75,7 +75,7 @@ int make_gradient_type(void);
 extern PyObject* outbox_type; /* gradient_outbox.c */
 int make_outbox_type(void);
 
-/* gradient.c: makes every hook call Python, while value is not 0. */
+/* gradient.c: value 1: from now on every hook calls Python; 0: only where it must. */
 void set_hooks_in_python(int value);
 
 #endif

@@ -80,7 +80,7 @@ static void refuse_all(outbox* box, const batch* taken) {
   PyErr_Restore(type, value, trace);
 }
 
-/* Fills box->shared; the number of a process set changes with the world. 0, or -1 with an exception. */
+/* Updates box->shared, because a process set's number changes with the world. 0, or -1 with an exception. */
 static int find_operation(outbox* box) {
   PyObject* operation = PyObject_CallMethod((PyObject*)box, "current_operation", NULL);
   if (!operation) return -1;
@@ -125,8 +125,8 @@ static PyObject* works_of(const batch* taken) {
   return works;
 }
 
-/* Makes box->owned keep works, until release(). If that fails they are kept for ever. No key occurs twice: those of an
- * earlier world are invalid in the next one. */
+/* Makes box->owned keep works, until release(). If that fails, works are never freed. No key is reused: box->keys may
+ * still hold keys of an earlier world. */
 static void own(outbox* box, PyObject* works) {
   static long long last_key;
   PyObject* key = PyLong_FromLongLong(++last_key);
@@ -374,12 +374,12 @@ static PyMemberDef outbox_members[] = {{"waiting", T_PYSSIZET, offsetof(outbox, 
 
 static PyMethodDef outbox_methods[] = {
     {"add", FAST(outbox_add), METH_FASTCALL, "add(gradient, Request): it leaves with the next flush"},
-    {"look", outbox_look, METH_NOARGS, "look(): flushes where there is enough, else asks for the end of backward()"},
+    {"look", outbox_look, METH_NOARGS, "look(): flushes at a limit, else asks for a flush at backward()'s end"},
     {"flush", outbox_flush, METH_NOARGS, "flush(): submits all that is here"},
-    {"drop", outbox_drop, METH_NOARGS, "drop(): what is here counts as not submitted"},
-    {"release", outbox_release, METH_NOARGS, "release(): what was submitted has ended"},
-    {"abandon", outbox_abandon, METH_NOARGS, "abandon(): leaves what was submitted to the runtime"},
-    {"forget_devices", outbox_forget_devices, METH_NOARGS, "forget_devices(): a new step"},
+    {"drop", outbox_drop, METH_NOARGS, "drop(): removes all gradients and reports each as refused"},
+    {"release", outbox_release, METH_NOARGS, "release(): lets go of the submitted tensors; all operations have ended"},
+    {"abandon", outbox_abandon, METH_NOARGS, "abandon(): keeps the submitted tensors alive until the world ends"},
+    {"forget_devices", outbox_forget_devices, METH_NOARGS, "forget_devices(): empties devices for the next step"},
     {NULL, NULL, 0, NULL}};
 
 int make_outbox_type(void) {

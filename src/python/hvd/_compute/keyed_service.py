@@ -23,12 +23,12 @@ __all__ = ["KeyedService", "ask"]
 
 MOST_BYTES = 1 << 16
 MOST_STRANGERS = 64  # connections that have not proved the key yet; a new one replaces the oldest
-HANDSHAKE_SECONDS = 10.0  # also for the question, and to send the answer
+HANDSHAKE_SECONDS = 10.0  # limit of the handshake with the question, and again of sending the answer
 _CONNECT_SECONDS = 5.0
-_ROUNDS, _PAUSE_SECONDS = 3, 0.3  # of attempts: strangers may have displaced this connection
+_ROUNDS, _PAUSE_SECONDS = 3, 0.3  # ask() tries again, because strangers may have displaced its connection
 _LAST_ANSWERS_SECONDS = 5.0
 
-# How a connection ends early.  The library asserts that a challenge came.
+# How a connection ends early.  AssertionError: multiprocessing.connection asserts that the peer sent a challenge.
 _ENDS = (OSError, EOFError, AuthenticationError, AssertionError, ValueError)
 
 Address = tuple[str, int]
@@ -38,7 +38,7 @@ Message = dict[str, Any]
 class KeyedService:
     """Listens on each given address, on a port of its own, and answers callers with the key.
 
-    Threads: one accepts, and each connection has one.  `answer` is called in these: it may wait.
+    One thread accepts, and each connection has a thread of its own.  That thread calls `answer`, which may block.
     """
 
     def __init__(self, name: str, key: bytes, interfaces: Mapping[str, Sequence[str]], answer: Callable[[Message], Message]):
@@ -216,7 +216,7 @@ def _time_limit(link: socket.socket, seconds: float | None) -> Iterator[threadin
 
 
 def _end(link: socket.socket) -> None:
-    """Wakes the thread that reads or writes there."""
+    """Shuts the connection down, so that a thread blocked on it wakes."""
     with contextlib.suppress(OSError):
         link.shutdown(socket.SHUT_RDWR)
 

@@ -1,6 +1,6 @@
 """The last commit of an elastic state in a file: hvdrun --state-dir.
 
-Rank 0 of each world writes in a thread, from a copy that no longer changes.  _state_folder.py has the file, its checks and
+Rank 0 of each world writes in a thread, from a copy that no longer changes.  state_folder.py has the file, its checks and
 the lock that keeps other jobs out.
 """
 
@@ -21,13 +21,13 @@ from hvd._runtime import environment as _environment
 from hvd._runtime import objects as _objects
 from hvd._runtime import world as _world
 
-_LOCK_SECONDS = 5.0  # for a job that ends, and for the previous writer
-_END_SECONDS = 5.0  # for the thread, when the training is done
+_LOCK_SECONDS = 5.0  # claim() waits this long for another job to release the lock
+_END_SECONDS = 5.0  # finish() waits this long for the writing thread
 _REST = 9  # pauses last 9 times as long as the work: the thread uses a tenth of a core at most
 
 
 def need_saved_copy(kind: type) -> None:
-    """A class with its own save() keeps data that an inherited saved_copy() does not know."""
+    """Raises NotImplementedError for a class that overrides save() without saved_copy()."""
     saves = next(i for i, base in enumerate(kind.__mro__) if "save" in base.__dict__)
     copies = next(i for i, base in enumerate(kind.__mro__) if "saved_copy" in base.__dict__)
     if copies > saves:
@@ -48,7 +48,7 @@ class StateFile:
         self._changed = threading.Condition()
         self._next: tuple[int, Any] | None = None  # the thread's next commit; a newer one replaces it
         self._busy = self._hurry = False
-        self._turn = 0  # commits of an earlier turn are not written any more
+        self._turn = 0  # _cancel() adds 1; the thread does not write commits of an earlier turn
         self._thread: threading.Thread | None = None
         self._complained = ""
 
@@ -100,7 +100,7 @@ class StateFile:
     def finish(self) -> None:
         """The training is done: removes the file, so that the next run starts from the beginning.
 
-        A commit that is being written meanwhile does not reappear, however long that takes.
+        A write in progress does not create the file again, even if it ends after this call.
         """
         self._cancel()
         with contextlib.suppress(OSError, RefusedPath):
@@ -159,7 +159,7 @@ class StateFile:
     def load(self, state: Any, held: int = -1) -> bool:
         """Loads the newest state that any rank finds into rank 0's state.  Returns False if there is none.  Collective.
 
-        held: the commits of the state that this rank has trained; -1: it has none.
+        held: the number of commits of the state in this rank's memory; -1: it has no state.
         The folder of each rank belongs to this job afterwards.
         Errors: StateFileError, on all ranks, if another job uses the folder, or a rank finds a state that must not be used;
         NotImplementedError for a state that keeps more than it would write.
@@ -179,7 +179,7 @@ class StateFile:
             if isinstance(answer, str):
                 raise StateFileError(f"rank {rank}: {answer}")
         commits = max(answers)
-        if max(all_held) > commits + 1:  # a rank may be one commit ahead, which the others have not made
+        if max(all_held) > commits + 1:  # a rank may hold one commit more than the file
             raise StateFileError(
                 f"rank {all_held.index(max(all_held))} has commit {max(all_held)} in memory, but the state in {self._path} is "
                 f"of commit {commits}: an older file has taken its place"

@@ -14,7 +14,7 @@ from hvd import _native
 U8 = _native.DTYPES["uint8"]
 HOST = -1
 
-# The host, or a GPU and the stream that makes the tensor.
+# HOST, or the pair (GPU, stream on which the tensor is computed).
 Device = Union[int, tuple[int, int]]
 
 
@@ -73,7 +73,7 @@ def gather_bytes(name: str | None, data: bytes, process_set: int | None) -> byte
         _native.release(handle)
         raise
     except BaseException:
-        _native.leak(data)  # a signal's: the runtime still reads it
+        _native.leak(data)  # a signal handler raised; the runtime still reads data
         raise
     return _native.take_bytes(handle)
 

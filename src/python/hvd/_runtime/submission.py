@@ -26,7 +26,7 @@ before_waiting: list[Callable[[], None]] = []
 
 
 def hand_over() -> None:
-    """Afterwards this rank holds back nothing that other ranks wait for."""
+    """Submits all that this rank still holds back, so that no other rank waits for it."""
     for flush in before_waiting:
         flush()
 
@@ -55,7 +55,7 @@ class Adapter(Protocol[T]):
         """A tensor of that shape, with like's dtype and device, over the bytes of a DLPack capsule, which it owns."""
 
     def integers(self, values: tuple[int, ...], like: Any) -> T:
-        """A one-dimensional tensor: with like's dtype and (torch) device if like is a tensor of integers, else int32."""
+        """A one-dimensional tensor: int32, or with like's dtype if like is an integer tensor; torch: on like's device."""
 
 
 def _nothing(devices: Iterable[Device]) -> None:
@@ -78,16 +78,16 @@ class _Pending:
 
 
 class Submissions(Generic[T]):
-    """Operations in progress over one adapter.  Any thread; a handle is synchronised once."""
+    """Operations in progress over one adapter.  Any thread may call it, but only one synchronises a handle."""
 
     def __init__(self, adapter: Adapter[T], handles_of: Submissions[T] | None = None) -> None:
         """handles_of: another object over the same framework; both then share their handles."""
         self._adapter = adapter
         self._view = adapter.view
-        # For tensors on GPUs: later computations of the framework see the result of a synchronised operation.
+        # For GPUs: makes the framework's current streams wait for the operation's results.
         self._settle: Callable[[Iterable[Device]], None] = getattr(adapter, "settle", _nothing)
         self._may_wait: Callable[[Iterable[Device]], None] = getattr(adapter, "may_wait", _nothing)
-        # Either (owner, output, GPUs), whose handle is the key, or a _Pending.
+        # One dense tensor: (input tensor, output tensor, devices), by its handle. All others: a _Pending, by its first handle.
         self._pending: dict[Handle, Any] = {} if handles_of is None else handles_of._pending
         if handles_of is None:
             _world.tables_of_handles.append(self._pending)
@@ -95,7 +95,7 @@ class Submissions(Generic[T]):
     # ---- handles
 
     def poll(self, handle: Any) -> bool:
-        """Whether the operation has ended.  The first call for the newest handle returns False."""
+        """Whether the operation has ended.  The first call within 10 ms of the newest submission returns False."""
         entry = self._pending.get(handle)
         if entry is None:
             raise ValueError(f"handle {handle!r} is unknown here, or was synchronised already")
@@ -167,7 +167,7 @@ class Submissions(Generic[T]):
         together: bool = False,
         many: bool = True,
     ) -> Handle:
-        """_submit of several, with one handle.  together: they become ready and run together; many: the result is a list."""
+        """_submit of several, with one handle.  together: they run as one group. many: the result is a list."""
         works, outs, requests, views = [], [], [], []
         for tensor, name in zip(tensors, names):
             work, view = self.dense(tensor)
@@ -197,7 +197,7 @@ class Submissions(Generic[T]):
         return handles[0]
 
     def _gather(self, operation: Operation, tensors: Sequence[T], names: Sequence[str | None], many: bool) -> Handle:
-        """Submits tensors with results whose sizes the ranks determine together.  many: a group, whose result is a list."""
+        """Submits tensors for operations whose result sizes depend on all ranks.  many: a group, whose result is a list."""
         dense = [self.dense(tensor) for tensor in tensors]
         requests = [Request(operation, name, view) for (_, view), name in zip(dense, names)]
         if not requests:

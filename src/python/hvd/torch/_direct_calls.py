@@ -1,5 +1,5 @@
 # mypy: disable-error-code="no-any-return"
-"""The operations whose cost counts most, for tensors that C can read: from the arguments to the result without Python.
+"""The operations whose cost counts most, for tensors that C can read: C does the whole call.
 
 ext/native/tensor_calls.c and group_calls.c do them.  Where one gives None it has done nothing, and the common code of
 hvd/_runtime/collectives.py does the call: for tensors that need a copy, for rare types, and for wrong arguments, which it

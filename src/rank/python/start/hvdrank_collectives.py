@@ -1,4 +1,4 @@
-# What a rank tells of torch.distributed's collectives, whatever their backend.  sitecustomize.py runs it when
+# Tells hvdrun's guard about this rank's torch.distributed collectives, whatever their backend.  sitecustomize.py runs it when
 # distributed_c10d has been imported.  A thread waits for the guard's questions from the first
 # init_process_group() on.  It sleeps in recv() until it is asked.
 #
@@ -47,7 +47,7 @@ def place_of(frames):
 
 
 def tensor_text(sizes, dtypes):
-    """[[8], [2, 3]], ["Float", "Float"] as "[8] float32, [2, 3] float32"; of many the first and their number."""
+    """[[8], [2, 3]], ["Float", "Float"] as "[8] float32, [2, 3] float32"; of more than two: the first, and how many more."""
     if not sizes:
         return ""
     words = [
@@ -67,16 +67,16 @@ def all_frames(frame):
 class Watcher:
     def __init__(self, c10d, name):
         self.c10d, self.name = c10d, name
-        self.lock = threading.Lock()  # held while torch is asked; exit waits for it
+        self.lock = threading.Lock()  # the thread holds it while it is inside torch; end() waits for it
         self.link = None
-        self.refused = None  # why the store cannot be reached; "": it can
+        self.refused = None  # why the store cannot be reached; "": it can; None: not tried
         self.init = None  # what init_process_group() was called with, while it runs
-        self.call = None  # (frame, instruction, time): where the main thread was when last asked
+        self.call = None  # (id of frame, instruction, time): the main thread's call, and when it was first seen
         self.ending = False
 
     # ---- the link ----
     def start(self):
-        """Once in a process.  Without a guard that listens, nothing is watched."""
+        """Connects to the guard, once in a process.  If no guard listens, does nothing."""
         if self.link is not None:
             return
         link = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -93,13 +93,13 @@ class Watcher:
         threading.Thread(target=self.run, args=(link,), name="hvdrun-watch", daemon=True).start()
 
     def forget(self):
-        """In a forked child, which is not the rank."""
+        """Closes the link in a forked child, because the child is not the rank."""
         if self.link is not None:
             self.link.close()
         self.ending = True
 
     def end(self):
-        """Python ends: a thread that is inside torch then would abort the process."""
+        """Waits at exit until the thread has left torch; otherwise it would abort the process."""
         self.ending = True
         if self.lock.acquire(timeout=2):
             self.lock.release()
@@ -185,12 +185,12 @@ class Watcher:
             seconds = time.monotonic() - init["since"]
             told["init"] = dict(init, since=seconds)
             if asked and seconds > 3 and self.refused != "":
-                self.refused = self.reach(init)  # once it can be reached, it is left in peace
+                self.refused = self.reach(init)  # after a success it is not tried again
             told["init"]["reach"] = self.refused or ""
         try:
             told["call"] = self.present_call()
             self.add_records(told, whole)
-        except Exception as error:  # of a torch that has other names for it: the stacks remain
+        except Exception as error:  # this torch has other internals: the answer says so
             told["trouble"] = repr(error)[:200]
         return told
 
@@ -266,7 +266,7 @@ class Watcher:
         told["recorded"] = self.records_exist(names)
         rows.sort(key=lambda row: -row[5])
         opened = [row for row in rows if not row[4] & 1]
-        if opened and not opened[-1][6]:  # the main thread waits for it, or has gone on
+        if opened and not opened[-1][6]:  # no line was recorded: the main thread's present line is the best guess
             frames = all_frames(sys._current_frames().get(threading.main_thread().ident))
             opened[-1][6] = place_of([entry[:3] for entry in frames])
         gaps = [a[5] - b[5] for a, b in zip(rows[2:], rows[3:])]
@@ -280,9 +280,9 @@ class Watcher:
         return ("gloo" in names and hasattr(torch, "_dump_fr_trace")) or hasattr(torch, "_dump_nccl_trace")
 
     def entries(self, names, whole):
-        """Of the flight recorders of these backends.  Not of hvd's, which has a recorder of its own."""
+        """Reads the entries of these backends' flight recorders, except hvd's, which has its own."""
         torch = sys.modules["torch"]._C._distributed_c10d
-        # Lines of the program: torch imports its compiler for them, which takes seconds and may not be done here.
+        # Only where torch's compiler is imported already: torch imports it to name source lines, which takes seconds.
         lines = "torch._inductor.codecache" in sys.modules
         found = []
         if hasattr(torch, "_dump_fr_trace"):

@@ -9,7 +9,7 @@ No rank waits for a gradient that another rank's outbox holds:
   - a backward() that fails does not call the outbox. A thread of this process that waits for an operation flushes first,
     and so do the reducer's own calls and the next backward();
   - gradients are matched by name, so the ranks' outboxes need not flush at the same time.
-A gradient leaves the outbox only by a submission. A gradient that the runtime refuses counts as not submitted.
+A gradient leaves the outbox by submission or, at the end of a world, by drop(). A refused one can be submitted again.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from hvd._runtime.requests import Operation
 from hvd._runtime.submission import before_waiting
 from hvd.torch._optimizer.parameter_entries import ParameterEntry
 
-_FIRST_NUMBER, _FIRST_BYTES = 8, 1 << 20  # of a step
+_FIRST_NUMBER, _FIRST_BYTES = 8, 1 << 20  # a step's first flush comes at either limit
 _LEAST_NUMBER, _LEAST_BYTES, _MOST_BYTES = 40, 1 << 20, 25 << 20
-_PARTS = 6  # the number of parts in which all gradients leave, approximately
+_PARTS = 6  # a step has approximately this number of flushes
 
 _engine: Any = torch.autograd.Variable._execution_engine  # type: ignore[attr-defined]
 # The number of the backward() that calls a hook.  Since torch 2.1
 _backward_number: Callable[[], int] = getattr(torch._C, "_current_graph_task_id", lambda: -1)
 
-_filled: set[Outbox] = set()  # the outboxes that hold gradients, or have held some until lately
+_filled: set[Outbox] = set()  # outboxes that must be flushed before a wait; some may be empty
 # Owns the memory of operations in progress, also when the optimizer is gone before they end.
 _owned: dict[int, Any] = {}
 _world.tables_of_handles.append(_owned)
@@ -64,7 +64,7 @@ class Outbox(_native.Outbox):
     """
 
     def __init__(self, settings: Any, refused: Callable[[ParameterEntry], None]) -> None:
-        """settings: the reducer's Settings.  refused: called with each entry that could not be submitted."""
+        """settings: the reducer's Settings.  refused: the outbox calls it with each entry that was not submitted."""
         super().__init__(_owned, _backward_number)
         self._settings = settings
         self.refused = refused

@@ -1,17 +1,17 @@
 """Averages gradients while backward() still runs.
 
 A hook on each parameter counts backward passes. At the last one the gradient goes to the runtime, with other complete
-gradients (outbox.py). synchronize() submits the gradients that no hook submitted. The ranks exchange which parameters have a
-gradient anywhere. A rank without one counts as zero, so that the others do not wait for ever. A parameter without a gradient
+gradients (outbox.py). synchronize() submits the gradients that no hook submitted. The ranks learn which parameters have a
+gradient on any rank. A rank without one counts as zero, so that the others do not wait for ever. A parameter without a gradient
 anywhere does not change.
 
 A pass may come while the gradient is in progress. (A GAN's discriminator has two before its step, and one more in the
-generator's turn.) It adds to a new gradient, which is reduced in a second round.
+generator's turn.) Such a pass adds to a new gradient. synchronize() reduces it in a second round.
 
-One thread per backward() calls the hooks of one device in turn, so there is no lock here.
+In a backward(), one thread calls all hooks of a device, so the state of an entry needs no lock.
 
-The hooks are in C (ext/native/gradient.c), with all of their work for an ordinary gradient: one that is dense, and travels
-alone and unchanged. Reducer._begins and _ready handle the others, and define the rules for all.
+The hooks are in C (ext/native/gradient.c), and submit an ordinary gradient themselves: dense, in no group, and not
+compressed. Reducer._begins and _ready handle the others, and define the rules for all.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Settings:
 class Reducer:
     """The gradients of one optimizer."""
 
-    in_memory = True  # gradients are in registered memory if possible
+    in_memory = True  # moves gradients to memory that the runtime has registered, if possible
     reduces_gradients = True
 
     def __init__(self, settings: Settings) -> None:
@@ -134,9 +134,9 @@ class Reducer:
 
     @property
     def has_gradients(self) -> bool:
-        """Whether there may be a gradient to reduce: busy, or one of a parameter that needs one since then."""
+        """Whether there may be a gradient to reduce: busy, or a parameter without hooks has a gradient."""
         if _share_gradients.active is not None and _share_gradients.active is not self._added_up:
-            return True  # on some rank
+            return True  # some rank may have a share of this batch
         return self.busy or any(entry.parameter.grad is not None for entry in self._ordered if not entry.hooks)
 
     def reset(self) -> None:
@@ -229,7 +229,7 @@ class Reducer:
             gradient, entry.context = self.compression.compress(gradient)
         if entry.order is None or gradient.dim() != len(entry.order):
             entry.work, view = collectives.dense(gradient)
-        else:  # all ranks send the elements in the parameter's order: mostly the gradient's own memory
+        else:  # all ranks send elements in the parameter's memory order, mostly without a copy
             lying = gradient.permute(entry.order)
             sent, view = collectives.dense(lying)
             entry.work = gradient if sent is lying else sent.permute(inverse(entry.order))
@@ -241,7 +241,7 @@ class Reducer:
         return not (self.settings.sparse_as_dense or entry.group)
 
     def _submit(self, entry: ParameterEntry) -> None:
-        """Starts a gradient's operation, at the latest with the next flush of the outbox."""
+        """Puts a dense gradient in the outbox; submits a sparse one at once."""
         gradient = entry.parameter.grad
         if gradient is not None and gradient.is_sparse and self._travels_sparse(entry):
             entry.gradient = gradient
@@ -259,7 +259,7 @@ class Reducer:
     # ---- before step()
 
     def synchronize(self) -> None:
-        """Waits until every gradient is reduced over all ranks; collective.  If no rank has a gradient, it stays None."""
+        """Waits until every gradient is reduced over all ranks; collective.  A gradient that no rank has stays None."""
         if not self.entries:
             return
         self._outbox.flush()
@@ -267,7 +267,7 @@ class Reducer:
         if _share_gradients.active is not None:
             return self._add_up_shares(_share_gradients.active)
         entries = self._not_others()
-        # The entries that are not finished: all but those that the hooks have submitted without Python.
+        # The entries that need Python: all but those that the hooks have submitted themselves.
         others = _native.extraordinary(self._ordered)
         if others:
             self._hook_unfrozen(others)
@@ -304,7 +304,7 @@ class Reducer:
             raise error
 
     def _add_up_shares(self, batch: _share_gradients.ShareWeights) -> None:
-        """Does the same for a batch of a GlobalBatchLoader, of which this rank may have no share."""
+        """synchronize() for a batch of a GlobalBatchLoader; this rank may have no share of it."""
         found = self._shares
         if found is None or found.batch is not batch:
             _share_gradients.refuse(self.settings, type(self) is Reducer)
@@ -326,7 +326,7 @@ class Reducer:
         return list({id(o.reducer): o.reducer for o in owners if o is not None and o.reducer is not self}.values())
 
     def _not_others(self) -> list[ParameterEntry]:
-        """The entries that are this reducer's to reduce; others reduce theirs first."""
+        """Synchronizes the reducers that took parameters over, and returns the entries that remain here."""
         others = [other for other in self._others() if other.reduces_gradients]
         for other in others:
             other.synchronize()
@@ -348,7 +348,7 @@ class Reducer:
                 self._hook(entry)
 
     def _name(self, entries: list[ParameterEntry]) -> None:
-        """Agrees with all ranks on names, by a number that is free on all.  entries: those without a name, in order."""
+        """Agrees with all ranks on names, by a number that is free on all.  entries: in order; those with a name keep it."""
         new = [entry for entry in entries if not entry.name]
         if new:
             layout = layout_number(new)
@@ -378,7 +378,7 @@ class Reducer:
         self._outbox.flush()
 
     def _exchange_presence(self, entries: list[ParameterEntry]) -> PresenceSums:
-        """entries: those of this reducer."""
+        """Counts the ranks with a gradient, for each parameter. entries: those of this reducer. Collective."""
         numbers = torch.full((len(self._ordered),), DENSE, dtype=torch.int64)
         others = _native.extraordinary(self._ordered)
         if others:
@@ -403,7 +403,7 @@ class Reducer:
         return (SPARSE if there.is_sparse else DENSE) + more
 
     def _stand_in(self, entries: list[ParameterEntry], sums: PresenceSums) -> None:
-        """Submits zeros for gradients that only other ranks have, and the groups that are complete on no rank."""
+        """Submits zeros for gradients that only other ranks have, and the groups that this rank has not submitted."""
         if not entries:
             return
         for entry in entries:
@@ -466,7 +466,7 @@ class Reducer:
         entry.clear()
 
     def _forget(self, ended: bool = True) -> None:
-        """ended: False if the runtime may still write to the memory of operations."""
+        """Resets all entries. ended: False if the runtime may still write to their memory."""
         self._presence_sums = self._shares = None
         self._outbox.forget_devices()
         for entry in _native.clear_gradients(self._ordered):
