@@ -282,8 +282,7 @@ class Watcher:
     def entries(self, names, whole):
         """Of the flight recorders of these backends.  Not of hvd's, which has a recorder of its own."""
         torch = sys.modules["torch"]._C._distributed_c10d
-        # Lines of the program: torch imports its compiler for them, which takes seconds and may not be done here.
-        lines = "torch._inductor.codecache" in sys.modules
+        lines = False  # of the program: torch imports its compiler for them, which takes seconds
         found = []
         if hasattr(torch, "_dump_fr_trace"):
             for backend in sorted(names - {"hvd", "fake", "undefined"}):
