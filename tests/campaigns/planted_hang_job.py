@@ -52,13 +52,6 @@ def skips() -> None:
     time.sleep(LONG if IS_CULPRIT else 0)  # here: skips
 
 
-def shapes() -> None:
-    """The receiver expects more than is sent."""
-    steps()
-    dist.broadcast(torch.ones(1000 if RANK == 0 else 2000), 0)  # here: shapes
-    steps()
-
-
 def order() -> None:
     steps()
     if IS_CULPRIT:

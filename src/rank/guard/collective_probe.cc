@@ -153,7 +153,8 @@ void CollectiveProbe::look(Clock::time_point now) {
                            : since_asked >= ask_busy_every;
   if (!due) return;
   asked_at_ = now;
-  asked_since_still_ = true;
+  // An answer from before tells of no wait that is long by now.
+  asked_since_still_ = now - still_since_ >= still_enough;
   ask('w');
 }
 

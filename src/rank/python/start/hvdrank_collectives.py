@@ -282,8 +282,7 @@ class Watcher:
     def entries(self, names, whole):
         """Reads the entries of these backends' flight recorders, except hvd's, which has its own."""
         torch = sys.modules["torch"]._C._distributed_c10d
-        # Only where torch's compiler is imported already: torch imports it to name source lines, which takes seconds.
-        lines = "torch._inductor.codecache" in sys.modules
+        lines = False  # of the program's source: torch imports its compiler for them, which takes seconds
         found = []
         if hasattr(torch, "_dump_fr_trace"):
             for backend in sorted(names - {"hvd", "fake", "undefined"}):
