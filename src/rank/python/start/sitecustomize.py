@@ -41,7 +41,7 @@ def offer_stacks():
 
 def offer_console():
     """As hvd._job.attach, which is imported when somebody attaches."""
-    import signal
+    import _signal as signal  # signal itself imports enum, which takes longer than all else here
 
     def attached(number, frame):
         load("hvdrank_attach").attached(number, frame, lambda: load("hvdrank_console"))
