@@ -23,17 +23,18 @@ FOLDERS = {
     "python": ("src/python",),
     "tools": ("tools",),
 }
-# The only reader in each language; the bootstrap is text inside hvdrank; spawn.cc sets a child's environment.
+# The only reader in each language; the bootstrap is text inside hvdrank; child.cc sets a child's environment.
 READERS = {
     "src/base/environment.h",
     "src/python/hvd/_runtime/environment.py",
     "src/rank/python/bootstrap.py",
     "src/rank/python/start/hvdrank_collectives.py",
     "src/rank/python/start/sitecustomize.py",
-    "src/rank/launch/spawn.cc",
+    "src/base/process/child.cc",
 }
 # Other programs' variables, which base/environment.h and hvd/_runtime/environment.py read by name.
 FOREIGN = {
+    "GLOO_SOCKET_IFNAME",
     "HOME",
     "KERAS_BACKEND",
     "NCCL_MULTI_RANK_GPU_ENABLE",
