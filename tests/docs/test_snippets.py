@@ -19,6 +19,8 @@ ELSEWHERE = {
     ("man/hvd-spark.7", "HorovodRunner(np=2)"): "tests/spark",
     ("docs/elastic.md", 'init_method="hvd://"'): "tests/failures/elastic_ddp.py",
     ("man/hvd-mxnet.7", "hvd.DistributedTrainer"): "tests/python/ranks/mxnet_training.py, where MXNet is",
+    ("man/hvd-tensorflow.7", "dataset.send_to_data_service"): "tests/python/test_tf_data_service.py",
+    ("man/hvd-tensorflow.7", "as address:"): "tests/python/test_tf_data_service.py",
     ("docs/quickstart.md", "hvd.run(train"): "below",
 }
 
