@@ -50,8 +50,8 @@ def offer_console():
         signal.signal(60, attached)
 
 
-class Doorkeeper:
-    """A finder that lets distributed_c10d in, and has its process groups watched from then on."""
+class DistributedFinder:
+    """A finder that only waits for the import of distributed_c10d, and then has its process groups watched."""
 
     NAME = "torch.distributed.distributed_c10d"
 
@@ -99,5 +99,5 @@ if is_rank():
     offer_stacks()
     offer_console()
     if "HVD_WATCH" in os.environ:
-        sys.meta_path.insert(0, Doorkeeper())
+        sys.meta_path.insert(0, DistributedFinder())
 chain()
