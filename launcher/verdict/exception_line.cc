@@ -29,11 +29,50 @@ std::string first_part(std::string_view line) {
   return std::string(trim(line.substr(0, line.find('\r'))));
 }
 
+/// The traceback whose header is line @p at did not end the program: Python ignored the exception, or a thread had it.
+bool was_survived(const std::vector<std::string>& lines, std::size_t at) {
+  return at > 0 &&
+         (lines[at - 1].starts_with("Exception ignored ") || lines[at - 1].starts_with("Exception in thread "));
+}
+
+/// The column of the plus in "  +-+---- 1 ----" or "    +---- 2 ----", which begin a member of a group; npos: another
+/// line.
+std::size_t member_column(std::string_view line) {
+  const std::size_t plus = line.rfind("+----------------");
+  if (plus == line.npos || line.find_first_not_of(" +-") == line.npos) return line.npos;  // a group's last line
+  return line.find_first_not_of(" +-", 0) > plus ? plus : line.npos;
+}
+
+/// "; "-joined lines of the members of the group whose own line is line @p at; empty: it is no group.
+std::string members_after(const std::vector<std::string>& lines, std::size_t at) {
+  std::vector<std::string> found;
+  std::size_t level = std::string::npos;
+  for (std::size_t i = at + 1; i < lines.size(); ++i) {
+    const std::size_t column = member_column(lines[i]);
+    if (column == std::string::npos) continue;
+    if (level == std::string::npos) level = column;
+    if (column < level) break;  // another group's
+    if (column > level) continue;
+    for (std::size_t j = i + 1; j < lines.size(); ++j) {
+      const std::string_view line = without_bar(lines[j]);
+      if (line.size() == lines[j].size()) break;  // the member's lines have ended
+      if (trim(line).empty() || line.front() == ' ' || trim(line).ends_with("Traceback (most recent call last):"))
+        continue;
+      found.push_back(first_part(line));
+      break;
+    }
+  }
+  return join(found, "; ");
+}
+
 /// The exception's line of the traceback whose header is line @p at; empty: the text ends before it.
 std::string line_after(const std::vector<std::string>& lines, std::size_t at) {
+  const bool is_group = trim(lines[at]).starts_with("+ ");
   for (std::size_t i = at + 1; i < lines.size(); ++i) {
     const std::string_view line = without_bar(lines[i]);
-    if (!trim(line).empty() && line.front() != ' ') return first_part(line);
+    if (trim(line).empty() || line.front() == ' ') continue;
+    const std::string members = is_group ? members_after(lines, i) : "";
+    return first_part(line) + (members.empty() ? "" : ": " + members);
   }
   return {};
 }
@@ -42,9 +81,11 @@ std::string line_after(const std::vector<std::string>& lines, std::size_t at) {
 
 std::string exception_line(std::string_view text) {
   const std::vector<std::string> lines = split(text, '\n');
-  for (std::size_t at = lines.size(); at-- > 0;) {
-    if (!is_header(lines[at])) continue;
-    if (std::string found = line_after(lines, at); !found.empty()) return found;
+  for (const bool survived : {false, true}) {
+    for (std::size_t at = lines.size(); at-- > 0;) {
+      if (!is_header(lines[at]) || was_survived(lines, at) != survived) continue;
+      if (std::string found = line_after(lines, at); !found.empty()) return found;
+    }
   }
   for (const std::string& line : lines)
     if (!trim(line).empty() && !line.starts_with("Traceback")) return first_part(line);

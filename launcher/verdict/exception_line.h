@@ -9,8 +9,10 @@ namespace hvd::launcher {
 /// Printer::say() escapes them.
 ///
 /// The exception's line is the first line after the stack of the last traceback in @p text.  Lines of a longer message,
-/// notes and text of other writers follow it.  An error that DataLoader carries from a worker gives the worker's own
-/// exception.  Text without a traceback gives its first line that is neither empty nor a heading.
+/// notes and text of other writers follow it.  Tracebacks of ignored exceptions (`__del__`) and of threads count only
+/// where there is no other.  An exception group also gives the lines of its members.  An error that DataLoader carries
+/// from a worker gives the worker's own exception.  Text without a traceback gives its first line that is neither empty
+/// nor a heading.
 std::string exception_line(std::string_view text);
 
 }  // namespace hvd::launcher

@@ -19,6 +19,20 @@ SCRIPTS = {
         "import atexit, os\natexit.register(lambda: os.write(2, b'[W1126 a.cpp:1] Warning\\n'))\nraise OSError('gone')",
         "(OSError: gone)",
     ),
+    "a group, with its members": (
+        "import sys\nif sys.version_info < (3, 11): raise KeyError('ExceptionGroup: many (2 sub-exceptions): b')\n"
+        "raise ExceptionGroup('many', [ValueError('a'), KeyError('b')])",
+        "ExceptionGroup: many (2 sub-exceptions): ",
+    ),
+    "an error in __del__ afterwards": (
+        "class D:\n    def __del__(self): raise RuntimeError('in del')\nd = D()\nraise ValueError('the cause')",
+        "(ValueError: the cause)",
+    ),
+    "a syntax error": ("x = (1", ": SyntaxError: "),
+    "sys.exit() with a text": (
+        "import sys, warnings\nimport atexit\natexit.register(lambda: warnings.warn('late'))\nsys.exit('no data in /data')",
+        "exit code 1: no data in /data",
+    ),
     "input()": ("input('name? ')", "hvdrun --stdin RANK gives yours to one; hvdrun attach RANK"),
     "breakpoint()": ("breakpoint()\nx = 1", "hvdrun --stdin RANK"),
     "a limit on memory": (

@@ -27,6 +27,7 @@
 namespace hvd::rank {
 namespace {
 
+constexpr std::chrono::seconds last_words_time(2);             // an earlier line does not explain the end
 constexpr std::int64_t orphans_of_the_end_ns = 1'000'000'000;  // older ones have nothing to do with the rank's end
 constexpr std::int64_t most_time_to_die_ns = 2'000'000'000;    // more: the log has a clock of its own
 
@@ -82,6 +83,8 @@ RankProcess::RankProcess(const wire::RankManifest& m, const Environment& mine, i
   gpu_pci_ = binding.gpu_pci;
   gpu_planned_ = !binding.gpu.empty();
   phase_ = p.python.empty() ? "" : "python";
+  const std::string& program = p.launch.program;
+  is_python_ = !p.python.empty() || program.substr(program.rfind('/') + 1).starts_with("python");
   SpawnedProcess s = spawn(p.launch);
   pid_ = s.pid;
   gpu_ = std::make_unique<GpuWatch>(binding.gpu, pid_);
@@ -324,6 +327,8 @@ void RankProcess::add_last_words(wire::DeathRecord* r) const {
     r->text = join(parts, "; ");
   } else if (r->cause == wire::Cause::exited) {
     r->text = killed_text(killed_);
+    const bool by_words = is_python_ && (r->code == 1 || r->code == 2) && r->traceback.empty();
+    if (r->text.empty() && by_words) r->text = err_.last_line(Clock::now() - last_words_time);
     if (!r->hint.empty()) return;
     const std::string& words = r->traceback.empty() ? join(r->tail, "\n") : r->traceback;
     if (tells_full_disk(words)) r->hint = full_folders(cwd_, temporary_folder_);

@@ -139,6 +139,7 @@ class RankProcess {
   std::map<pid_t, KilledOrphan> orphans_;  ///< killed orphans that the guard has reaped while the rank ran
   std::string cwd_, temporary_folder_, gpu_pci_, kept_out_;
   bool gpu_planned_ = false;
+  bool is_python_ = false;                      ///< the rank runs a Python script, or a program called python
   std::int64_t started_us_ = mono_ns() / 1000;  ///< the kernel log's clock is near enough to this one
   double cpu_seconds_ = 0;
   std::int64_t peak_bytes_ = 0;

@@ -49,6 +49,14 @@ bool may_become_header(std::string_view line) {
   return may_become_mark(line) || header.starts_with(text) || group_header.starts_with(text);
 }
 
+/// True where @p line may explain the end.  Blank and indented lines, progress bars, and warnings of Python and of
+/// torch's log do not.
+bool tells_why(std::string_view line) {
+  const bool is_log = line.starts_with("[W") || line.starts_with("[I") || line.starts_with("WARNING");
+  return !line.empty() && line.front() != ' ' && line.front() != '\t' && line.find('\r') == line.npos && !is_log &&
+         line.find("Warning: ") == line.npos;
+}
+
 /// A traceback that was held, each line without mark.
 std::string without_marks(std::string_view text) {
   std::string out;
@@ -75,9 +83,10 @@ std::string Output::release() {
 }
 
 /// The line under way is whole: it starts, goes on with or follows a traceback, or is nothing special.
-void Output::end_of_line() {
+void Output::end_of_line(Clock::time_point now) {
   if (!line_.empty() && line_.back() == '\r') line_.pop_back();
   tail_.add(line_);
+  note_line(now);
   const std::string_view text = without_mark(line_);
   chained_ = std::find(std::begin(chain_words), std::end(chain_words), text) != std::end(chain_words) ||
              (chained_ && text.empty());
@@ -85,8 +94,16 @@ void Output::end_of_line() {
   line_.clear();
 }
 
+void Output::note_line(Clock::time_point now) {
+  const std::string_view text = without_mark(line_);
+  if (!tells_why(text)) return;
+  last_line_ = text.substr(0, Tail::most_line_bytes);
+  last_line_at_ = now;
+}
+
 std::string Output::take(std::string_view bytes, Clock::time_point now) {
   std::string out;
+  taken_at_ = now;
   goes_on_ = goes_on_ || (in_traceback_ && now - since_ > std::chrono::milliseconds(500));
   while (!bytes.empty()) {
     const std::size_t newline = bytes.find('\n');
@@ -117,7 +134,7 @@ std::string Output::take(std::string_view bytes, Clock::time_point now) {
       out += release();
       out += piece;
     }
-    if (whole) end_of_line();
+    if (whole) end_of_line(now);
     if (held_.size() > most_held_bytes) out += release();
   }
   return out;
@@ -132,7 +149,10 @@ Clock::time_point Output::deadline() const {
 }
 
 std::string Output::finish(std::string* rest) {
-  if (!line_.empty()) tail_.add(line_);
+  if (!line_.empty()) {
+    tail_.add(line_);
+    note_line(taken_at_);
+  }
   line_.clear();
   if (in_traceback_) return without_marks(std::exchange(held_, {}));
   *rest = release();

@@ -50,9 +50,13 @@ class Output {
   std::string finish(std::string* rest);
   /// The last traceback, if it was passed on before the rank died; else "".
   const std::string& shown_traceback() const { return shown_; }
+  /// The last line that came after @p since and may explain the end: no warning, progress bar or indented line; else
+  /// "". sys.exit("text") and a SyntaxError end with this line, without a traceback.
+  std::string last_line(Clock::time_point since) const { return last_line_at_ > since ? last_line_ : ""; }
 
  private:
-  void end_of_line();
+  void end_of_line(Clock::time_point now);
+  void note_line(Clock::time_point now);
   std::string release();
 
   Tail& tail_;
@@ -65,6 +69,8 @@ class Output {
   bool chained_ = false;   ///< the line before announced another traceback of the same chain
   bool survived_ = false;  ///< the line before says that the next traceback ended a thread, or was ignored
   Clock::time_point since_{};
+  std::string last_line_;
+  Clock::time_point last_line_at_{}, taken_at_{};
 };
 
 }  // namespace hvd::rank

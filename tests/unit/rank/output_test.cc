@@ -139,3 +139,20 @@ TEST_CASE("output: stdout is never held; long lines are cut in the tail only") {
   CHECK(tail.lines().size() == Tail::most_lines);
   CHECK(tail.lines().back() == "49");
 }
+
+TEST_CASE("output: the last line that may explain the end, without progress bars and warnings") {
+  Bench b;
+  const Clock::time_point before = b.now - 2s;
+  b.take("loading\n  File \"a.py\", line 1\n    x = (\n        ^\nSyntaxError: '(' was never closed\n");
+  CHECK(b.err.last_line(before) == "SyntaxError: '(' was never closed");
+  b.take("[rank1]: no data in /data\n50%\r100%|#####| 3/3\n\n[W1126 group.cpp:1] a group is left\n");
+  CHECK(b.err.last_line(before) == "no data in /data");
+  b.take("a.py:3: UserWarning: slow\n  f()\n");
+  CHECK(b.err.last_line(before) == "no data in /data");
+  b.now += 1s;
+  CHECK(b.err.last_line(b.now - 500ms) == "");
+  b.take("cut");
+  std::string rest;
+  b.err.finish(&rest);
+  CHECK(b.err.last_line(before) == "cut");
+}

@@ -28,9 +28,26 @@ TEST_CASE("exception line: the last exception of a chain, the leading one of a g
   CHECK(exception_line("  + Exception Group Traceback (most recent call last):\n  |   File \"a\", line 1\n  |     f()\n"
                        "  | ExceptionGroup: many (2 sub-exceptions)\n  +-+---------------- 1 ----------------\n"
                        "    | ValueError: a\n    +------------------------------------\n") ==
-        "ExceptionGroup: many (2 sub-exceptions)");
+        "ExceptionGroup: many (2 sub-exceptions): ValueError: a");
+  CHECK(
+      exception_line("  + Exception Group Traceback (most recent call last):\n  |   File \"a\", line 1\n  |     f()\n"
+                     "  | ExceptionGroup: many (3 sub-exceptions)\n  +-+---------------- 1 ----------------\n"
+                     "    | Traceback (most recent call last):\n    |   File \"a\", line 2, in f\n    |     g()\n"
+                     "    | ValueError: a\n    | see the manual\n    +---------------- 2 ----------------\n"
+                     "    | KeyError: 'b'\n    +---------------- 3 ----------------\n"
+                     "    | ExceptionGroup: inner (1 sub-exception)\n    +-+---------------- 1 ----------------\n"
+                     "      | OSError: gone\n      +------------------------------------\n") ==
+      "ExceptionGroup: many (3 sub-exceptions): ValueError: a; KeyError: 'b'; ExceptionGroup: inner (1 sub-exception)");
   CHECK(exception_line(stack + "RuntimeError: Caught ValueError in DataLoader worker process 0.\nOriginal " + stack +
                        "ValueError: bad image\n") == "ValueError: bad image");
+}
+
+TEST_CASE("exception line: an exception that Python ignored, or a thread had, does not replace the cause") {
+  const std::string in_del = "Exception ignored in: <function D.__del__ at 0x7f>\n" + stack + "RuntimeError: in del\n";
+  CHECK(exception_line(stack + "ValueError: the cause\nnote 1\n" + in_del) == "ValueError: the cause");
+  CHECK(exception_line(stack + "ValueError: the cause\nException in thread Thread-1 (f):\n" + stack + "OSError: b\n") ==
+        "ValueError: the cause");
+  CHECK(exception_line(in_del) == "RuntimeError: in del");
 }
 
 TEST_CASE("exception line: text that is no traceback, or only the beginning of one") {
