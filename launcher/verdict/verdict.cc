@@ -202,7 +202,7 @@ static Verdict judge_end(const std::vector<DeathRecord>& deaths, int size, const
 
 Verdict judge(const std::vector<DeathRecord>& deaths, int size, const EndReason& ended) {
   Verdict verdict = judge_end(deaths, size, ended);
-  if (verdict.lines.empty() || ended.waits.empty()) return verdict;
+  if (verdict.lines.empty() || ended.waits.empty() || !ended.hang.empty()) return verdict;
   verdict.lines.emplace_back("        until then:");
   for (const std::string& line : ended.waits) verdict.lines.push_back("          " + line);
   return verdict;
