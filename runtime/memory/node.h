@@ -41,7 +41,7 @@ struct TensorAddress {
   std::atomic<std::uint64_t> in, out;
 };
 
-/// A rank's words that the node's leader polls during negotiation.
+/// A rank's words that the node's leader polls during negotiation.  While few ids are in use they are on one line.
 struct ReadyBoard {
   std::atomic<std::uint64_t> executed;  ///< commands that the rank has carried out
   std::atomic<std::uint64_t> posted;    ///< bytes that the rank has written to its record queue since init
