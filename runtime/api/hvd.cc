@@ -73,8 +73,7 @@ class Held {
   Operation* op_;
 };
 
-/// The i-th request of an array.  The caller's struct may be an older, shorter one, so the first request's struct_size
-/// must have been checked.
+/// The i-th request.  Callers may use an older, shorter struct.  The first request must have been checked.
 const hvd_request* nth(const hvd_request* requests, size_t i) {
   return reinterpret_cast<const hvd_request*>(reinterpret_cast<const char*>(requests) + i * requests->struct_size);
 }

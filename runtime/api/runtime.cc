@@ -45,8 +45,7 @@ void place(wire::RankPhase where) {
   static core::RankStatus* status = new core::RankStatus(static_cast<int>(options::integer_now("HVD_STATUS_FD")));
   status->place(where);
   if (!status->has_reader()) return;
-  const int link =
-      static_cast<int>(options::integer_now("HVD_LINK_FD"));  // the status is in shared memory, which wakes no reader
+  const int link = static_cast<int>(options::integer_now("HVD_LINK_FD"));  // shared memory wakes no reader
   if (link >= 0) wire::link::send(link, wire::Type::standing, nullptr, 0, false);
 }
 

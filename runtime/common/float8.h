@@ -42,8 +42,7 @@ struct Layout<f8e4m3> {
 template <>
 struct Layout<f8e5m2> {
   static constexpr int fraction = 2, bias = 15;
-  static constexpr std::uint32_t largest =
-      0x476fffff;  ///< the last f32 below 61440, the middle between 57344 and 65536
+  static constexpr std::uint32_t largest = 0x476fffff;  ///< just below 61440, the middle of 57344 and 65536
   static constexpr std::uint32_t beyond = 0x7c;
   static constexpr std::uint32_t first_nan = 0x7d;
 };

@@ -4,8 +4,7 @@
 /// which sleeps on `sleeping`.
 ///   waker    makes work visible (seq_cst), reads `polling` and `sleeping`, then takes `sleeping` by exchange.
 ///   sleeper  sets sleeping = 1 (seq_cst), looks for work once more, then calls futex_wait.
-///   caller   subtracts 1 from polling (seq_cst), looks for work once more, and rings its own doorbell if there is
-///   some.
+///   caller   subtracts 1 from polling (seq_cst), looks for work once more, and then rings its own doorbell if needed.
 /// These operations have a total order.  Of a waker and a sleeper (or caller), the second one sees the first one's
 /// write.  Model: tests/models/doorbell.pml.
 #pragma once

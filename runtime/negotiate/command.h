@@ -23,8 +23,8 @@ enum class Command : std::uint32_t {
   fail,        ///< u32 code, u32 0, u32 name length, name, text: the operation of this name ends with an error
   fail_group,  ///< u32 code, u64 group, text: all operations under way in this group end with an error
   outdate,     ///< u32 code, u64 command, u64 group, u32 group size, u32 count, names, text: the group has failed.  An
-               ///< operation under one of these names ends with an error if it is outside the group and older than the
-               ///< command
+               ///< operation under one of these names ends with an error if it is outside the group and was submitted
+               ///< before command number `command`
   gone,        ///< u32 code, u32 rank, text: the rank takes part no longer
   joining,     ///< a rank wants to join.  From now on records announce all operations, in the order of submission
   stand_in,    ///< u32 id, signature: a rank that has joined, and has not submitted this operation, contributes a
@@ -34,7 +34,7 @@ enum class Command : std::uint32_t {
 };
 
 inline constexpr std::uint32_t batch_eager = 1;  ///< flag of a batch: all inputs are in the slots
-/// The name in messages of a rank's wait for the others to join.
+/// Messages give this name to a rank's wait in join.
 inline constexpr const char* join_text = "hvd.join()";
 
 /// The two records of Kind::join.  The value is in Signature::root.

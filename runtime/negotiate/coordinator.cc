@@ -373,8 +373,7 @@ bool Coordinator::assign_waiting() {
     i.grouped = signature.group_size != 0;
     i.on_gpu = signature.device >= 0;
     i.passing = passing;
-    i.bytes = std::min(signature.payload_bytes(),
-                       std::int64_t{1} << 40);  // limited so that sums over a batch do not overflow
+    i.bytes = std::min(signature.payload_bytes(), std::int64_t{1} << 40);  // so that sums of it do not overflow
     const bool eager = can_be_eager(signature, options_.many_nodes) && !i.passing;
     i.slot = eager ? take_slot(i.bytes) : no_slot;  // used from the tensor's second batch on
     i.used = last_batch_;

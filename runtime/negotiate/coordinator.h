@@ -13,10 +13,10 @@
 /// counts as over once it is queued.  So a few tensors on GPUs are held for hold_ns at most, if no caller waits for
 /// them.  They are held only within hold_ns of the last batch on GPUs, or while the GPU still works on that batch.
 ///
-/// Join.  The first rank that wants to join ends the use of ids.  The coordinator evicts all ids and publishes
-/// `joining`. From then on every announcement is a record, and a rank's records keep their order.  So a rank's record
-/// "has joined" follows its records of all operations under way.  An operation is complete when all ranks that have not
-/// joined have announced it.  This mode is slow, but lasts only for the end of an epoch.
+/// Join.  The first rank that wants to join ends the use of ids.  The coordinator evicts all ids that are not
+/// ready to run, and publishes `joining`.  From then on every announcement is a record, and a rank's records keep their
+/// order.  So a rank's record "has joined" follows its records of all operations under way.  An operation is complete
+/// when all ranks that have not joined have announced it.  This mode is slow, but lasts only for the end of an epoch.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -200,9 +200,8 @@ class Coordinator {
   std::deque<FailureRecord> failures_;  ///< the oldest first
   std::uint64_t failed_ = 0;            ///< number of the last command `fail`
   std::vector<std::uint32_t> candidates_, eager_, streamed_;
-  std::vector<std::pair<std::uint64_t, std::uint32_t>>
-      oldest_;                           ///< (used, id) when last sorted; the next to evict is last
-  std::vector<std::uint64_t> batch_;     ///< [ids / 64] scratch, all 0 between uses
+  std::vector<std::pair<std::uint64_t, std::uint32_t>> oldest_;  ///< (used, id); the last is the next to evict
+  std::vector<std::uint64_t> batch_;                             ///< [ids / 64] scratch, all 0 between uses
   std::deque<std::uint64_t> under_way_;  ///< numbers of the batches that this node has not carried out
   std::unordered_map<std::uint32_t, std::vector<std::uint32_t>> free_slots_;  ///< offsets of free slots, by stride
   std::size_t slots_used_ = 0;

@@ -14,10 +14,9 @@
 ///
 /// Down.  Commands pass unchanged, in sequence.  A leader sees each command before its subtree does, so it never merges
 /// announcements of two different rounds.
-///   - A stale bit is one sent before its sender saw `evict`.  Its id has no name by then, or the `assign` that uses
-///   the
-///     id again clears the bit.  The coordinator assigns an id only when all members have carried out its eviction, and
-///     a member reports the eviction after its stale bits.
+///   - A stale bit is a bit that was sent before its sender saw `evict`.  Its id has no name by then, or the `assign`
+///     that uses the id again clears the bit.  The coordinator assigns an id only when all members have carried out its
+///     eviction, and a member reports the eviction after its stale bits.
 ///   - While ranks join (command `joining` to `joined`) records pass at once.
 ///   - After a group has failed, records pass at once too.  The coordinator tells a stale record of the group by the
 ///     number of commands that its sender had carried out.
@@ -155,9 +154,8 @@ class TreeNode {
   RankSet everybody_;           ///< all ranks of the subtree
   int ranks_ = 0;               ///< the number of ranks in the subtree
   std::vector<std::vector<std::uint64_t>> have_;  ///< [sources][ids / 64] ids that only some sources have announced
-  std::vector<std::uint64_t> live_,
-      up_;                          ///< [ids / 64] ids with a name; ids that all sources have announced, to be sent
-  std::vector<std::string> names_;  ///< [ids]
+  std::vector<std::uint64_t> live_, up_;          ///< [ids / 64] ids with a name; complete ids, to be sent
+  std::vector<std::string> names_;                ///< [ids]
   std::unordered_map<std::string, std::uint32_t> id_of_;
   std::unordered_map<std::string, NameAnnouncements> held_;
   bool failed_ = false;                             ///< a group has failed at some time
@@ -170,9 +168,8 @@ class TreeNode {
   std::uint64_t commands_ = 0, told_executed_ = 0;
   bool joining_ = false;  ///< joined ranks send no records, so holding would never end; records keep their order
   std::int64_t sent_ns_ = 0;
-  bool ready_ = false, news_ = false,
-       urgent_ = false;   ///< up_ has bits; news that may wait a little; news that may not
-  bool answered_ = true;  ///< a command has come since this leader's last news
+  bool ready_ = false, news_ = false, urgent_ = false;  ///< up_ has bits; news that may wait; news that may not
+  bool answered_ = true;                                ///< a command has come since this leader's last news
 };
 
 template <class F>
