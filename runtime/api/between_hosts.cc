@@ -24,8 +24,8 @@ std::string value_of(const char* variable) {
   return value ? value : "";
 }
 
-/// Why auto does not take TCP between hosts on this rank; empty: nothing speaks against it.  @p encrypts: a fabric is
-/// no reason then.
+/// The reason of this rank to choose MPI between hosts under HVD_TRANSPORT=auto; empty: there is none.  @p encrypts:
+/// tensors must be encrypted, so a fabric is no reason.
 std::string reason_for_mpi(bool encrypts) {
   const std::string operations = value_of("HOROVOD_CPU_OPERATIONS");
   if (operations == "MPI" || operations == "mpi") return "HOROVOD_CPU_OPERATIONS=" + operations;
@@ -40,7 +40,7 @@ std::string reason_for_mpi(bool encrypts) {
 TcpOptions options_of(const core::Config& config) {
   TcpOptions o;
   o.key = transport::tcp::job_key(static_cast<int>(config.integer("HVD_KEY_FD")));
-  o.interfaces = value_of("OMPI_MCA_btl_tcp_if_include");  // hvdrun --network-interfaces too
+  o.interfaces = value_of("OMPI_MCA_btl_tcp_if_include");  // hvdrun --network-interfaces sets it too
   o.encrypts = config.flag("HVD_ENCRYPT_TENSORS");
   o.filter = config.flag("HVD_FILTER_PEERS");
   o.threads_multiple = !config.flag("HOROVOD_MPI_THREADS_DISABLE");
@@ -49,7 +49,7 @@ TcpOptions options_of(const core::Config& config) {
   return o;
 }
 
-/// What each rank tells the others before there is anything to choose from.
+/// The text that each rank sends to all others before they choose a transport.
 struct Words {
   std::string version, choice, encrypts, reason, introduction, machine, doorway;
 
@@ -63,7 +63,7 @@ struct Words {
   }
 };
 
-/// volatile: it stays one string of the file, where a test makes another version of it.
+/// volatile, so that the version stays one string in the binary, which a test replaces.
 const char* volatile version = HVD_VERSION;
 
 Words words_of(const std::string& introduction, const core::Config& config, bool many_hosts) {
@@ -75,7 +75,7 @@ Words words_of(const std::string& introduction, const core::Config& config, bool
   return w;
 }
 
-/// Throws Error where ranks do not fit together.
+/// Throws Error if ranks differ in their version or options.
 void check_alike(const std::vector<Words>& all, int rank) {
   const Words& own = all[static_cast<std::size_t>(rank)];
   for (std::size_t r = 0; r < all.size(); ++r) {
@@ -93,14 +93,14 @@ void check_alike(const std::vector<Words>& all, int rank) {
   }
 }
 
-/// Why some rank wants MPI between hosts; empty: none does.
+/// The first rank's reason for MPI between hosts; empty: no rank has one.
 std::string reason_of(const std::vector<Words>& all) {
   for (std::size_t r = 0; r < all.size(); ++r)
     if (!all[r].reason.empty()) return all[r].reason + " on rank " + std::to_string(r);
   return "";
 }
 
-/// Between hosts it would be MPI.  Throws Error where it must not.
+/// MPI would carry tensors between hosts.  Throws Error{usage} if tensors must be encrypted.
 void refuse_mpi(const TcpOptions& options, const std::string& choice, const std::string& reason) {
   if (!options.encrypts) return;
   throw Error(Code::usage, "--encrypt-tensors",
@@ -112,7 +112,7 @@ void tell_mpi(const std::string& choice, const std::string& reason) {
   log_info("between hosts tensors travel by MPI (--transport " + choice + ")" + (reason.empty() ? "" : ": " + reason));
 }
 
-/// Of open(); null: the trial has failed, and all ranks know.
+/// Opens TCP, by transport::tcp::open().  Null: the trial has failed on all ranks; the reason is in @p refused.
 TransportPtr connect(Doorway doorway, Neighbours neighbours, const TcpOptions& options, const std::string& choice,
                      std::string* refused) {
   const bool tells = neighbours.rank == 0 && doorway.listener;
@@ -149,7 +149,7 @@ Neighbours neighbours_of(const std::vector<Words>& all, int rank, std::vector<in
   return n;
 }
 
-/// [size]: ranks of one daemon that can share memory have the same number.
+/// [size] a host number for each rank.  Ranks of one daemon that can share memory have the same number.
 std::vector<int> hosts_of(const RankMeeting::Gathered& gathered, const std::vector<Words>& all) {
   std::map<std::pair<int, std::string>, int> numbers;
   std::vector<int> hosts;
@@ -170,7 +170,7 @@ FoundWorld world_by_meeting(RankMeeting& meeting, const std::vector<int>& ranks,
   TcpOptions options = options_of(config);
   const auto revocation = std::make_shared<transport::Revocation>();
   options.revocation = revocation;
-  options.between_hosts = options.key.has_value();  // the guard gives it to ranks of several hosts
+  options.between_hosts = options.key.has_value();  // the guard gives a key only to jobs on several hosts
   Words own = words_of(introduction, config, options.between_hosts);
   Doorway doorway;
   if (own.choice != "mpi" && own.reason.empty()) {
@@ -198,7 +198,7 @@ FoundWorld world_by_meeting(RankMeeting& meeting, const std::vector<int>& ranks,
   const auto look = [&] { return std::make_unique<RevocationWatch>(meeting, gathered.epoch, revocation); };
   std::unique_ptr<RevocationWatch> watch = look();
   neighbours.exchange = [&](const std::string& text) {
-    watch.reset();  // who meets reads the socket
+    watch.reset();  // meet() reads the watch's socket
     if (revocation->raised()) throw Error(Code::peer_lost, "init", revocation->why());
     std::vector<std::string> texts;
     for (auto& member : meeting.meet(launch_ranks, text, limit, gathered.epoch).members)

@@ -1,5 +1,5 @@
-/// @file between_hosts.h — how ranks find their world, and what tensors travel by between hosts: MPI, or TCP of our
-/// own.
+/// @file between_hosts.h — how ranks find their world, and choose the transport between hosts: MPI, or the runtime's
+/// own TCP.
 #pragma once
 #include <functional>
 #include <memory>
@@ -15,25 +15,29 @@ namespace hvd::api {
 
 using TransportPtr = std::unique_ptr<transport::Transport>;
 
-/// What a meeting has come to.
+/// The result of a meeting.
 struct FoundWorld {
   TransportPtr transport;
-  std::unique_ptr<RevocationWatch> watch;  ///< by whom hvdrun can end the world; null: of one rank, or MPI's
+  std::unique_ptr<RevocationWatch> watch;  ///< lets hvdrun end the world; null: the world has one rank, or uses MPI
 };
 
-/// The world of @p ranks (of the launch; empty: all), by way of the host daemon.  As HVD_TRANSPORT says: mpi: @p
-/// open_mpi for the ranks that it is given; auto: it too where MPI has a fabric on some host, HOROVOD_CPU_OPERATIONS
-/// says MPI, or hosts cannot reach one another.  Else no MPI is needed.  Where they reach one another and
-/// their connections are disturbed there is no transport: a stranger must not choose MPI, which asks for no key.
-/// Collective; all choose alike.
-/// @p introduction  for all others (Transport::introductions()); no zero bytes.  Throws Error: usage, unavailable,
-/// timeout, peer_lost.
+/// Finds the world of @p ranks (of the launch; empty: all) through the host daemon, and opens its transport.
+/// Collective: all ranks choose the same transport, by HVD_TRANSPORT.
+///   mpi   MPI.
+///   tcp   TCP.
+///   auto  TCP.  Between hosts MPI instead, if MPI has a fabric on some host, if HOROVOD_CPU_OPERATIONS is MPI,
+///         if OpenSSL is missing, or if the hosts cannot connect to one another.
+/// If hosts can connect, but their connections are disturbed, the call throws.  A stranger must not bring about MPI,
+/// which asks for no key.
+/// @param introduction  text for all other ranks (Transport::introductions()), without zero bytes
+/// @param open_mpi      opens MPI for the given ranks of the launch; called only if MPI is chosen
+/// Throws Error: usage, unavailable, timeout, peer_lost.
 FoundWorld world_by_meeting(RankMeeting& meeting, const std::vector<int>& ranks, const std::string& introduction,
                             const core::Config& config,
                             const std::function<TransportPtr(const std::vector<int>&)>& open_mpi);
 
-/// Where MPI has brought the ranks together: @p mpi itself, or TCP, which needs it no more.  By the same rules.
-/// Collective over the ranks of @p mpi.
+/// Chooses the transport for ranks that MPI has started, by the same rules.  Returns @p mpi itself, or TCP, which does
+/// not use MPI any more.  Collective over the ranks of @p mpi.
 TransportPtr between_hosts(TransportPtr mpi, const std::string& introduction, const core::Config& config);
 
 }  // namespace hvd::api

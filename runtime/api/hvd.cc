@@ -1,4 +1,4 @@
-/// @file hvd.cc — the C interface: the world, process sets and operations.  What is recorded: recording.cc.
+/// @file hvd.cc — the C interface: the world, process sets and operations.  recording.cc has the timelines and steps.
 #include "hvd/hvd.h"
 
 #include <algorithm>
@@ -34,14 +34,14 @@ using hvd::memory::Arena;
 
 namespace {
 
-constexpr size_t most_at_once = 1 << 20;  ///< tensors in one call
+constexpr size_t most_at_once = 1 << 20;  ///< most tensors in one call
 
 hvd_world numbers_of(const hvd::World& w, bool threads_multiple) {
   return {w.rank,         w.size,         w.local_rank(),  w.local_size(),
           w.cross_rank(), w.cross_size(), w.homogeneous(), threads_multiple};
 }
 
-/// The set that a request is for; @p hold keeps it while it is used.
+/// The process set of a request.  The set is valid while @p hold exists.  Throws Error{usage}.
 ProcessSet& set_of(Engine& e, const hvd_request* q, std::shared_ptr<const SetInfo>& hold) {
   constexpr std::size_t needed = offsetof(hvd_request, set) + sizeof q->set;
   if (!q || q->struct_size < needed || q->set == HVD_GLOBAL_SET) return e.set();
@@ -56,7 +56,7 @@ ProcessSet& set_of(Engine& e, const hvd_request* q, std::shared_ptr<const SetInf
   throw Error(Code::usage, "handle " + std::to_string(handle), "is unknown, or was released");
 }
 
-/// An operation that stays what it is while a call uses it, whatever other threads do with the handle.
+/// Keeps an operation for the length of one call, even if another thread releases the handle meanwhile.
 class Held {
  public:
   Held(Engine& e, hvd_handle handle) : operations_(e.operations()), op_(operations_.hold(handle)) {
@@ -73,17 +73,18 @@ class Held {
   Operation* op_;
 };
 
-/// The i-th of an array whose caller may know an older, shorter struct.  The first must have been checked.
+/// The i-th request.  Callers may use an older, shorter struct.  The first request must have been checked.
 const hvd_request* nth(const hvd_request* requests, size_t i) {
   return reinterpret_cast<const hvd_request*>(reinterpret_cast<const char*>(requests) + i * requests->struct_size);
 }
 
-/// The operation's own status, as this thread's failure.
+/// Throws the operation's error, if it has failed.
 void raise(const Operation& op) {
   if (op.status != HVD_OK) throw Error(static_cast<Code>(op.status), "", op.error);
 }
 
-/// Waits for it.  False when it is still under way; @p failure: what its own was, unless there is one already.
+/// Waits for an operation.  Returns false if it is still under way after the timeout.  Stores the operation's error in
+/// @p failure, unless there is one already.
 bool end_of(Engine& e, hvd_handle handle, double timeout_seconds, std::exception_ptr& failure) {
   const Held op(e, handle);
   if (!e.wait(*op, timeout_seconds)) return false;
@@ -147,8 +148,7 @@ int hvd_submit_many(const hvd_request* requests, size_t count, uint32_t flags, h
     const Use e;
     std::shared_ptr<const SetInfo> hold;
     ProcessSet& set = set_of(*e, requests, hold);
-    thread_local std::vector<CheckedRequest>
-        prepared;  // half a megabyte for 1 000 tensors: not from the system each time
+    thread_local std::vector<CheckedRequest> prepared;  // kept between calls: half a megabyte for 1 000 tensors
     thread_local std::vector<Operation*> ops;
     ops.resize(count);
     prepared.clear();

@@ -25,12 +25,12 @@ std::filesystem::path here() {
 
 std::string load() {
   if (loaded) return {};
-  // Linked in, as in hvd-bench.
+  // The plugin's code is linked into the program, as in hvd-bench.
   if (dlsym(RTLD_DEFAULT, "hvd_mpi_open")) {
     loaded = dlopen(nullptr, RTLD_NOW);
     return {};
   }
-  // RTLD_GLOBAL for what it pulls in: Open MPI's own plugins look for libmpi's symbols in the global scope.
+  // RTLD_GLOBAL also applies to libmpi: Open MPI's own plugins look for its symbols in the global scope.
   const std::filesystem::path path = here() / "libhvd_mpi.so";
   loaded = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
   if (loaded) return {};

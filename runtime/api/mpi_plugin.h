@@ -1,4 +1,6 @@
-/// @file mpi_plugin.h — libhvd_mpi.so: found next to libhvd.so, loaded only where an MPI launcher started us.
+/// @file mpi_plugin.h — libhvd_mpi.so, which lies next to libhvd.so.
+///
+/// Loaded only if an MPI launcher has started this process, or if the ranks have chosen MPI as their transport.
 #pragma once
 #include <memory>
 #include <string>
@@ -9,13 +11,14 @@ namespace hvd::api {
 
 class MpiPlugin {
  public:
-  /// True when the environment says that mpirun, srun or the like started this process.
+  /// True if the environment shows that mpirun, srun or a similar launcher started this process.
   static bool launched();
-  /// The plugin lies next to this library (or has been loaded).
+  /// True if the plugin lies next to this library, or is loaded.
   static bool present();
-  /// Initialises MPI when nobody has.  @p ranks: of the launch; nullptr: all.  Throws Error{unavailable}.
+  /// Loads the plugin, and initialises MPI unless the program has.  @p ranks: [count] of the launch; nullptr: all.
+  /// @p threads: ask MPI for calls from several threads.  Throws Error: unavailable, internal.
   static std::unique_ptr<transport::Transport> open(const int* ranks, int count, bool threads);
-  /// MPI_Finalize if we initialised it.  Blocks until all ranks of the launch do the same.
+  /// Calls MPI_Finalize if the plugin has initialised MPI.  Blocks until all ranks of the launch do the same.
   static void finalize();
 };
 

@@ -19,11 +19,12 @@ using memory::now_ns;
 using wire::MeetingMessage;
 using Kind = MeetingMessage::Kind;
 
-constexpr double answer_seconds = 5;  ///< for the names of the missing ranks
+constexpr double answer_seconds = 5;  ///< wait for hvdrun's list of missing ranks
 
 std::int64_t after(double seconds) { return now_ns() + static_cast<std::int64_t>(std::min(seconds, 1e9) * 1e9); }
 
-/// Of this process: what another one of this rank has asked for is not ours.
+/// A number that marks this call's request and its answer.  It contains the pid, since an answer may belong to an
+/// earlier process of this rank.
 std::uint64_t next_token() {
   static std::atomic<std::uint32_t> last{0};
   return static_cast<std::uint64_t>(::getpid()) << 32 | ++last;
@@ -34,7 +35,7 @@ Error gone() { return {Code::peer_lost, "init", "the host daemon, through which 
 }  // namespace
 
 std::optional<RankMeeting> RankMeeting::of(int fd) {
-  // The variable may have come to a process that has something else open under that number.
+  // A process may inherit the variable, and have another file open under that number.
   int domain = 0, type = 0;
   socklen_t bytes = sizeof domain;
   if (fd < 0 || ::getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &bytes) != 0 || domain != AF_UNIX) return std::nullopt;
@@ -90,7 +91,7 @@ RankMeeting::Gathered RankMeeting::meet(const std::vector<int>& ranks, const std
     int me = -1;
     auto m = next(end, &me);
     if (!m && withdrawn) throw Error(Code::timeout, "init", "waited too long for the other ranks");
-    if (!m) {  // hvdrun knows who is missing
+    if (!m) {  // hvdrun's answer names the missing ranks
       say({.kind = Kind::withdraw, .token = join.token});
       withdrawn = true;
       end = after(answer_seconds);
@@ -100,7 +101,7 @@ RankMeeting::Gathered RankMeeting::meet(const std::vector<int>& ranks, const std
     const auto own = std::find_if(m->members.begin(), m->members.end(), [&](const MeetingMessage::Member& one) {
       return one.rank == me && one.token == join.token;
     });
-    if (own == m->members.end()) continue;  // for an earlier call
+    if (own == m->members.end()) continue;  // the answer to an earlier call
     if (m->kind == Kind::refused) {
       const auto code = static_cast<Code>(m->code);
       throw Error(code, "init", m->text, code == Code::timeout ? "did every rank call init?" : "");

@@ -1,6 +1,6 @@
-/// @file rank_meeting.h — this rank's side of a meeting: how it finds its world by way of its host daemon.
+/// @file rank_meeting.h — this rank's side of a meeting, in which it finds its world through its host daemon.
 ///
-/// See wire/messages/meeting_message.h.  Thread: one at a time.
+/// See wire/messages/meeting_message.h.  One thread at a time.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -13,37 +13,40 @@ namespace hvd::api {
 
 class RankMeeting {
  public:
-  /// @p fd: HVD_MEETING_FD.  nullopt: there is no host daemon, or the number is something else's by now.
+  /// @p fd: HVD_MEETING_FD, which stays open.  nullopt: there is no host daemon, or the descriptor is another file by
+  /// now.
   static std::optional<RankMeeting> of(int fd);
 
   struct Gathered {
     std::uint64_t epoch = 0;
-    int rank = 0;                                       ///< this one, in the world
-    std::vector<wire::MeetingMessage::Member> members;  ///< [size] by their ranks in the world
+    int rank = 0;                                       ///< this rank's number in the world
+    std::vector<wire::MeetingMessage::Member> members;  ///< [size] in the order of their ranks in the world
   };
-  /// Waits until all of @p ranks (of the launch; empty: all) have called it.  Each gets what each has said.
-  /// Throws Error: timeout, naming who is missing; peer_lost, naming who will not come; usage, unavailable.
-  /// @p forming: the world that it is about, where there is one already: if that is revoked, peer_lost.
+  /// Waits until all of @p ranks (of the launch; empty: all) have called meet().  Each gets the @p text of each.
+  /// @param forming  the epoch of the world that these ranks already form; 0: none.  If that world is revoked, the call
+  ///                 throws peer_lost
+  /// Throws Error: timeout, which names the missing ranks; peer_lost, which names ranks that will not come; usage,
+  /// unavailable.
   Gathered meet(const std::vector<int>& ranks, const std::string& text, double limit_seconds,
                 std::uint64_t forming = 0);
   struct Expected {
-    int rank = 0;            ///< this one's
-    std::vector<int> hosts;  ///< [size] by rank
+    int rank = 0;            ///< this rank's number
+    std::vector<int> hosts;  ///< [size] host of each rank
   };
-  /// What hvdrun expects of the next world, where it has started this rank while others train.  Waits for no other
-  /// rank. Throws Error: timeout, peer_lost; unavailable, where this rank is needed no more.
+  /// Returns the next world as hvdrun expects it.  For a rank that hvdrun has started while others train.  Waits for no
+  /// other rank.  Throws Error: timeout; peer_lost; unavailable, if this rank is no longer needed.
   Expected expect(double limit_seconds);
-  /// There is something to read: why the world @p epoch is over, if it says that.  Throws Error{peer_lost} where the
-  /// daemon is gone.
+  /// Reads one message without waiting.  Returns the reason if it revokes the world @p epoch or a later one, else
+  /// nullopt.  Throws Error{peer_lost} if the daemon is gone.
   std::optional<std::string> revoked(std::uint64_t epoch);
   int fd() const { return fd_; }
-  /// Of the first meeting: which world it was, from 1 on.  0: there has been none.
+  /// The world of this object's first meeting, counted from 1.  0: there was no meeting yet.
   std::uint64_t epoch() const { return epoch_; }
 
  private:
   explicit RankMeeting(int fd) : fd_(fd) {}
   void say(const wire::MeetingMessage& message);
-  /// The next message; nullopt: none came in time.
+  /// The next message until @p end_ns (now_ns()); nullopt: none came.  @p me: this rank's number in the launch.
   std::optional<wire::MeetingMessage> next(std::int64_t end_ns, int* me);
 
   int fd_;

@@ -1,4 +1,4 @@
-/// @file recording.cc — the C interface: timelines, steps, the report and the links of a job.
+/// @file recording.cc — the C interface: timelines, steps, and a job's report and links.
 #include <algorithm>
 #include <cstring>
 #include <optional>
@@ -18,7 +18,7 @@ using hvd::recorder::StepRecorder;
 
 namespace {
 
-/// Calls @p tell with the recorder, if there is one: who tells of a step has nobody to tell that it did not work.
+/// Calls @p tell with the recorder, if there is one.  Ignores errors: the callers return no status.
 template <typename Tell>
 void tell_recorder(Tell tell) {
   if (!hvd::api::initialized()) return;
@@ -28,7 +28,7 @@ void tell_recorder(Tell tell) {
   });
 }
 
-/// Nothing for a number that is none, or is no part of one thread's.
+/// The part with this number; nullopt: the number is unknown, or its part belongs to no single thread.
 std::optional<StepPart> part_of(int number) {
   switch (number) {
     case HVD_PART_INPUT:

@@ -16,7 +16,7 @@ RevocationWatch::RevocationWatch(RankMeeting meeting, std::uint64_t epoch,
                                  std::shared_ptr<transport::Revocation> revocation)
     : meeting_(meeting), epoch_(epoch), revocation_(std::move(revocation)), stop_(::eventfd(0, EFD_CLOEXEC)) {
   if (!stop_) throw Error(Code::unavailable, "eventfd", errno_text(errno));
-  sigset_t all, before;  // signals are the script's
+  sigset_t all, before;  // the thread blocks all signals: the script's threads handle them
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   thread_ = std::thread([this] { run(); });
@@ -29,7 +29,7 @@ RevocationWatch::~RevocationWatch() {
   thread_.join();
 }
 
-/// Of this and run(), the second one sees what the other has done.
+/// Of tell() and run(), the later one sees the other's write, so at least one of them revokes the engine.
 void RevocationWatch::tell(core::Engine* engine) {
   engine_.store(engine);
   if (revocation_->raised()) engine->revoke(revocation_->why());
@@ -46,7 +46,7 @@ void RevocationWatch::run() {
       if (!why) continue;
       revocation_->raise(*why);
       if (core::Engine* engine = engine_.load()) engine->revoke(*why);
-    } catch (const std::exception&) {}  // the host daemon is gone: the guard ends this rank
+    } catch (const std::exception&) {}  // the host daemon is gone; the guard ends this rank
     return;
   }
 }

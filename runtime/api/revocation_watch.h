@@ -1,4 +1,4 @@
-/// @file revocation_watch.h — a thread that sleeps until hvdrun says that this rank's world is over.
+/// @file revocation_watch.h — a thread that sleeps until hvdrun ends (revokes) this rank's world.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -12,16 +12,16 @@
 
 namespace hvd::api {
 
-/// Reads the meeting's socket while nobody meets.
+/// Reads the meeting's socket.  No thread may call RankMeeting::meet() while this object exists.
 class RevocationWatch {
  public:
-  /// Of the world @p epoch.  Throws Error{unavailable}.
+  /// Watches for the end of the world @p epoch, and then raises @p revocation.  Throws Error{unavailable}.
   RevocationWatch(RankMeeting meeting, std::uint64_t epoch, std::shared_ptr<transport::Revocation> revocation);
-  /// The engine must live until then.
+  /// Stops the thread.  The engine of tell() must outlive this object.
   ~RevocationWatch();
   RevocationWatch(const RevocationWatch&) = delete;
   RevocationWatch& operator=(const RevocationWatch&) = delete;
-  /// From now on it is told too; at once where the word has come before.
+  /// Also calls engine->revoke() when the world ends; at once if it has ended already.
   void tell(core::Engine* engine);
 
  private:

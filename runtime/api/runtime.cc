@@ -25,26 +25,27 @@
 namespace hvd::api {
 namespace {
 
-std::mutex mutex;  ///< of init and shutdown
-/// Owned.  A pointer, so that nothing destroys it while the process exits with threads still inside.
+std::mutex mutex;  ///< held by init, expect, shutdown and the timeline's functions
+/// Owned.  A plain pointer, so that no destructor runs while the process exits and threads still use the engine.
 std::atomic<core::Engine*> engine_now{nullptr};
-std::atomic<int> inside{0};  ///< calls that use it right now
+std::atomic<int> inside{0};  ///< number of calls that use the engine now
 std::atomic<bool> forked{false};
 bool hooks_set = false, mpi_used = false;
-RevocationWatch* watch = nullptr;  ///< owned; of the engine's world, where hvdrun could end it
+RevocationWatch* watch = nullptr;  ///< owned; null: hvdrun cannot end the engine's world
 
-/// In a child of fork() there is no engine thread, and the memory is still shared with our parent's peers: hands off.
+/// A child of fork() has no engine thread, and shares its memory with the parent's peers.  So the child forgets the
+/// engine and never touches it.
 void in_child() {
   forked.store(true);
   engine_now.store(nullptr);
 }
 
-/// Where this rank is, for its guard.  Never destroyed.
+/// Tells this rank's guard the phase that the rank is in.  The status object is never destroyed.
 void place(wire::RankPhase where) {
   static core::RankStatus* status = new core::RankStatus(static_cast<int>(options::integer_now("HVD_STATUS_FD")));
   status->place(where);
   if (!status->has_reader()) return;
-  const int link = static_cast<int>(options::integer_now("HVD_LINK_FD"));  // shared memory wakes nobody
+  const int link = static_cast<int>(options::integer_now("HVD_LINK_FD"));  // shared memory wakes no reader
   if (link >= 0) wire::link::send(link, wire::Type::standing, nullptr, 0, false);
 }
 
@@ -53,19 +54,20 @@ void leave() {
   core::Engine* e = engine_now.exchange(nullptr);
   if (!e) return;
   delete std::exchange(watch, nullptr);
-  e->leave();  // calls that wait end now
+  e->leave();  // waiting calls end now
   for (int ms = 0; inside.load() > 0; ++ms) {
-    if (ms > 5000) return;  // somebody is stuck in there: better a leak than a crash
+    if (ms > 5000) return;  // a call does not return: leak the engine rather than crash
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   delete e;
   memory::ResultMemory::process().clear();
 }
 
-/// At exit.  MPI_Finalize waits for everybody; a rank that fails must not wait, or nobody would learn that it failed.
+/// Called at exit.  MPI_Finalize waits for all ranks.  A failed rank must not wait there, or its failure would stay
+/// unknown.
 void at_exit(int status) {
   if (forked.load()) return;
-  if (status != 0) {  // dies as it is: "has shut down" would make the others fail first, and hide whose fault it was
+  if (status != 0) {  // no orderly shutdown: after "has shut down" other ranks would fail first, and hide the cause
     if (core::Engine* e = engine_now.load()) e->tracer().stop();
     return;
   }
@@ -92,7 +94,7 @@ TransportPtr open_mpi(const std::vector<int>& ranks, const core::Config& config)
   return mpi;
 }
 
-/// How a rank has found its world, and which one it is, from 0 on.
+/// An opened world.  epoch: its number, counted from 0.
 struct Opened {
   TransportPtr transport;
   std::int64_t epoch = 0;
@@ -110,7 +112,7 @@ Opened open_transport(const hvd_init_options* options, const core::Config& confi
                                         [&](const std::vector<int>& all) { return open_mpi(all, config); });
     return {std::move(found.transport), static_cast<std::int64_t>(meeting->epoch()) - 1, std::move(found.watch)};
   }
-  static std::int64_t worlds = 0;  // the ranks make and leave them together
+  static std::int64_t worlds = 0;  // number of worlds; equal on all ranks, which make and leave worlds together
   if (MpiPlugin::launched()) return {between_hosts(open_mpi(ranks, config), introduction, config), worlds++};
   if (some && (ranks.size() != 1 || ranks[0] != 0))
     throw Error(Code::usage, "init", "this process was not started by a launcher: there is only rank 0",
@@ -118,13 +120,13 @@ Opened open_transport(const hvd_init_options* options, const core::Config& confi
   return {transport::LoopbackWorld::make(1)->open(0), worlds++};
 }
 
-/// Does nothing while the timeline runs: to open its file again would empty it.
+/// Starts the timeline.  Does nothing while it runs, since opening its file again would empty the file.
 void start_trace(core::Engine& e, const trace::TraceSettings& settings, const std::string& path, bool mark_cycles) {
   if (e.tracer().enabled()) return;
   const World& w = e.world();
   const int link = static_cast<int>(options::integer_now("HVD_LINK_FD"));
   std::unique_ptr<trace::Sink> sink;
-  if (settings.collected || path.empty()) {  // hvdrun writes the file, also where it was asked to later
+  if (settings.collected || path.empty()) {  // hvdrun writes the file, even if a timeline is requested only later
     if (link < 0) return;
     sink = std::make_unique<trace::LinkSink>(link);
   } else {
@@ -135,7 +137,7 @@ void start_trace(core::Engine& e, const trace::TraceSettings& settings, const st
   e.tracer().start(std::move(sink), mark_cycles);
 }
 
-/// The timeline begins now, or with a later step.
+/// Lets the timeline begin now, or with a later step, as the settings say.
 void follow_steps(core::Engine& e, const trace::TraceSettings& settings) {
   const bool on = settings.start == trace::TraceSettings::Start::now;
   std::optional<trace::TraceSteps> steps;
@@ -147,10 +149,10 @@ void follow_steps(core::Engine& e, const trace::TraceSettings& settings) {
   e.follow_steps(steps, on, [&e, settings] { start_trace(e, settings, settings.path, settings.mark_cycles); });
 }
 
-/// Waits for the other ranks.
+/// Opens the world, which waits for the other ranks, and makes the engine.
 std::unique_ptr<core::Engine> start(const hvd_init_options* options, const core::Config& config) {
   Opened opened = open_transport(options, config);
-  set_hooks();  // after MPI has set its own, so that ours run first
+  set_hooks();  // after MPI has set its hooks, so that these run first
   const trace::TraceSettings settings = trace::settings_from_environment();
   auto fresh = std::make_unique<core::Engine>(std::move(opened.transport), config);
   fresh->begin_epoch(opened.epoch);
@@ -219,7 +221,7 @@ void shutdown() {
 bool mpi_available() noexcept { return MpiPlugin::present(); }
 bool initialized() noexcept { return engine_now.load(std::memory_order_acquire) != nullptr; }
 
-// Either leave() sees the count, or the call sees no engine: both sides are sequentially consistent.
+// Either leave() sees the count, or this call sees no engine: all these accesses are sequentially consistent.
 Use::Use() : engine_((inside.fetch_add(1), engine_now.load())) {
   if (engine_) return;
   inside.fetch_sub(1);

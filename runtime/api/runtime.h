@@ -1,17 +1,17 @@
-/// @file runtime.h — the one engine of this process, and how it finds its world.
+/// @file runtime.h — the one engine of this process: init, shutdown and access to it.
 ///
-/// All process-global state of libhvd is in api/.
+/// All process-global state of libhvd is in api/.  Any thread may call these functions.
 #pragma once
 #include "core/engine/engine.h"
 #include "hvd/hvd.h"
 
 namespace hvd::api {
 
-/// The engine for the length of one call, from any thread.  A shutdown meanwhile ends what the call waits for, and
-/// deletes the engine when the last call has left it.
+/// Keeps the engine alive for one call, on any thread.  A shutdown meanwhile ends the operations for which the call
+/// waits, and deletes the engine when the last call has left it.
 class Use {
  public:
-  /// Throws Error{usage} when there is none.
+  /// Throws Error{usage} if there is no engine.
   Use();
   ~Use();
   Use(const Use&) = delete;
@@ -29,7 +29,7 @@ void init(const hvd_init_options* options);
 /// See hvd_expect.
 World expect();
 void shutdown();
-/// @p path: where no launcher collects the timeline.
+/// @p path: the file, if no launcher collects the timeline; else ignored.
 void start_timeline(const char* path, bool mark_cycles);
 void stop_timeline();
 bool mpi_available() noexcept;

@@ -1,7 +1,7 @@
-/// @file element_types.h — the C++ type of each dtype, and the wider one that is worked in.
+/// @file element_types.h — the C++ type of each dtype, and the wider type for arithmetic.
 ///
-/// A dtype of HVD_DTYPES has its type in namespace element, under the dtype's word.  Everything that differs by dtype
-/// is a template over that type; with_type() in types.h finds it.
+/// The type of each dtype of HVD_DTYPES is in namespace element, under the dtype's word.  Code that depends on the
+/// dtype is a template over this type; with_type() in types.h selects the type.
 #pragma once
 #include <cstdint>
 #include <type_traits>
@@ -12,7 +12,7 @@
 
 namespace hvd {
 
-/// Any element that is not 0 counts as 1.
+/// An element of dtype boolean.  Any value other than 0 counts as 1.
 struct Truth {
   std::uint8_t bits;
 };
@@ -33,7 +33,8 @@ using f8e4m3 = hvd::f8e4m3;
 using f8e5m2 = hvd::f8e5m2;
 }  // namespace element
 
-/// @name x in the type that it is worked in: narrow floats in f32, integers in twice their width and at least 32 bits
+/// @name Converts x to its type for arithmetic
+/// f32 for narrow floats, i32 for boolean and for integers below 32 bits, i64 for wider integers.  f32 and f64 stay.
 /// @{
 HVD_BOTH float wide(f16 x) { return from_f16(x); }
 HVD_BOTH float wide(bf16 x) { return from_bf16(x); }
@@ -50,7 +51,7 @@ HVD_BOTH auto wide(T x) {
 template <class T>
 using Wide = decltype(wide(T{}));
 
-/// @name Back: rounded to the nearest, ties to even; integers wrap
+/// @name Converts back to the element type: floats round to the nearest, ties to even; integers wrap
 /// @{
 HVD_BOTH void narrow(float x, f16& to) { to = to_f16(x); }
 HVD_BOTH void narrow(float x, bf16& to) { to = to_bf16(x); }

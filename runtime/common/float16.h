@@ -1,8 +1,8 @@
-/// @file float16.h — the 16-bit floats: IEEE's half (f16) and the upper half of an f32 (bf16), and how they become f32
-/// and back.
+/// @file float16.h — the 16-bit floats f16 (IEEE half precision) and bf16 (the upper half of an f32), and their
+/// conversions to f32 and back.
 ///
-/// Rounding is to the nearest, ties to even; what is too large becomes infinity; a NaN stays one.  The host's functions
-/// have no branches, so that a loop becomes vectors.
+/// Conversions round to the nearest, ties to even.  A number that is too large becomes infinity; a NaN stays one.
+/// The host's functions have no branches, so the compiler can vectorize loops over them.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -22,7 +22,7 @@ struct bf16 {
   std::uint16_t bits;
 };
 
-/// @p from's bits, read as a To.
+/// The bits of @p from, read as a To.
 template <class To, class From>
 HVD_BOTH To bits_as(From from) {
   static_assert(sizeof(To) == sizeof(From));
@@ -37,7 +37,7 @@ HVD_BOTH float from_f16(f16 x) {
 #if defined(__CUDA_ARCH__)
   return __half2float(bits_as<__half>(x.bits));
 #else
-  // The exponent is scaled by a multiplication, which also normalises subnormals.
+  // A multiplication scales the exponent, and also normalises subnormals.
   const std::uint32_t sign = static_cast<std::uint32_t>(x.bits & 0x8000u) << 16;
   const float scaled = as_float(static_cast<std::uint32_t>(x.bits & 0x7fffu) << 13) * as_float(0x77800000u);  // 2^112
   const std::uint32_t special = (x.bits & 0x7c00u) == 0x7c00u ? 0x7f800000u : 0u;
@@ -51,7 +51,7 @@ HVD_BOTH f16 to_f16(float f) {
 #else
   const std::uint32_t bits = as_bits(f), sign = bits >> 16 & 0x8000u, size = bits & 0x7fffffffu;
   const std::uint32_t normal = (size + 0xfffu + (size >> 13 & 1u) - 0x38000000u) >> 13;
-  // Below 2^-14: adding 0.5 lines the fraction up with f16's subnormals, and the addition rounds.
+  // Below 2^-14: adding 0.5 aligns the fraction with f16's subnormals, and rounds.
   const std::uint32_t small = as_bits(as_float(size) + 0.5f) - 0x3f000000u;
   std::uint32_t to = size < 0x38800000u ? small : normal;
   to = size >= 0x477ff000u ? 0x7c00u : to;

@@ -1,15 +1,16 @@
-/// @file float8.h — the 8-bit floats of the Open Compute Project: how they become f32, and f32 becomes one.
+/// @file float8.h — the 8-bit floats of the Open Compute Project, and their conversions to f32 and back.
 ///
-/// Source: OCP 8-bit Floating Point Specification (OFP8), 1.0.  e4m3fn has no infinity; 0x7f and 0xff are NaN; largest
-/// 448, smallest 2^-9.  e5m2 is laid out like f16; largest 57344, smallest 2^-16.
+/// Source: OCP 8-bit Floating Point Specification (OFP8), 1.0.  e4m3fn has no infinity; 0x7f and 0xff are NaN; its
+/// largest number is 448, its smallest 2^-9.  e5m2 has the layout of f16; its largest number is 57344, its smallest
+/// 2^-16.
 ///
-/// Rounding is to the nearest, ties to even.  A number too large for the type becomes infinity, or NaN in e4m3fn, as
-/// the specification's non-saturating mode has it: a sum that does not fit must be seen (by a loss scaler, by
-/// isfinite), as it is in f16, and not pass for 448.  So do ml_dtypes, hence JAX and TensorFlow, and torch before 2.12
-/// when they cast; torch 2.12 and later, and NVIDIA's conversions, make 448 of it.  An average of finite numbers always
-/// fits.
+/// Conversions round to the nearest, ties to even.  A number too large for the type becomes infinity, or NaN in e4m3fn.
+/// This is the specification's non-saturating mode.  A loss scaler, or isfinite, must see a sum that does not fit, as
+/// in f16; such a sum must not become 448.  ml_dtypes (hence JAX and TensorFlow) casts like this, and so does torch
+/// before 2.12.  torch from 2.12 on, and NVIDIA's conversions, return 448.  An average of finite numbers always fits.
 ///
-/// Without branches, so that a loop becomes vectors, and without f32's subnormals, which a thread may flush.
+/// The functions have no branches, so the compiler can vectorize loops over them.  They avoid f32's subnormals, which a
+/// thread may flush to 0.
 #pragma once
 #include <cstdint>
 
@@ -27,26 +28,26 @@ struct f8e5m2 {
 
 namespace float8 {
 
-constexpr std::uint32_t nan = 0x7f;  ///< the one that is written
+constexpr std::uint32_t nan = 0x7f;  ///< the NaN that conversions return, without the sign
 
 template <class F8>
 struct Layout;
 template <>
 struct Layout<f8e4m3> {
   static constexpr int fraction = 3, bias = 7;
-  static constexpr std::uint32_t largest = 0x43e80000;  ///< what still rounds to a number, as f32: 464
-  static constexpr std::uint32_t beyond = nan;          ///< what more becomes
+  static constexpr std::uint32_t largest = 0x43e80000;  ///< largest f32 that rounds to a finite number, as bits: 464
+  static constexpr std::uint32_t beyond = nan;          ///< bits of a larger number
   static constexpr std::uint32_t first_nan = 0x7f;
 };
 template <>
 struct Layout<f8e5m2> {
   static constexpr int fraction = 2, bias = 15;
-  static constexpr std::uint32_t largest = 0x476fffff;  ///< below 61440, the middle between 57344 and 65536
+  static constexpr std::uint32_t largest = 0x476fffff;  ///< just below 61440, the middle of 57344 and 65536
   static constexpr std::uint32_t beyond = 0x7c;
   static constexpr std::uint32_t first_nan = 0x7d;
 };
 
-/// Of a power of two, as f32.
+/// The bits of 2^exponent as f32.
 HVD_BOTH constexpr std::uint32_t power(int exponent) { return static_cast<std::uint32_t>(127 + exponent) << 23; }
 
 }  // namespace float8
@@ -74,8 +75,8 @@ HVD_BOTH F8 to_float8(float f) {
   const std::uint32_t odd = size >> dropped & 1u;
   const std::uint32_t normal = ((size + (1u << (dropped - 1)) - 1u + odd) >> dropped) -
                                (static_cast<std::uint32_t>(127 - L::bias) << L::fraction);
-  // Below the smallest normal number: added to a number whose last place is the type's, the fraction lines up, and the
-  // addition rounds.
+  // Below the smallest normal number: `aligned` is a power of two whose last f32 place is the type's smallest number.
+  // Adding it aligns the fraction, and rounds.
   constexpr std::uint32_t aligned = power(24 - L::bias - L::fraction);
   const std::uint32_t small = as_bits(as_float(size) + as_float(aligned)) - aligned;
   std::uint32_t to = size < power(1 - L::bias) ? small : normal;

@@ -1,6 +1,7 @@
-/// @file host_device.h — HVD_BOTH: a function for the host and, where nvcc compiles it, for the GPU.
+/// @file host_device.h — HVD_BOTH marks a function for the host, and also for the GPU if nvcc compiles it.
 ///
-/// Static: it is compiled for each instruction set of the host, and code for one must not be picked for another.
+/// Such functions are static.  The build compiles them once for each instruction set of the host, and the linker must
+/// not replace the code for one by the code for another.
 #pragma once
 
 #if defined(__CUDACC__)

@@ -13,7 +13,7 @@ namespace hvd {
 
 namespace {
 
-/// The date and the time of day, and a blank, where they are asked for.
+/// The date, the time of day and a blank; empty unless HOROVOD_LOG_HIDE_TIME turns the time on.
 std::string log_time() {
   const char* const hidden = options::value_of("HOROVOD_LOG_HIDE_TIME");
   if (!hidden || to_boolean(hidden).value_or(true)) return {};

@@ -1,8 +1,7 @@
-/// @file signature.h — everything about an operation on which all ranks must agree.
+/// @file signature.h — the properties of an operation on which all ranks must agree.
 ///
-/// A plain value without padding, so that two of them are equal when their bytes
-/// are.  It is what a record carries to the coordinator and what a known name is
-/// compared with at every submit.
+/// A signature is a plain value without padding: two signatures are equal if their bytes are equal.  A record carries
+/// it to the coordinator.  At every submit of a known name it is compared with the name's signature.
 #pragma once
 #include <cstddef>
 #include <cstring>
@@ -17,15 +16,15 @@ inline constexpr int max_dims = 64;
 
 struct Signature {
   std::uint8_t kind = 0, dtype = 0, reduce = 0, ndim = 0;
-  std::int32_t root = 0;         ///< broadcast only, else 0
-  std::int32_t device = -1;      ///< HVD_HOST_DEVICE, or 0: on each rank's own GPU
-  std::uint32_t group_size = 0;  ///< 0: not grouped
-  std::uint64_t group = 0;       ///< hash of the names of the whole group
-  double before = 1, after = 1;  ///< scale factors
-  std::int64_t dims[max_dims];   ///< [ndim]; allgather, alltoall: dims[0] is -1, each rank has its own
+  std::int32_t root = 0;         ///< of a broadcast, else 0; of a join: negotiate/command.h
+  std::int32_t device = -1;      ///< HVD_HOST_DEVICE; 0: each rank's own GPU
+  std::uint32_t group_size = 0;  ///< operations in the group; 0: in no group
+  std::uint64_t group = 0;       ///< hash of the names of all operations in the group
+  double before = 1, after = 1;  ///< prescale and postscale factors
+  std::int64_t dims[max_dims];   ///< [ndim]; allgather, alltoall: dims[0] is -1, since it may differ by rank
 
   Signature() {}
-  // Most tensors have few dimensions: those there are not are not copied.
+  // Copies only the first ndim dimensions, since most tensors have few.
   Signature(const Signature& o) noexcept { std::memcpy(static_cast<void*>(this), &o, o.bytes()); }
   Signature& operator=(const Signature& o) noexcept {
     std::memmove(static_cast<void*>(this), &o, o.bytes());
@@ -41,7 +40,7 @@ struct Signature {
   DType type() const { return static_cast<DType>(dtype); }
   Reduce reduction() const { return static_cast<Reduce>(reduce); }
 
-  /// Product of the dimensions; an unknown first one counts as 1.
+  /// The product of the dimensions.  An unknown first dimension (-1) counts as 1.
   std::int64_t elements() const {
     std::int64_t n = 1;
     for (int i = 0; i < ndim; ++i)

@@ -1,6 +1,6 @@
-/// @file types.h — kinds, dtypes and reductions as the runtime names them.
+/// @file types.h — the runtime's enumerations of kinds, dtypes and reductions.
 ///
-/// All made from the lists in hvd.h: HVD_KINDS, HVD_DTYPES, HVD_REDUCES.
+/// Made from the lists in hvd.h: HVD_KINDS, HVD_DTYPES, HVD_REDUCES.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -16,21 +16,21 @@ namespace hvd {
 #define HVD_ONE(...) +1
 
 enum class Kind : std::uint8_t {
-  HVD_KINDS(HVD_WORD) set_change,  ///< a process set comes or goes; never asked for by a request
+  HVD_KINDS(HVD_WORD) set_change,  ///< a process set is added or removed; no request has this kind
 };
-inline constexpr int num_kinds = 0 HVD_KINDS(HVD_ONE);  ///< of requests
-/// In a set of kinds.
+inline constexpr int num_kinds = 0 HVD_KINDS(HVD_ONE);  ///< number of kinds that a request can have
+/// The bit of @p k in a set of kinds.
 inline constexpr std::uint32_t bit_of(Kind k) { return 1u << static_cast<int>(k); }
 
-/// @name What kinds are like: sets of bit_of()
+/// @name Sets of kinds with a common property
 /// @{
 inline constexpr std::uint32_t reducing_kinds = bit_of(Kind::allreduce) | bit_of(Kind::reducescatter);
-/// A rank's first dimension is its own.
+/// The first dimension may differ by rank.
 inline constexpr std::uint32_t own_rows_kinds = bit_of(Kind::allgather) | bit_of(Kind::alltoall);
-/// The runtime allocates the result: its size is known only when the operation runs.
+/// The runtime allocates the result, since its size is known only when the operation runs.
 inline constexpr std::uint32_t taken_kinds = own_rows_kinds | bit_of(Kind::reducescatter);
 inline constexpr std::uint32_t moving_kinds = own_rows_kinds | bit_of(Kind::broadcast);
-/// All that have a tensor.
+/// All kinds with a tensor.
 inline constexpr std::uint32_t tensor_kinds = reducing_kinds | moving_kinds;
 inline constexpr bool is_among(Kind k, std::uint32_t kinds) { return kinds & bit_of(k); }
 /// @}
@@ -44,7 +44,8 @@ inline constexpr int num_reduces = 0 HVD_REDUCES(HVD_ONE);
 #undef HVD_WORD
 #undef HVD_ONE
 
-/// What @p f returns for an element of the dtype's C++ type: f(element::f16{}).  One type of result for all.
+/// Returns f(x) for a value x of the dtype's C++ type, such as f(element::f16{}).  @p f must return the same type for
+/// all dtypes.
 template <class F>
 constexpr auto with_type(DType d, F&& f) {
 #define HVD_CASE(enumerator, number, word, ...) \
@@ -52,7 +53,7 @@ constexpr auto with_type(DType d, F&& f) {
     return f(element::word{});
   switch (d) { HVD_DTYPES(HVD_CASE) }
 #undef HVD_CASE
-  return f(element::u8{});  // never
+  return f(element::u8{});  // not reached
 }
 
 inline constexpr std::size_t element_bytes(DType d) {
@@ -65,7 +66,7 @@ inline constexpr std::size_t element_bytes(DType d) {
 inline constexpr bool is_floating(DType d) {
   return with_type(d, [](auto x) { return std::is_floating_point_v<Wide<decltype(x)>>; });
 }
-/// Sums of it are made in f32.
+/// True for floats below 32 bits, whose sums are computed in f32.
 inline constexpr bool is_narrow_float(DType d) { return is_floating(d) && element_bytes(d) < sizeof(float); }
 inline constexpr bool is_float8(DType d) { return is_floating(d) && element_bytes(d) == 1; }
 

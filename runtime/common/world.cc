@@ -10,7 +10,7 @@ World World::of(int rank, const std::vector<int>& hosts, int ranks_per_node) {
   w.rank = rank;
   w.size = static_cast<int>(hosts.size());
   w.in_rank_order = ranks_per_node == 1;
-  std::map<int, int> seen;  // ranks so far, by host
+  std::map<int, int> seen;  // number of ranks so far, by host
   std::map<std::pair<int, int>, int> number;
   for (int r = 0; r < w.size; ++r) {
     const int host = hosts[static_cast<std::size_t>(r)];

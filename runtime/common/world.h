@@ -1,5 +1,4 @@
-/// @file world.h — which ranks there are and which of them share a node; also of a process set, which is a world by
-/// itself.
+/// @file world.h — the ranks of a world, and the nodes that they share.  A process set is a world too.
 #pragma once
 #include <vector>
 
@@ -7,11 +6,11 @@ namespace hvd {
 
 struct World {
   int rank = 0, size = 1;
-  std::vector<int> node_of;             ///< [size]
-  std::vector<int> local_of;            ///< [size]: index within its node
-  std::vector<std::vector<int>> nodes;  ///< ranks of each node, ascending; nodes in order of their lowest rank
-  bool in_rank_order = false;           ///< each rank is a node, and nodes' parts are added from left to right
-  std::vector<int> world_ranks;         ///< [size]: what users call them; the ranks themselves but for a process set
+  std::vector<int> node_of;             ///< [size] index of its node
+  std::vector<int> local_of;            ///< [size] index within its node
+  std::vector<std::vector<int>> nodes;  ///< ranks of each node, ascending; nodes in the order of their lowest rank
+  bool in_rank_order = false;           ///< each rank is a node, and sums add the nodes' parts in rank order
+  std::vector<int> world_ranks;         ///< [size] the user's number of each rank: its rank in the global world
 
   int world_rank(int r) const { return world_ranks[static_cast<std::size_t>(r)]; }
   int node() const { return node_of[static_cast<std::size_t>(rank)]; }
@@ -20,14 +19,14 @@ struct World {
   int local_size() const { return static_cast<int>(locals().size()); }
   bool leader() const { return local_rank() == 0; }
   bool homogeneous() const;
-  /// Index of this node among those that have a rank at this local index, and their number.
+  /// Of the nodes that have a rank at this rank's local index: the index of this node, and their number (cross_size).
   int cross_rank() const;
   int cross_size() const;
 
-  /// @param hosts           [size] any number per host
-  /// @param ranks_per_node  the most ranks of a node; larger hosts become several nodes.  0: a host is a node
+  /// @param hosts           [size] host of each rank; ranks with equal numbers share a host
+  /// @param ranks_per_node  most ranks of a node: a larger host becomes several nodes.  0: each host is one node
   static World of(int rank, const std::vector<int>& hosts, int ranks_per_node);
-  /// The process set of @p members, ranks of this world; member i is its rank i.  This rank must be one of them.
+  /// The world of a process set.  @p members: ranks of this world, with this rank among them.  Member i becomes rank i.
   World subset(const std::vector<int>& members) const;
 };
 

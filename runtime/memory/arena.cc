@@ -18,14 +18,14 @@ namespace {
 
 const std::uint64_t page_bytes = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
 
-/// As much as could ever be in use.  0 where the process's address space or files are limited: a file of that size
-/// would eat the allowance, or end the process.
+/// The size of the arena: all memory of the machine.  0 if the process's address space or file size is limited, since
+/// such a file would use up the limit, or end the process.
 std::uint64_t wanted_bytes() {
   rlimit limit{};
   for (int what : {RLIMIT_AS, RLIMIT_FSIZE})
     if (getrlimit(static_cast<__rlimit_resource_t>(what), &limit) != 0 || limit.rlim_cur != RLIM_INFINITY) return 0;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  return std::uint64_t{1} << 30;  // their shadows grow with what is mapped
+  return std::uint64_t{1} << 30;  // the sanitizers' shadow memory grows with each mapping
 #else
   return static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) * page_bytes;
 #endif
@@ -34,7 +34,7 @@ std::uint64_t wanted_bytes() {
 void* map(int fd, std::uint64_t bytes) {
   void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
   if (p == MAP_FAILED) return nullptr;
-  madvise(p, bytes, MADV_DONTDUMP);  // a core dump would walk over all of it
+  madvise(p, bytes, MADV_DONTDUMP);  // a core dump would read the whole mapping
   return p;
 }
 
@@ -64,11 +64,12 @@ ArenaName Arena::name() const { return {pid_, fd_, bytes_, inode_}; }
 
 bool Arena::forked() const { return getpid() != pid_; }
 
-/// Takes the pages from the system now.  False when there are not enough; those taken stay, for give_back().
+/// Takes the pages from the system now.  Returns false if there are not enough; the caller then calls give_back() for
+/// those taken.
 bool Arena::populate(std::uint64_t at, std::uint64_t bytes) {
   if (madvise(base_ + at, bytes, MADV_POPULATE_WRITE) == 0) return true;
   if (errno != EINVAL) return false;
-  // Before Linux 5.14: fallocate says whether there is room, then the pages are touched.
+  // Before Linux 5.14: fallocate fails if there is no room.  Then the loop touches the pages.
   if (fallocate(fd_, 0, static_cast<off_t>(at), static_cast<off_t>(bytes)) != 0) return false;
   for (std::uint64_t i = 0; i < bytes; i += page_bytes) *const_cast<volatile unsigned char*>(base_ + at + i) = 0;
   return true;
@@ -114,12 +115,12 @@ void* Arena::allocate(std::size_t bytes) {
 bool Arena::free(void* data) {
   const auto at = offset(data, 0);
   if (!at) return false;
-  if (forked()) return true;  // the parent's
+  if (forked()) return true;  // the memory is the parent's
   std::uint64_t bytes = 0;
   {
     std::lock_guard lock(mutex_);
     auto it = live_.find(*at);
-    if (it == live_.end()) return true;  // twice, or not a beginning: nothing that malloc knows about either
+    if (it == live_.end()) return true;  // freed twice, or no beginning: malloc does not know it either
     bytes = it->second;
     live_.erase(it);
   }
@@ -137,7 +138,7 @@ std::shared_ptr<unsigned char> map_arena(const ArenaName& name) {
   const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (fd < 0) return nullptr;
   struct stat about {};
-  // A pid means another process where /proc belongs to another container.
+  // In another container /proc may show another process under this pid.
   const bool right =
       fstat(fd, &about) == 0 && about.st_ino == name.inode && static_cast<std::uint64_t>(about.st_size) == name.bytes;
   void* p = right ? map(fd, name.bytes) : nullptr;

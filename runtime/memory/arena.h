@@ -1,14 +1,13 @@
-/// @file arena.h — this process's registered memory: a file in memory that the other ranks of the node can map.
+/// @file arena.h — this process's registered memory: a memory file that the other ranks of the node can map.
 ///
-/// One sparse file a process, as large as the machine's memory and mapped once.
-/// What is allocated in it is populated at once (the first touch of 64 MiB costs
-/// more than four allreduces of it) and given back to the system when it is freed,
-/// whoever has it mapped.  The file has no name: nothing is left in /dev/shm, and
-/// it ends with the last process that has it.  So an address in it is known to
-/// everybody by its offset, and nothing is agreed about when memory comes and goes.
+/// Each process has one sparse file, as large as the machine's memory, and maps the file once.  An allocation gets its
+/// pages at once, since the first touch of 64 MiB costs more than four allreduces of 64 MiB.  Freed pages go back to
+/// the system, even while other processes have them mapped.  The file has no name: nothing is left in /dev/shm, and the
+/// file ends with the last process that has it open or mapped.  Other ranks find an address by its offset in the file.
+/// So ranks need no agreement when memory is allocated or freed.
 ///
-/// It outlives every init and shutdown.  Thread-safe.  A child of fork() shares
-/// the memory with its parent: it frees nothing, and what it allocates is its own.
+/// Thread-safe.  The arena outlives every init and shutdown.  A child of fork() shares the memory with its parent.  In
+/// the child allocate() returns nullptr, and free() frees nothing.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -19,7 +18,7 @@
 
 namespace hvd::memory {
 
-/// What another process needs to map an arena.  bytes is 0 where there is none.
+/// The numbers that another process needs to map an arena.  bytes is 0 if there is no arena.
 struct ArenaName {
   std::int64_t pid = 0;
   int fd = -1;
@@ -28,17 +27,18 @@ struct ArenaName {
 
 class Arena {
  public:
-  /// The one of this process, made when it is first asked for.
+  /// The arena of this process.  The first call makes it.
   static Arena& process();
   Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
-  /// Zeroed and page-aligned; nullptr when there is no arena, or no room in it.
+  /// Returns zeroed, page-aligned memory; nullptr: there is no arena, or no room.  The caller frees it with free().
   void* allocate(std::size_t bytes);
-  /// False when @p data is not the beginning of something allocated here.
+  /// Frees memory of allocate().  Returns false if @p data is outside the arena.  Ignores an address in the arena that
+  /// is not the beginning of an allocation.
   bool free(void* data);
-  /// Where [data, data + bytes) lies in the file; nothing when it is other memory.
+  /// The offset of [data, data + bytes) in the file; nullopt: it is other memory.
   std::optional<std::uint64_t> offset(const void* data, std::size_t bytes) const {
     const auto at = reinterpret_cast<std::uintptr_t>(data) - reinterpret_cast<std::uintptr_t>(base_);
     if (at >= bytes_ || bytes > bytes_ - at) return std::nullopt;
@@ -52,7 +52,7 @@ class Arena {
   void give_back(std::uint64_t at, std::uint64_t bytes);
   bool forked() const;
 
-  // Set by the constructor, never changed: offset() takes no lock.
+  // The constructor sets these, and nothing changes them: offset() needs no lock.
   unsigned char* base_ = nullptr;
   std::uint64_t bytes_ = 0, inode_ = 0;
   int fd_ = -1;
@@ -62,7 +62,8 @@ class Arena {
   std::map<std::uint64_t, std::uint64_t> free_, live_;  ///< offset -> bytes
 };
 
-/// Another process's arena, mapped here; nullptr when it cannot be.  This process's own is returned as it is.
+/// Maps another process's arena into this process; nullptr: this is not possible.  The last owner of the pointer unmaps
+/// it.  For the arena of this process, returns its base.
 std::shared_ptr<unsigned char> map_arena(const ArenaName& name);
 
 }  // namespace hvd::memory

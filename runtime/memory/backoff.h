@@ -1,7 +1,7 @@
-/// @file backoff.h — how a thread passes the time while it waits for another rank.
+/// @file backoff.h — how a thread waits for another rank: spin, then yield, then sleep.
 ///
-/// Spin for about the price of a sleep and a wake-up, then yield, then give up
-/// spinning altogether: measured, see docs/decisions/27-waiting.md.
+/// A thread spins for about the time that a sleep and a wake-up cost.  The limits are measured
+/// (docs/decisions/27-waiting.md).
 #pragma once
 #include <sched.h>
 
@@ -11,20 +11,20 @@ namespace hvd::memory {
 
 class Backoff {
  public:
-  /// @param spins  pauses before the first yield; fewer where what is looked at in between takes longer than a pause,
-  /// such as sockets: they last for spins x pause_ns at the most.
+  /// @param spins  pauses before the first yield.  They end after spins * pause_ns, even if the caller's checks between
+  ///               the pauses, such as reads of sockets, take longer
   explicit Backoff(int spins) : spins_(spins) {}
-  /// In a caller that waits.  @p crowded: more ranks than cores on this node; whoever we wait for may need our core.
-  /// It yields long before it sleeps: where the scheduler has put both on one core, each exchange costs two such spins.
+  /// For a caller that waits for an operation.  @p crowded: the node has more ranks than cores, so the awaited rank may
+  /// need this core.  The spins are few: if the scheduler puts both ranks on one core, each exchange costs two of them.
   static Backoff of_caller(bool crowded) { return Backoff(crowded ? few : some); }
-  /// In an engine's thread.  @p spare: there is a core for it beside its rank's own thread.
+  /// For an engine's thread.  @p spare: the thread has a core beside the core of its rank's own thread.
   static Backoff of_engine(bool spare) { return Backoff(spare ? many : few); }
 
   void reset() { pauses_ = 0, since_ = 0; }
-  /// When the spinning was over, by now_ns(); 0 while it is not.
+  /// The time of now_ns() at the first yield since reset(); 0: there was none.
   std::int64_t since_ns() const { return since_; }
 
-  /// One pause.  False once about a millisecond has passed since reset(): time to sleep.
+  /// Spins or yields once.  Returns false from 1 ms after the first yield on: the caller should sleep.
   bool pause() {
     if (spin()) return true;
     const std::int64_t now = now_ns();
@@ -34,7 +34,7 @@ class Backoff {
     return true;
   }
 
-  /// Only the spinning part: false as soon as that is over.
+  /// Spins once.  Returns false without a pause if the spins are used up.
   bool spin() {
     if (pauses_ >= spins_) return false;
     ++pauses_;
@@ -45,7 +45,7 @@ class Backoff {
 
  private:
   static constexpr int many = 2000, some = 500, few = 50;
-  static constexpr int looks = 8;  ///< pauses from one look at the clock to the next
+  static constexpr int looks = 8;  ///< pauses between two reads of the clock
   static constexpr std::int64_t pause_ns = 35;
 
   bool too_long() {

@@ -1,12 +1,12 @@
-/// @file doorbell.h — wakes the engine thread of a rank: one futex call per sleep, none while somebody polls.
+/// @file doorbell.h — wakes the engine thread of a rank: one futex call per sleep, none while a caller polls.
 ///
-/// A rank's engine is driven either by callers that wait (they count themselves in `polling`) or by its own thread,
+/// Two kinds of thread drive a rank's engine: callers that wait, counted in `polling`, and the engine's own thread,
 /// which sleeps on `sleeping`.
-///   waker    makes work visible (seq_cst), then looks at polling and sleeping, takes sleeping by exchange.
-///   sleeper  sleeping = 1 (seq_cst), then looks for work once more, then futex_wait.
-///   caller   polling - 1 (seq_cst), then looks for work once more, and if there is some rings its own doorbell.
-/// Of a waker and a sleeper (or caller), the one that comes second in the total order of these operations sees the
-/// other.  Model: tests/models/doorbell.pml.
+///   waker    makes work visible (seq_cst), reads `polling` and `sleeping`, then takes `sleeping` by exchange.
+///   sleeper  sets sleeping = 1 (seq_cst), looks for work once more, then calls futex_wait.
+///   caller   subtracts 1 from polling (seq_cst), looks for work once more, and then rings its own doorbell if needed.
+/// These operations have a total order.  Of a waker and a sleeper (or caller), the second one sees the first one's
+/// write.  Model: tests/models/doorbell.pml.
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -16,23 +16,23 @@
 
 namespace hvd::memory {
 
-inline constexpr std::size_t line_bytes = 128;  ///< of what different ranks write: the neighbour line is fetched along
+inline constexpr std::size_t line_bytes = 128;  ///< between words of different writers: CPUs fetch pairs of lines
 
-/// Lies in the shared memory of a node, one for each rank.
+/// Each rank has one, in the shared memory of its node.
 struct alignas(line_bytes) Doorbell {
-  std::atomic<std::uint32_t> sleeping;  ///< futex word: 1 while the rank's engine thread sleeps; wakers take it
-  std::atomic<std::uint32_t> polling;   ///< callers of this rank that drive the engine right now
+  std::atomic<std::uint32_t> sleeping;  ///< futex word: 1 while the rank's engine thread sleeps; a waker sets it to 0
+  std::atomic<std::uint32_t> polling;   ///< number of this rank's callers that drive the engine now
 
-  /// Wakes the engine thread if it sleeps, even when a caller polls: for words that pollers do not look at.
+  /// Wakes the engine thread if it sleeps, even while a caller polls.  For work that polling callers do not look for.
   void ring_always() {
     if (sleeping.load(std::memory_order_seq_cst) != 0 && sleeping.exchange(0, std::memory_order_seq_cst) != 0)
       futex_wake(sleeping, 1);
   }
-  /// Wakes the engine thread if it sleeps and nobody polls.
+  /// Wakes the engine thread if it sleeps and no caller polls.
   void ring() {
     if (polling.load(std::memory_order_seq_cst) == 0) ring_always();
   }
-  /// Whether ring() would wake the engine thread now.  Once it would not, whoever looks for work later sees what was
+  /// True if ring() would wake the engine thread now.  If false, the thread that next looks for work sees all that was
   /// written before this call.
   bool would_wake() const {
     return polling.load(std::memory_order_seq_cst) == 0 && sleeping.load(std::memory_order_seq_cst) != 0;

@@ -1,4 +1,4 @@
-/// @file futex.h — sleeping on a word, also between processes.
+/// @file futex.h — sleeping on a word in memory, which processes may share.
 #pragma once
 #include <linux/futex.h>
 #include <sys/syscall.h>
@@ -11,7 +11,7 @@
 
 namespace hvd::memory {
 
-/// Sleeps while *word == expected, at most @p limit_ns (negative: no limit).  May return early.
+/// Sleeps while @p word equals @p expected, for @p limit_ns at most (negative: no limit).  May return early.
 inline void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t expected, std::int64_t limit_ns) {
   timespec limit{static_cast<time_t>(limit_ns / 1000000000), static_cast<long>(limit_ns % 1000000000)};
   syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), FUTEX_WAIT, expected, limit_ns < 0 ? nullptr : &limit,

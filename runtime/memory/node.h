@@ -1,8 +1,7 @@
-/// @file node.h — what lies where in the memory that the ranks of one node share, for one process set.
+/// @file node.h — the layout of the memory that the ranks of one node share, for one process set.
 ///
-/// Every word has one writer unless said otherwise, and every rank's words have
-/// lines of their own (128 bytes: the neighbour line is fetched along).
-/// Everything starts as zero.
+/// Every word has one writer unless its comment says otherwise.  Each rank's words have their own blocks of line_bytes.
+/// All memory starts as zero.
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -17,49 +16,50 @@
 
 namespace hvd::memory {
 
-/// How far a rank is with the chunks that stream through the rings (counts since init, never reset).
+/// A rank's progress with the chunks that stream through the rings.  The counts begin at init and are never reset.
 struct alignas(line_bytes) Progress {
-  std::atomic<std::uint64_t> in;       ///< chunks copied into its ring
-  std::atomic<std::uint64_t> used;     ///< chunks whose ring contents it no longer needs from anybody
-  std::atomic<std::uint64_t> reduced;  ///< chunks whose slice it has finished in the result ring
-  std::atomic<std::uint64_t> out;      ///< chunks copied out of the result ring
-  std::atomic<std::uint64_t> direct;   ///< batches whose registered tensors it has reduced its slice of
+  std::atomic<std::uint64_t> in;       ///< chunks that the rank has copied into its ring
+  std::atomic<std::uint64_t> used;     ///< chunks that the rank no longer needs in any rank's ring
+  std::atomic<std::uint64_t> reduced;  ///< chunks whose slice the rank has finished in the result ring
+  std::atomic<std::uint64_t> out;      ///< chunks that the rank has copied out of the result ring
+  std::atomic<std::uint64_t> direct;   ///< batches of registered tensors whose slice the rank has reduced
 };
 
 struct alignas(line_bytes) Presence {
-  std::atomic<std::uint64_t> read;       ///< bytes of the command ring that it has read
+  std::atomic<std::uint64_t> read;       ///< bytes that the rank has read from the command ring
   std::atomic<std::uint32_t> departed;   ///< 1 after an orderly shutdown
-  std::atomic<std::uint64_t> ping;       ///< for measuring the flag round trip
-  std::atomic<std::uint32_t> want_tick;  ///< waits long: the coordinator should look for stalls
-  std::atomic<std::uint32_t> reach;      ///< it has mapped all arenas of the node; before its first ready bit
+  std::atomic<std::uint64_t> ping;       ///< to measure the round trip of a flag
+  std::atomic<std::uint32_t> want_tick;  ///< unused
+  std::atomic<std::uint32_t> reach;      ///< 1: it has mapped all arenas of the node; set before its first ready bit
 };
 
-/// Where a rank's tensor lies in its arena (arena.h), by id and parity of the round; as with the eager slots, it is
-/// written before the ready bit and read after the batch was published.  0: in private memory; else offset + 1.
+/// The place of a rank's tensor in its arena (arena.h), for one id and parity of the round: offset + 1; 0: the tensor
+/// is in private memory.  Like an eager slot, it is written before the ready bit, and read after the batch was
+/// published.
 struct TensorAddress {
   std::atomic<std::uint64_t> in, out;
 };
 
-/// A rank's side of negotiation: what the coordinator polls, on one line for small worlds.
+/// A rank's words that the node's leader polls during negotiation.  While few ids are in use they are on one line.
 struct ReadyBoard {
-  std::atomic<std::uint64_t> executed;  ///< commands carried out
-  std::atomic<std::uint64_t> posted;    ///< bytes ever written to its record queue
-  std::atomic<std::uint64_t> board[1];  ///< [words] ready bits by id, as parity: a bit flips once per round
+  std::atomic<std::uint64_t> executed;  ///< commands that the rank has carried out
+  std::atomic<std::uint64_t> posted;    ///< bytes that the rank has written to its record queue since init
+  std::atomic<std::uint64_t> board[1];  ///< [words] ready bits by id: a bit flips once per round
 };
 
-inline constexpr int most_ranks = 512;  ///< of a node: whoever reduces keeps their addresses on its stack
+inline constexpr int most_ranks = 512;  ///< of a node: a reduction keeps an address per rank on the stack
 
-/// How large the parts are; equal on all ranks of a node.
+/// The sizes of the parts.  Must be equal on all ranks of a node.
 struct Geometry {
   int ranks = 1;
-  std::uint32_t words = 32;               ///< 64 ids each
-  std::size_t chunk_bytes = 512 << 10;    ///< one buffer of a ring
-  std::size_t eager_bytes = 4 << 20;      ///< a rank's slots for small tensors
-  std::size_t record_bytes = 64 << 10;    ///< a rank's queue to the node leader
-  std::size_t command_bytes = 256 << 10;  ///< the ring in which commands are published
+  std::uint32_t words = 32;               ///< of ready bits; 64 ids each
+  std::size_t chunk_bytes = 512 << 10;    ///< one buffer of a ring; a ring has two
+  std::size_t eager_bytes = 4 << 20;      ///< a rank's slots for small tensors, of both parities
+  std::size_t record_bytes = 64 << 10;    ///< a rank's record queue to the node's leader
+  std::size_t command_bytes = 256 << 10;  ///< the ring in which the leader publishes commands
 };
 
-/// The view that one rank has of the segment.
+/// One rank's view of the shared memory.
 class Node {
  public:
   /// Throws Error{usage} for more ranks than most_ranks.
@@ -96,9 +96,9 @@ class Node {
     for (int r = 0; r < ranks; ++r) doorbell_of_.push_back(at<Doorbell>(doorbells_) + r);
   }
 
-  /// A rank has one doorbell, whatever the number of its sets: that of the world's node.
+  /// The doorbell of local rank @p r.  A rank has one doorbell for all its process sets: that of the world's node.
   Doorbell& doorbell(int r) const { return *doorbell_of_[static_cast<std::size_t>(r)]; }
-  /// This is the memory of a process set: its member l (from 0) is the local rank @p locals[l] of @p world.
+  /// For the memory of a process set: its local member l is the local rank @p locals[l] of @p world.
   void use_doorbells_of(const Node& world, const std::vector<int>& locals) {
     for (std::size_t l = 0; l < locals.size(); ++l) doorbell_of_[l] = &world.doorbell(locals[l]);
   }
@@ -108,7 +108,7 @@ class Node {
     return *reinterpret_cast<ReadyBoard*>(base_ + public_ + public_stride_ * static_cast<std::size_t>(r));
   }
   std::atomic<std::uint64_t>& word(int r, std::uint32_t w) const { return board(r).board[w]; }
-  /// Bytes that the leader has taken from r's record queue.
+  /// Bytes that the leader has taken from r's record queue since init.  The leader writes it.
   std::atomic<std::uint64_t>& taken(int r) const {
     return *reinterpret_cast<std::atomic<std::uint64_t>*>(base_ + taken_ + line_bytes * static_cast<std::size_t>(r));
   }
@@ -116,15 +116,15 @@ class Node {
     return at<TensorAddress>(addresses_ +
                              addresses_bytes() * static_cast<std::size_t>(r))[2 * std::size_t{id} + (parity & 1)];
   }
-  /// Stays mapped until the process ends: a message to another node cannot be called back, and is read from here when
-  /// its receiver asks for it, perhaps in a later world.
+  /// Keeps the memory mapped until the process ends.  For a transport that cannot cancel a message to another node: it
+  /// reads the message from here when the receiver asks for it, which may be in a later world.
   void keep() const {
     static std::mutex mutex;
     static auto& kept = *new std::vector<std::shared_ptr<void>>;
     std::lock_guard lock(mutex);
     kept.push_back(memory_);
   }
-  /// The arenas of this node's ranks; nullptr for one that this rank cannot map.
+  /// @p arenas: [ranks] the arenas of this node's ranks; nullptr: this rank cannot map that arena.
   void attach_arenas(std::vector<std::shared_ptr<unsigned char>> arenas) { arenas_ = std::move(arenas); }
   unsigned char* arena(int r) const { return arenas_[static_cast<std::size_t>(r)].get(); }
   bool reaches_all() const {

@@ -10,7 +10,7 @@
 
 namespace hvd::memory {
 
-/// Another process of the job has written over what only its owner writes.
+/// The error when a queue's counters are impossible: a process of the job has overwritten another one's words.
 inline Error broken_queue() {
   return Error(Code::internal, "the memory that the ranks of a host share", "a queue's length cannot be right");
 }
@@ -27,7 +27,8 @@ inline void ring_read(const unsigned char* ring, std::size_t size, std::uint64_t
   std::memcpy(static_cast<unsigned char*>(data) + first, ring, bytes - first);
 }
 
-/// Writes as much of @p bytes as there is room for to this rank's record queue; returns how much.
+/// Writes the front of @p bytes to this rank's record queue, as far as there is room.  Returns the number of bytes
+/// written.
 inline std::size_t post_records(const Node& node, std::string_view bytes) {
   auto& posted = node.board(node.me).posted;
   const std::uint64_t at = posted.load(std::memory_order_relaxed);
@@ -42,7 +43,7 @@ inline std::size_t post_records(const Node& node, std::string_view bytes) {
   return n;
 }
 
-/// Appends to @p into what rank @p r has posted; false when there was nothing.
+/// Moves all bytes that rank @p r has posted to the end of @p into.  Returns false if there were none.
 inline bool take_records(const Node& node, int r, std::string& into) {
   auto& taken = node.taken(r);
   const std::uint64_t at = taken.load(std::memory_order_relaxed);
@@ -56,22 +57,22 @@ inline bool take_records(const Node& node, int r, std::string& into) {
   return true;
 }
 
-/// One command in the ring: an 8-byte header, then the body, padded to 8 bytes.
-/// A header is written last and is never 0; the place of the next header is zeroed before, so that a reader polls
-/// one word and finds the command's first words on the same line.
+/// The header of a command in the ring.  A command is this header, then the body, padded to 8 bytes.
+/// The writer first sets the next header to 0, and writes this header last; it is never 0.  So a reader polls one word,
+/// and finds the command's first words on the same cache line.
 struct CommandHeader {
   std::uint32_t bytes;  ///< of the body
   std::uint32_t type;   ///< negotiate/command.h, never 0
 };
 static_assert(sizeof(CommandHeader) == 8);
 
-/// The node leader's end.
+/// The node leader's end of the command ring.
 class CommandWriter {
  public:
   explicit CommandWriter(const Node& node) : node_(node) {}
-  /// Largest body that fits at all.
+  /// The largest body that fits, in bytes.
   std::size_t largest() const { return node_.geometry.command_bytes / 2 - 64; }
-  /// False: a slow reader leaves no room.
+  /// Returns false if a slow reader leaves no room: the caller tries again later.
   bool write(std::uint32_t type, std::string_view body) {
     const std::size_t size = node_.geometry.command_bytes;
     const std::size_t need = 8 + (body.size() + 7) / 8 * 8;
@@ -96,12 +97,12 @@ class CommandWriter {
   std::uint64_t at_ = 0, slowest_ = 0;
 };
 
-/// A member's end.
+/// A member's end of the command ring.
 class CommandReader {
  public:
   explicit CommandReader(const Node& node) : node_(node) {}
   bool waiting() const { return header() != 0; }
-  /// The next command's type, its body in @p body; 0 when none waits.
+  /// Returns the next command's type, and its body in @p body; 0: no command waits.
   std::uint32_t read(std::string& body) {
     const std::uint64_t h = header();
     if (h == 0) return 0;

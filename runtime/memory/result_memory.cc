@@ -10,7 +10,7 @@ namespace hvd::memory {
 
 namespace {
 
-constexpr std::size_t least_kept = 64 << 10;  ///< below, malloc itself keeps what is freed
+constexpr std::size_t least_kept = 64 << 10;  ///< bytes; malloc itself keeps smaller blocks
 constexpr std::size_t large_page = 2 << 20;
 constexpr std::size_t process_keeps = 64 << 20;
 
@@ -24,7 +24,7 @@ ResultMemory& ResultMemory::process() {
 void* ResultMemory::take(std::size_t bytes) {
   if (bytes >= least_kept) {
     const std::lock_guard lock(mutex_);
-    // The smallest that is large enough, and no more than twice that.
+    // The smallest block that is large enough, and at most twice as large as needed.
     auto best = kept_.end();
     for (auto i = kept_.begin(); i != kept_.end(); ++i)
       if (i->bytes >= bytes && i->bytes / 2 <= bytes && (best == kept_.end() || i->bytes < best->bytes)) best = i;
@@ -38,7 +38,7 @@ void* ResultMemory::take(std::size_t bytes) {
   void* data = nullptr;
   if (bytes < large_page) return std::malloc(std::max<std::size_t>(bytes, 1));
   if (::posix_memalign(&data, large_page, bytes) != 0) return nullptr;
-  ::madvise(data, bytes, MADV_HUGEPAGE);  // fewer stops
+  ::madvise(data, bytes, MADV_HUGEPAGE);  // fewer page faults
   return data;
 }
 

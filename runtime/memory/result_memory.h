@@ -1,9 +1,9 @@
 /// @file result_memory.h — memory for results whose size only the ranks together know (allgather, alltoall,
 /// reducescatter).
 ///
-/// The kernel clears fresh memory a page at a time, when it is first written to; in a virtual machine such a stop takes
-/// 1 to 4 us, many times what writing the page takes.  So a result that was given back is used for a later one.
-/// All of it is malloc's: free() may take any of it.
+/// The kernel clears each page of fresh memory when it is first written.  In a virtual machine such a page fault takes
+/// 1 to 4 us, many times as long as writing the page.  So memory of a result that was given back serves a later result.
+/// All of this memory comes from malloc, so free() may free it.
 #pragma once
 #include <cstddef>
 #include <deque>
@@ -15,17 +15,17 @@ namespace hvd::memory {
 class ResultMemory {
  public:
   static ResultMemory& process();
-  /// @param most_kept_bytes  of results that were given back
+  /// @param most_kept_bytes  limit of the memory that is kept for later results
   explicit ResultMemory(std::size_t most_kept_bytes) : most_kept_bytes_(most_kept_bytes) {}
   ~ResultMemory() { clear(); }
   ResultMemory(const ResultMemory&) = delete;
   ResultMemory& operator=(const ResultMemory&) = delete;
 
-  /// At least @p bytes, with undefined content.  nullptr: there is no memory.
+  /// Returns at least @p bytes with undefined content; nullptr: there is no memory.  The caller owns it.
   void* take(std::size_t bytes);
-  /// @p data  of malloc; it is kept, or freed.  Never waits: it may be called in a child of fork().
+  /// Keeps @p data, memory of malloc, or frees it.  Never waits for the lock, so a child of fork() may call it.
   void give_back(void* data) noexcept;
-  /// Frees what is kept.
+  /// Frees all kept memory.
   void clear() noexcept;
 
  private:

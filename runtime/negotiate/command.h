@@ -1,6 +1,6 @@
 /// @file command.h — the commands of the coordinator to the members, and the records of a member to the coordinator.
 ///
-/// Both stay among processes of one job, which have the same version: plain bytes in the host's order.
+/// Commands and records are plain bytes in the host's byte order, since all processes of a job have the same version.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -15,44 +15,46 @@
 
 namespace hvd::negotiate {
 
-/// Commands, carried out by every member in the same sequence.
+/// Every member carries out all commands in the same sequence.
 enum class Command : std::uint32_t {
-  batch = 1,   ///< u32 flags, u32 count, ids (idset.h): run these together, in ascending order
-  assign,      ///< u32 id, u32 slot offset, name: the operation of this name gets an id (a batch follows)
-  evict,       ///< u32 id: forget it; a rank that has submitted the operation sends a record again
+  batch = 1,   ///< u32 flags, u32 count, ids (idset.h): the members run these operations together, in ascending order
+  assign,      ///< u32 id, u32 slot offset, name: the operation of this name gets an id.  A batch follows
+  evict,       ///< u32 id: the members forget the id.  A rank that has submitted its operation sends a record again
   fail,        ///< u32 code, u32 0, u32 name length, name, text: the operation of this name ends with an error
-  fail_group,  ///< u32 code, u64 group, text: everything under way in this group ends with an error
-  outdate,   ///< u32 code, u64 command, u64 group, u32 its size, u32 count, names, text: what was submitted under these
-             ///< names before that command, and is not of the group, which has failed since, ends with an error
-  gone,      ///< u32 code, u32 rank, text: that rank takes part no longer
-  joining,   ///< a rank wants to join: from now on records announce all operations, in the order of submission
-  stand_in,  ///< u32 id, signature: a rank that has not submitted this operation has joined, and contributes a stand-in
-  joined,    ///< u32 rank: all have joined, that one last; ready bits are used again
-  tune,      ///< TunedSettings (put_settings): from the next batch on
+  fail_group,  ///< u32 code, u64 group, text: all operations under way in this group end with an error
+  outdate,     ///< u32 code, u64 command, u64 group, u32 group size, u32 count, names, text: the group has failed.  An
+               ///< operation under one of these names ends with an error if it is outside the group and was submitted
+               ///< before command number `command`
+  gone,        ///< u32 code, u32 rank, text: the rank takes part no longer
+  joining,     ///< a rank wants to join.  From now on records announce all operations, in the order of submission
+  stand_in,    ///< u32 id, signature: a rank that has joined, and has not submitted this operation, contributes a
+               ///< stand-in
+  joined,      ///< u32 rank: all ranks have joined, this rank last.  Members use ready bits again
+  tune,        ///< TunedSettings (put_settings): they apply from the next batch on
 };
 
-inline constexpr std::uint32_t batch_eager = 1;  ///< all inputs are in the slots
-/// The name of a wait in join, in messages.
+inline constexpr std::uint32_t batch_eager = 1;  ///< flag of a batch: all inputs are in the slots
+/// Messages give this name to a rank's wait in join.
 inline constexpr const char* join_text = "hvd.join()";
 
-/// Records of Kind::join: Signature::root says which.
+/// The two records of Kind::join.  The value is in Signature::root.
 inline constexpr int wants_to_join = 0;  ///< asks for the command `joining`
-inline constexpr int has_joined =
-    1;  ///< after that command, and behind the records of all that this rank had under way
+/// Follows that command, and the records of all operations that this rank has under way.
+inline constexpr int has_joined = 1;
 inline constexpr std::uint32_t no_slot = 0xffffffffu;
 
-/// Makes a name for an operation without one.  Names follow the order of calls, so they are the same on all ranks.  A
-/// name is used once.
+/// Makes a name for an operation without one.  @p number counts the rank's unnamed calls of this operation, so
+/// all ranks make the same names.  After a join the numbers start again at 0.  Between two joins a name is used once.
 inline std::string made_name(std::string_view operation, std::uint64_t number) {
   return std::string(operation) + ".noname." + std::to_string(number);
 }
-/// True if @p name looks like a made name.  A caller's own name may look so: it works, at a higher cost.
+/// True if @p name looks like a made name.  A caller's own name may look like one: it works, at a higher cost.
 inline bool is_made_name(std::string_view name) {
   const std::size_t dot = name.find('.');
   return dot != std::string_view::npos && name.substr(dot).starts_with(".noname.");
 }
 
-/// Appends plain values and text.
+/// Appends plain values and text to a string of bytes.
 class ByteWriter {
  public:
   template <class T>
@@ -60,7 +62,7 @@ class ByteWriter {
     bytes_.append(reinterpret_cast<const char*>(&value), sizeof value);
     return *this;
   }
-  /// Appends seven bits in each byte, lowest first: small numbers take one byte.
+  /// Appends seven bits in each byte, the lowest bits first.  Numbers below 128 take one byte.
   ByteWriter& varint(std::uint64_t value) {
     for (; value >= 0x80; value >>= 7) bytes_.push_back(static_cast<char>(value | 0x80));
     bytes_.push_back(static_cast<char>(value));
@@ -81,10 +83,11 @@ class ByteWriter {
   std::string bytes_;
 };
 
-/// The longest name of an operation: a caller's has at most 4096 bytes, a process set's lists 32 ranks.
+/// The longest name of an operation, in bytes.  A caller's name has at most 4096; a process set's name lists 32 ranks.
 inline constexpr std::size_t longest_name = 4096;
 
-/// Takes them off again; throws when there are too few bytes, and on a text or number that is none of those asked for.
+/// Takes the values of a ByteWriter off the front of the bytes, which must outlive the reader.  Throws
+/// std::runtime_error if too few bytes are left, or if a text or number is out of range.
 class ByteReader {
  public:
   explicit ByteReader(std::string_view bytes) : left_(bytes) {}
@@ -103,7 +106,7 @@ class ByteReader {
     }
     throw std::runtime_error("negotiation: a number is too long");
   }
-  /// Below @p end.
+  /// Takes a u32.  Throws unless the number is below @p end.
   std::uint32_t index(std::size_t end) {
     const auto value = get<std::uint32_t>();
     if (value >= end) throw std::runtime_error("negotiation: an id or rank that does not exist");
@@ -131,7 +134,7 @@ class ByteReader {
 inline void put_settings(ByteWriter& w, const TunedSettings& s) {
   w.put(s.fusion_bytes).put(s.hold_ns).put(s.slice_bytes).put(s.latency_ns);
 }
-/// Throws on what put_settings() cannot have written.
+/// Throws std::runtime_error on bytes that put_settings() cannot have written.
 inline TunedSettings get_settings(ByteReader& r) {
   TunedSettings s;
   s.fusion_bytes = r.get<std::int64_t>();
@@ -142,7 +145,7 @@ inline TunedSettings get_settings(ByteReader& r) {
   return s;
 }
 
-/// What Signature::blob() gave; throws on what can be none.
+/// Reads the bytes of Signature::blob().  Throws std::runtime_error if they are no possible signature.
 inline Signature read_signature(std::string_view blob) {
   Signature s;
   constexpr std::size_t head = offsetof(Signature, dims);
@@ -162,12 +165,13 @@ inline Signature read_signature(std::string_view blob) {
 
 /// A member's announcement of an operation without an id.
 struct Record {
-  std::uint64_t executed = 0;  ///< commands that the sender had carried out
+  std::uint64_t executed = 0;  ///< commands that the sender had carried out by then
   Signature signature;
   std::string name;
 };
 
-/// With its length in front, so that a byte queue can carry it.
+/// Appends a record to @p to: u32 length, u64 executed, u32 signature length, signature, name.  The length lets a byte
+/// queue carry records.
 inline void append_record(std::string& to, std::uint64_t executed, const Signature& s, std::string_view name) {
   ByteWriter w;
   w.put(static_cast<std::uint32_t>(sizeof(std::uint64_t) + 4 + s.bytes() + name.size())).put(executed);
@@ -175,8 +179,8 @@ inline void append_record(std::string& to, std::uint64_t executed, const Signatu
   to += w.bytes();
 }
 
-/// Takes one whole record off the front of @p bytes; false when there is none.  Throws on what append_record() cannot
-/// have written.
+/// Takes one record off the front of @p bytes.  Returns false if no whole record is there.  Throws std::runtime_error
+/// on bytes that append_record() cannot have written.
 inline bool next_record(std::string_view& bytes, Record& record) {
   std::uint32_t length;
   if (bytes.size() < sizeof length) return false;

@@ -10,7 +10,7 @@
 namespace hvd::negotiate {
 namespace {
 
-/// What every rank can finish from everybody's slots.
+/// True if every rank can compute the result from the slots of all ranks.
 bool can_be_eager(const Signature& s, bool many_nodes) {
   if (s.device >= 0 || (many_nodes && s.operation() != Kind::allreduce)) return false;
   switch (s.operation()) {
@@ -20,13 +20,14 @@ bool can_be_eager(const Signature& s, bool many_nodes) {
     case Kind::reducescatter:
       return true;
     default:
-      return false;  // what others send may be of any length
+      return false;  // other ranks' inputs may have any length
   }
 }
 
 constexpr std::uint32_t line = 64;
 
-/// Tiny tensors share lines: what the other ranks' cores fetch is most of what a thousand of them cost.
+/// The bytes from one slot to the next.  Tiny tensors share cache lines: most of the cost of a thousand such tensors is
+/// the lines that the other ranks' cores fetch.
 std::uint32_t slot_stride(std::int64_t bytes) {
   const auto n = static_cast<std::uint32_t>(bytes);
   return n <= line / 2 ? std::max(std::bit_ceil(n), 8u) : (n + line - 1) / line * line;
@@ -112,7 +113,7 @@ void Coordinator::refuse_crossed(const std::vector<std::string>& names) {
   bool evicted = false;
   for (const std::string& name : names) {
     if (const auto known = id_of_.find(name); known != id_of_.end()) {
-      evict(known->second);  // who has it under way sends a record
+      evict(known->second);  // ranks that have submitted the operation send a record
       evicted = true;
     } else if (const auto found = announced_.find(name); found != announced_.end()) {
       all.insert(all.end(), found->second.all.begin(), found->second.all.end());
@@ -120,7 +121,7 @@ void Coordinator::refuse_crossed(const std::vector<std::string>& names) {
   }
   int ranks = 0;
   for (Announcement& c : all) ranks += c.ranks.count(), c.ranks = c.ranks.mapped(options_.world_ranks);
-  if (evicted || ranks < options_.ranks) return;  // there is more to come
+  if (evicted || ranks < options_.ranks) return;  // more records will come
   std::sort(all.begin(), all.end(),
             [](const Announcement& a, const Announcement& b) { return a.ranks.first() < b.ranks.first(); });
   const std::string text = disagreement(names.front().substr(names.front().find('.') + 1), all);
@@ -133,7 +134,7 @@ void Coordinator::refuse_crossed(const std::vector<std::string>& names) {
   }
 }
 
-/// Why the ranks that have joined cannot take part in this with zeros; empty: they can.
+/// Says why the joined ranks @p absent cannot take part with zeros; empty: they can.
 std::string Coordinator::cannot_stand_in(const std::string& name, const Signature& s, const RankSet& absent) const {
   const std::string who = absent.mapped(options_.world_ranks).text(16);
   const std::string what = std::string(name_of(s.operation())) + " '" + name + "': " + who + " joined";
@@ -148,7 +149,7 @@ std::string Coordinator::cannot_stand_in(const std::string& name, const Signatur
 void Coordinator::join(const RankSet& ranks, bool has) {
   if (!joining_) {
     joining_ = true;
-    // What is ready everywhere runs; the rest is announced again, by records.
+    // Operations that are ready on all ranks run.  Ranks announce all others again, by records.
     for (std::uint32_t id = 0; id < options_.ids; ++id)
       if (ids_[id].live && std::find(candidates_.begin(), candidates_.end(), id) == candidates_.end()) evict(id);
     ByteWriter nothing;
@@ -171,7 +172,7 @@ void Coordinator::join(const RankSet& ranks, bool has) {
 }
 
 void Coordinator::fail_group(std::uint64_t group, std::uint32_t size, const std::string& text) {
-  std::vector<std::string> names;  // of its members, those known here
+  std::vector<std::string> names;  // of the group's operations that the coordinator knows
   for (std::uint32_t id = 0; id < options_.ids; ++id)
     if (ids_[id].live && tensors_[id].signature.in_group(group)) {
       names.push_back(tensors_[id].name);
@@ -195,7 +196,8 @@ void Coordinator::fail_group(std::uint64_t group, std::uint32_t size, const std:
   forget_old_failures();
 }
 
-/// Those of the oldest failures that all members have carried out.
+/// Forgets the oldest failures while there are too many.  Keeps a failure until all members have carried out its
+/// command.
 void Coordinator::forget_old_failures() {
   while (failures_.size() > 1 && failures_.front().command <= executed_ &&
          (failures_.size() > most_failures || outdated_.size() > most_outdated)) {
@@ -210,12 +212,13 @@ void Coordinator::forget_old_failures() {
   }
 }
 
-/// What other ranks have under way under these names of a group that has failed, from before it did, ends too.
+/// @p group has failed.  Ends other ranks' operations under @p names that are outside the group and older than the
+/// failure.
 void Coordinator::outdate(const std::vector<std::string>& names, std::uint64_t group) {
-  constexpr std::size_t most = 16 << 10;  // bytes of names in a command
+  constexpr std::size_t most = 16 << 10;  // bytes of names in one command
   const Failure failure = poisoned_.at(group);
   std::vector<std::string> told;
-  std::map<std::uint64_t, std::uint32_t> others;  // groups that lose a member by this
+  std::map<std::uint64_t, std::uint32_t> others;  // groups that lose an operation
   std::string list;
   std::uint32_t count = 0;
   auto tell = [&] {
@@ -249,8 +252,8 @@ void Coordinator::outdate(const std::vector<std::string>& names, std::uint64_t g
       fail_group(other, size, failure.text);
 }
 
-/// Whether it has ended where it came from, with a group that failed meanwhile: its own, or one that its name is in on
-/// other ranks.
+/// True if the announced operation has already ended on its ranks, because a group failed meanwhile.  The group is the
+/// operation's own, or one that contains its name on other ranks.
 bool Coordinator::outdated(std::uint64_t executed, const Signature& signature, const std::string& name) {
   if (signature.group_size)
     if (auto own = poisoned_.find(signature.group); own != poisoned_.end() && executed < own->second.command) {
@@ -281,9 +284,10 @@ void Coordinator::evict(std::uint32_t id) {
   evicted_.emplace_back(published_, id);
 }
 
-/// Of the ids that nobody waits for at this moment, the one used longest ago.
+/// Evicts the least recently used id.  Keeps ids that are ready to run, and ids whose group is under way.  Returns
+/// false if there is no other id.
 bool Coordinator::evict_oldest() {
-  // What was oldest stays so until it is used: one look at all of them serves many evictions.
+  // The order of unused ids does not change, so one sort serves many evictions.
   for (bool looked = false;; looked = true) {
     while (!oldest_.empty()) {
       const auto [used, id] = oldest_.back();
@@ -302,7 +306,7 @@ bool Coordinator::in_group_under_way(std::uint32_t id) const {
   return ids_[id].grouped && groups_.count(tensors_[id].signature.group) != 0;
 }
 
-/// Fills oldest_, the oldest last.
+/// Fills oldest_ with the ids that can be evicted, least recently used last.
 void Coordinator::find_oldest() {
   for (std::uint32_t id : candidates_) batch_[id / 64] |= 1ull << (id % 64);
   for (std::uint32_t id = 0; id < options_.ids; ++id)
@@ -353,8 +357,8 @@ std::uint32_t Coordinator::take_slot(std::int64_t bytes) {
 bool Coordinator::assign_waiting() {
   bool any = false;
   while (!agreed_.empty()) {
-    // Names that came last push out those not used for longest, unless they will not stay themselves; a full house
-    // without a spare id waits.
+    // At the capacity a new name pushes out the least recently used one, unless the new name keeps its id for one batch
+    // only.  While no id is free, names wait.
     const bool passing = agreed_.front().second.operation() == Kind::set_change || is_made_name(agreed_.front().first);
     while (!passing && live_ > 0 && live_ >= std::max(options_.capacity, 1u) && evict_oldest()) any = true;
     if (free_.empty() && evicted_.empty() && evict_oldest()) any = true;
@@ -369,9 +373,9 @@ bool Coordinator::assign_waiting() {
     i.grouped = signature.group_size != 0;
     i.on_gpu = signature.device >= 0;
     i.passing = passing;
-    i.bytes = std::min(signature.payload_bytes(), std::int64_t{1} << 40);  // sums of it fit, whatever the shapes
+    i.bytes = std::min(signature.payload_bytes(), std::int64_t{1} << 40);  // so that sums of it do not overflow
     const bool eager = can_be_eager(signature, options_.many_nodes) && !i.passing;
-    i.slot = eager ? take_slot(i.bytes) : no_slot;  // used from its second batch on
+    i.slot = eager ? take_slot(i.bytes) : no_slot;  // used from the tensor's second batch on
     i.used = last_batch_;
     tensors_[id] = {name, signature};
     id_of_[name] = id;
@@ -391,7 +395,7 @@ bool Coordinator::assign_waiting() {
 }
 
 void Coordinator::publish_batch(const std::vector<std::uint32_t>& ids, bool eager) {
-  constexpr std::size_t most = 8192;  // a command must fit the ring
+  constexpr std::size_t most = 8192;  // ids in one command: it must fit the command ring
   std::size_t at = 0;
   while (at < ids.size()) {
     std::int64_t bytes = 0;
@@ -416,15 +420,15 @@ void Coordinator::publish_batch(const std::vector<std::uint32_t>& ids, bool eage
   }
 }
 
-/// Too few for a batch that costs the host little for each.
+/// True if only tensors on GPUs are ready, and so few that the host's cost per tensor is high.
 bool Coordinator::few_on_gpu() const {
   constexpr std::size_t enough = 16;
   return !candidates_.empty() && candidates_.size() < enough &&
          std::all_of(candidates_.begin(), candidates_.end(), [this](std::uint32_t id) { return ids_[id].on_gpu; });
 }
 
-/// While a batch is under way, more operations gather for the next one: until there are enough, or for hold_ns.  Where
-/// a second batch waits already, holding costs nothing.
+/// True if ready operations must wait for more.  While a batch is under way, operations gather for the next one until
+/// they have fusion_bytes, or for hold_ns.  While a second batch waits already, holding costs nothing.
 bool Coordinator::hold(std::int64_t now_ns) {
   if (under_way_.empty() && !behind_gpu_) return false;
   if (under_way_.size() > 1) return true;
@@ -434,7 +438,7 @@ bool Coordinator::hold(std::int64_t now_ns) {
   return bytes < options_.fusion_bytes && now_ns - held_since_ < options_.hold_ns;
 }
 
-/// any: something has been published already.
+/// @p any: decide() has published a command already.  Returns true if any command was published.
 bool Coordinator::decide_at(std::int64_t now_ns, bool any) {
   if (candidates_.empty() && agreed_.empty() && all_joined()) {
     ByteWriter w;
@@ -462,7 +466,7 @@ bool Coordinator::decide_at(std::int64_t now_ns, bool any) {
     }
   }
   candidates_.clear();
-  // Everybody reads everybody's slots: from some size on slices are cheaper.
+  // In an eager batch each rank reads the slots of all ranks.  From eager_work on slices are cheaper.
   if (eager_bytes * options_.ranks > options_.eager_work) {
     streamed_.insert(streamed_.end(), eager_.begin(), eager_.end());
     std::sort(streamed_.begin(), streamed_.end());
@@ -470,7 +474,7 @@ bool Coordinator::decide_at(std::int64_t now_ns, bool any) {
   }
   if (!eager_.empty()) publish_batch(eager_, true);
   if (!streamed_.empty()) publish_batch(streamed_, false);
-  // A name keeps its id for one batch only: where caching is off, while ranks join, and where it would be of no use.
+  // A name keeps its id for one batch only if caching is off, while ranks join, or if the name does not come again.
   const bool forget = options_.capacity == 0 || joining_;
   if (!forget && !passing) return true;
   for (auto* list : {&eager_, &streamed_})

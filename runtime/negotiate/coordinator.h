@@ -1,24 +1,22 @@
 /// @file coordinator.h — decides what runs, when and in which order, for one process set.
 ///
-/// Pure: it is told what the members announced and says which commands to publish;
-/// who carries the bytes is not its business.  It lives on the set's lowest rank.
+/// The coordinator is pure.  Its caller reports the members' announcements and gets the commands to publish.  The
+/// caller also moves the bytes.  The coordinator runs on the set's lowest rank.
 ///
-/// Two speeds.  A name without an id comes as a record from every rank, is
-/// checked, gets an id (command `assign`) and runs.  From then on "id 17 is ready"
-/// is one bit; on several nodes the tree of leaders (tree.h) merges records and
-/// bits on their way here.  A record for a name that has an id means
-/// that somebody's tensor changed: the id is evicted, everybody sends records.
-/// An evicted id is used again only when all members have carried out the eviction.
+/// Two speeds.  Every rank announces a name without an id by a record.  The coordinator compares the records, assigns
+/// an id (command `assign`) and runs the operation.  From then on a rank announces the operation by one bit, "id 17 is
+/// ready".  On several nodes the tree of leaders (tree.h) merges records and bits on their way here.  A record for a
+/// name that has an id means that some rank's tensor changed.  The coordinator then evicts the id, and all ranks send
+/// records.  An evicted id is used again only when all members have carried out the eviction.
 ///
-/// Fusion.  What becomes ready while a batch is under way gathers, and runs as one.  A batch on GPUs is over when it is
-/// queued.  So a few tensors on GPUs are held for hold_ns at most, if no caller waits for them.  They are held only
-/// within hold_ns of the last batch on GPUs, or while the GPU still works on it.
+/// Fusion.  Operations that become ready while a batch is under way gather, and run as one batch.  A batch on GPUs
+/// counts as over once it is queued.  So a few tensors on GPUs are held for hold_ns at most, if no caller waits for
+/// them.  They are held only within hold_ns of the last batch on GPUs, or while the GPU still works on that batch.
 ///
-/// Join.  The first rank that wants to join ends the use of ids: all are evicted,
-/// the command `joining` goes out, and every announcement is a record that keeps its
-/// place among those of its rank.  So a rank's record that it has joined comes
-/// behind all that it had under way, and an operation is complete when all others
-/// have announced it.  Slow, but it lasts for the end of an epoch only.
+/// Join.  The first rank that wants to join ends the use of ids.  The coordinator evicts all ids that are not
+/// ready to run, and publishes `joining`.  From then on every announcement is a record, and a rank's records keep their
+/// order.  So a rank's record "has joined" follows its records of all operations under way.  An operation is complete
+/// when all ranks that have not joined have announced it.  This mode is slow, but lasts only for the end of an epoch.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -37,15 +35,15 @@ namespace hvd::negotiate {
 
 struct CoordinatorOptions {
   int ranks = 1;                  ///< members of the set
-  std::vector<int> world_ranks;   ///< [ranks]: what messages call them; empty: the same
-  std::uint32_t ids = 2048;       ///< bits on the boards
-  std::uint32_t capacity = 1024;  ///< names that keep an id; HOROVOD_CACHE_CAPACITY
+  std::vector<int> world_ranks;   ///< [ranks] their numbers in messages; empty: the members' own numbers
+  std::uint32_t ids = 2048;       ///< number of ids, and of ready bits on a rank's board
+  std::uint32_t capacity = 1024;  ///< most names that keep an id; HOROVOD_CACHE_CAPACITY
   std::int64_t fusion_bytes = 128 << 20;
   std::int64_t hold_ns = 1000000;     ///< longest hold for fusion
-  std::size_t eager_bytes = 0;        ///< a rank's memory for slots, of one parity; 0: no eager tensors
-  std::size_t eager_limit = 8 << 10;  ///< largest eager tensor
-  std::int64_t eager_work = 8 << 20;  ///< largest ranks * bytes of an eager batch
-  bool many_nodes = false;            ///< eager are only allreduces whose nodes' parts have come along
+  std::size_t eager_bytes = 0;        ///< a rank's memory for the slots of one parity; 0: no eager tensors
+  std::size_t eager_limit = 8 << 10;  ///< largest eager tensor, in bytes
+  std::int64_t eager_work = 8 << 20;  ///< largest product of ranks and bytes of an eager batch
+  bool many_nodes = false;            ///< only allreduces whose nodes' parts have arrived are eager
 };
 
 class Coordinator {
@@ -53,27 +51,28 @@ class Coordinator {
   using Publish = std::function<void(Command, std::string_view body)>;
   Coordinator(CoordinatorOptions options, Publish publish);
 
-  /// All members have submitted @p id.  @p parts: those of all nodes have come along (node_parts.h).
+  /// All members have submitted @p id.  @p parts: the parts of all nodes have arrived with the bits (node_parts.h).
   void ready(std::uint32_t id, bool parts = false) {
-    if (!live(id)) return;  // evicted meanwhile: records will come
+    if (!live(id)) return;  // evicted meanwhile: the members send records
     ids_[id].parts = parts;
     candidate(id);
   }
-  /// @p ranks, which had carried out @p executed commands, announce @p name.
+  /// The ranks of @p ranks announce @p name.  They had carried out @p executed commands by then.
   void record(const RankSet& ranks, std::uint64_t executed, const Signature& signature, const std::string& name);
-  /// Every member has carried out this many commands.
+  /// Every member has carried out the first @p commands commands.
   void executed(std::uint64_t commands);
-  /// Fails operations of different kinds that have one caller's name and wait for each other's ranks.  An id among
-  /// them is evicted first, then a later call fails them.  @p names: of these operations.
+  /// Fails operations of different kinds under one caller's name that wait for each other's ranks.  If any of them has
+  /// an id, this call only evicts the id, and a later call fails the operations.
+  /// @param names  the full names of these operations, which begin with the kind
   void refuse_crossed(const std::vector<std::string>& names);
   void gone(int rank, std::uint32_t code, const std::string& text);
-  /// From the next batch on, on all ranks.
+  /// Changes the settings of all ranks, from the next batch on.
   void tune(const TunedSettings& settings);
-  /// Publishes what can run now.  True when it published anything.
-  /// @param here    commands that this node's members have carried out
-  /// @param now_ns  called only when something may be held
-  /// @param gpu     waited_for(): a caller may wait; works(): the GPU still runs its last batch.  Asked only while a
-  ///                few tensors on GPUs are ready
+  /// Publishes the operations that can run now.  Returns true if it published any command.
+  /// @param here    the number of commands that all members of this node have carried out
+  /// @param now_ns  returns the time; called only when an operation may be held
+  /// @param gpu     waited_for(): a caller may wait for an operation; works(): the GPU still runs its last batch.  Both
+  ///                are called only while a few tensors on GPUs are ready
   template <class Now, class Gpu>
   bool decide(std::uint64_t here, Now&& now_ns, Gpu&& gpu) {
     while (!under_way_.empty() && under_way_.front() <= here) under_way_.pop_front();
@@ -87,22 +86,22 @@ class Coordinator {
   bool decide(std::uint64_t here, Now&& now_ns) {
     return decide(here, now_ns, NoGpu());
   }
-  /// Nanoseconds that held operations may still wait behind a GPU.  0: none waits for a GPU alone.
+  /// Nanoseconds for which held operations may still wait for the GPU.  0: no operation waits for the GPU alone.
   std::int64_t behind_gpu_ns(std::int64_t now_ns) const {
     if (!behind_gpu_ || candidates_.empty()) return 0;
     const std::int64_t until = now_ns < next_on_gpu_ ? next_on_gpu_ : held_since_ + options_.hold_ns;
     return std::max<std::int64_t>(until - now_ns, 1);
   }
 
-  /// Operations are held back: decide() must be called again soon.
+  /// True while operations are held back.  The caller must then call decide() again soon.
   bool holding() const { return !candidates_.empty() || !agreed_.empty() || all_joined(); }
   std::uint64_t published() const { return published_; }
-  /// Failed groups and their names that it still knows: for tests.
+  /// The number of failed groups and names that the coordinator still knows.  For tests.
   std::size_t known_failures() const { return poisoned_.size() + outdated_.size(); }
   bool live(std::uint32_t id) const { return id < ids_.size() && ids_[id].live; }
   const std::string& name(std::uint32_t id) const { return tensors_[id].name; }
-  /// Calls f(name, ranks) for names that only these ranks have announced by records, and for the join while only
-  /// some ranks have joined.  A rank that has joined counts as ready.
+  /// Calls f(name, ranks) for each name that only some ranks have announced by records.  Also calls f(join_text, ranks)
+  /// while only some ranks have joined.  A rank that has joined counts as one that has announced every name.
   template <class F>
   void incomplete(F&& f) const {
     for (const auto& [name, claims] : announced_) f(name, here(claims));
@@ -110,16 +109,16 @@ class Coordinator {
   }
 
  private:
-  struct Id {  // what a batch of known tensors needs, and nothing else: a thousand of them are 32 KiB
+  struct Id {  // only the fields that a batch of known tensors needs: a thousand ids take 32 KiB
     bool live = false;
     bool fresh = false;    ///< announced by record: its slot is not filled
-    bool parts = false;    ///< several nodes: their parts are here
-    bool grouped = false;  ///< by its signature
+    bool parts = false;    ///< with several nodes: the parts of all nodes are here
+    bool grouped = false;  ///< its signature has a group
     bool on_gpu = false;
-    bool passing = false;  ///< of a kind, or with a name, that never comes again: evicted after its batch
+    bool passing = false;  ///< its kind or name does not come again: the id is evicted after its batch
     std::uint32_t slot = no_slot;
     std::int64_t bytes = 0;
-    std::uint64_t used = 0;  ///< number of the last batch with it, for eviction
+    std::uint64_t used = 0;  ///< number of the last `batch` command with this id, for eviction
   };
   struct TensorInfo {
     std::string name;
@@ -136,7 +135,7 @@ class Coordinator {
   void publish(Command command, ByteWriter& w);
   void join(const RankSet& ranks, bool has);
   bool all_joined() const { return joining_ && joined_.count() == options_.ranks; }
-  /// The ranks for which nobody needs to wait any more.
+  /// The ranks that have announced an operation, and those that have joined.
   RankSet here(const Announcements& claims) const {
     RankSet ranks = claims.ranks();
     ranks.merge(joined_);
@@ -172,45 +171,45 @@ class Coordinator {
   CoordinatorOptions options_;
   Publish publish_;
   std::vector<Id> ids_;
-  std::vector<TensorInfo> tensors_;  ///< the same by the same index
+  std::vector<TensorInfo> tensors_;  ///< [ids] the rest of what is known about each id
   std::vector<std::uint32_t> free_;
-  std::deque<std::pair<std::uint64_t, std::uint32_t>> evicted_;  ///< (command number, id): not yet free again
+  std::deque<std::pair<std::uint64_t, std::uint32_t>> evicted_;  ///< (number of the command `evict`, id): not free yet
   std::unordered_map<std::string, std::uint32_t> id_of_;
   std::unordered_map<std::string, Announcements> announced_;
-  std::deque<std::pair<std::string, Signature>> agreed_;  ///< waiting for a free id
+  std::deque<std::pair<std::string, Signature>> agreed_;  ///< checked operations that wait for a free id
   std::unordered_map<std::uint64_t, Group> groups_;
-  /// A group that has failed.  This command has ended all that its ranks had under way in it.  Other ranks' operations
-  /// under the same names, outside the group, end too, since no rank will join them.
+  /// A failed group.  Other ranks' operations under the same names, outside the group, end too: the group's ranks will
+  /// not submit them.
   struct Failure {
-    std::uint64_t command;
-    std::uint64_t cause;  ///< the command `fail` that it began with: before it, nobody knew
+    std::uint64_t command;  ///< the command `fail_group`, which has ended all operations under way in the group
+    std::uint64_t cause;    ///< the command `fail` before it: a rank that has carried out fewer commands did not know
     std::uint32_t size;
     std::string text;
   };
   std::unordered_map<std::uint64_t, Failure> poisoned_;  ///< by group
-  /// By name: the `cause` of the last failure.  Announcements from before it have ended with the failed group.
+  /// By name: the `cause` of the last failure.  Older announcements of the name have ended with the failed group.
   std::unordered_map<std::string, std::uint64_t> outdated_;
-  /// What a failure has put into poisoned_ and outdated_, in sequence.
+  /// The entries of one failure in poisoned_ and outdated_.
   struct FailureRecord {
     std::uint64_t command, cause, group;
     std::vector<std::string> names;
   };
-  /// Limits of poisoned_ and outdated_.  Beyond them the oldest records go.  A rank that still holds the handle of such
-  /// a failed operation, and announces it, is reported as stalled.
+  /// Limits of failures_ and outdated_.  Beyond them the coordinator forgets the oldest failures.  If a rank still
+  /// holds the handle of such a failed operation, and announces the operation, the rank is reported as stalled.
   static constexpr std::size_t most_failures = 1024, most_outdated = 16 << 10;
-  std::deque<FailureRecord> failures_;
-  std::uint64_t failed_ = 0;  ///< the last command `fail`
+  std::deque<FailureRecord> failures_;  ///< the oldest first
+  std::uint64_t failed_ = 0;            ///< number of the last command `fail`
   std::vector<std::uint32_t> candidates_, eager_, streamed_;
-  std::vector<std::pair<std::uint64_t, std::uint32_t>> oldest_;  ///< (used, id) of a while ago: whom to evict next
-  std::vector<std::uint64_t> batch_;                             ///< [ids / 64] scratch, all zero between uses
+  std::vector<std::pair<std::uint64_t, std::uint32_t>> oldest_;  ///< (used, id); the last is the next to evict
+  std::vector<std::uint64_t> batch_;                             ///< [ids / 64] scratch, all 0 between uses
   std::deque<std::uint64_t> under_way_;  ///< numbers of the batches that this node has not carried out
-  std::unordered_map<std::uint32_t, std::vector<std::uint32_t>> free_slots_;  ///< by stride
+  std::unordered_map<std::uint32_t, std::vector<std::uint32_t>> free_slots_;  ///< offsets of free slots, by stride
   std::size_t slots_used_ = 0;
   std::uint32_t live_ = 0;
   std::uint64_t published_ = 0, executed_ = 0, last_batch_ = 0;
   std::int64_t held_since_ = 0;
-  std::int64_t next_on_gpu_ = 0;  ///< a few tensors on GPUs may begin from then on, though nobody waits
-  bool behind_gpu_ = false;       ///< at the last decide()
+  std::int64_t next_on_gpu_ = 0;  ///< from then on a few tensors on GPUs may run without a waiting caller
+  bool behind_gpu_ = false;       ///< at the last decide(): operations were held for the GPU
   bool joining_ = false;
   RankSet joined_;
   int last_joined_ = -1;

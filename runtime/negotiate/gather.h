@@ -1,4 +1,5 @@
-/// @file gather.h — collects, for a node's leader, the ids that all local members have submitted, and their records.
+/// @file gather.h — collects for a node's leader the ids that all local members have submitted, and the members'
+/// records.
 #pragma once
 #include <functional>
 #include <string>
@@ -11,7 +12,8 @@
 namespace hvd::negotiate {
 
 /// Ready bits are parities: a member flips its bit at every submit.  An id is ready when all local bits differ from
-/// the latch; the latch then follows.  No member flips the bit again before the id is published, so none is missed.
+/// the latch.  Gather then flips the latch too.  No member flips its bit again before the id is published, so Gather
+/// misses no submit.
 class Gather {
  public:
   explicit Gather(const memory::Node& node)
@@ -20,7 +22,8 @@ class Gather {
         live_(node.geometry.words),
         inbox_(static_cast<std::size_t>(node.ranks)) {}
 
-  /// Calls on_ready(id) and on_record(local rank, record) for new ids and records.  True if there were any.
+  /// Calls on_ready(id) for each new ready id, and on_record(local rank, record) for each new record.  Returns true if
+  /// there were any.
   template <class OnReady, class OnRecord>
   bool poll(OnReady&& on_ready, OnRecord&& on_record) {
     bool any = false;
@@ -45,8 +48,8 @@ class Gather {
     return any;
   }
 
-  /// Resets the latch of this id.  To be called before the command `assign` is written to the node's ring, while all
-  /// local bits are equal.
+  /// Resets the latch of @p id.  Must be called before the command `assign` is written to the node's ring, while all
+  /// local bits of the id are equal.
   void assigned(std::uint32_t id) {
     const std::uint64_t bit = 1ull << (id % 64);
     latched_[id / 64] = (latched_[id / 64] & ~bit) | (node_.word(0, id / 64).load(std::memory_order_seq_cst) & bit);
@@ -55,7 +58,7 @@ class Gather {
   }
   void evicted(std::uint32_t id) { live_[id / 64] &= ~(1ull << (id % 64)); }
 
-  /// The fewest commands that any local member has carried out.
+  /// The number of commands that all local members have carried out.
   std::uint64_t executed() const {
     std::uint64_t least = ~0ull;
     for (int r = 0; r < node_.ranks; ++r)
@@ -63,7 +66,7 @@ class Gather {
     return least;
   }
 
-  /// Calls f(id, bits of the local ranks that have submitted it) for ids that some, not all, have submitted.
+  /// Calls f(id, submitted) for each id that only some local ranks have submitted.  submitted: [local ranks] booleans.
   template <class F>
   void partial(F&& f) const {
     for (std::uint32_t w = 0; w < words_; ++w) {

@@ -1,4 +1,4 @@
-/// @file idset.h — sets of tensor ids on the wire: a thousand of them are a handful of bytes when they lie together.
+/// @file idset.h — sets of tensor ids on the wire.  A thousand neighbouring ids take a few bytes.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -9,13 +9,14 @@
 
 namespace hvd::negotiate {
 
-/// As runs (gap, length less one) or as a bitmap from the first byte that is not empty, whichever is shorter.
-/// varint length of the runs in bytes, or 0 for: varint first byte, varint bytes, bitmap.
+/// Writes a set of ids, as runs or as a bitmap, whichever is shorter.  @p words: bit id % 64 of word id / 64.
+/// Runs: varint bytes of all runs plus 1, then for each run varint gap, varint length minus 1.
+/// Bitmap: varint 0, varint index of its first byte, varint bytes, the bytes.
 inline void put_ids(ByteWriter& w, std::span<const std::uint64_t> words) {
   ByteWriter runs;
-  std::uint32_t next = 0;             // first id that no run has covered
-  std::int64_t first = -1;            // of the run under way
-  std::size_t low = ~0ull, high = 0;  // words that are not empty
+  std::uint32_t next = 0;             // first id after the last run
+  std::int64_t first = -1;            // first id of the current run; -1: there is none
+  std::size_t low = ~0ull, high = 0;  // first and last word that is not 0
   auto close = [&](std::uint32_t end) {
     runs.varint(static_cast<std::uint32_t>(first) - next).varint(end - 1 - static_cast<std::uint32_t>(first));
     next = end;
@@ -53,7 +54,8 @@ inline void put_ids(ByteWriter& w, std::span<const std::uint64_t> words) {
   }
 }
 
-/// Calls f(id) for each, ascending.  Throws on what put_ids() cannot have written and on ids from @p limit on.
+/// Calls f(id) for each id of the set, ascending.  Throws std::runtime_error on bytes that put_ids() cannot have
+/// written, and on an id that is not below @p limit.
 template <class F>
 void get_ids(ByteReader& r, std::uint32_t limit, F&& f) {
   if (const std::uint64_t length = r.varint(); length > 0) {

@@ -27,7 +27,7 @@ struct Field {
   std::string (*value)(const Signature&);
 };
 
-/// In the order in which they are reported: a difference of kind explains all others.
+/// The first field that differs is reported.  The kind of operation is first, since it explains all other differences.
 const Field fields[] = {
     {"operation", [](const Signature& s) -> std::string { return name_of(s.operation()); }},
     {"dtype", [](const Signature& s) -> std::string { return name_of(s.type()); }},

@@ -1,4 +1,4 @@
-/// @file mismatch.h — compares the ranks' signatures of one operation, and words the error if they differ.
+/// @file mismatch.h — compares the ranks' signatures of one operation, and writes the error message if they differ.
 #pragma once
 #include <string>
 #include <utility>
@@ -9,26 +9,27 @@
 
 namespace hvd::negotiate {
 
-/// An operation as several ranks describe it, all with the same signature.
+/// One signature of an operation, and the ranks that have announced the operation with it: a claim.
 struct Announcement {
   RankSet ranks;
   Signature signature;
-  std::uint64_t executed = 0;  ///< commands that they had carried out; of several: see Announcements::add
+  std::uint64_t executed = 0;  ///< commands that the first of these ranks to announce had carried out
 };
 
-/// All announcements of one name so far.  Equal signatures are one claim.
+/// All announcements of one name so far.  Ranks with equal signatures share a claim.
 struct Announcements {
   std::vector<Announcement> all;
 
-  /// @param failed  number of the command by which a group failed last: what is older is kept apart from what is
-  /// younger
+  /// Adds the announcement of @p ranks.  Claims from before command @p failed stay apart from later ones.
+  /// @param executed  the number of commands that these ranks had carried out
+  /// @param failed    number of the last command `fail`
   void add(const Signature& signature, const RankSet& ranks, std::uint64_t executed, std::uint64_t failed) {
     for (Announcement& claim : all)
       if (claim.signature == signature && (claim.executed < failed) == (executed < failed))
         return claim.ranks.merge(ranks);
     all.push_back({ranks, signature, executed});
   }
-  /// Returns all claims and forgets them.  Equal signatures are one claim, whatever their age.
+  /// Returns all claims and forgets them.  Claims with equal signatures are merged, regardless of their age.
   std::vector<Announcement> take() {
     Announcements merged;
     for (const Announcement& c : all) merged.add(c.signature, c.ranks, 0, 0);
@@ -46,11 +47,11 @@ struct Announcements {
     for (const Announcement& claim : all) n += claim.ranks.count();
     return n;
   }
-  /// Forgets claims of this group.
+  /// Forgets the claims of @p group.
   void drop_group(std::uint64_t group) {
     std::erase_if(all, [&](const Announcement& c) { return c.signature.in_group(group); });
   }
-  /// Forgets claims from before @p command that are not of @p group, and calls f(claim) for each.
+  /// Forgets the claims outside @p group that are older than @p command, and calls f(claim) for each.
   template <class F>
   void drop_before(std::uint64_t command, std::uint64_t group, F&& f) {
     std::erase_if(all, [&](const Announcement& c) {
@@ -61,8 +62,8 @@ struct Announcements {
   }
 };
 
-/// @param claims  in the order of their lowest ranks.
-/// Empty when all claims agree, else one line: the tensor, what differs, both values and who says so.
+/// Returns one line: the tensor, the field that differs, and the ranks with each value.  Empty if all claims agree.
+/// @param claims  in the order of their lowest ranks
 std::string disagreement(const std::string& name, const std::vector<Announcement>& claims);
 
 }  // namespace hvd::negotiate

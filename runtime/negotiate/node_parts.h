@@ -1,7 +1,8 @@
-/// @file node_parts.h — nodes' parts of small tensors, which travel up the tree with the announcements.
+/// @file node_parts.h — the nodes' parts of small tensors, which travel up the tree with the announcements.
 ///
-/// Leaders pass on the parts of a subtree side by side, without adding them.  The coordinator's leader adds them in the
-/// order of the nodes, so the bits are those of a slice (ops/allreduce/between_nodes.h).
+/// A node's part is the sum over the node's ranks.  Leaders pass on the parts of a subtree side by side, without adding
+/// them.  The coordinator's leader adds them in the order of the nodes.  So the result has the same bits as that of a
+/// tensor that travels in slices (ops/allreduce/between_nodes.h).
 #pragma once
 #include <cstdint>
 #include <string>
@@ -20,11 +21,11 @@ class NodeParts {
   /// @p nodes: [sources] the number of nodes in each source's subtree.
   NodeParts(std::uint32_t ids, const std::vector<int>& nodes);
 
-  /// Adds the @p parts of the source's nodes, one after the other, each @p each bytes long.  If lengths of sources
-  /// differ, the tensor travels in slices.
+  /// Stores the parts of the source's nodes: @p parts holds one after the other, each @p each bytes long.  If the
+  /// lengths of two sources differ, the tensor is never complete and travels in slices.
   void add(std::size_t source, std::uint32_t id, std::size_t each, std::string_view parts);
   void drop(std::uint32_t id);
-  /// True if the parts of all sources are here.
+  /// True if the parts of all sources are here, and have the same length.
   bool complete(std::uint32_t id) const { return tensors_[id].sources == offset_.size() - 1 && !tensors_[id].spoilt; }
   /// The parts of a complete tensor: [nodes][each], first this node's, then each child's subtree in the same order.
   std::string_view parts(std::uint32_t id) const { return tensors_[id].bytes; }
@@ -40,7 +41,7 @@ class NodeParts {
     std::string bytes;
   };
   std::vector<Tensor> tensors_;      ///< [ids]
-  std::vector<std::size_t> offset_;  ///< [sources + 1] in nodes
+  std::vector<std::size_t> offset_;  ///< [sources + 1] index of each source's first node
   std::size_t held_ = 0;             ///< the number of tensors with parts here
 };
 

@@ -1,4 +1,4 @@
-/// @file rankset.h — a set of ranks in compact form, such as the ranks that have sent a merged record.
+/// @file rankset.h — a set of ranks in compact form, such as the ranks of a merged record.
 #pragma once
 #include <algorithm>
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace hvd::negotiate {
 
-/// Sorted runs that do not touch.  Ranks of neighbouring nodes are mostly one run, so a set costs a few bytes.
+/// Sorted runs that do not touch.  Ranks of neighbouring nodes mostly form one run, so a set takes a few bytes.
 class RankSet {
  public:
   struct Run {
@@ -32,7 +32,7 @@ class RankSet {
 
   void merge(const RankSet& other) {
     if (other.runs_.empty()) return;
-    if (runs_.empty() || other.runs_.front().first >= runs_.back().first) {  // mostly: ranks come in order
+    if (runs_.empty() || other.runs_.front().first >= runs_.back().first) {  // the usual case: ranks arrive in order
       for (const Run& run : other.runs_) append(run);
       return;
     }
@@ -55,7 +55,7 @@ class RankSet {
     if (next < size) set.runs_.push_back({next, size - 1});
     return set;
   }
-  /// The set with @p to[r] in place of each rank r.  @p to empty: the same set.
+  /// The set with @p to[r] in place of each rank r.  If @p to is empty, the set itself.
   RankSet mapped(const std::vector<int>& to) const {
     if (to.empty()) return *this;
     std::vector<int> ranks;
@@ -75,7 +75,7 @@ class RankSet {
   int first() const { return runs_.front().first; }
   bool operator==(const RankSet&) const = default;
 
-  /// "rank 3", "ranks 0-2, 5"; after @p most runs "and 7 more".
+  /// "rank 3" or "ranks 0-2, 5".  After @p most runs the text ends with the number of ranks left: ", and 7 more".
   std::string text(std::size_t most = 32) const {
     std::string text = count() == 1 ? "rank " : "ranks ";
     int left = count();
@@ -90,7 +90,7 @@ class RankSet {
     return text;
   }
 
-  /// Number of runs, then for each the gap to the one before and its length less one.
+  /// Writes varints: the number of runs, then for each run the gap before it and its length minus 1.
   void put(ByteWriter& w) const {
     w.varint(runs_.size());
     int next = 0;
@@ -99,7 +99,7 @@ class RankSet {
       next = run.last + 1;
     }
   }
-  /// Throws if the set has ranks outside @p among.
+  /// Reads the bytes of put().  Throws std::runtime_error if the set has ranks outside @p among.
   static RankSet get(ByteReader& r, const RankSet& among) {
     RankSet set, both = among;
     const std::uint64_t end = among.runs_.empty() ? 0 : static_cast<std::uint64_t>(among.runs_.back().last) + 1;
@@ -117,7 +117,7 @@ class RankSet {
   }
 
  private:
-  /// Its first is not below that of any run so far.
+  /// @p run must not begin before any run of the set.
   void append(Run run) {
     if (!runs_.empty() && run.first <= runs_.back().last + 1)
       runs_.back().last = std::max(runs_.back().last, run.last);

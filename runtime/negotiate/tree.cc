@@ -7,17 +7,19 @@
 namespace hvd::negotiate {
 namespace {
 
-/// What a message up consists of, in this order; each part only when its flag is set.
+/// Flags of a message up: each part is there only if its flag is set.  A message is u8 flags, varint commands carried
+/// out since the last message, then the parts ready, parts, claims, gone, waits, in this order.
 enum : std::uint8_t { part_ready = 1, part_claims = 2, part_gone = 4, part_waits = 8, part_parts = 16 };
 
-/// A node reports the commands that it has executed with other news, and by itself once in this many commands.  The
-/// report only frees ids.  About a thousand ids are spare, so each level of the tree may be late by this number.
+/// A node reports the commands that it has carried out together with other news.  After this many commands it reports
+/// them alone.  The report only frees ids.  About a thousand ids are spare, so each level of the tree may be late by
+/// this number.
 constexpr std::uint64_t tell_executed_every = 64;
 
-/// Of a command; what does not fit a node's ring (memory/node.h) would wait there for ever.
+/// In bytes.  A longer command might not fit a node's command ring (memory/node.h), and would wait for room for ever.
 constexpr std::size_t longest_command = 60 << 10;
 
-/// [sources] nodes in the subtree of each: the node itself, then its children.
+/// [sources] the number of nodes of each source: the node itself, then the subtree of each child.
 std::vector<int> nodes_below(const TreeShape& shape, int node) {
   std::vector<int> counts{1};
   for (int child = shape.first_child(node); child < shape.end_child(node); ++child) {
@@ -53,7 +55,7 @@ TreeNode::TreeNode(TreeShape shape, int node, const std::vector<std::vector<int>
 void TreeNode::ready(std::size_t source, std::uint32_t id) {
   const std::size_t w = id / 64;
   const std::uint64_t bit = 1ull << (id % 64);
-  if (!live(id)) return;  // evicted meanwhile: records will come
+  if (!live(id)) return;  // evicted meanwhile: the ranks send records
   have_[source][w] |= bit;
   for (const auto& words : have_)
     if (!(words[w] & bit)) return;
@@ -75,7 +77,7 @@ void TreeNode::claim(std::uint64_t executed, const Signature& s, const RankSet& 
   if (same == h.unsent.end()) {
     h.unsent.push_back({executed, s, ranks, name});
   } else {
-    // No group has failed yet: how old they are makes no difference.
+    // No group has failed yet, so the age of the records does not matter.
     same->ranks.merge(ranks);
     same->executed = std::max(same->executed, executed);
   }
@@ -87,7 +89,8 @@ void TreeNode::claim(std::uint64_t executed, const Signature& s, const RankSet& 
   if (complete) held_.erase(name);
 }
 
-/// From now on records go up at once.
+/// Queues all held records to go up at once.  The caller must set failed_ or joining_ first, so that claim() holds no
+/// later records.
 void TreeNode::hold_no_more() {
   for (auto& [name, h] : held_)
     for (PendingAnnouncement& c : h.unsent) claims_.push_back(std::move(c));
@@ -146,8 +149,8 @@ void TreeNode::passing(Command type, std::string_view body) {
       break;
     }
     case Command::fail_group: {
-      // Only the coordinator can tell ranks that have ended the group from ranks that announce it anew.  From now on
-      // nothing is merged, which costs messages.  Few jobs go on after their ranks disagreed about a group.
+      // Some ranks have ended the group, others may announce it again.  Only the coordinator can tell which.  So from
+      // now on this node merges no records, which costs messages.  Few jobs continue after a group has failed.
       failed_ = true;
       hold_no_more();
       break;
@@ -268,7 +271,8 @@ void TreeNode::from_below(int node, std::string_view message) {
     }
 }
 
-/// Those of the ids that go up: varint count, then of each varint id, varint length of a part, parts.
+/// Writes the parts of the ids that go up: varint count, then for each id varint id, varint bytes of a part, the parts.
+/// If they are too many bytes, the count is 0.
 void TreeNode::put_parts(ByteWriter& w) {
   std::vector<std::uint32_t> ids;
   std::size_t total = 0;
@@ -316,13 +320,13 @@ bool TreeNode::drain(Coordinator& coordinator) {
   const bool any = news_ || urgent_;
   if (ready_)
     for (std::size_t w = 0; w < up_.size(); ++w) {
-      // Each is taken before the coordinator acts on it: its commands pass through here.
+      // up_ is cleared first: the coordinator's commands pass through this object, and change up_.
       for (std::uint64_t bits = std::exchange(up_[w], 0); bits; bits &= bits - 1) {
         const std::uint32_t id = static_cast<std::uint32_t>(w * 64) + static_cast<std::uint32_t>(__builtin_ctzll(bits));
         coordinator.ready(id, parts_.complete(id));
       }
     }
-  // A claim may fail its group, which drops claims from the list: take them one by one.
+  // Each claim leaves the queue first: it may fail its group, and the command for that appends to the queue.
   while (!claims_.empty()) {
     const PendingAnnouncement c = std::move(claims_.front());
     claims_.pop_front();

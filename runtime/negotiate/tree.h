@@ -1,26 +1,25 @@
-/// @file tree.h — a node leader's place in the tree of leaders: what it merges on the way up, what passes on the way
-/// down.
+/// @file tree.h — a node leader's place in the tree of leaders: it merges announcements on the way up, and passes
+/// commands on the way down.
 ///
-/// Pure: it is told what arrived and says what to send; who carries the bytes
-/// (core/set/leader.h, the simulator) is not its business.  Nodes are the vertices of
-/// a k-ary heap, node 0, where the coordinator is, its root.
+/// TreeNode is pure.  Its caller (core/set/leader.h, the simulator) reports the messages that arrived, gets the
+/// messages to send, and moves the bytes.  The tree is a k-ary heap of nodes.  Its root is node 0, where the
+/// coordinator is.
 ///
-/// Up.  An id is passed on when this node and all children have it: one bit.
-/// Records of a name are held until the whole subtree has sent one, so that equal
-/// ones travel as one with a set of ranks; different ones travel side by side.
-/// A record for a name that has an id is passed on at once: it is what makes the
-/// coordinator evict the id, and the others answer with records only then.
-/// A node's part of a small tensor travels along with its bit (node_parts.h), where every node of the subtree has sent
-/// one and they are few bytes; else the bit goes alone.
-/// Down.  Commands pass unchanged, in sequence, and a leader sees each before its
-/// subtree does: that is why what is merged here is never of two different rounds.
-///   - A stale bit (sent before its sender saw `evict`) finds the id dead, or is
-///     wiped by the `assign` that uses the id anew: the coordinator assigns only
-///     when all members have carried out the eviction, and what a member says
-///     about that comes after its stale bits.
-///   - While somebody joins (command `joining` to `joined`) records pass at once.
-///   - A stale record of a failed group is told by the number of commands that its
-///     sender had carried out, here as on the coordinator.
+/// Up.  A leader passes on an id, as one bit, when its node and all children have announced the id.  A leader holds the
+/// records of a name until the whole subtree has sent one.  Equal records then travel as one record with a set of
+/// ranks; different records travel side by side.  A leader passes on a record at once if the name has an id.  This
+/// record makes the coordinator evict the id, and the other ranks send their records only then.  A node's part of a
+/// small tensor travels with the node's bit (node_parts.h).  Parts need every node of the subtree to have sent one, and
+/// few bytes in all; otherwise the bit travels alone.
+///
+/// Down.  Commands pass unchanged, in sequence.  A leader sees each command before its subtree does, so it never merges
+/// announcements of two different rounds.
+///   - A stale bit is a bit that was sent before its sender saw `evict`.  Its id has no name by then, or the `assign`
+///     that uses the id again clears the bit.  The coordinator assigns an id only when all members have carried out its
+///     eviction, and a member reports the eviction after its stale bits.
+///   - While ranks join (command `joining` to `joined`) records pass at once.
+///   - After a group has failed, records pass at once too.  The coordinator tells a stale record of the group by the
+///     number of commands that its sender had carried out.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -38,13 +37,13 @@
 
 namespace hvd::negotiate {
 
-/// The k-ary heap.
+/// The k-ary heap of nodes; k is `arity`.
 struct TreeShape {
   int nodes = 1, arity = 4;
   int parent(int n) const { return (n - 1) / arity; }
   int first_child(int n) const { return std::min(nodes, n * arity + 1); }
   int end_child(int n) const { return std::min(nodes, n * arity + arity + 1); }
-  /// Calls f(first, last) for the nodes of n's subtree, level by level.
+  /// Calls f(first, last) for each level of n's subtree, from the top: the range of its nodes, both included.
   template <class F>
   void subtree(int n, F&& f) const {
     for (std::int64_t first = n, last = n; first < nodes; first = first * arity + 1, last = last * arity + arity)
@@ -52,7 +51,7 @@ struct TreeShape {
   }
 };
 
-/// A rank that has ended.
+/// The end of a rank.
 struct Departure {
   int rank = 0;
   std::uint32_t code = 0;
@@ -68,50 +67,51 @@ class TreeNode {
   int first_child() const { return shape_.first_child(node_); }
   int end_child() const { return shape_.end_child(node_); }
 
-  // What this node's own members announce.
+  // Announcements of this node's own members.
   void ready(std::uint32_t id) { ready(0, id); }
-  /// Before ready(id): this node's part of the tensor.
+  /// Takes this node's part of the tensor.  Must be called before ready(id).
   void part(std::uint32_t id, std::string_view bytes) {
     if (live(id)) parts_.add(0, id, bytes.size(), bytes);
   }
   void record(int rank, const Record& record) { claim(record.executed, record.signature, RankSet(rank), record.name); }
-  /// The fewest commands that any local member has carried out.
+  /// All local members have carried out the first @p commands commands.
   void executed(std::uint64_t commands);
   void gone(Departure d);
-  /// An incomplete operation, and the ranks that have announced it.  @p id no_slot: the name has no id.
+  /// Reports an incomplete operation upwards.  @p here: the ranks that have announced it.  @p id: no_slot if @p name
+  /// has no id; otherwise @p name is ignored.
   void waits(std::uint32_t id, const std::string& name, const RankSet& here);
 
-  /// A message that the leader of child @p node sent (or, for @p node itself, a member that leads nothing: a
-  /// departure). Throws std::runtime_error on what up() cannot have made.
+  /// Takes a message of up() from the leader of child @p node.  If @p node is this node, takes a departure() of a
+  /// member that is no leader.  Throws std::runtime_error on a message that these functions cannot have made.
   void from_below(int node, std::string_view message);
-  /// A message up that says nothing else.
+  /// A message for the parent that only reports @p d.
   static std::string departure(const Departure& d);
-  /// Each command in sequence, before this node's members can see it.
+  /// Must be called with each command in sequence, before this node's members can see the command.
   void passing(Command type, std::string_view body);
 
-  /// The message for the parent; empty when nothing is worth one now.
-  /// @param now_ns  called only when that matters
+  /// Returns the message for the parent; empty: there is none to send now.
+  /// @param now_ns  returns the time; called only when the time matters
   template <class Now>
   std::string up(Now&& now_ns) {
     if (!urgent_ && !(news_ && may_send(now_ns))) return {};
     if (news_) sent_ns_ = now_ns();
     return take_up();
   }
-  /// up() would say something later though nothing arrives meanwhile.
+  /// True if up() returns a message now or later, even if nothing arrives meanwhile.
   bool holding() const { return news_ || urgent_; }
-  /// Null when the id has none, or no longer.
+  /// The name of @p id; null: the id has none.
   const std::string* name(std::uint32_t id) const { return live(id) ? &names_[id] : nullptr; }
-  /// At the root, for each id that drain() has said is complete: its parts, then drop().
+  /// For the root.  The caller reads the parts of each id that drain() has reported as complete, then calls drop(id).
   NodeParts& parts() { return parts_; }
-  /// [nodes] whose part is where in there.
+  /// [nodes] the node of each part in NodeParts::parts().
   std::vector<int> order_of_parts() const;
-  /// At the root: everything goes to the coordinator.
+  /// For the root.  Hands everything to @p coordinator.  Returns true if there was news.
   bool drain(Coordinator& coordinator);
 
-  /// Calls f(id, name, ranks that have announced it) for what is held here; id is no_slot for records.
+  /// Calls f(id, name, ranks that have announced it) for each operation held here.  For records id is no_slot.
   template <class F>
   void held(F&& f) const;
-  /// At the root: what other nodes said about waiting, by name, since the last call.
+  /// For the root.  The waits() that other nodes have reported since the last call: name to ranks.
   std::unordered_map<std::string, RankSet> take_waits() { return std::move(waits_); }
 
  private:
@@ -121,7 +121,8 @@ class TreeNode {
     RankSet ranks;
     std::string name;
   };
-  /// The records of a name from this subtree.  `all` stays until everybody's are there, sent or not.
+  /// The records of a name from this subtree.  `all` holds sent and unsent records until all ranks of the subtree have
+  /// sent one.
   struct NameAnnouncements {
     Announcements all;
     std::vector<PendingAnnouncement> unsent;
@@ -133,7 +134,7 @@ class TreeNode {
   void clear(std::uint32_t id);
   static void write(ByteWriter& w, const PendingAnnouncement& c);
   static void write(ByteWriter& w, const Departure& d);
-  /// @param below  whose word it can be
+  /// @param below  the ranks behind the sender; throws if the claim has others
   static PendingAnnouncement read_claim(ByteReader& r, const RankSet& below);
   static Departure read_departure(ByteReader& r, const RankSet& below);
   std::string take_up();
@@ -141,34 +142,34 @@ class TreeNode {
   void read_parts(ByteReader& r, std::size_t source);
   template <class Now>
   bool may_send(Now&& now_ns) const {
-    if (under_way_.size() > 1) return false;  // what comes later runs later anyway
+    if (under_way_.size() > 1) return false;  // two batches are ahead: later news would wait in any case
     return answered_ || now_ns() - sent_ns_ >= again_ns;
   }
-  /// So long a leader gathers before its next news when the last ones were not answered by a command.
+  /// A leader waits this long before it sends news again, unless a command has come since its last news.
   static constexpr std::int64_t again_ns = 100'000;
 
   const TreeShape shape_;
   const int node_;
-  std::vector<RankSet> below_;                    ///< [sources] the ranks behind each: this node, then its children
-  RankSet everybody_;                             ///< of the subtree
-  int ranks_ = 0;                                 ///< their number
-  std::vector<std::vector<std::uint64_t>> have_;  ///< [sources][ids / 64] announced, and not yet by all sources
-  std::vector<std::uint64_t> live_, up_;          ///< [ids / 64] that have a name; announced by all, and not yet sent
+  std::vector<RankSet> below_;  ///< [sources] ranks of each: this node, then the subtree of each child
+  RankSet everybody_;           ///< all ranks of the subtree
+  int ranks_ = 0;               ///< the number of ranks in the subtree
+  std::vector<std::vector<std::uint64_t>> have_;  ///< [sources][ids / 64] ids that only some sources have announced
+  std::vector<std::uint64_t> live_, up_;          ///< [ids / 64] ids with a name; complete ids, to be sent
   std::vector<std::string> names_;                ///< [ids]
   std::unordered_map<std::string, std::uint32_t> id_of_;
   std::unordered_map<std::string, NameAnnouncements> held_;
-  bool failed_ = false;                             ///< a group, at some time
-  std::deque<PendingAnnouncement> claims_;          ///< to send
-  std::vector<Departure> gone_;                     ///< to send
-  std::unordered_map<std::string, RankSet> waits_;  ///< to send
-  std::vector<std::uint64_t> executed_;             ///< [sources]
+  bool failed_ = false;                             ///< a group has failed at some time
+  std::deque<PendingAnnouncement> claims_;          ///< to be sent
+  std::vector<Departure> gone_;                     ///< to be sent
+  std::unordered_map<std::string, RankSet> waits_;  ///< to be sent
+  std::vector<std::uint64_t> executed_;  ///< [sources] commands that all ranks of the source have carried out
   NodeParts parts_;
-  std::deque<std::uint64_t> under_way_;  ///< batches that this node has not carried out
+  std::deque<std::uint64_t> under_way_;  ///< numbers of the batches that this node has not carried out
   std::uint64_t commands_ = 0, told_executed_ = 0;
-  bool joining_ = false;  ///< who has joined sends no records, so none are held, and they keep their order
+  bool joining_ = false;  ///< joined ranks send no records, so holding would never end; records keep their order
   std::int64_t sent_ns_ = 0;
-  bool ready_ = false, news_ = false, urgent_ = false;  ///< bits; what may wait a little; what may not
-  bool answered_ = true;                                ///< a command has come since the last news
+  bool ready_ = false, news_ = false, urgent_ = false;  ///< up_ has bits; news that may wait; news that may not
+  bool answered_ = true;                                ///< a command has come since this leader's last news
 };
 
 template <class F>

@@ -9,14 +9,15 @@ namespace hvd::negotiate {
 namespace {
 
 constexpr std::size_t least_pairs = 2, enough_pairs = 4, most_pairs = 8;
-constexpr double hopeless = -0.05;   ///< both of the first pairs say so: no more are needed
-constexpr double same_bytes = 0.05;  ///< windows whose steps differ more are of different work
-constexpr std::size_t watched = 8;   ///< windows
+constexpr double hopeless = -0.05;   ///< log ratio: a candidate that is worse in all of its first pairs is refused
+constexpr double same_bytes = 0.05;  ///< two windows whose bytes per step differ by more do different work
+constexpr std::size_t watched = 8;   ///< windows per check of the rate, times patience_
 constexpr int most_patience = 64, most_restarts = 16;
-/// Ratios that agree by chance must not look certain.
+/// Least deviation of log ratios, so that ratios that agree by chance do not look certain.
 constexpr double least_deviation = 0.003;
 
-/// Student's t, one-sided, for 2 to 8 ratios: a candidate is taken at 10 %, the last word about the default at 2.5 %.
+/// Student's t, one-sided, for 2 to 8 ratios: at 10 % for a candidate, at 2.5 % for the last comparison with the
+/// default.
 constexpr std::array<double, 7> lenient{3.08, 1.89, 1.64, 1.53, 1.48, 1.44, 1.41};
 constexpr std::array<double, 7> strict{12.7, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36};
 
@@ -28,7 +29,7 @@ double median(std::vector<double> values) {
 
 enum class Judgement { open, taken, refused };
 
-/// The ratio that is farthest from the others is left out: one window that something else has slowed down says nothing.
+/// Removes the ratio that is farthest from the median, since other load may have slowed down one window.
 std::vector<double> without_farthest(std::vector<double> ratios) {
   const double middle = median(ratios);
   ratios.erase(std::max_element(ratios.begin(), ratios.end(),
@@ -36,7 +37,7 @@ std::vector<double> without_farthest(std::vector<double> ratios) {
   return ratios;
 }
 
-/// @p final  there must be no doubt.
+/// @p ratios: log(B / A) of each pair.  @p final: the strict test, against the default.
 Judgement judge(std::vector<double> ratios, double margin, bool final) {
   const std::size_t pairs = ratios.size();
   if (pairs < least_pairs) return Judgement::open;
@@ -66,7 +67,8 @@ Tuner::Tuner(std::vector<int> levels, Point fallback, Point start, TunerOptions 
   if (warmup_ == 0) begin();
 }
 
-/// The default comes first, and where the start is another, that is the first candidate: the default wins ties.
+/// Begins a search.  The default is the best point at first.  The first candidate is the previous best point, if that
+/// is another one.  So the default wins ties.
 void Tuner::begin() {
   Point start = std::exchange(best_, fallback_);
   search_ = {};
@@ -102,7 +104,7 @@ bool Tuner::add(const TunerWindow& window) {
 
 bool Tuner::pair_ended(const TunerWindow& window) {
   windows_.push_back(window);
-  // A B B A: of an odd pair B comes first.
+  // The order is A B B A: in every second pair B comes first.
   const std::size_t next = windows_.size() % 4;
   on_candidate_ = next == 1 || next == 2;
   if (windows_.size() % 2 != 0) return false;
@@ -111,7 +113,7 @@ bool Tuner::pair_ended(const TunerWindow& window) {
   const TunerWindow &a = odd ? second : first, &b = odd ? first : second;
   const double work_a = a.bytes / a.steps, work_b = b.bytes / b.steps;
   if (std::abs(work_a - work_b) > same_bytes * std::max(work_a, work_b)) {
-    // The program does something else now.
+    // The steps' work has changed: the comparison starts again.
     if (++restarts_ < most_restarts) {
       windows_.clear(), ratios_.clear(), rates_.clear();
       on_candidate_ = false;
@@ -132,7 +134,7 @@ bool Tuner::pair_ended(const TunerWindow& window) {
 void Tuner::settle(bool taken) {
   const double gain = ratios_.empty() ? 0 : std::expm1(median(ratios_));
   last_ = {candidate_, rates_.empty() ? 0 : median(rates_), gain, taken};
-  if (state_ == State::final) {  // A was the default, B is what was found
+  if (state_ == State::final) {  // A is the default, B the best point of the search
     gain_ = taken ? gain : 0;
     if (taken) best_ = candidate_;
     return rest();
@@ -148,7 +150,7 @@ void Tuner::settle(bool taken) {
     finish();
 }
 
-/// The next candidate that was not tried yet; false: there is none.
+/// Sets @p candidate to the next point that was not tried yet.  Returns false if there is none.
 bool Tuner::propose(Point& candidate) {
   do {
     const auto d = static_cast<std::size_t>(search_.dimension);
@@ -161,8 +163,9 @@ bool Tuner::propose(Point& candidate) {
   return false;
 }
 
-/// To the next place of the search: on in a direction that was good, else the other direction, half the stride, the
-/// next dimension, and at last the neighbours alone, as long as that helps.
+/// Moves the search on; returns false at its end.  The search continues in a direction that was better.  Otherwise it
+/// tries the other direction, then half the stride, then the next dimension.  Later passes try neighbours only, while
+/// they find a better point.
 bool Tuner::advance() {
   Search& s = search_;
   const auto dimensions = static_cast<int>(levels_.size());
@@ -205,11 +208,11 @@ void Tuner::finish() {
     gain_ = 0;
     return rest();
   }
-  Point found = std::exchange(best_, fallback_);  // A is the default: it wins ties
+  Point found = std::exchange(best_, fallback_);  // the default is A, so it wins ties
   compare(std::move(found), State::final);
 }
 
-/// The best is in use from now on.
+/// Uses the best point, and watches its rate.
 void Tuner::rest() {
   state_ = State::watching;
   on_candidate_ = false;

@@ -1,15 +1,15 @@
-/// @file tuner.h — looks for the settings with which a job's steps are fastest, by comparing two at a time.
+/// @file tuner.h — finds the settings with which a job's steps are fastest, by comparing two settings at a time.
 ///
-/// Pure: it says with which setting the next window is to be measured, and is told what was measured.  No thread, no
-/// clock.  A setting is a point of a grid: one level in each dimension.
+/// The tuner is pure: no thread, no clock.  It names the setting for the next window, and its caller reports the
+/// measured window.  A setting is a point of a grid, with one level in each dimension.
 ///
-/// A candidate is compared with the best point so far in pairs of windows next to each other, in the order A B, B A,
-/// A B, …: what slows the machine down for a while slows both.  It takes the best's place only when it is faster by
-/// more than a margin and by more than chance explains.  Candidates come dimension by dimension, far ones first, then
-/// nearer ones; then the neighbours of what was found, until none is better.  At the end the best is compared with the
-/// default once more, and more strictly: the default wins ties.
+/// The tuner compares a candidate (B) with the best point so far (A).  Windows are measured in pairs, in the order A B,
+/// B A, A B, …, so a temporary slowdown of the machine slows both.  The candidate becomes the best point if it is
+/// faster by more than a margin and by more than chance explains.  Candidates vary one dimension at a time, distant
+/// levels first, then nearer ones.  Then come the neighbours of the best point, until no neighbour is better.  At the
+/// end the tuner compares the best point with the default by a stricter test.  The default wins ties.
 ///
-/// Then it watches: where the rate is another one for long, it looks again.
+/// Then the tuner watches the rate.  If the rate changes for long, the tuner starts again.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -18,7 +18,7 @@
 
 namespace hvd::negotiate {
 
-/// What happened from one step's beginning to a later one's.
+/// Measurements from the beginning of one step to the beginning of a later step.
 struct TunerWindow {
   double seconds = 0;
   double bytes = 0;
@@ -27,9 +27,9 @@ struct TunerWindow {
 };
 
 struct TunerOptions {
-  int most_candidates = 20;  ///< until the default's turn
-  int warmup_windows = 3;    ///< thrown away at first
-  double margin = 0.01;      ///< a candidate must be faster by this
+  int most_candidates = 20;  ///< comparisons before the last one, with the default
+  int warmup_windows = 3;    ///< windows at the start of the job that are ignored
+  double margin = 0.01;      ///< a candidate must be faster by this share
   double drift = 0.10;       ///< the tuner starts again when the rate changes by this share
 };
 
@@ -37,41 +37,42 @@ class Tuner {
  public:
   using Point = std::vector<int>;
 
-  /// One comparison that has ended.
+  /// The result of one comparison.
   struct Trial {
     Point point;
-    double rate = 0;  ///< bytes a second, the median of its windows
-    double gain = 0;  ///< over the best until then; 0.1: a tenth faster
-    bool taken = false;
+    double rate = 0;     ///< the candidate's bytes per second, median of its windows
+    double gain = 0;     ///< over the best point until then; 0.1: 10 % faster
+    bool taken = false;  ///< the candidate is the best point now
   };
 
-  /// @param levels    [dimensions] how many levels each has; one: it is not tuned
+  /// @param levels    [dimensions] number of levels of each; a dimension with one level is not tuned
   /// @param fallback  the default
-  /// @param start     where an earlier run ended, or the default
+  /// @param start     the best point of an earlier run, or the default
   Tuner(std::vector<int> levels, Point fallback, Point start, TunerOptions options);
 
-  /// The next window is to be measured with this.
+  /// The setting with which the caller must measure the next window.
   const Point& next() const { return on_candidate_ ? candidate_ : best_; }
-  /// Measured with next(), which is another point afterwards, perhaps.  True when a comparison has ended: last().
+  /// Takes a window measured with next(), and may change next().  Returns true if a comparison has ended; its result is
+  /// last().
   bool add(const TunerWindow& window);
   const Trial& last() const { return last_; }
-  /// False: the best is in use, and its rate is watched.
+  /// False: best() is in use, and the tuner watches its rate.
   bool tuning() const { return state_ != State::watching; }
   const Point& best() const { return best_; }
-  /// Comparisons since it last began to look.
+  /// Comparisons since the search last began, without the last one with the default.
   int candidates() const { return candidates_; }
-  /// How much faster the best was than the default when they were compared last; 0 where it is the default.
+  /// The gain of best() over the default in their last comparison, as in Trial; 0 if best() is the default.
   double gain() const { return gain_; }
 
  private:
   enum class State { warmup, comparing, final, watching };
-  /// Where in the search the next candidate comes from.
+  /// The position of the search in the grid.
   struct Search {
     int dimension = 0;
-    int stride = 0;     ///< 0: the dimension has not begun
-    int direction = 1;  ///< 0: both have been tried
-    bool moved = false, improved = false;
-    bool fine = false;  ///< a pass over neighbours alone
+    int stride = 0;                        ///< distance to the best point; 0: the dimension has not begun
+    int direction = 1;                     ///< 0: both have been tried
+    bool moved = false, improved = false;  ///< the last candidate was taken; any of this pass was
+    bool fine = false;                     ///< this pass tries only neighbours
   };
   void begin();
   void compare(Point candidate, State state);
@@ -94,14 +95,14 @@ class Tuner {
   double gain_ = 0;
   Search search_;
   std::set<Point> tried_;
-  std::vector<TunerWindow> windows_;  ///< of the comparison: A B B A A B …
+  std::vector<TunerWindow> windows_;  ///< of this comparison: A B B A A B …
   std::vector<double> ratios_;        ///< log(B / A) of each pair
-  std::vector<double> rates_;         ///< of B
-  int restarts_ = 0;                  ///< of the comparison: the program did something else meanwhile
+  std::vector<double> rates_;         ///< of each window of B
+  int restarts_ = 0;                  ///< of this comparison, because the steps' work changed
   Trial last_;
-  std::deque<double> recent_;  ///< rates while it watches
-  double baseline_ = 0;        ///< 0: not known yet
-  int patience_ = 1;           ///< looks again the later, the more often that was in vain
+  std::deque<double> recent_;  ///< rates of windows while watching
+  double baseline_ = 0;        ///< the rate to compare with while watching; 0: not known yet
+  int patience_ = 1;           ///< factor of the windows per check; doubles with each new search
 };
 
 }  // namespace hvd::negotiate
