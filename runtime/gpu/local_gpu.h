@@ -13,7 +13,8 @@ class DeviceCompletion {
   virtual ~DeviceCompletion() = default;
   /// Makes later work on @p stream wait for the queued work.  The host does not wait.  For the whole context the
   /// function does nothing: the caller polls arrived() instead.
-  /// id: the id of @p stream from its StreamMark, or 0.  With an id, the stream is made to wait only once.
+  /// id: the id of @p stream from its StreamMark, or 0.  With an id, the stream is made to wait only once: later calls
+  /// return without checks.
   /// Throws Error when the work has failed.  Throws Error{usage} while @p stream is being captured into a CUDA graph.
   /// A graph cannot wait for work outside of the graph.  The caller may call again after the capture.
   virtual void hold(StreamHandle stream, StreamId id) const = 0;
