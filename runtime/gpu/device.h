@@ -11,7 +11,8 @@
 /// finished this work, or that the work failed.
 ///
 /// runtime/gpu/nccl implements the interface with the CUDA driver and NCCL.  A test may have an implementation of its
-/// own.  Only ~SetDevice() waits for a device.  fail() and split() may wait for NCCL calls, at most two seconds.
+/// own.  Only ~SetDevice() waits for queued work of a device.  give_back() may wait for the device too, but only when
+/// device memory is full.  fail() and split() may wait for NCCL calls, at most two seconds.
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -122,7 +123,7 @@ class SetDevice {
   /// Requires splits().  Returns true when nothing runs on the device, so that split() may be called.  Throws Error.
   virtual bool quiet() = 0;
   /// Collective: every rank calls this function while quiet().  rank: the rank of this process in the new set; -1: not
-  /// a member, the function returns nullptr.  blocks: the smallest DeviceShare::blocks() among the members.  Throws
+  /// a member, the function returns nullptr.  blocks: the smallest DeviceShare::blocks() among all ranks.  Throws
   /// Error.
   virtual std::unique_ptr<DeviceInheritance> split(int rank, int size, int blocks,
                                                    std::unique_ptr<DeviceShare> share) = 0;
@@ -139,7 +140,7 @@ struct SetContext {
   trace::Tracer& tracer;
   std::uint64_t host;  ///< ranks that see the same GPUs have the same number
   Exchange exchange;
-  /// Wakes the engine's thread, if that thread sleeps.  Any thread may call it.
+  /// Wakes the engine's thread, if that thread sleeps.  Any thread may call wake().
   std::function<void()> wake = {};
 };
 
@@ -158,7 +159,7 @@ class Platform {
   virtual bool use_torch_memory(std::string& why) = 0;
   /// Sets whether use_torch_memory() may succeed (HVD_TORCH_MEMORY).
   virtual void allow_torch_memory(bool allowed) = 0;
-  /// Marks the calling thread as a thread of the runtime, so that a CUDA context stays current on it.
+  /// Marks the calling thread as a thread of the runtime, so that a CUDA context stays current there.
   virtual void keep_thread() {}
 
  protected:

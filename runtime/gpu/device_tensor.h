@@ -49,7 +49,7 @@ struct DeviceTensor {
   /// alltoall, reducescatter: bytes of `out`.  A result of another size gets memory from the device.  0: every result
   /// gets such memory.
   std::size_t out_bytes = 0;
-  bool absent = false;  ///< this rank has joined: it contributes zeros and wants no result
+  bool absent = false;  ///< this rank has joined: its elements are zeros, and its result is unused
   /// allgather, alltoall, reducescatter: memory that the device allocates, and the caller owns; 0: the result is in
   /// `out`.
   DeviceAddress result = 0;

@@ -2,7 +2,7 @@
 ///
 /// CUDA events tell the time between two events, but not the time of day.  If the runtime's stream was idle, the GPU
 /// reached the first event of a launch when the host recorded it.  This event relates the two clocks.  Each launch on
-/// an idle stream relates the clocks anew, so errors do not add up, and the host never waits for the device.  If the
+/// an idle stream relates the clocks anew, so errors do not add up.  The host never waits for the device.  If the
 /// stream was busy, times count from the last event of the launch before.
 #pragma once
 #include <cstdint>

@@ -85,7 +85,8 @@ void Driver::check(int code, const char* what) const {
 bool Driver::capturing(Stream stream) const {
   // Gpu::mark() detects a capture of the context.
   if (stream == whole_context) return false;
-  // CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, for the default stream: a stream that synchronizes with it is being captured.
+  // CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, for the default stream: a stream that synchronizes with that stream is being
+  // captured.
   constexpr int implicit = 906;
   int status = 0;
   const int code = is_capturing(stream, &status);

@@ -34,7 +34,7 @@ inline constexpr int success = 0;
 inline constexpr int invalid_context = 201;
 inline constexpr int not_ready = 600;
 
-/// The driver's functions that the runtime uses, with the symbols of the versions that it needs.
+/// The driver's functions that the runtime uses, with the symbols of the required versions.
 #define HVD_CUDA_FUNCTIONS(X)                                                                                  \
   X(init, "cuInit", (unsigned flags))                                                                          \
   X(driver_version, "cuDriverGetVersion", (int* version))                                                      \
@@ -128,8 +128,8 @@ class RelaxedCapture {
 };
 
 /// Makes a context current on the calling thread while this object lives.  The destructor restores the previous
-/// context.  If the context is current already, the object does not call the driver.  Sufficient for calls that put
-/// work on streams.
+/// context.  Inside of a scope with the same context, the object does not call the driver.  If the context is current
+/// otherwise, the object only asks the driver for the current context.  Sufficient for calls that put work on streams.
 class StreamContextScope {
  public:
   StreamContextScope(const Driver& driver, Context context);

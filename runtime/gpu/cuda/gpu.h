@@ -138,7 +138,7 @@ class Gpu final : public gpu::LocalGpu {
   /// after its last use.
   void lend(Pointer address, Stream stream);
   /// Reserves half of the free multiprocessors, rounded up, and returns their number; 0: none is free.  unreserve()
-  /// gives them back.
+  /// gives multiprocessors back.
   int reserve();
   void unreserve(int processors);
   /// Returns freed memory to its source once the device no longer uses the memory.  Concerns only sources that pool

@@ -10,7 +10,7 @@ namespace {
 constexpr unsigned host_portable = 1;
 constexpr std::size_t least_block = 512, alignment = 256;
 
-/// Rounds up in steps of an eighth of a power of two, so that tensors of nearly equal size share blocks.
+/// Rounds up in steps of an eighth of a power of two.  So tensors of nearly equal size can reuse the same blocks.
 std::size_t rounded(std::size_t bytes) {
   if (bytes <= least_block) return least_block;
   std::size_t step = least_block / 2;

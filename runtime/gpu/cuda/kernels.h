@@ -9,10 +9,10 @@
 ///
 /// How many loads must be in flight?  A copy keeps the memory busy only with bandwidth times latency (Little's law).  A
 /// copy on an H100 (3.35 TB/s) reads 1.7 TB/s.  At 0.8 µs latency under load, that is 1.3 MB in flight, or 10 KB on
-/// each of 132 multiprocessors.  On an A100 (2.0 TB/s, 0.7 µs, 108 multiprocessors) it is 6.5 KB on each.  Each thread
-/// loads 4 times 16 bytes before it stores any: 16 KB for a block of 256 threads.  Eight blocks fit on a multiprocessor
-/// with 32 registers for each thread, which makes 128 KB.  So two blocks suffice where other kernels use the rest of
-/// the multiprocessor.  A tile is the 16 KB that a block has in flight at a time.
+/// each of 132 multiprocessors.  On an A100 (2.0 TB/s, 0.7 µs, 108 multiprocessors), each has 6.5 KB in flight.  Each
+/// thread loads 4 times 16 bytes before it stores any: 16 KB for a block of 256 threads.  Eight blocks fit on a
+/// multiprocessor with 32 registers for each thread, which makes 128 KB.  So two blocks suffice where other kernels use
+/// the rest of the multiprocessor.  A tile is the 16 KB that a block has in flight at a time.
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -1,8 +1,9 @@
 /// @file memory.h — the source of device memory: the driver, or torch's allocator.
 ///
-/// With torch's allocator, fusion buffers and results come from its caching pool.  torch's statistics count them, and
-/// its cache serves them.  When memory runs out, torch frees cached memory for both.  The allocator's C functions take
-/// no lock of Python.  They are looked up in the process: torch 2.15 has them, torch 2.0 does not.
+/// With torch's allocator, fusion buffers and results come from torch's caching pool, and torch's statistics count
+/// them.  When memory runs out, torch frees cached memory, for its own use and for the runtime.  The allocator's C
+/// functions take no lock of Python.  The runtime looks up the functions in the process: torch 2.15 has them, torch 2.0
+/// does not.
 #pragma once
 #include <cstddef>
 #include <string>

@@ -1,5 +1,5 @@
-/// @file agreement.h — the facts that the ranks of a process set exchange before their first operation on GPUs, and the
-/// decision that follows.
+/// @file agreement.h — the facts that the ranks of a process set exchange before their first operation on GPUs.  Also
+/// the decision that follows from the facts.
 ///
 /// The ranks exchange the facts once, through the runtime's own channel.  Every rank computes the same decision.
 #pragma once
@@ -36,7 +36,7 @@ struct DeviceInfo {
   UniqueId id{};       ///< valid from the set's first rank only
 };
 
-/// Corrects a received DeviceInfo: its texts end with a zero byte, slots is at least 1, blocks is at least 0, and
+/// Corrects a received DeviceInfo.  Texts end with a zero byte, slots is at least 1, and blocks is at least 0.
 /// through_host has valid kinds only.
 DeviceInfo sound(DeviceInfo received);
 

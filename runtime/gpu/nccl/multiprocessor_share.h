@@ -1,6 +1,6 @@
 /// @file multiprocessor_share.h — limits the multiprocessors of a device that NCCL's kernels may use at a time.
 ///
-/// A kernel of NCCL needs a multiprocessor for each of its blocks, and keeps them until its peers have come.  So all
+/// A kernel of NCCL needs a multiprocessor for each of its blocks, until the kernels of its peers have come.  So all
 /// such kernels of a process must fit on the device at a time (communicator_group.h).  A process set reserves a share
 /// of the multiprocessors when its ranks agree on how to use NCCL: half of the free ones, rounded up.  The world set
 /// is the first.  The ranks use the smallest share among them.  If no multiprocessor is free, the set's tensors go

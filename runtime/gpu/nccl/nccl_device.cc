@@ -158,7 +158,7 @@ gpu::SetDevice::Result NcclDevice::finish() {
   return results;
 }
 
-// ---- what runs on the device
+// ---- work on the device
 
 bool NcclDevice::watch() {
   const bool any = reap();
@@ -205,7 +205,7 @@ void NcclDevice::forget_launch() {
 }
 
 /// Makes the thread leave the launch and queue nothing more.  Usually the thread leaves at once.  If a call of NCCL
-/// blocks the thread, aborting the communicators frees it.  If that fails too, the thread is abandoned, with all
+/// blocks the thread, aborting the communicators ends the call.  If that fails too, the thread is abandoned, with all
 /// objects that it uses.
 void NcclDevice::stop_launch() {
   if (!launch_ || at_rest()) return;

@@ -53,7 +53,8 @@ class Communicator {
   void check_health() const;
   /// Returns NCCL's operator that multiplies each element by @p factor and then sums.  Only while ready().
   RedOp premultiplied(DType dtype, double factor);
-  /// Destroys old operators of premultiplied(), and keeps the most recent ones.  Call it between two batches.
+  /// Destroys old operators of premultiplied(), and keeps the most recent ones.  The caller calls this function between
+  /// two batches.
   void forget_factors();
   /// Begins to end all work of the communicator, including its kernels on the device.  ended() waits for the end.  Not
   /// collective.

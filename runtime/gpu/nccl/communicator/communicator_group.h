@@ -1,12 +1,12 @@
 /// @file communicator_group.h — all NCCL communicators of one process set: those of each slot, and those by nodes.
 ///
-/// A slot is a stream with its own communicators.  The batches of a set use the slots in turn, so a batch whose tensors
-/// come late does not delay the next batch.  With sums by nodes, a slot has two more communicators: one for the ranks
-/// of this node, and one for the ranks with the same place on every node.
+/// A slot is a stream with its own communicators.  The batches of a set use the slots in turn.  So a batch whose
+/// tensors come late does not delay the next batch.  With sums by nodes, a slot has two more communicators: one for the
+/// ranks of this node, and one for the ranks with the same place on every node.
 ///
 /// Deadlocks.  A kernel of NCCL waits on the device for the kernels of its peers, and occupies multiprocessors
-/// meanwhile.  Say that rank 0 runs kernel A, which leaves no room for B, and rank 1 runs B, which leaves no room for
-/// A.  Then both ranks wait for ever.  The following rules prevent that:
+/// meanwhile.  Say that rank 0 runs kernel A, which leaves no room for kernel B.  Rank 1 runs B, which leaves no room
+/// for A.  Then both ranks wait for ever.  The following rules prevent that:
 /// - Within a slot, all ranks queue the same calls in the same order.  Batches come in the coordinator's order, and
 ///   batch n uses slot n mod slots.  The order of NCCL calls in a batch depends only on facts that the ranks agree on.
 ///   The kernels run in that order, since they are on one stream.
@@ -14,7 +14,7 @@
 ///   order of the calls would change that.  Therefore the kernels of all slots and sets must fit on the device together
 ///   (multiprocessor_share.h).  Then each kernel runs, whatever the others wait for.
 /// - No slot asks CUDA to wait for the device, where another slot's kernel may wait for this rank: see DeviceWork.
-/// One order of all calls on one stream would also prevent deadlocks, but then a late tensor would delay all sets.
+/// One order of all calls on one stream would also prevent deadlocks.  But then a late tensor would delay all sets.
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -53,7 +53,7 @@ class CommunicatorGroup {
   CommunicatorGroup(std::function<std::shared_ptr<Communicator>()> root, const NodeLayout& nodes, const Form& form);
 
   /// Returns true when all communicators are made, and no split of the root is in progress.  Otherwise continues to
-  /// make them. Throws Error.
+  /// make them.  Throws Error.
   bool made();
   /// Returns true after made() has returned true.
   bool complete() const { return complete_.load(std::memory_order_acquire); }

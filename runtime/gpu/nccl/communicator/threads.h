@@ -11,7 +11,7 @@
 
 namespace hvd::nccl {
 
-/// Runs pieces of work on a thread of its own, one after the other.  A GPU's context stays current on this thread.
+/// Runs pieces of work one after the other, on a separate thread.  A GPU's context stays current on this thread.
 ///
 /// NCCL's calls wait for peers.  The engine gives work to the thread and does not wait for the work.  The engine may
 /// abandon the thread, which then ends when its call returns, if ever.  Before NCCL 2.27, the state of a group in
@@ -49,7 +49,7 @@ class LaunchThread {
   const std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 
-/// A split in progress.  NCCL writes the new communicator into `made` on a thread of its own, before the parent is
+/// A split in progress.  NCCL writes the new communicator into `made` on an NCCL thread, before the parent is
 /// ready again.  The parent and the new Communicator share this object, since either may end first.
 struct CommunicatorSplit {
   Comm made = nullptr;
@@ -62,7 +62,7 @@ struct CommunicatorSplit {
   Comm end();
 };
 
-/// Runs ncclCommAbort on a thread of its own.
+/// Runs ncclCommAbort on a separate thread.
 ///
 /// ncclCommAbort sets the flag at which the communicator's kernels end, and then frees device memory.  Freeing waits
 /// for *all* work on the device, so for kernels of other communicators too.  Those kernels end only when their own
@@ -70,8 +70,8 @@ struct CommunicatorSplit {
 /// it waits for any, and each wait has a limit.
 ///
 /// exit() of this process waits at most 20 s for running aborts.  If an abort still runs then, the process ends without
-/// further exit handlers.  Otherwise exit() would tear down NCCL's copy of the CUDA runtime during an abort (seen on an
-/// H100: SIGSEGV at the end of a good job).
+/// further exit handlers.  Otherwise exit() would tear down NCCL's copy of the CUDA runtime during an abort.  This was
+/// seen on an H100: SIGSEGV at the end of a good job.
 class CommunicatorAbort {
  public:
   /// Begins the abort.  @p splitting: the split of @p comm that is in progress, or nullptr.

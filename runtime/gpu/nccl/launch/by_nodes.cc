@@ -64,7 +64,7 @@ void NcclLaunch::call(const ByNodes& n, Group group) {
               "ncclAllGather");
     return;
   }
-  // The remainder of the division by the node's ranks is small, so every rank reduces all of it, inside and across.
+  // The remainder of the division by the node's ranks is small.  So every rank reduces the whole remainder.
   const auto ranks = static_cast<std::size_t>(where_.nodes.ranks);
   const std::size_t part = n.elements / ranks, rest = n.elements % ranks;
   const std::size_t bytes = part * n.element;

@@ -35,7 +35,7 @@ std::vector<FusedGroup> fuse(const std::vector<DeviceTensor>& tensors, int size,
 ///
 /// If the device has no memory left, the buffer is page-locked host memory.  Every device of a 64-bit process accesses
 /// such memory at the same address (CUDA driver API, "Unified Addressing").  NCCL accepts it like device memory.  So a
-/// rank whose GPU is full is slower, but makes the same calls as the other ranks, and need not tell them.
+/// rank whose GPU is full is slower.  But the rank makes the same calls as the other ranks, and need not tell them.
 class FusionBuffer {
  public:
   /// of: the set, see cuda::DeviceWork.
@@ -88,7 +88,7 @@ struct StreamContext {
 };
 
 /// The set's LaunchThread queues the whole batch.  The mark recorded after the batch tells when the GPU has finished
-/// it.
+/// the batch.
 class GpuBatch {
  public:
   virtual ~GpuBatch();

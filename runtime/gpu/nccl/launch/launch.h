@@ -4,10 +4,10 @@
 /// tensors use calls of their own.
 ///
 /// A group holds the NCCL calls of one communicator.  The first group has the operations over all ranks at once.  The
-/// operations by nodes have three more groups.  A sum is reduce-scattered inside the node, reduced across nodes by the
-/// ranks with the same part, and gathered inside the node.  An allgather runs across nodes, then inside the node.
-/// Last, copies on the device put the blocks in order.  The next group begins when NCCL has put the previous group on
-/// the stream.
+/// operations by nodes have three more groups.  A sum is reduce-scattered inside the node.  The ranks with the same
+/// part then reduce the part across nodes.  Last, the sum is gathered inside the node.  An allgather runs across nodes,
+/// then inside the node.  Last, copies on the device put the blocks in order.  The next group begins when NCCL has put
+/// the previous group on the stream.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -30,7 +30,7 @@ class NcclLaunch final : public GpuBatch {
   };
   NcclLaunch(const Where& where, int size, std::vector<DeviceTensor> tensors);
 
-  /// Queues the whole batch.  The LaunchThread calls it.
+  /// Queues the whole batch.  Called by the LaunchThread.
   void run() noexcept;
   bool under_way() const { return !done() && !failed_.load(std::memory_order_seq_cst); }
   bool midway() const override { return calling_.load() && !done(); }
