@@ -123,7 +123,7 @@ class SetDevice {
   /// Requires splits().  Returns true when nothing runs on the device, so that split() may be called.  Throws Error.
   virtual bool quiet() = 0;
   /// Collective: every rank calls this function while quiet().  rank: the rank of this process in the new set; -1: not
-  /// a member, the function returns nullptr.  blocks: the smallest DeviceShare::blocks() among all ranks.  Throws
+  /// a member, the function returns nullptr.  blocks: the smallest DeviceShare::blocks() among the members.  Throws
   /// Error.
   virtual std::unique_ptr<DeviceInheritance> split(int rank, int size, int blocks,
                                                    std::unique_ptr<DeviceShare> share) = 0;
