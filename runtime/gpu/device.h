@@ -1,16 +1,18 @@
-/// @file device.h — the seam between the runtime and GPUs: all that runtime/core knows of them.
+/// @file device.h — the interface between the runtime and GPUs.  runtime/core knows nothing else about GPUs.
 ///
-/// A process has a Platform.  It has a LocalGpu for each GPU that the process sees; a request names one.  A process set
-/// opens a SetDevice with its first tensor on a GPU.  There
-///   - the ranks agree how tensors on GPUs travel: among the GPUs, or through host memory;
-///   - submit() takes the tensors of a batch that travel among the GPUs, step() goes on with them until done();
-///   - stage() and give_back() copy the others to pinned host memory and back;
-///   - watch() polls what is still running, and fail() ends it.
+/// A process has a Platform.  The Platform has a LocalGpu for each GPU that the process sees.  A request names a
+/// LocalGpu.  A process set opens a SetDevice with its first tensor on a GPU.
+///
+/// The ranks of the set first agree how tensors on GPUs travel: among the GPUs, or through host memory.  Then:
+///   - submit() takes the tensors of a batch that travel among the GPUs.  The caller calls step() until done().
+///   - stage() and give_back() copy the other tensors to pinned host memory and back.
+///   - watch() polls the work that is still running, and fail() ends it.
 /// An operation ends for the engine when its work is queued on a stream.  A DeviceCompletion tells when the GPU has
-/// finished this work, or that it failed.
+/// finished this work, or that the work failed.
 ///
-/// runtime/gpu/nccl implements it over the CUDA driver and NCCL; a test may have an implementation of its own.
-/// Only ~SetDevice() waits for a device.  fail() and split() may wait for NCCL calls, at most two seconds.
+/// runtime/gpu/nccl implements the interface with the CUDA driver and NCCL.  A test may have an implementation of its
+/// own.  Only ~SetDevice() waits for queued work of a device.  give_back() may wait for the device too, but only when
+/// device memory is full.  fail() and split() may wait for NCCL calls, at most two seconds.
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -31,40 +33,42 @@
 
 namespace hvd::gpu {
 
-/// What the ranks of a set have agreed on.
+/// The decisions that the ranks of a set have agreed on.
 struct DeviceFacts {
-  bool among_gpus = false;         ///< tensors can travel among the GPUs, without the host's memory
+  bool among_gpus = false;         ///< tensors can travel among the GPUs, without host memory
   std::uint32_t through_host = 0;  ///< kinds (bit_of) whose tensors the user wants to go through host memory
   Capabilities capabilities;
 };
 
-/// A part of this rank's GPU that is kept for one process set; given back by the destructor.
+/// The part of this rank's GPU that is reserved for one process set.  The destructor gives the part back.
 class DeviceShare {
  public:
   virtual ~DeviceShare() = default;
-  /// In units that ranks can compare: all take the least among them.
+  /// The size of the share, in units that ranks can compare.  All ranks of the set use the smallest size among them.
   virtual int blocks() const = 0;
 };
 
-/// What a new set gets of the world's device.
+/// The part of the world's device that a new set inherits.
 class DeviceInheritance {
  public:
   virtual ~DeviceInheritance() = default;
 };
 
-/// The GPUs' part of one process set.  Under the engine's drive lock.
+/// The GPU side of one process set.  The caller holds the engine's drive lock.
 class SetDevice {
  public:
   struct Result {
-    std::vector<DeviceTensor> tensors;  ///< as submitted, with what was received and the results
+    std::vector<DeviceTensor> tensors;  ///< the submitted tensors, with the received rows and the results filled in
     std::shared_ptr<DeviceCompletion> end;
   };
-  /// Queued work has two seconds to end by itself, since other ranks may need it.  Then it is ended.
+  /// Queued work has two seconds to end by itself, since other ranks may need this work.  Then the destructor ends the
+  /// work.
   virtual ~SetDevice() = default;
 
-  /// Collective over the set, once, before its first batch.  gpu: of this rank's first tensor; nullptr: it has none.
+  /// Collective over the set: every rank calls this function once, before the first batch of the set.  gpu: the GPU of
+  /// this rank's first tensor; nullptr: the rank has no tensor on a GPU.
   virtual void begin_agreement(LocalGpu* gpu) = 0;
-  /// True when anything moved.
+  /// Returns true when the agreement made progress.
   virtual bool step_agreement() = 0;
   virtual bool agreed() const = 0;
   virtual const DeviceFacts& facts() const = 0;
@@ -73,65 +77,70 @@ class SetDevice {
   /// @{
   /// True until the first submit(), which makes the connections.
   virtual bool joins() const = 0;
-  /// @p tensors: in the same order on all ranks.  row: of the timeline, which is told later what the GPU did when; 0:
-  /// none.  Throws Error.
+  /// Starts a batch.  @p tensors: in the same order on all ranks.  row: the timeline row that later gets the GPU's
+  /// times; 0: no timeline.  Throws Error.
   virtual void submit(std::vector<DeviceTensor> tensors, std::uint32_t row) = 0;
   virtual bool step() = 0;
   /// True when all work of the batch is queued.
   virtual bool done() const = 0;
-  /// True while a thread of the device runs the batch.  step() has nothing to do until it calls SetContext::wake.
+  /// True while a thread of the device runs the batch.  step() has nothing to do until the thread calls
+  /// SetContext::wake.
   virtual bool wakes() const { return false; }
   virtual Result finish() = 0;
   /// @}
 
   /// @name Tensors that travel through host memory
   /// @{
-  /// Starts to copy the tensor's input to pinned memory, and returns that.  staged(): all copies have ended.
+  /// Starts to copy the tensor's input to pinned memory.  Returns the pinned memory, which stays the device's.
+  /// staged(): all copies have ended.
   virtual void* stage(const DeviceTensor& tensor) = 0;
   virtual bool staged() const = 0;
-  /// Queues the copy back to the GPU.  tensor.out gets what is in @p pinned, of stage(); of an allgather, alltoall or
-  /// reducescatter, tensor.destination() gets what is in @p result (its data may be nullptr: there is none).  Both may
-  /// be freed afterwards.
+  /// Queues the copy back to the GPU.  @p pinned: the memory from stage(), which the device takes back.  tensor.out
+  /// gets the content of @p pinned.  For an allgather, alltoall or reducescatter, tensor.destination() gets @p result
+  /// instead. result.data() may be nullptr: there is no result.  The caller may free the memory of @p result
+  /// afterwards.
   virtual std::shared_ptr<DeviceCompletion> give_back(DeviceTensor& tensor, void* pinned,
                                                       std::span<const std::byte> result) = 0;
   /// @}
 
-  /// Something runs on the device that has not ended.
+  /// True while some queued work of the device has not ended.  Does not query the device.
   virtual bool running() const = 0;
-  /// Like running(), after a query of the device.  Callers may ask often: the device is queried once in 20 µs at most.
+  /// Like running(), after a query of the device.  The caller may ask often: the device is queried at most every 20 µs.
   virtual bool busy() { return running(); }
-  /// Checks the queued work.  True when some of it has ended.  Throws Error when the device, or another rank's part,
-  /// has failed.
+  /// Checks the queued work.  Returns true when some of the work has ended.  Throws Error when the device, or another
+  /// rank's part of the work, has failed.
   virtual bool watch() = 0;
-  /// Ends the device's use.  Work that is fully queued has two seconds to end by itself.
+  /// Ends the use of the device.  Work that is fully queued has two seconds to end by itself.
   virtual void fail(int code, const std::string& text) = 0;
 
   /// @name Process sets that inherit
   /// @{
-  /// True if a device for some of the set's ranks can be split from this one.  The same on all ranks.
+  /// True if a device for a subset of the ranks can be split from this one.  All ranks of the set return the same
+  /// value.
   virtual bool splits() const = 0;
-  /// With splits(): a share of this rank's GPU for the new set.
+  /// Requires splits().  Returns a share of this rank's GPU for the new set.
   virtual std::unique_ptr<DeviceShare> share() = 0;
-  /// With splits(): true when nothing runs on the device, so split() may be called.  Throws Error.
+  /// Requires splits().  Returns true when nothing runs on the device, so that split() may be called.  Throws Error.
   virtual bool quiet() = 0;
-  /// While quiet(), on all ranks.  rank: this one's place in the new set; -1: none, and nullptr is returned.  blocks:
-  /// the least that a rank has.  Throws Error.
+  /// Collective: every rank calls this function while quiet().  rank: the rank of this process in the new set; -1: not
+  /// a member, the function returns nullptr.  blocks: the smallest DeviceShare::blocks() among the members.  Throws
+  /// Error.
   virtual std::unique_ptr<DeviceInheritance> split(int rank, int size, int blocks,
                                                    std::unique_ptr<DeviceShare> share) = 0;
   /// @}
 };
 
-/// What a SetDevice gets of its process set.  All of it outlives the device.
+/// The objects and functions that a SetDevice gets from its process set.  All referenced objects outlive the device.
 struct SetContext {
-  /// A stage that carries every rank's bytes to every rank of the set: an allgather of one row.
+  /// Makes a stage that sends every rank's bytes to every rank of the set: an allgather of one row.
   using Exchange = std::function<std::unique_ptr<ops::Movement>(const void* bytes, std::size_t count)>;
   const World& world;
   const options::Configuration& config;
-  std::atomic<bool>& busy;  ///< becomes true when work is left to the GPU
+  std::atomic<bool>& busy;  ///< the device sets this flag when it leaves work to the GPU
   trace::Tracer& tracer;
-  std::uint64_t host;  ///< the same for ranks that see the same GPUs
+  std::uint64_t host;  ///< ranks that see the same GPUs have the same number
   Exchange exchange;
-  /// Wakes the engine's thread, if it sleeps.  Any thread.
+  /// Wakes the engine's thread, if that thread sleeps.  Any thread may call wake().
   std::function<void()> wake = {};
 };
 
@@ -140,24 +149,24 @@ class Platform {
  public:
   /// Throws Error: usage if no GPU has this number, unavailable where there are no GPUs.
   virtual LocalGpu& at(int ordinal) = 0;
-  /// inherited: what split() gave for this set; or nullptr.
+  /// inherited: the result of split() for this set, or nullptr.
   virtual std::unique_ptr<SetDevice> open(SetContext context, std::unique_ptr<DeviceInheritance> inherited) = 0;
-  /// Frees a result of whatever GPU.  False: it is no memory of ours on a GPU.
+  /// Frees a result, on any GPU of the process.  Returns false if @p result is not device memory of the runtime.
   virtual bool free_result(void* result) = 0;
-  /// Of "cuda", "nccl" or "kernels"; 0: not there.
+  /// what: "cuda", "nccl" or "kernels".  Returns the version; 0: not available.
   virtual int version(std::string_view what) const = 0;
   /// Takes device memory from torch's allocator from now on.  Returns false and sets @p why if it cannot.
   virtual bool use_torch_memory(std::string& why) = 0;
   /// Sets whether use_torch_memory() may succeed (HVD_TORCH_MEMORY).
   virtual void allow_torch_memory(bool allowed) = 0;
-  /// Marks the calling thread as the runtime's own, so that a CUDA context stays current there.
+  /// Marks the calling thread as a thread of the runtime, so that a CUDA context stays current there.
   virtual void keep_thread() {}
 
  protected:
   ~Platform() = default;
 };
 
-/// This process's: CUDA and NCCL, found at the first use.
+/// The platform of this process: CUDA and NCCL, which are looked up at the first use.
 Platform& platform();
 
 }  // namespace hvd::gpu

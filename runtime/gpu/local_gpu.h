@@ -1,4 +1,4 @@
-/// @file local_gpu.h — a GPU of this process, and the end of work on it, as operations and their callers see them.
+/// @file local_gpu.h — a GPU of this process, and the end of work on the GPU, as seen by operations and their callers.
 #pragma once
 #include <memory>
 
@@ -6,16 +6,19 @@
 
 namespace hvd::gpu {
 
-/// The end of what was queued on a device together.  Shared by the operations and their callers.  Any thread.
+/// The end of work that was queued on a device together.  The operations and their callers share the object.  Any
+/// thread.
 class DeviceCompletion {
  public:
   virtual ~DeviceCompletion() = default;
-  /// What is put on @p stream from now on comes after the work; the host waits for nothing.  Throws Error when the work
-  /// has failed since; and Error{usage} while @p stream is being captured into a CUDA graph, which cannot wait for what
-  /// is not part of it: the same call may come again later.  Nothing to do for the whole context: its caller asks
-  /// arrived().  @p id: which stream that is, if its mark says so (StreamMark): then it is made to wait once.
+  /// Makes later work on @p stream wait for the queued work.  The host does not wait.  For the whole context the
+  /// function does nothing: the caller polls arrived() instead.
+  /// id: the id of @p stream from its StreamMark, or 0.  With an id, the stream is made to wait only once: later calls
+  /// return without checks.
+  /// Throws Error when the work has failed.  Throws Error{usage} while @p stream is being captured into a CUDA graph.
+  /// A graph cannot wait for work outside of the graph.  The caller may call again after the capture.
   virtual void hold(StreamHandle stream, StreamId id) const = 0;
-  /// The work is done, or never will be.
+  /// True when the work is done, or has failed and never will be done.
   virtual bool arrived() const = 0;
 };
 
@@ -23,12 +26,13 @@ class DeviceCompletion {
 class LocalGpu {
  public:
   virtual int ordinal() const = 0;
-  /// What @p stream has been given so far: a tensor is made of that.  nullptr while the stream is being captured into a
-  /// CUDA graph.  Throws Error.
+  /// Marks the work that @p stream has received so far, which makes the caller's tensor.  Returns nullptr while the
+  /// stream is being captured into a CUDA graph.  Throws Error.
   virtual std::shared_ptr<StreamMark> mark_caller(StreamHandle stream) = 0;
-  /// A result is used on @p stream from now on: once free, it is used again only behind the work on that stream.
+  /// Tells that @p stream uses the result from now on.  After free_result(), the memory is reused only after the work
+  /// on that stream.
   virtual void lend_result(void* result, StreamHandle stream) = 0;
-  /// False: it is no memory of this GPU's that was given out.
+  /// Returns false if @p result is not memory that this GPU has given out.
   virtual bool free_result(void* result) = 0;
 
  protected:

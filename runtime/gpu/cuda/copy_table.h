@@ -1,5 +1,5 @@
-/// @file copy_table.h — the host's side of a batched copy: pieces of any number and size, as the tables that kernels
-/// take.
+/// @file copy_table.h — the host side of a batched copy.  Converts any number of pieces, of any size, to the tables
+/// that the kernels take.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -12,24 +12,24 @@
 
 namespace hvd::cuda {
 
-/// A tensor, and where it lies in the buffer.
+/// A tensor, and its place in the buffer.
 struct Piece {
   void* tensor;
-  std::uint64_t at;     ///< byte in the buffer where it begins, a multiple of 16
-  std::uint64_t units;  ///< bytes or elements
+  std::uint64_t at;     ///< offset in the buffer in bytes, a multiple of 16
+  std::uint64_t units;  ///< length in units of the kernel: bytes or elements
 };
 
-/// What a kernel counts in.
+/// The units of a kernel.
 struct Units {
-  std::uint64_t in_tensor, in_buffer;  ///< bytes of one
-  std::uint32_t tile;                  ///< how many make a tile
+  std::uint64_t in_tensor, in_buffer;  ///< bytes of a unit
+  std::uint32_t tile;                  ///< units of a tile
 };
 inline constexpr Units byte_units{1, 1, tile_bytes};
-/// In the order of HVD_SCALE_KERNELS.
+/// [kernel] In the order of HVD_SCALE_KERNELS.
 #define HVD_UNITS(T, B) {sizeof(element::T), sizeof(element::B), tile_elements},
 inline constexpr Units scale_units[] = {HVD_SCALE_KERNELS(HVD_UNITS)};
 #undef HVD_UNITS
-/// The row of the kernel for tensors and a buffer of these dtypes.
+/// Returns the index in HVD_SCALE_KERNELS of the kernel for these dtypes.  Throws Error{internal} if no kernel exists.
 inline std::size_t scale_row(DType tensor, DType buffer) {
 #define HVD_ROW(T, B) {DType::T, DType::B},
   static constexpr struct { DType tensor, buffer; } rows[] = {HVD_SCALE_KERNELS(HVD_ROW)};
@@ -39,14 +39,15 @@ inline std::size_t scale_row(DType tensor, DType buffer) {
   throw Error(Code::internal, name_of(tensor), std::string("no kernel scales it into ") + name_of(buffer));
 }
 
-/// How far the pieces have gone into tables.
+/// The position that fill() has reached in the pieces.
 struct Filled {
   std::size_t piece = 0;
-  std::uint64_t units = 0;  ///< of that piece
+  std::uint64_t units = 0;  ///< units of `piece` that are in a table already
 };
 
-/// Fills @p table with as many of @p pieces as it takes, from @p from on; what comes after them is returned.  A piece
-/// of more than @p most_units, a multiple of the tile, is cut: the table's numbers have 32 bits.
+/// Fills @p table with @p pieces, beginning at @p from, until the table is full.  Returns the position of the next
+/// piece.  A piece of more than @p most_units is cut, since the table's numbers have 32 bits.  @p most_units must be a
+/// multiple of the tile.
 inline Filled fill(Table& table, std::span<const Piece> pieces, const Units& units, Filled from,
                    std::uint64_t most_units = 1u << 31) {
   table.count = table.tiles = 0;

@@ -12,7 +12,7 @@ std::vector<std::int64_t> DeviceTimes::times(const LaunchTimes& timed, std::int6
   if (!timed.idle && last_) first = std::max(first, last_ns_ + marks.front()->since_ns(*last_));
   std::vector<std::int64_t> at;
   for (const auto& mark : marks) at.push_back(mark == marks.front() ? first : first + mark->since_ns(*marks.front()));
-  // All of it is over by now; what says otherwise is the clocks' difference.
+  // The launch has ended.  A time later than now is an error of the clock relation: subtract it.
   const std::int64_t late = std::min(std::max<std::int64_t>(0, at.back() - now_ns), at.front() - timed.recorded_ns);
   for (std::int64_t& ns : at) ns = std::min(ns - late, now_ns);
   last_ = marks.back();

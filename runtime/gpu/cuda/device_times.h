@@ -1,10 +1,9 @@
-/// @file device_times.h — when a GPU did what, on the host's clock, for the timeline.
+/// @file device_times.h — the times of a GPU's work on the host's clock, for the timeline.
 ///
-/// Events tell how long after one another they were reached, not when.  Where our
-/// stream was idle, the first one of a launch was reached as soon as it was
-/// recorded: that ties the two clocks, anew each time, so nothing adds up and
-/// nobody waits for the device.  Behind other work it counts from the last event
-/// of that.
+/// CUDA events tell the time between two events, but not the time of day.  If the runtime's stream was idle, the GPU
+/// reached the first event of a launch when the host recorded it.  This event relates the two clocks.  Each launch on
+/// an idle stream relates the clocks anew, so errors do not add up.  The host never waits for the device.  If the
+/// stream was busy, times count from the last event of the launch before.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -15,28 +14,28 @@
 
 namespace hvd::cuda {
 
-/// The marks of one launch, and what they lie between.
+/// The marks of one launch, and the data that the timeline needs about the launch.
 struct LaunchTimes {
-  std::uint32_t row = 0;                 ///< of the timeline
-  trace::Phase by = trace::Phase::nccl;  ///< who moves it
-  bool packs = false;                    ///< something goes through the fusion buffer
-  bool idle = false;                     ///< our stream was, when the first mark was recorded
+  std::uint32_t row = 0;                 ///< row of the timeline
+  trace::Phase by = trace::Phase::nccl;  ///< the phase between packing and unpacking
+  bool packs = false;                    ///< the launch uses the fusion buffer
+  bool idle = false;                     ///< the runtime's stream was idle when the first mark was recorded
   std::int64_t recorded_ns = 0;
-  /// Before the wait for the tensors, before packing, before NCCL, before unpacking, at the end.
+  /// Recorded before the wait for the tensors, before packing, before NCCL, before unpacking, and at the end.
   std::vector<std::shared_ptr<Mark>> marks;
 };
 
-/// Of one stream.  Under the engine's drive lock.
+/// The times of one stream.  The caller holds the engine's drive lock.
 class DeviceTimes {
  public:
-  /// Tells @p tracer of a launch that has ended, in the order of the stream.  With the GPU's context current.
-  /// Throws Error when the driver refuses.
+  /// Reports a launch that has ended to @p tracer.  The caller reports launches in the order of the stream, with the
+  /// GPU's context current.  Throws Error when the driver fails.
   void tell(trace::Tracer& tracer, const LaunchTimes& timed);
 
  private:
   std::vector<std::int64_t> times(const LaunchTimes& timed, std::int64_t now_ns);
 
-  std::shared_ptr<Mark> last_;  ///< reached at last_ns_
+  std::shared_ptr<Mark> last_;  ///< the stream's last mark, reached at last_ns_
   std::int64_t last_ns_ = 0;
 };
 

@@ -12,7 +12,7 @@
 namespace hvd::cuda {
 namespace {
 
-constexpr int oldest_version = 11040;  ///< cuDeviceGetUuid_v2
+constexpr int oldest_version = 11040;  ///< has cuDeviceGetUuid_v2
 constexpr int no_device = 100;
 
 struct DriverLookup {
@@ -24,7 +24,7 @@ std::string name_of_version(int version) {
   return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
 }
 
-/// Fills the table.  Empty, or the first symbol that is not there.
+/// Fills the table.  Returns an empty text, or the first symbol that the library lacks.
 std::string find_symbols(Driver& d, void* library) {
 #define HVD_CUDA_FIND(member, symbol, arguments)                           \
   d.member = reinterpret_cast<decltype(d.member)>(dlsym(library, symbol)); \
@@ -59,7 +59,8 @@ DriverLookup open() {
 }
 
 const DriverLookup& opened() {
-  // Never destroyed: the runtime is left at exit, after the destructors of what was made later than its hook.
+  // Never destroyed: the runtime shuts down in an exit handler.  Objects that are made after the handler's registration
+  // are destroyed before the handler runs.
   static const DriverLookup& once = *new DriverLookup(open());
   return once;
 }
@@ -82,8 +83,11 @@ void Driver::check(int code, const char* what) const {
 }
 
 bool Driver::capturing(Stream stream) const {
-  if (stream == whole_context) return false;  // Gpu::mark() learns it
-  constexpr int implicit = 906;               // the default stream, while one that waits for it is being captured
+  // Gpu::mark() detects a capture of the context.
+  if (stream == whole_context) return false;
+  // CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, for the default stream: a stream that synchronizes with that stream is being
+  // captured.
+  constexpr int implicit = 906;
   int status = 0;
   const int code = is_capturing(stream, &status);
   if (code == implicit) return true;
@@ -93,11 +97,11 @@ bool Driver::capturing(Stream stream) const {
 
 namespace {
 
-/// What the scopes of this thread have done.
+/// The effects of the scopes that live on this thread.
 struct ThreadScopes {
-  Context current = nullptr;  ///< made, or found, current by the innermost one
+  Context current = nullptr;  ///< the context that the innermost scope has made, or found, current
   bool relaxed = false;
-  bool keeps = false;  ///< keep_context()
+  bool keeps = false;  ///< keep_context() was called
 };
 thread_local ThreadScopes scopes;
 

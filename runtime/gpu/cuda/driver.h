@@ -1,8 +1,7 @@
-/// @file driver.h — the CUDA driver's functions, found at run time.
+/// @file driver.h — the functions of the CUDA driver, looked up at run time.
 ///
-/// Nothing here is compiled against CUDA: the few types and numbers of its stable
-/// interface are declared below, so every build can use a GPU and none needs one.
-/// Any thread.
+/// The build does not need the CUDA headers.  This file declares the few types and numbers of CUDA's stable interface.
+/// So every build can use a GPU, and no build needs one.  Any thread.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -16,26 +15,26 @@ using Stream = void*;
 using Event = void*;
 using Module = void*;
 using Function = void*;
-using Pointer = unsigned long long;  ///< an address on the device
+using Pointer = unsigned long long;  ///< address in device memory
 struct Uuid {
   unsigned char bytes[16];
 };
 
-/// CU_STREAM_LEGACY: the default stream, like nullptr.
+/// CU_STREAM_LEGACY: the default stream, the same stream as nullptr.
 inline const Stream legacy = reinterpret_cast<Stream>(1);
 
-/// CU_STREAM_PER_THREAD: one number for a stream of each thread's own.
+/// CU_STREAM_PER_THREAD: one handle that means a different stream in each thread.
 inline const Stream per_thread = reinterpret_cast<Stream>(2);
 
-/// In the place of a stream: all streams of the primary context (HVD_WHOLE_CONTEXT).  Only Gpu::mark() and
-/// Driver::capturing() accept it.
+/// In place of a stream: all streams of the primary context (HVD_WHOLE_CONTEXT).  Only Gpu::mark() and
+/// Driver::capturing() accept this value.
 inline const Stream whole_context = reinterpret_cast<Stream>(-1);
 
 inline constexpr int success = 0;
 inline constexpr int invalid_context = 201;
 inline constexpr int not_ready = 600;
 
-/// The driver's functions that we use, by the names of the versions that we mean.
+/// The driver's functions that the runtime uses, with the symbols of the required versions.
 #define HVD_CUDA_FUNCTIONS(X)                                                                                  \
   X(init, "cuInit", (unsigned flags))                                                                          \
   X(driver_version, "cuDriverGetVersion", (int* version))                                                      \
@@ -79,41 +78,42 @@ struct Driver {
 #define HVD_CUDA_MEMBER(member, symbol, arguments) int(*member) arguments = nullptr;
   HVD_CUDA_FUNCTIONS(HVD_CUDA_MEMBER)
 #undef HVD_CUDA_MEMBER
-  /// cuFuncLoad; nullptr before 12.4: there cuModuleGetFunction loads.
+  /// cuFuncLoad.  nullptr before CUDA 12.4, where cuModuleGetFunction loads the function.
   int (*function_load)(Function function) = nullptr;
-  /// cuStreamGetId; nullptr before 12.0.
+  /// cuStreamGetId.  nullptr before CUDA 12.0.
   int (*stream_id)(Stream stream, unsigned long long* id) = nullptr;
-  /// cuCtxRecordEvent; nullptr before 12.5.
+  /// cuCtxRecordEvent.  nullptr before CUDA 12.5.
   int (*context_record)(Context context, Event event) = nullptr;
-  std::string path;  ///< what was loaded
-  int version = 0;   ///< 13000: what the driver can run
-  int devices = 0;   ///< visible to this process
+  std::string path;  ///< file name of the library
+  int version = 0;   ///< the newest CUDA version that the driver supports: 13000 is 13.0
+  int devices = 0;   ///< GPUs that this process sees
 
-  /// The process's driver; opened, and cuInit called, at the first use.  nullptr where there is none: why_not() says
-  /// why.
+  /// The process's driver.  The first call opens the library and calls cuInit.  nullptr if there is no driver:
+  /// why_not() returns the reason.
   static const Driver* get();
   static std::string why_not();
 
-  /// Throws Error{unavailable} unless @p code is success.  @p what: "cuMemAlloc"
+  /// Throws Error{unavailable} unless @p code is success.  @p what: the function's name, such as "cuMemAlloc".
   void check(int code, const char* what) const;
   std::string text(int code) const;
-  /// What is put on @p stream becomes part of a graph, and does not run; or the stream is of no use until a capture
-  /// elsewhere has ended.  With the context current.
+  /// Returns true if work on @p stream becomes part of a graph, and does not run.  Also returns true if another
+  /// stream's capture forbids the use of @p stream until that capture ends.  The context must be current.
   bool capturing(Stream stream) const;
 };
 
-/// From now on the calling thread belongs to the runtime, and to nothing else.  The first context that it needs stays
-/// current there, and its calls leave captures alone for good: what follows then costs no call of the driver.
+/// Declares that the calling thread belongs to the runtime alone, until the thread ends.  The first context that the
+/// thread needs stays current.  Its calls stay in the relaxed capture mode.  So later scopes on this thread need no
+/// driver calls.
 void keep_context();
 
-/// While this lives, calls of this thread that a capture elsewhere in the process forbids are allowed, and leave that
-/// capture alone.
+/// While this object lives, the thread may make driver calls that a capture on another thread would forbid.  The calls
+/// do not disturb that capture.
 ///
-/// A thread that captures a graph in the default mode forbids the others whatever a graph could not hold: to ask for an
-/// event, to get or to give back memory, to load a module.  Such a call fails, and the capture with it.  Nothing of
-/// ours is ever part of a graph, so none depends on it.  CUDA's documentation of cuThreadExchangeStreamCaptureMode
-/// describes this use; what it does not allow, namely to ask for an event or stream of the capture, we avoid
-/// (capturing()).  Work that is put on a stream needs none of this.
+/// By default, a thread that captures a graph forbids some calls on all other threads.  Examples: query an event,
+/// allocate or free memory, load a module.  A forbidden call fails and invalidates the capture.  The runtime's work is
+/// never part of a graph, so no graph depends on the work.  CUDA's documentation of cuThreadExchangeStreamCaptureMode
+/// describes this use.  Even in this mode, a thread must not query an event or stream of the capture: capturing()
+/// prevents that.  Calls that only put work on a stream do not need this object.
 class RelaxedCapture {
  public:
   explicit RelaxedCapture(const Driver& driver);
@@ -123,12 +123,13 @@ class RelaxedCapture {
 
  private:
   const Driver& driver_;
-  const bool fresh_;  ///< no other one of this thread lives
-  int mode_ = 2;      ///< CU_STREAM_CAPTURE_MODE_RELAXED, then what it was
+  const bool fresh_;  ///< no other object of this class lives on this thread
+  int mode_ = 2;      ///< CU_STREAM_CAPTURE_MODE_RELAXED; after the exchange, the previous mode
 };
 
-/// Makes a context current on the calling thread while this object lives.  The destructor brings the previous context
-/// back.  Where the context is current already, neither calls the driver.  For calls that put work on streams.
+/// Makes a context current on the calling thread while this object lives.  The destructor restores the previous
+/// context.  Inside of a scope with the same context, the object does not call the driver.  If the context is current
+/// otherwise, the object only asks the driver for the current context.  Sufficient for calls that put work on streams.
 class StreamContextScope {
  public:
   StreamContextScope(const Driver& driver, Context context);
@@ -138,11 +139,12 @@ class StreamContextScope {
 
  private:
   const Driver& driver_;
-  Context outer_;  ///< what this thread's scope outside of this one has made current
+  Context outer_;  ///< the context that the enclosing scope of this thread has made current
   bool pushed_ = false;
 };
 
-/// The same for all calls: captures elsewhere are no concern of them (RelaxedCapture).
+/// A StreamContextScope with RelaxedCapture.  Sufficient for all calls: a capture on another thread does not forbid
+/// them.
 class CurrentContext {
  public:
   CurrentContext(const Driver& driver, Context context) : relaxed_(driver), scope_(driver, context) {}

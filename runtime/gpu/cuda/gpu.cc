@@ -16,7 +16,8 @@ constexpr unsigned stream_non_blocking = 1;
 std::mutex gpus_mutex;
 std::atomic<bool> any_gpu{false};
 std::vector<std::unique_ptr<Gpu>>& gpus() {
-  static auto* all = new std::vector<std::unique_ptr<Gpu>>;  // never destroyed: threads may be inside at exit
+  // Never destroyed: threads may still use the GPUs when the process exits.
+  static auto* all = new std::vector<std::unique_ptr<Gpu>>;
   return *all;
 }
 
@@ -45,7 +46,7 @@ Mark::Mark(Gpu& gpu, Event event, bool timed, gpu::StreamId stream)
 
 Mark::~Mark() { gpu_.give_back(event_, timed_); }
 
-/// An event knows its context; a thread without any may be refused.
+/// The event knows its context, so a query needs no current context.  But the driver may refuse a thread that has none.
 bool Mark::reached() const {
   const RelaxedCapture relaxed(gpu_.driver());
   int code = gpu_.driver().event_query(event_);
@@ -85,7 +86,7 @@ Gpu& Gpu::at(int ordinal) {
 
 bool free_anywhere(void* result) {
   if (!any_gpu.load(std::memory_order_acquire)) return false;
-  std::vector<Gpu*> all;  // without the lock: see MemorySource
+  std::vector<Gpu*> all;  // called without the lock: see MemorySource
   {
     std::lock_guard lock(gpus_mutex);
     for (auto& gpu : gpus())
@@ -120,7 +121,7 @@ void Gpu::load_kernels() {
     Module module = nullptr;
     driver_.check(driver_.module_load(&module, kernel_image()), "cuModuleLoadData");
     load_all(module);
-  } catch (const Error& e) {  // none for this GPU: lazy loading says so with the first function
+  } catch (const Error& e) {  // the image has no code for this GPU; with lazy loading, only load_all() fails
     no_kernels_ = e.what();
   }
 }
@@ -133,8 +134,8 @@ void Gpu::load_all(Module module) {
 #undef HVD_LOAD
 }
 
-/// Now, not when it is launched first: CUDA may wait for the device then, in which a kernel of NCCL may wait for us
-/// ("Lazy Loading" in the CUDA programming guide).
+/// Loads a kernel now, and not at its first launch.  A first launch may wait for the device ("Lazy Loading" in the CUDA
+/// programming guide).  On the device, a kernel of NCCL may wait for this rank.
 Gpu::Kernel Gpu::load(Module module, const std::string& name) {
   Kernel kernel;
   driver_.check(driver_.module_function(&kernel.function, module, name.c_str()), name.c_str());
@@ -152,8 +153,9 @@ Stream Gpu::make_stream() {
   return stream;
 }
 
-/// For each tensor that a framework submits: two calls of the driver, one more for a stream with a number.  Whether
-/// the context is right the driver says itself: an event is not recorded on another context's stream.
+/// Runs for each tensor that a framework submits: two driver calls, and cuStreamGetId for a stream that has an id.
+/// First tries without making the context current.  The driver refuses to record an event on a stream of another
+/// context.
 std::shared_ptr<gpu::StreamMark> Gpu::mark_caller(gpu::StreamHandle stream) {
   if (stream != whole_context) {
     int status = 0;
@@ -203,12 +205,14 @@ std::shared_ptr<Mark> Gpu::mark(Stream stream, bool timed, gpu::StreamId id) {
 
 /// "Captures in hEvent all the activities of the context at the time of this call" (CUDA driver API, cuCtxRecordEvent).
 ///
-/// Those are also our own streams', with NCCL's kernels that wait for the other ranks' part of them.  No ring of waits
-/// comes of it.  Say that X waits for Y when, on some rank, X's work may begin only behind Y's.  Either an event says
-/// so: then Y had been launched on that rank before X was submitted there, hence before X was launched anywhere, since
-/// a launch comes after the submission on all ranks.  Or X follows Y in a stream of ours: then it does so on all ranks,
-/// in the one order that they agree upon.  Both ways the first launch of Y, among the ranks, is before the first launch
-/// of X; so along waits that time only goes down, and never comes round.
+/// The activities include the runtime's own streams, with NCCL kernels that wait for other ranks.  Still, the waits
+/// cannot form a cycle.  Say that X waits for Y if, on some rank, X's work may begin only after Y's work.  There are
+/// two cases:
+///   - An event orders them.  Then that rank launched Y before it submitted X.  Every rank launches X only after all
+///     ranks have submitted X.  So Y was launched on that rank before X was launched on any rank.
+///   - X follows Y on a stream of the runtime.  All ranks agree on one order, so X follows Y on every rank.
+/// In both cases the first launch of Y, among all ranks, is before the first launch of X.  A chain of waits goes back
+/// in time, so it never returns to its start.
 void Gpu::record_all(Event event) {
   constexpr int capture_unsupported = 900;
   if (!driver_.context_record)
@@ -260,7 +264,8 @@ void Gpu::launch(const Kernel& kernel, std::span<const Piece> pieces, const Unit
   for (Filled from; from.piece < pieces.size();) {
     from = fill(table, pieces, units, from);
     if (table.tiles == 0) continue;
-    void* arguments[] = {&table, &buffer, &factor};  // a plain copy has no factor, and the driver does not look at it
+    // A plain copy has no factor, and the driver does not read the third argument.
+    void* arguments[] = {&table, &buffer, &factor};
     const unsigned blocks = std::min(table.tiles, kernel.blocks);
     driver_.check(driver_.launch(kernel.function, blocks, 1, 1, block_threads, 1, 1, 0, stream, arguments, nullptr),
                   "cuLaunchKernel");

@@ -1,9 +1,9 @@
-/// @file gpu.h — one GPU of this process: the framework's own context, and what we keep there.
+/// @file gpu.h — one GPU of this process: its context, and the runtime's memory, events and kernels there.
 ///
-/// The context is the device's primary one, which the frameworks use too, so their
-/// pointers, streams and events mean the same to us.  It is never given back:
-/// another holder may be at work when this process ends.  Nothing here waits for
-/// the device.  Any thread, unless it says otherwise.
+/// The context is the device's primary context, which the frameworks use too.  So the frameworks' pointers, streams and
+/// events are valid in the runtime.  The context is never released: the framework may still use it when this process
+/// ends.  Only allocate() may wait for the device: cuMemFree does, when device memory is full.  Any thread, unless a
+/// comment says otherwise.
 #pragma once
 #include <array>
 #include <atomic>
@@ -27,29 +27,29 @@ namespace hvd::cuda {
 
 class Gpu;
 
-/// The default stream of a GPU, which is never given back.
+/// The id of a GPU's default stream, which is never destroyed.
 inline constexpr gpu::StreamId default_stream = 1;
 inline bool is_default(Stream stream) { return stream == nullptr || stream == legacy; }
 
-/// An event of ours, recorded on a stream.  Goes back to its GPU's pool, to be used again.
+/// A CUDA event of the runtime, recorded on a stream.  The destructor returns the event to its GPU's pool for reuse.
 class Mark final : public gpu::StreamMark {
  public:
-  /// To be recorded next.
+  /// Does not record the event: the caller does that next.
   Mark(Gpu& gpu, Event event, bool timed, gpu::StreamId stream);
   ~Mark() override;
   Mark(const Mark&) = delete;
   Mark& operator=(const Mark&) = delete;
   Event event() const { return event_; }
   Gpu& gpu() const { return gpu_; }
-  /// Of marks that are made one after the other, the later has the larger number.
+  /// A mark that is made later has a larger number.
   std::uint64_t number() const { return number_; }
-  /// That it was recorded on, where a caller's: see mark_caller().
+  /// The stream of a mark from mark_caller(), else 0.
   gpu::StreamId stream() const override { return stream_; }
-  /// What came before it on its stream is done.
+  /// Returns true when the work before the mark on its stream is done.
   bool reached() const;
-  /// Later work of @p stream comes after it.
+  /// Makes later work of @p stream wait for the mark.
   void hold(Stream stream) const;
-  /// How long after @p before it was reached; both are timed, and reached.  With the context current.
+  /// The time from @p before to this mark.  Both must be timed and reached.  The context must be current.
   std::int64_t since_ns(const Mark& before) const;
 
  private:
@@ -60,22 +60,23 @@ class Mark final : public gpu::StreamMark {
   const gpu::StreamId stream_;
 };
 
-/// Of a tensor that has one: all marks of callers are made by Gpu::mark_caller().
+/// The mark of a tensor whose `ready` is set.  All marks of callers come from Gpu::mark_caller(), so the cast is safe.
 inline const Mark& mark_of(const gpu::DeviceTensor& tensor) { return static_cast<const Mark&>(*tensor.ready); }
 
-/// What a process set has on a GPU, or is about to put there, that may wait for other ranks.  Any thread.
+/// Work of a process set on a GPU, queued or about to be queued, that may wait for other ranks.  Any thread.
 ///
-/// The driver's cuMemFree waits for the device.  Say that a set frees memory while another one's kernel waits for a
-/// peer, and that the peer does the same the other way round: then both wait for ever.  Within a set there is one order
-/// on all ranks, so nothing of the set itself is in its way.
+/// The driver's cuMemFree waits for the device, so cuMemFree beside such work can deadlock.  Say that rank 0 frees
+/// memory of set A while a kernel of set B waits there for rank 1.  Rank 1 frees memory of set B while a kernel of set
+/// A waits there for rank 0.  Then both ranks wait for ever.  Within one set, all ranks work in the same order, so the
+/// set's own work is no obstacle.
 class DeviceWork {
  public:
-  /// of: the set, only its address counts.
+  /// of: identifies the set; only the address counts.
   DeviceWork(Gpu& gpu, const void* of);
   ~DeviceWork();
   DeviceWork(const DeviceWork&) = delete;
   DeviceWork& operator=(const DeviceWork&) = delete;
-  /// All of it is queued, before @p mark.
+  /// Declares that all of the work is queued, before @p mark.
   void queued(std::shared_ptr<Mark> mark);
 
  private:
@@ -87,8 +88,8 @@ class DeviceWork {
 
 class Gpu final : public gpu::LocalGpu {
  public:
-  /// The process's object for a visible device.  Throws Error: usage for a number that is none, unavailable when the
-  /// driver refuses.
+  /// The process's object for a visible device.  Throws Error: usage if no GPU has this number, unavailable if the
+  /// driver fails.
   static Gpu& at(int ordinal);
 
   int ordinal() const override { return ordinal_; }
@@ -96,56 +97,61 @@ class Gpu final : public gpu::LocalGpu {
   void lend_result(void* result, gpu::StreamHandle stream) override;
   bool free_result(void* result) override { return take_back(reinterpret_cast<Pointer>(result)); }
   const std::string& name() const { return name_; }
-  /// "GPU-0123…": what nvidia-smi and the launcher's plan say.
+  /// The form that nvidia-smi and the launcher's plan use: "GPU-0123…".
   const std::string& uuid() const { return uuid_; }
-  /// The first number of its compute capability: 9 is Hopper.
+  /// The major number of the compute capability: 9 is Hopper.
   int generation() const { return generation_; }
   Context context() const { return context_; }
   const Driver& driver() const { return driver_; }
 
-  /// @name With the context current (CurrentContext)
+  /// @name Functions that need the context current (CurrentContext)
   /// @{
-  /// A stream of the highest priority that does not wait for the default stream.
+  /// Returns a stream of the highest priority that does not synchronize with the default stream.
   Stream make_stream();
-  /// A mark recorded on @p stream now.  timed: elapsed() between two works.  whole_context: behind what all streams
-  /// have been given; Error{unavailable} where the driver cannot, Error{usage} while one of them is being captured.
-  /// id: of a caller's stream.
+  /// Records a mark on @p stream.  timed: since_ns() may be used.  id: the id of a caller's stream.  With
+  /// whole_context, the mark follows the work that all streams have received.  Then throws Error{unavailable} if the
+  /// driver lacks cuCtxRecordEvent, and Error{usage} while one of the streams is being captured.
   std::shared_ptr<Mark> mark(Stream stream, bool timed = false, gpu::StreamId id = 0);
-  /// Device memory from memory_source(): at least @p bytes, at a multiple of 256.  When the device is full, the idle
-  /// memory of our pool is returned first.  @p stream: the first to use the memory.  Throws Error{unavailable} with the
-  /// device, the bytes asked for, the bytes free and the bytes that we hold.  of: see DeviceWork.
+  /// Allocates at least @p bytes of device memory from memory_source(), aligned to 256 bytes.  When the device is full,
+  /// frees the idle memory of the pool first.  @p stream: the first stream that uses the memory.  of: see DeviceWork.
+  /// Throws Error{unavailable}, whose text has the device, the requested bytes, the free bytes and the bytes that the
+  /// runtime holds.
   Pointer allocate(std::size_t bytes, Stream stream, const void* of = nullptr);
-  /// Page-locked host memory, at least @p bytes.
+  /// Allocates at least @p bytes of page-locked host memory.
   void* allocate_pinned(std::size_t bytes);
-  /// Copies all @p pieces into or out of @p buffer, in one launch for every Table::most; units are bytes.
+  /// Copies all @p pieces into @p buffer (gather) or out of it.  One launch serves up to Table::most pieces.  Units are
+  /// bytes.
   void copy(bool gather, std::span<const Piece> pieces, Pointer buffer, Stream stream);
-  /// The same, times @p factor; units are elements.  wide: the buffer is of f32, and the tensors of
-  /// narrower floats; 8-bit ones only so.  Error{internal}: HVD_SCALE_KERNELS has no kernel for it.
+  /// Like copy(), but multiplies each element by @p factor.  Units are elements.  wide: the buffer is f32, and the
+  /// tensors are of a narrower float.  8-bit floats need wide.  Throws Error{internal} if HVD_SCALE_KERNELS has no
+  /// kernel for the dtype.
   void scale(bool gather, DType dtype, bool wide, std::span<const Piece> pieces, Pointer buffer, double factor,
              Stream stream);
   /// @}
 
-  /// Gives memory back without calling the driver.  Nothing may use it any longer but work that comes before @p after
-  /// on its stream.
+  /// Gives memory back without a call to the driver.  After this call, only work before @p after on its stream may use
+  /// the memory.
   void free(Pointer address, std::shared_ptr<Mark> after = nullptr);
   void free_pinned(void* address, std::shared_ptr<Mark> after = nullptr);
-  /// Memory of allocate() is used on @p stream from now on: after free_anywhere() it is used again only behind the work
-  /// on that stream.  whole_context: the streams are not known, and the caller frees the memory when nothing uses it.
+  /// Declares that @p stream uses memory of allocate() from now on.  After free_anywhere(), the memory is reused only
+  /// after the work on that stream.  With whole_context the function does nothing: the caller must free the memory
+  /// after its last use.
   void lend(Pointer address, Stream stream);
-  /// Half of the multiprocessors that are not reserved yet, one at least while there is one; and back.
+  /// Reserves half of the free multiprocessors, rounded up, and returns their number; 0: none is free.  unreserve()
+  /// gives multiprocessors back.
   int reserve();
   void unreserve(int processors);
-  /// Returns memory that was freed, and that the device no longer uses, to its source, if that source pools memory
-  /// itself (torch's allocator does).  allocate() and free_anywhere() do so too.
+  /// Returns freed memory to its source once the device no longer uses the memory.  Concerns only sources that pool
+  /// memory themselves, such as torch's allocator.  allocate() and free_anywhere() do the same.
   void tidy() noexcept;
-  /// Blocks of memory, the device's and pinned, that are given out now.
+  /// The number of blocks that are given out now, in device memory and in pinned memory.
   std::size_t given() const;
-  /// See Driver.
+  /// See Driver::capturing().
   bool capturing(Stream stream) const;
-  /// 0 where the driver does not say it, for a stream of each thread's own, and for all of a context.  Not while the
-  /// stream is being captured.
+  /// The id of a stream.  0: the driver cannot tell, the stream is per_thread, or it is whole_context.  The stream must
+  /// not be in a capture.
   gpu::StreamId id_of(Stream stream) const;
-  /// Our kernels can be used (they were built, and for this GPU); else why not.
+  /// Why the runtime's kernels cannot be used on this GPU; empty: they can.
   const std::string& no_kernels() const { return no_kernels_; }
 
  private:
@@ -163,29 +169,29 @@ class Gpu final : public gpu::LocalGpu {
   void let_go();
   [[noreturn]] void refuse(std::size_t bytes, const std::string& why) const;
   friend bool free_anywhere(void* result);
-  /// One of our kernels.
+  /// One of the runtime's kernels.
   struct Kernel {
     Function function = nullptr;
-    unsigned blocks = 0;  ///< of it that the device runs at a time
+    unsigned blocks = 0;  ///< blocks of the kernel that the device can run at a time
   };
   void load_all(Module module);
   Kernel load(Module module, const std::string& name);
   void launch(const Kernel& kernel, std::span<const Piece> pieces, const Units& units, Pointer buffer, double factor,
               Stream stream);
 
-  /// Memory that was given back, by size.
+  /// A block of a pool.
   struct Free {
     Pointer address;
     std::shared_ptr<Mark> after;
   };
   using Pool = std::map<std::size_t, std::vector<Free>>;
-  /// Memory that is given out.
+  /// A block that is given out.
   struct Block {
     std::size_t size;
-    const MemorySource* source;  ///< that keeps what comes back itself; nullptr: it is for a pool of ours
+    const MemorySource* source;  ///< takes the block back and pools it; nullptr: a pool of this object takes it
   };
   using Given = std::unordered_map<Pointer, Block>;
-  /// Memory that goes back to a source behind a mark.
+  /// A block that returns to its source once the mark is reached.
   struct Leaving {
     Pointer address;
     std::shared_ptr<Mark> after;
@@ -201,7 +207,7 @@ class Gpu final : public gpu::LocalGpu {
   Context context_ = nullptr;
   std::string name_, uuid_, no_kernels_;
   int processors_ = 1, generation_ = 0;
-  int reserved_ = 0;                                                    ///< of them
+  int reserved_ = 0;                                                    ///< of processors_
   std::array<Kernel, 2> copies_;                                        ///< [gather]
   std::array<std::array<Kernel, 2>, std::size(scale_units)> scales_{};  ///< [order of HVD_SCALE_KERNELS][gather]
 
@@ -211,15 +217,16 @@ class Gpu final : public gpu::LocalGpu {
   std::array<std::vector<Event>, 2> events_;  ///< [timed]
   Given given_, pinned_;
   std::unordered_map<Pointer, Stream> lent_;
-  std::vector<std::pair<Pointer, Stream>> late_;  ///< came back while the stream was being captured
+  /// Blocks that came back while their stream was being captured.
+  std::vector<std::pair<Pointer, Stream>> late_;
   Pool free_, free_pinned_;
   std::vector<Leaving> leaving_;
 };
 
-/// A result that comes back from the caller, of whatever GPU.  False: no GPU's memory.
+/// Takes back a result from the caller, on any GPU.  Returns false if the address is not memory of a Gpu.
 bool free_anywhere(void* result);
 
-/// The kernels' image that was built in; nullptr: built without nvcc.
+/// The image of the kernels in libhvd; nullptr: libhvd was built without nvcc.
 const void* kernel_image();
 
 }  // namespace hvd::cuda

@@ -1,4 +1,4 @@
-/// @file gpu_memory.cc — what a GPU object gives out and takes back: blocks on the device, and pinned ones.
+/// @file gpu_memory.cc — the memory of a Gpu: blocks on the device, and pinned blocks of the host.
 #include <algorithm>
 
 #include "base/error.h"
@@ -10,7 +10,7 @@ namespace {
 constexpr unsigned host_portable = 1;
 constexpr std::size_t least_block = 512, alignment = 256;
 
-/// Sizes in steps of an eighth of their power of two, so that tensors of nearly equal size share blocks.
+/// Rounds up in steps of an eighth of a power of two.  So tensors of nearly equal size can reuse the same blocks.
 std::size_t rounded(std::size_t bytes) {
   if (bytes <= least_block) return least_block;
   std::size_t step = least_block / 2;
@@ -18,16 +18,16 @@ std::size_t rounded(std::size_t bytes) {
   return (bytes + step - 1) / step * step;
 }
 
-/// As little as that.
+/// The smallest valid size of a block.
 std::size_t aligned(std::size_t bytes) {
   return std::max((bytes + alignment - 1) / alignment * alignment, least_block);
 }
 
 }  // namespace
 
-/// A block of that size whose last use is over, or 0.
+/// Takes a block of exactly @p size out of the pool, if the block's last use has ended.  Returns 0 if there is none.
 Pointer Gpu::take(Pool& pool, std::size_t size, Given& given) {
-  std::shared_ptr<Mark> passed;  // its destructor needs the lock
+  std::shared_ptr<Mark> passed;  // destroyed without the lock, which ~Mark() takes
   std::lock_guard lock(mutex_);
   auto& blocks = pool[size];
   const auto it = std::find_if(blocks.begin(), blocks.end(), [this](const Free& f) {
@@ -68,7 +68,7 @@ void DeviceWork::queued(std::shared_ptr<Mark> mark) {
   end_ = std::move(mark);
 }
 
-/// With the lock of work_.
+/// The caller holds work_mutex_.
 bool Gpu::others_work(const void* of) const {
   return std::any_of(work_.begin(), work_.end(), [&](const DeviceWork* w) {
     return w->of_ != of && !(w->end_ && driver_.event_query(w->end_->event()) == success);
@@ -87,7 +87,8 @@ Pointer Gpu::allocate_from(const MemorySource& source, std::size_t bytes, Stream
   Pointer address = ours ? take(free_, size, given_) : 0;
   if (address) return address;
   int code = source.allocate(&address, size, ordinal_, stream);
-  if (source.full(code)) {  // what nobody uses may do, and what rounding adds is not needed
+  // An unused block of the unrounded size may fit.  Otherwise ask the source for the unrounded size.
+  if (source.full(code)) {
     size = aligned(bytes);
     address = ours ? take(free_, size, given_) : 0;
     if (address) return address;
@@ -100,9 +101,10 @@ Pointer Gpu::allocate_from(const MemorySource& source, std::size_t bytes, Stream
   return address;
 }
 
-/// Gives back to its source what that keeps itself, and the device is through with.
+/// Returns blocks to sources that pool memory themselves, once the device no longer uses the blocks.
 void Gpu::let_go() {
-  std::vector<Leaving> over;  // marks need the lock to go, and a source must not be called with it
+  // ~Mark() takes the lock, and a source must not be called with the lock held.
+  std::vector<Leaving> over;
   {
     std::lock_guard lock(mutex_);
     std::erase_if(leaving_, [&](Leaving& l) {
@@ -122,17 +124,17 @@ void Gpu::tidy() noexcept {
   try {
     const CurrentContext current(driver_, context_);
     let_go();
-  } catch (const Error&) {  // the driver is gone: so is the memory
+  } catch (const Error&) {  // the driver is gone, and the memory with it
   }
 }
 
-/// Gives the driver back what nobody has, and the device is through with; nothing while another set is at work, which
-/// waits with its work meanwhile.
+/// Frees the idle blocks of the pool.  Does nothing while another set has work on the device (DeviceWork).  A set that
+/// begins work meanwhile waits until this function ends.
 void Gpu::trim(const void* of) {
   let_go();
   const std::lock_guard alone(work_mutex_);
   if (others_work(of)) return;
-  std::vector<Free> idle;  // marks need the lock to go
+  std::vector<Free> idle;  // destroyed without the lock, which ~Mark() takes
   {
     std::lock_guard lock(mutex_);
     for (auto& [size, blocks] : free_)
@@ -173,7 +175,7 @@ void Gpu::lend(Pointer address, Stream stream) {
   if (given_.count(address)) lent_[address] = stream;
 }
 
-/// At the end of the process the driver may be gone already: then nobody needs the memory anymore.
+/// Ignores errors of the driver, which may be gone when the process ends.  Then nobody needs the memory.
 bool Gpu::take_back(Pointer address) {
   Stream stream = nullptr;
   bool lent = false;
@@ -200,7 +202,8 @@ bool Gpu::take_back(Pointer address) {
   return true;
 }
 
-/// A mark on a stream that is being captured would become part of the graph, and never be reached.
+/// Frees the blocks of late_ whose stream is no longer captured.  A mark on a captured stream would become part of the
+/// graph, and would never be reached.
 void Gpu::take_late() {
   std::vector<std::pair<Pointer, Stream>> late;
   {

@@ -1,4 +1,4 @@
-"""image.py FATBIN OUTPUT: assembler text that makes the kernels' image data of libhvd."""
+"""image.py FATBIN OUTPUT: write assembler text that puts the kernels' image into libhvd."""
 
 import hashlib
 import pathlib

@@ -1,4 +1,4 @@
-/// @file kernels.cu — entries of kernels.h for the device.  One fatbin for all architectures.
+/// @file kernels.cu — the device entries of the functions in kernels.h.  One fatbin serves all architectures.
 #include "gpu/cuda/kernels.h"
 
 using namespace hvd::cuda;

@@ -1,20 +1,18 @@
-/// @file kernels.h — what our kernels do, for one thread of one block; compiled for the device and for the host.
+/// @file kernels.h — the work of the runtime's kernels, for one thread of one block.  Compiled for the device and for
+/// the host.
 ///
-/// A batch's tensors are cut into tiles; tile t belongs to the piece whose tiles
-/// it falls in (found by bisection), and blocks take tiles t, t + grid, …  So one
-/// launch serves many tensors, and large ones do not hold up small ones.  The table
-/// of the pieces is a parameter of the kernel: the driver copies it when it is
-/// launched (or captured in a graph), and the device reads it from its constant cache.
-/// The host build runs under the fake driver of the tests, where the very same
-/// arithmetic is compared with a plain loop.
+/// The tensors of a batch are cut into tiles.  Tile t belongs to the piece whose range of tiles contains t: piece_of()
+/// finds the piece by bisection.  A block takes the tiles t, t + grid, …  So one launch serves many tensors, and large
+/// tensors do not delay small ones.  The table of the pieces is a parameter of the kernel.  The driver copies the table
+/// at the launch, or when a graph captures the launch.  The device reads the table from its constant cache.  The host
+/// build runs under the tests' fake driver, where tests compare the same arithmetic with a plain loop.
 ///
-/// How much must be under way.  A copy keeps the memory busy only with bandwidth times
-/// latency of loads in flight (Little's law).  A copy at an H100's 3.35 TB/s reads
-/// 1.7 TB/s; at 0.8 us under load that is 1.3 MB, or 10 KB on each of 132
-/// multiprocessors (A100: 2.0 TB/s, 0.7 us, 108: 6.5 KB).  Each thread loads 4 times
-/// 16 bytes before it stores any: 16 KB for a block of 256, 128 KB with the eight
-/// blocks that fit in 32 registers a thread.  So two blocks suffice where other
-/// kernels hold the rest.  A tile is what a block has under way at once: 16 KB.
+/// How many loads must be in flight?  A copy keeps the memory busy only with bandwidth times latency (Little's law).  A
+/// copy on an H100 (3.35 TB/s) reads 1.7 TB/s.  At 0.8 µs latency under load, that is 1.3 MB in flight, or 10 KB on
+/// each of 132 multiprocessors.  On an A100 (2.0 TB/s, 0.7 µs, 108 multiprocessors), each has 6.5 KB in flight.  Each
+/// thread loads 4 times 16 bytes before it stores any: 16 KB for a block of 256 threads.  Eight blocks fit on a
+/// multiprocessor with 32 registers for each thread, which makes 128 KB.  So two blocks suffice where other kernels use
+/// the rest of the multiprocessor.  A tile is the 16 KB that a block has in flight at a time.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -26,20 +24,20 @@
 
 namespace hvd::cuda {
 
-inline constexpr std::uint32_t tile_bytes = 16384;    ///< units of a tile where the unit is a byte
-inline constexpr std::uint32_t tile_elements = 4096;  ///< and where it is an element
+inline constexpr std::uint32_t tile_bytes = 16384;    ///< size of a tile in a plain copy, whose unit is a byte
+inline constexpr std::uint32_t tile_elements = 4096;  ///< size of a tile where the unit is an element
 inline constexpr unsigned block_threads = 256;
-inline constexpr unsigned in_flight = 4;  ///< loads of a thread before it stores
+inline constexpr unsigned in_flight = 4;  ///< loads that a thread issues before it stores
 
-/// The pieces of one launch, each a tensor or a part of one.  Units are bytes for plain copies, elements where a kernel
-/// computes.  Kernels' parameters together have 4 KB on every GPU and driver.
+/// The pieces of one launch: tensors, or parts of tensors.  Units are bytes for plain copies, and elements for kernels
+/// that compute.  A kernel's parameters may have 4 KB in all, on every GPU and driver.
 struct Table {
   static constexpr std::uint32_t most = 200;
   void* tensor[most];
-  std::uint32_t at[most];          ///< where it begins in the buffer, in lines of 16 bytes
-  std::uint32_t units[most];       ///< its length, > 0
-  std::uint32_t first_tile[most];  ///< how many tiles the pieces before it have
-  std::uint32_t count, tiles;      ///< pieces, > 0; tiles of all
+  std::uint32_t at[most];          ///< where the piece begins in the buffer, in lines of 16 bytes
+  std::uint32_t units[most];       ///< length of the piece, > 0
+  std::uint32_t first_tile[most];  ///< the number of tiles in all earlier pieces
+  std::uint32_t count, tiles;      ///< the number of pieces, > 0; the number of tiles
 };
 static_assert(sizeof(Table) + sizeof(void*) + sizeof(double) <= 4096);
 
@@ -58,7 +56,7 @@ HVD_BOTH std::uint32_t piece_of(const Table& table, std::uint32_t t) {
   return low;
 }
 
-/// Where a tile lies in its piece, in units.
+/// The position of a tile in its piece, in units.
 struct Tile {
   std::uint32_t piece, begin, length;
 };
@@ -69,7 +67,8 @@ HVD_BOTH Tile tile_at(const Table& table, std::uint32_t t, std::uint32_t tile) {
   return {p, begin, left < tile ? left : tile};
 }
 
-/// The kernels' pointers are to global memory, never shared or local: the compiler needs no generic accesses.
+/// Tells the compiler that a pointer is to global memory, never to shared or local memory.  The compiler then needs no
+/// generic accesses.
 template <class T>
 HVD_BOTH T* global(T* p) {
 #if defined(__CUDA_ARCH__)
@@ -84,7 +83,8 @@ struct alignas(16) Line {
   std::uint32_t words[4];
 };
 
-/// This thread's share of as many @p units; all loads of a round come before its stores, which may alias them.
+/// Copies this thread's share of @p units units.  In each round the thread does all loads before the stores, which may
+/// alias the loads.
 template <class Unit>
 HVD_BOTH void copy_units(unsigned char* to, const unsigned char* from, std::uint32_t units, unsigned thread,
                          unsigned threads) {
@@ -99,7 +99,7 @@ HVD_BOTH void copy_units(unsigned char* to, const unsigned char* from, std::uint
   for (; i < units; i += threads) out[i] = in[i];
 }
 
-/// This thread's share of a copy, in the largest units that both ends are aligned to.
+/// Copies this thread's share, in the largest units to which both addresses are aligned.
 HVD_BOTH void copy_share(unsigned char* to, const unsigned char* from, std::uint32_t bytes, unsigned thread,
                          unsigned threads) {
   const auto meet = reinterpret_cast<std::uintptr_t>(to) | reinterpret_cast<std::uintptr_t>(from);
@@ -119,7 +119,7 @@ HVD_BOTH void copy_share(unsigned char* to, const unsigned char* from, std::uint
   for (std::uint32_t i = bytes / unit * unit + thread; i < bytes; i += threads) to[i] = from[i];
 }
 
-/// gather: tensors → buffer; else buffer → tensors.
+/// gather: copies tensors to the buffer; else copies the buffer to the tensors.
 template <bool gather>
 HVD_BOTH void copy_tiles(const Table& table, unsigned char* buffer, unsigned block, unsigned blocks, unsigned thread,
                          unsigned threads) {
@@ -141,11 +141,11 @@ struct alignas(sizeof(T) * n) Pack {
   T x[n];
 };
 
-/// to[i] = from[i] * factor, this thread's share of as many packs of @p n elements.
+/// to[i] = from[i] * factor, for this thread's share of @p packs packs of @p n elements.
 template <int n, class To, class From>
 HVD_BOTH void scale_packs(To* to, const From* from, std::uint32_t packs, double factor, unsigned thread,
                           unsigned threads) {
-  // One third, in f32, would turn many of 8-bit floats' ties into what is no tie.
+  // With a factor like 1/3 in f32, many products that are ties between two 8-bit floats would stop being ties.
   using Factor = std::conditional_t<sizeof(To) == 1, double, Wide<From>>;
   const auto f = static_cast<Factor>(factor);
   auto* out = reinterpret_cast<Pack<To, n>*>(to);
@@ -164,7 +164,7 @@ HVD_BOTH void scale_packs(To* to, const From* from, std::uint32_t packs, double 
   for (; i < packs; i += threads) out[i] = scaled(in[i]);
 }
 
-/// to[i] = from[i] * factor, this thread's share.
+/// to[i] = from[i] * factor, for this thread's share.
 template <class To, class From>
 HVD_BOTH void scale_share(To* to, const From* from, std::uint32_t elements, double factor, unsigned thread,
                           unsigned threads) {
@@ -178,7 +178,7 @@ HVD_BOTH void scale_share(To* to, const From* from, std::uint32_t elements, doub
   scale_packs<1>(to + done, from + done, elements - done, factor, thread, threads);
 }
 
-/// Tensors of T, a buffer of B.  gather: B = T * factor; else T = B * factor.
+/// The tensors are of type T, the buffer is of type B.  gather: B = T * factor; else T = B * factor.
 template <bool gather, class T, class B>
 HVD_BOTH void scale_tiles(const Table& table, unsigned char* buffer, double factor, unsigned block, unsigned blocks,
                           unsigned thread, unsigned threads) {
@@ -193,7 +193,8 @@ HVD_BOTH void scale_tiles(const Table& table, unsigned char* buffer, double fact
   }
 }
 
-/// The kernels that compute: X(tensors' dtype, buffer's dtype).  Their names: hvd_gather_f16_f32, hvd_scatter_f16_f32.
+/// The kernels that compute: X(dtype of the tensors, dtype of the buffer).  Example of names: hvd_gather_f16_f32,
+/// hvd_scatter_f16_f32.
 #define HVD_SCALE_KERNELS(X) \
   X(f32, f32)                \
   X(f64, f64)                \

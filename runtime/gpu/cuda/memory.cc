@@ -25,18 +25,19 @@ class DriverMemory final : public MemorySource {
   const Driver& driver_;
 };
 
-/// torch/csrc/inductor/aoti_torch/c/shim.h: 0 is success.  A block belongs to the stream that was current when it was
-/// asked for, so ours is made so by a guard of this thread.  A capture elsewhere does not get it into its graph's
-/// memory: torch asks whether that very stream is part of the capture (CUDAGraph::capture_begin), and ours never is.
+/// Declared in torch/csrc/inductor/aoti_torch/c/shim.h; 0 is success.  A block belongs to the stream that is current at
+/// its allocation.  So a guard makes the runtime's stream current on this thread.  A capture of a graph does not take
+/// the block for its own pool: torch does that only for streams of the capture (CUDAGraph::capture_begin).  The
+/// runtime's stream is never part of a capture.
 struct TorchFunctions {
   int (*allocate)(std::uint64_t bytes, void** address) = nullptr;
   int (*free)(void* address) = nullptr;
   int (*guard)(void* stream, std::int32_t device, void** guard) = nullptr;
   int (*unguard)(void* guard) = nullptr;
-  const char* (*what)() = nullptr;  ///< of the thread's last failure; nullptr: this torch does not say
+  const char* (*what)() = nullptr;  ///< text of the thread's last failure; nullptr: this torch lacks the function
 };
 
-/// When the process ends torch's allocator goes before us, who were there first: then nobody needs the memory anymore.
+/// True once the process exits: then torch's allocator may be destroyed, and nobody needs the memory.
 std::atomic<bool> gone{false};
 
 class TorchMemory final : public MemorySource {
@@ -73,7 +74,7 @@ struct Torch {
   std::string why;
 };
 
-/// The library is there where torch has been imported and was built for CUDA; it is not loaded for this.
+/// Looks up torch's functions, if torch was built for CUDA and has been imported.  Does not load the library.
 Torch find_torch() {
   void* library = dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_NOLOAD);
   if (!library) return {nullptr, "libtorch_cuda.so is not loaded in this process"};
@@ -87,16 +88,18 @@ Torch find_torch() {
       !find(f.guard, "aoti_torch_create_cuda_stream_guard") || !find(f.unguard, "aoti_torch_delete_cuda_stream_guard"))
     return {nullptr, "this torch does not offer its allocator to C (2.15 does)"};
   find(f.what, "torch_exception_get_what_without_backtrace");
-  // Later than torch's own, and so called before them.
+  // Registered after torch's exit handlers, so this handler runs before them.
   std::atexit([] { gone.store(true); });
-  return {new TorchMemory(f), ""};  // never destroyed: blocks of it may be given back at any time
+  // Never destroyed: blocks of the source may come back at any time.
+  return {new TorchMemory(f), ""};
 }
 
 std::atomic<bool> allowed{true};
 std::atomic<const MemorySource*> chosen{nullptr};
 
 const MemorySource& driver_memory(const Driver& driver) {
-  static const MemorySource& memory = *new DriverMemory(driver);  // there is one driver
+  // The process has one driver.
+  static const MemorySource& memory = *new DriverMemory(driver);
   return memory;
 }
 

@@ -1,8 +1,9 @@
-/// @file memory.h — where device memory comes from: the driver, or the framework's allocator where it offers one.
+/// @file memory.h — the source of device memory: the driver, or torch's allocator.
 ///
-/// With torch's, fusion buffers and results lie in its caching allocator: its statistics count them, its cache serves
-/// us, and what it frees when memory runs out serves both.  Its functions are C, take no lock of Python's, and are
-/// looked up in the process (torch 2.15 has them, 2.0 has not).
+/// With torch's allocator, fusion buffers and results come from torch's caching pool, and torch's statistics count
+/// them.  When memory runs out, torch frees cached memory, for its own use and for the runtime.  The allocator's C
+/// functions take no lock of Python.  The runtime looks up the functions in the process: torch 2.15 has them, torch 2.0
+/// does not.
 #pragma once
 #include <cstddef>
 #include <string>
@@ -11,28 +12,28 @@
 
 namespace hvd::cuda {
 
-/// Any thread; never under a lock of ours: torch may call Python, where a program has asked it to record allocations.
+/// Any thread.  The caller must hold no lock of the runtime: torch may call Python if the program records allocations.
 class MemorySource {
  public:
   virtual ~MemorySource() = default;
-  /// With the context of the device current.  @p stream: that it is used on first.  success, or a code for full() and
-  /// text(), which are asked on the same thread then.
+  /// The device's context must be current.  @p stream: the first stream that uses the memory.  Returns success, or a
+  /// code for full() and text(), which the caller must call on the same thread.
   virtual int allocate(Pointer* address, std::size_t bytes, int ordinal, Stream stream) const = 0;
-  /// With a context current.  Nothing uses it anymore, on no stream.
+  /// A context must be current.  No stream may use the memory any longer.
   virtual void free(Pointer address) const = 0;
-  /// More may be had once some has been given back.
+  /// True if a retry may succeed after memory has been freed.
   virtual bool full(int code) const = 0;
   virtual std::string text(int code) const = 0;
-  /// It keeps what comes back for the next who asks; else we do.
+  /// True if the source pools freed memory itself.  Otherwise the Gpu does.
   virtual bool keeps() const = 0;
 };
 
-/// Which one is asked now.  Others may have given memory before.
+/// The source for new memory.  Older memory may come from another source.
 const MemorySource& memory_source(const Driver& driver);
 
-/// torch's tensors come: memory_source() is its allocator from now on.  False, and @p why, where that cannot be.
+/// Makes torch's allocator the memory_source() from now on.  Returns false and sets @p why if that is not possible.
 bool use_torch_memory(std::string& why);
-/// HVD_TORCH_MEMORY: whether the last one may say yes.
+/// Sets whether use_torch_memory() may succeed (HVD_TORCH_MEMORY).
 void allow_torch_memory(bool allowed);
 
 }  // namespace hvd::cuda

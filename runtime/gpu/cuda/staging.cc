@@ -45,8 +45,10 @@ std::shared_ptr<gpu::DeviceCompletion> Staging::give_back(gpu::DeviceTensor& ten
   copies_.clear();
   const CurrentContext current(gpu_.driver(), gpu_.context());
   const auto& driver = gpu_.driver();
-  wait_for(tensor);         // a broadcast's other ranks have not yet
-  void* through = nullptr;  // pinned, of a result whose size only now is known
+  // In begin(), a rank that only receives a broadcast has not waited for the tensor.
+  wait_for(tensor);
+  // Pinned memory of a result whose size was not known to begin().
+  void* through = nullptr;
   if (!is_among(tensor.kind, taken_kinds)) {
     if (tensor.bytes() > 0)
       driver.check(driver.copy_to_device(address(tensor.out), pinned, tensor.bytes(), stream_), "cuMemcpyHtoDAsync");

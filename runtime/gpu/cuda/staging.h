@@ -1,4 +1,4 @@
-/// @file staging.h — tensors on a GPU that travel through pinned host memory.
+/// @file staging.h — copies tensors on a GPU to pinned host memory, and results back.
 #pragma once
 #include <cstddef>
 #include <memory>
@@ -11,20 +11,21 @@
 
 namespace hvd::cuda {
 
-/// On one stream of ours.  Under the engine's drive lock.
+/// Uses one stream of the runtime.  The caller holds the engine's drive lock.
 class Staging {
  public:
   Staging(Gpu& gpu, Stream stream, StreamQueue& running) : gpu_(gpu), stream_(stream), running_(running) {}
 
-  /// Pinned memory for @p tensor, with its input on the way there.  @p rank: this one, within the set
+  /// Allocates pinned memory for @p tensor and queues the copy of its input.  @p rank: this process's rank within the
+  /// set.
   void* begin(const gpu::DeviceTensor& tensor, int rank);
-  /// The copies to the host are there.
+  /// Returns true when all copies to the host have ended.
   bool arrived() const;
   /// See gpu::SetDevice::give_back().
   std::shared_ptr<gpu::DeviceCompletion> give_back(gpu::DeviceTensor& tensor, void* pinned,
                                                    std::span<const std::byte> result);
-  /// What is under way has failed; its pinned memory is used again when the stream has come here.  Throws Error.
-  /// keep: never, a message may still arrive there
+  /// Gives back the pinned memory of all tensors under way, after a failure.  The memory is reused once the stream
+  /// reaches this point.  keep: the memory is never reused, since a message may still arrive in it.  Throws Error.
   void drop(bool keep);
 
  private:
@@ -35,8 +36,8 @@ class Staging {
   Gpu& gpu_;
   const Stream stream_;
   StreamQueue& running_;
-  std::vector<std::shared_ptr<Mark>> copies_;  ///< to the host, under way
-  std::unordered_set<void*> given_;            ///< pinned memory of tensors under way
+  std::vector<std::shared_ptr<Mark>> copies_;  ///< copies to the host that may not have ended
+  std::unordered_set<void*> given_;            ///< the pinned memory of tensors under way
 };
 
 }  // namespace hvd::cuda

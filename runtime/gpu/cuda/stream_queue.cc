@@ -13,8 +13,9 @@ constexpr std::int64_t look_every_ns = 20'000;
 
 }  // namespace
 
-/// The default stream cannot be captured.  Another one is asked about that before anything else: what it gets then may
-/// run when the graph does.
+/// A stream that waits for the mark already needs neither a check nor a second wait.  For any other stream, the capture
+/// check comes before the wait: the wait would become part of the graph, and take effect only when the graph runs.
+/// The default stream itself cannot be captured.
 void StreamEnd::hold(gpu::StreamHandle stream, gpu::StreamId id) const {
   if (const int code = status.load(std::memory_order_acquire)) throw Error(static_cast<Code>(code), "", error);
   if (stream == whole_context) return;
@@ -41,7 +42,7 @@ bool StreamEnd::arrived() const { return status.load(std::memory_order_acquire) 
 
 namespace {
 
-/// False also where the device has failed: then fail() says so.
+/// Returns false also when the device has failed: then fail() reports the failure.
 bool reached(const StreamEnd& end) {
   try {
     return end.reached();
@@ -59,7 +60,7 @@ std::shared_ptr<StreamEnd> StreamQueue::add(std::shared_ptr<Mark> mark, std::uni
   return end;
 }
 
-/// Where the last mark of a stream is reached, so are those before it.
+/// If the stream's last mark is reached, all earlier marks are reached too.
 bool StreamQueue::reap() {
   bool any = false;
   const bool all = !all_.empty() && reached(*all_.back().end);
@@ -72,7 +73,7 @@ bool StreamQueue::reap() {
       const Gpu& gpu = one.end->mark->gpu();
       const CurrentContext current(gpu.driver(), gpu.context());
       times_.tell(tracer_, *one.timed);
-    } catch (const Error&) {  // a timeline with a gap
+    } catch (const Error&) {  // the timeline lacks these times
     }
   }
   return any;

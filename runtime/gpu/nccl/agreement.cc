@@ -10,7 +10,7 @@ namespace {
 
 std::string rank(std::span<const int> world_ranks, std::size_t r) { return "rank " + std::to_string(world_ranks[r]); }
 
-/// Two ranks on one GPU that NCCL would refuse; empty: none.
+/// Finds two ranks on one GPU where NCCL does not allow that.  Returns the reason, or an empty text.
 std::string shared_gpu(std::span<const DeviceInfo> devices, std::span<const int> world_ranks) {
   for (std::size_t a = 0; a < devices.size(); ++a)
     for (std::size_t b = a + 1; b < devices.size(); ++b) {
@@ -22,7 +22,7 @@ std::string shared_gpu(std::span<const DeviceInfo> devices, std::span<const int>
   return {};
 }
 
-/// Slots and forms: what all ranks ask for, as far as it can be had.
+/// Decides on slots and on operations by nodes: all ranks must ask for them, and NCCL must be able to do them.
 void decide_forms(GpuDecision& d, std::span<const DeviceInfo> devices, std::span<const std::size_t> nodes) {
   d.splits = d.inherits = true;
   d.slots = devices.front().slots;
@@ -49,7 +49,7 @@ void decide_forms(GpuDecision& d, std::span<const DeviceInfo> devices, std::span
   }
 }
 
-/// The slots share what all ranks' devices have left.
+/// Divides the smallest share among the ranks by the number of slots.
 void decide_multiprocessors(GpuDecision& d, std::span<const DeviceInfo> devices, std::span<const int> world_ranks) {
   const auto least = std::min_element(devices.begin(), devices.end(),
                                       [](const DeviceInfo& a, const DeviceInfo& b) { return a.blocks < b.blocks; });
@@ -68,7 +68,7 @@ void decide_multiprocessors(GpuDecision& d, std::span<const DeviceInfo> devices,
 
 void decide_capabilities(GpuDecision& d, std::span<const DeviceInfo> devices) {
   d.capabilities = {true, true, true};
-  bool float8 = true;  // NCCL can add them up
+  bool float8 = true;  // NCCL can sum 8-bit floats on all ranks
   for (const DeviceInfo& c : devices) {
     d.capabilities.kernels &= c.kernels != 0;
     d.capabilities.wide &= c.wide != 0;
@@ -81,7 +81,7 @@ void decide_capabilities(GpuDecision& d, std::span<const DeviceInfo> devices) {
   d.capabilities.float8 = float8 && (d.capabilities.float8 || !d.capabilities.kernels);
 }
 
-/// nccl, or the reason why not.
+/// Sets d.nccl, or the reason why NCCL is not used.
 void decide_nccl(GpuDecision& d, std::span<const DeviceInfo> devices, std::span<const int> world_ranks,
                  std::span<const std::size_t> nodes) {
   for (std::size_t r = 0; r < devices.size(); ++r) {

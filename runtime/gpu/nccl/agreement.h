@@ -1,7 +1,7 @@
-/// @file agreement.h — what the ranks of a process set tell each other before their first operation on GPUs, and what
-/// they make of it.
+/// @file agreement.h — the facts that the ranks of a process set exchange before their first operation on GPUs.  Also
+/// the decision that follows from the facts.
 ///
-/// Exchanged once through the runtime's own channel; everybody decides alike.
+/// The ranks exchange the facts once, through the runtime's own channel.  Every rank computes the same decision.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -14,46 +14,50 @@ namespace hvd::nccl {
 
 inline constexpr std::uint32_t gpu_kinds = tensor_kinds;
 
-/// Sent as it is: the ranks run the same build.
+/// The facts of one rank.  Sent as raw bytes: all ranks run the same build.
 struct DeviceInfo {
-  std::int32_t version = 0;     ///< of NCCL, 0: none
-  std::int32_t kernels = 0;     ///< its GPU can run the kernels of the runtime
-  std::int32_t wide = 0;        ///< HVD_NCCL_WIDE: it asks for f32 sums of f16 and bf16
-  std::int32_t generation = 0;  ///< of its GPU's compute capability
-  std::int32_t float8 = 0;      ///< its environment asks for NCCL's own sums of 8-bit floats
+  std::int32_t version = 0;     ///< version of NCCL; 0: NCCL is not usable (`why`), or not wanted
+  std::int32_t kernels = 0;     ///< the rank's GPU can run the runtime's kernels
+  std::int32_t wide = 0;        ///< HVD_NCCL_WIDE: the user asks for f32 sums of f16 and bf16
+  std::int32_t generation = 0;  ///< major number of the GPU's compute capability
+  std::int32_t float8 = 0;      ///< HVD_NCCL_FLOAT8: the user asks for NCCL's own sums of 8-bit floats
   std::int32_t shares_gpu = 0;  ///< NCCL_MULTI_RANK_GPU_ENABLE=1
-  std::int32_t splits = 0;      ///< its NCCL has ncclCommSplit
+  std::int32_t splits = 0;      ///< the rank's NCCL has ncclCommSplit
   std::int32_t encrypts = 0;    ///< HVD_ENCRYPT_TENSORS: NCCL must not carry tensors between hosts
-  std::int32_t inherited = 0;   ///< a communicator of the set has been split from the world's
-  std::int32_t slots = 1;       ///< its environment asks for NCCL streams, and for the next two
+  std::int32_t inherited = 0;   ///< the rank has a communicator of the set that was split from the world's
+  std::int32_t slots = 1;       ///< HOROVOD_NUM_NCCL_STREAMS
+  /// HOROVOD_HIERARCHICAL_ALLREDUCE or HOROVOD_TORUS_ALLREDUCE; HOROVOD_HIERARCHICAL_ALLGATHER.
   std::int32_t sums_by_nodes = 0, gathers_by_nodes = 0;
-  std::int32_t blocks = 0;         ///< its share of its device (multiprocessor_share.h)
-  std::uint32_t through_host = 0;  ///< kinds that its environment wants to go through host memory
+  std::int32_t blocks = 0;         ///< multiprocessors that the set may use on the rank's GPU (multiprocessor_share.h)
+  std::uint32_t through_host = 0;  ///< kinds (bit_of) that the user sends through host memory
   std::uint64_t host = 0;
   char uuid[48] = {};
-  char why[128] = {};  ///< no NCCL: the reason
-  UniqueId id{};       ///< of the set's first rank
+  char why[128] = {};  ///< the reason if the rank cannot use NCCL
+  UniqueId id{};       ///< valid from the set's first rank only
 };
 
-/// Puts what a rank sent in bounds: texts end with a zero byte, slots is at least 1.
+/// Corrects a received DeviceInfo.  Texts end with a zero byte, slots is at least 1, and blocks is at least 0.
+/// through_host has valid kinds only.
 DeviceInfo sound(DeviceInfo received);
 
 struct GpuDecision {
   bool nccl = false;
-  std::uint32_t through_host = 0;  ///< kinds that a rank wants to go through host memory; the others, if nccl, do not
+  /// Kinds (bit_of) that any rank sends through host memory.  With `nccl`, NCCL takes the others.
+  std::uint32_t through_host = 0;
   Capabilities capabilities;
-  std::string reason;     ///< why not NCCL; empty when the user wants it so
-  bool splits = false;    ///< all have ncclCommSplit
-  bool inherits = false;  ///< all ranks use a communicator that was split from the world's
+  std::string reason;     ///< why NCCL is not used; empty if the user chose so
+  bool splits = false;    ///< all ranks have ncclCommSplit
+  bool inherits = false;  ///< all ranks have a communicator that was split from the world's
   int slots = 1;
   bool sums_by_nodes = false, gathers_by_nodes = false;
-  int blocks = 0;                  ///< of a device, for each slot
-  std::vector<std::string> notes;  ///< what the user asked for and does not get: a line each
+  int blocks = 0;                  ///< multiprocessors for each slot, on each GPU
+  std::vector<std::string> notes;  ///< one line for each wish of the user that is not met
 };
 
-/// @param nodes        how many ranks of the set each of its nodes has
-/// @param devices        [size of the set], sound
-/// @param world_ranks  [size of the set]: what the user calls them
+/// Computes the decision from the facts of all ranks.  Pure function.
+/// @param devices      [size of the set] corrected by sound()
+/// @param world_ranks  [size of the set] the ranks' numbers in the world, for messages
+/// @param nodes        [nodes of the set] the number of the set's ranks on each node
 GpuDecision decide(std::span<const DeviceInfo> devices, std::span<const int> world_ranks,
                    std::span<const std::size_t> nodes);
 

@@ -1,19 +1,18 @@
-/// @file multiprocessor_share.h — how much of a device NCCL's kernels may hold at a time.
+/// @file multiprocessor_share.h — limits the multiprocessors of a device that NCCL's kernels may use at a time.
 ///
-/// A kernel of NCCL needs a multiprocessor for each of its blocks, and keeps it
-/// until its peers have come; why all of a process must fit side by side, communicator_group.h
-/// says.  So each process set gets a share of the multiprocessors when its ranks
-/// agree on how to use NCCL: half of what is left, the world first.  The ranks take
-/// the least share among them.  Where nothing is left, the set's tensors go through
-/// host memory.  (On 132 multiprocessors: 66, more than NCCL uses by itself, then
-/// 33, 16, 8, …)
+/// A kernel of NCCL needs a multiprocessor for each of its blocks, until the kernels of its peers have come.  So all
+/// such kernels of a process must fit on the device at a time (communicator_group.h).  A process set reserves a share
+/// of the multiprocessors when its ranks agree on how to use NCCL: half of the free ones, rounded up.  The world set
+/// is the first.  The ranks use the smallest share among them.  If no multiprocessor is free, the set's tensors go
+/// through host memory.  Example of shares on 132 multiprocessors: 66, which is more than NCCL uses by default, then
+/// 33, 17, 8, …
 #pragma once
 #include "gpu/cuda/gpu.h"
 #include "gpu/device.h"
 
 namespace hvd::nccl {
 
-/// A share of one device, until it is destroyed.  Any thread.
+/// A share of one device.  The destructor gives the share back.  Any thread.
 class MultiprocessorShare final : public gpu::DeviceShare {
  public:
   explicit MultiprocessorShare(cuda::Gpu& gpu) : gpu_(gpu), blocks_(gpu.reserve()) {}
@@ -21,7 +20,7 @@ class MultiprocessorShare final : public gpu::DeviceShare {
   MultiprocessorShare(const MultiprocessorShare&) = delete;
   MultiprocessorShare& operator=(const MultiprocessorShare&) = delete;
   int blocks() const override { return blocks_; }
-  /// To no more than @p blocks: what all ranks have.
+  /// Reduces the share to @p blocks, the size that all ranks have.
   void shrink(int blocks) {
     if (blocks >= blocks_) return;
     gpu_.unreserve(blocks_ - blocks);

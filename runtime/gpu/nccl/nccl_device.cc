@@ -11,10 +11,11 @@ using cuda::CurrentContext;
 
 namespace {
 
-constexpr std::size_t many_marks = 8;           ///< of batches on the device: from here on it is asked which are over
-constexpr std::chrono::milliseconds brief{50};  ///< for a launch that is given up: NCCL's calls take less
-constexpr std::chrono::milliseconds patience{500};  ///< for one that had to be torn out of NCCL
-constexpr std::chrono::seconds grace{2};  ///< for what is queued when a peer is lost; a healthy GPU needs less
+/// With this number of running batches, a launch first removes those that have ended.
+constexpr std::size_t many_marks = 8;
+constexpr std::chrono::milliseconds brief{50};  ///< time that a cancelled launch gets to end; NCCL's calls take less
+constexpr std::chrono::milliseconds patience{500};  ///< time that a launch gets after its communicators were aborted
+constexpr std::chrono::seconds grace{2};            ///< time for queued work after a failure; a healthy GPU needs less
 
 }  // namespace
 
@@ -23,8 +24,8 @@ NcclDevice::NcclDevice(gpu::SetContext context, std::unique_ptr<InheritedGpu> in
   side_->slots.emplace_back(context_.busy, context_.tracer);
 }
 
-/// Other ranks may need this rank's part of queued work.  The set is removed, or the runtime shut down, after that
-/// work.
+/// Other ranks may need this rank's part of queued work.  So the destructor gives this work time to end, at most
+/// `grace`.
 NcclDevice::~NcclDevice() {
   fail(HVD_PEER_LOST, "the runtime was shut down");
   while (running() && std::chrono::steady_clock::now() < end_by_) {
@@ -71,8 +72,8 @@ void NcclDevice::submit(std::vector<DeviceTensor> tensors, std::uint32_t row) {
   begin_lengths();
 }
 
-/// Rows that only the other ranks know, of all operations at once: [size of the set] numbers for an alltoall, one for
-/// an allgather.
+/// Exchanges the numbers of rows that only other ranks know, for all operations at once.  Each rank sends one number
+/// for an allgather, and [size of the set] numbers for an alltoall.
 void NcclDevice::begin_lengths() {
   my_lengths_.clear();
   for (const DeviceTensor& t : tensors_) {
@@ -118,7 +119,7 @@ void NcclDevice::launch() {
   thread_->run([side = side_, launch = launch_] { launch->run(); });
 }
 
-/// The marks of the queued launch, for the timeline; nullptr where there is none.
+/// Returns the marks of the queued launch for the timeline, or nullptr without a timeline.
 std::unique_ptr<cuda::LaunchTimes> NcclDevice::timed() {
   if (row_ == 0) return nullptr;
   auto t = std::make_unique<cuda::LaunchTimes>();
@@ -149,7 +150,7 @@ gpu::SetDevice::Result NcclDevice::finish() {
   Result results{std::move(launch_->tensors()), end};
   for (DeviceTensor& t : results.tensors) {
     if (!t.result) continue;
-    gpu_->lend(t.result, slot().stream);  // until somebody takes it
+    gpu_->lend(t.result, slot().stream);  // until lend_result() names the caller's stream
     if (t.absent) gpu_->free(std::exchange(t.result, 0), end->mark);
   }
   launch_.reset();
@@ -157,7 +158,7 @@ gpu::SetDevice::Result NcclDevice::finish() {
   return results;
 }
 
-// ---- what runs on the device
+// ---- work on the device
 
 bool NcclDevice::watch() {
   const bool any = reap();
@@ -179,7 +180,7 @@ void NcclDevice::fail(int code, const std::string& text) {
   stop_launch();
   const bool midway = launch_ && launch_->midway();
   forget_launch();
-  delivery_.release();  // a message may still arrive in its memory
+  delivery_.release();  // never freed: a message may still arrive in the memory
   try {
     if (staging_) staging_->drop(context_.world.nodes.size() > 1);
   } catch (const Error&) {  // the driver is gone
@@ -189,22 +190,23 @@ void NcclDevice::fail(int code, const std::string& text) {
     why_failed_ = text;
     end_by_ = std::chrono::steady_clock::now() + grace;
   }
-  // NCCL is left with half a batch: nothing of it may touch the callers' memory once they have been told.
+  // NCCL has queued half a batch.  After the callers learn of the failure, no work of the batch may touch their memory.
   if (midway)
     end_now(code, text);
   else
     reap();
 }
 
-/// The memory that it had taken is given back when NCCL has been ended.
+/// Drops the launch.  rest_ keeps its memory until NCCL has been ended.
 void NcclDevice::forget_launch() {
   if (!launch_) return;
   if (at_rest()) rest_ = launch_->take_rest();
   launch_.reset();
 }
 
-/// The thread leaves what it is at, and queues nothing anymore.  Mostly it does so at once.  Where a call of NCCL holds
-/// it, the communicators' end frees it; and where that does not, it is left behind with all that it uses.
+/// Makes the thread leave the launch and queue nothing more.  Usually the thread leaves at once.  If a call of NCCL
+/// blocks the thread, aborting the communicators ends the call.  If that fails too, the thread is abandoned, with all
+/// objects that it uses.
 void NcclDevice::stop_launch() {
   if (!launch_ || at_rest()) return;
   launch_->cancel();
@@ -213,7 +215,7 @@ void NcclDevice::stop_launch() {
   thread_->idle_by(std::chrono::steady_clock::now() + patience);
 }
 
-/// The callers learn that what runs has failed, and NCCL's kernels end.
+/// Reports the failure to the callers of running work, and ends NCCL's kernels.
 void NcclDevice::end_now(int code, const std::string& text) {
   stop_launch();
   reap();
@@ -223,11 +225,11 @@ void NcclDevice::end_now(int code, const std::string& text) {
     const CurrentContext current(gpu_->driver(), gpu_->context());
     side_->communicators->abort();
     free_rest();
-  } catch (const Error&) {  // the driver is gone: so is what ran there
+  } catch (const Error&) {  // the driver is gone, and the device's work with it
   }
 }
 
-/// NCCL queues nothing anymore, so a mark behind all of it can be had.
+/// Frees rest_.  NCCL queues nothing more, so a mark recorded now follows all of its work.
 void NcclDevice::free_rest() {
   if (rest_.empty()) return;
   const std::shared_ptr<cuda::Mark> mark = gpu_->mark(slot().stream);

@@ -1,8 +1,8 @@
-/// @file nccl_device.h — a process set's tensors on GPUs: those that NCCL takes, and those that go through host memory.
+/// @file nccl_device.h — a process set's tensors on GPUs: through NCCL, or through host memory.
 ///
-/// What NCCL takes of a batch runs as one launch (launch.h).  The rest is copied to pinned memory (cuda/staging.h) and
-/// back.  What is still running on the device (cuda/stream_queue.h) is watched: NCCL's asynchronous errors, and peers
-/// that are gone.
+/// The tensors of a batch that NCCL takes run as one launch (launch.h).  The other tensors are copied to pinned memory
+/// and back (cuda/staging.h).  NcclDevice watches the running work (cuda/stream_queue.h) for NCCL's asynchronous
+/// errors and for lost peers.
 #pragma once
 #include <chrono>
 #include <deque>
@@ -21,14 +21,14 @@
 
 namespace hvd::nccl {
 
-/// What a process set gets of the world's NCCL when it is made.
+/// The part of the world's NCCL that a new process set inherits.
 struct InheritedGpu final : gpu::DeviceInheritance {
   InheritedGpu(cuda::Gpu& of, std::unique_ptr<gpu::DeviceShare> part, int count, std::unique_ptr<Communicator> all)
       : gpu(of), share(std::move(part)), slots(count), whole(std::move(all)) {}
   cuda::Gpu& gpu;
   std::unique_ptr<gpu::DeviceShare> share;
   int slots;
-  std::unique_ptr<Communicator> whole;  ///< of the set
+  std::unique_ptr<Communicator> whole;  ///< the communicator of the new set
 };
 
 class NcclDevice final : public gpu::SetDevice {
@@ -79,7 +79,7 @@ class NcclDevice final : public gpu::SetDevice {
   void free_rest();
 
   const gpu::SetContext context_;
-  /// A stream, and what is on it; see CommunicatorGroup.
+  /// A stream and its state.  See CommunicatorGroup.
   struct StreamSlot {
     StreamSlot(std::atomic<bool>& queued, trace::Tracer& tracer) : running(queued, tracer) {}
     cuda::Stream stream = nullptr;
@@ -87,13 +87,13 @@ class NcclDevice final : public gpu::SetDevice {
     StreamWaits waits;
     cuda::StreamQueue running;
   };
-  /// What a launch uses.  The LaunchThread keeps it while it is at one, even if the device is gone.
+  /// The objects that a launch uses.  A running launch keeps them alive, even if the device is destroyed.
   struct LaunchSide {
     NodeLayout nodes;
-    std::deque<StreamSlot> slots;  ///< the first one is there from the start; copies through host memory are on it
+    std::deque<StreamSlot> slots;  ///< the first exists from the start; copies through host memory use its stream
     std::unique_ptr<CommunicatorGroup> communicators;
   };
-  /// Of the stage.
+  /// The slot of the current batch.
   StreamSlot& slot() { return side_->slots[turn_ % side_->slots.size()]; }
   bool at_rest() const { return !thread_ || thread_->idle(); }
   void stop_launch();
@@ -102,24 +102,25 @@ class NcclDevice final : public gpu::SetDevice {
   cuda::Gpu* gpu_ = nullptr;
   bool agreed_ = false;
   GpuDecision decision_;
-  gpu::DeviceFacts facts_;  ///< of the decision, for others
+  gpu::DeviceFacts facts_;  ///< the part of the decision that others need
   DeviceInfo mine_;
-  std::unique_ptr<ops::Movement> delivery_;  ///< of devices, then of lengths
+  std::unique_ptr<ops::Movement> delivery_;  ///< the exchange of device facts, later of lengths
   std::unique_ptr<InheritedGpu> inherited_;
   std::unique_ptr<MultiprocessorShare> share_;
   std::shared_ptr<LaunchSide> side_ = std::make_shared<LaunchSide>();
-  std::unique_ptr<LaunchThread> thread_;  ///< there when communicators are
-  std::size_t turn_ = 0;                  ///< batches that NCCL has taken
+  std::unique_ptr<LaunchThread> thread_;  ///< exists when the communicators do
+  std::size_t turn_ = 0;                  ///< number of finished NCCL batches
 
   std::vector<DeviceTensor> tensors_;
   std::vector<std::int64_t> my_lengths_;
-  std::shared_ptr<NcclLaunch> launch_;  ///< the thread's, until it is at rest
+  std::shared_ptr<NcclLaunch> launch_;  ///< the thread uses the launch until the thread is idle
   std::uint32_t row_ = 0;
-  bool idle_ = false;                ///< our stream was, when the launch began
-  std::vector<cuda::Pointer> rest_;  ///< of a launch that failed, until NCCL has been ended
+  bool idle_ = false;  ///< the stream was idle when the launch began
+  /// Memory of a failed launch, kept until NCCL has been ended.
+  std::vector<cuda::Pointer> rest_;
 
-  std::unique_ptr<cuda::Staging> staging_;  ///< there when a GPU is
-  int failed_ = 0;                          ///< a status: what runs ends at end_by_
+  std::unique_ptr<cuda::Staging> staging_;  ///< exists when the rank has a GPU
+  int failed_ = 0;                          ///< not 0: the status of the failure; running work is ended at end_by_
   std::string why_failed_;
   std::chrono::steady_clock::time_point end_by_;
 };

@@ -1,5 +1,4 @@
-/// @file nccl_device_agreement.cc — what the ranks of a set tell each other about their GPUs, and the communicators
-/// that come of it.
+/// @file nccl_device_agreement.cc — how the ranks of a set exchange facts about their GPUs, and make communicators.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -23,8 +22,8 @@ bool is_set(const char* name) {
   return text && std::strcmp(text, "1") == 0;
 }
 
-/// hvdrun planned a GPU for this rank, near its cores.  Another one works, so it is no error.
-/// @param planned  a UUID, or where none was known a PCI address; empty: none was planned
+/// Warns if hvdrun planned another GPU, near the rank's cores.  Any GPU works, so another GPU is no error.
+/// @param planned  a UUID; a PCI address if hvdrun knows no UUID; empty: no GPU was planned
 void check_plan(const cuda::Gpu& gpu, int rank, const std::string& planned) {
   if (!planned.starts_with("GPU-") && !planned.starts_with("MIG-")) return;
   if (gpu.uuid().compare(4, std::string::npos, planned, 4) == 0) return;
@@ -41,7 +40,7 @@ void copy_text(std::span<char> to, const std::string& text) {
 
 }  // namespace
 
-/// The GPU of the first tensor; a rank that has joined and never had one takes its turn's.
+/// Uses the GPU of the first tensor.  A rank that has joined without a tensor uses GPU number local_rank mod GPUs.
 void NcclDevice::begin_agreement(gpu::LocalGpu* gpu) {
   gpu_ = static_cast<cuda::Gpu*>(gpu);
   if (!gpu_ && cuda::Driver::get()) gpu_ = &cuda::Gpu::at(context_.world.local_rank() % cuda::Driver::get()->devices);
@@ -126,7 +125,7 @@ bool NcclDevice::step_agreement() {
   return true;
 }
 
-/// What is not as one would expect, and to who asks for it what is.
+/// Logs how tensors on GPUs travel: a warning if the user may expect another way, else information.
 void NcclDevice::say() const {
   const GpuDecision& d = decision_;
   const std::string way = std::string("tensors on GPUs go through ") +
@@ -139,7 +138,7 @@ void NcclDevice::say() const {
     if (d.nccl) log_warning(note);
 }
 
-/// The thread makes the communicators: when NCCL is needed for the first time.
+/// Makes the thread and the group, when the set first needs NCCL.  The thread makes the communicators.
 void NcclDevice::join() {
   if (side_->communicators) return;
   NodeLayout& nodes = side_->nodes;
@@ -164,7 +163,7 @@ void NcclDevice::join() {
       std::move(root), nodes, CommunicatorGroup::Form{decision_.slots, decision_.blocks, blocking});
 }
 
-/// The call is made on the thread, which is at rest: what NCCL begins for it belongs to the thread that called.
+/// Runs on the LaunchThread, which is idle.  NCCL ties its background work to the thread that makes the call.
 std::unique_ptr<gpu::DeviceInheritance> NcclDevice::split(int rank, int size, int blocks,
                                                           std::unique_ptr<gpu::DeviceShare> share) {
   struct Call {

@@ -1,4 +1,4 @@
-/// @file platform.cc — the seam's implementation over CUDA and NCCL.
+/// @file platform.cc — implements the interface of gpu/device.h with CUDA and NCCL.
 #include "gpu/cuda/gpu.h"
 #include "gpu/device.h"
 #include "gpu/nccl/communicator/library.h"

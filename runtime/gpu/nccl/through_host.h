@@ -1,4 +1,4 @@
-/// @file through_host.h — which tensors on GPUs the user wants to go through host memory.
+/// @file through_host.h — the tensors on GPUs that the user sends through host memory.
 #pragma once
 #include <cstdint>
 
@@ -6,9 +6,9 @@
 
 namespace hvd::nccl {
 
-/// A bit for each Kind whose tensors on GPUs go through host memory: those for which HOROVOD_GPU_OPERATIONS,
-/// HOROVOD_GPU_ALLREDUCE and their like name MPI, which takes no device memory here; all of them where
-/// HOROVOD_CPU_OPERATIONS is set and nothing is said for GPUs.
+/// Returns a bit (bit_of) for each Kind whose tensors on GPUs go through host memory.  These are the kinds for which
+/// HOROVOD_GPU_OPERATIONS, HOROVOD_GPU_ALLREDUCE or a similar variable names MPI: the runtime's MPI takes no device
+/// memory.  If only HOROVOD_CPU_OPERATIONS is set, and no variable for GPUs, all kinds go through host memory.
 std::uint32_t kinds_through_host(const options::Configuration& config);
 
 }  // namespace hvd::nccl

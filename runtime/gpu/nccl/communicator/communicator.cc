@@ -10,7 +10,7 @@ namespace hvd::nccl {
 
 namespace {
 
-constexpr std::size_t most_factors = 8;  ///< of a communicator between two batches
+constexpr std::size_t most_factors = 8;  ///< operators that forget_factors() keeps
 
 NcclConfig config_of(int blocks, bool blocking) {
   NcclConfig config;
@@ -26,7 +26,7 @@ Communicator::Communicator(const Library& library, cuda::Gpu& gpu, const UniqueI
   NcclConfig config = config_of(blocks, false);
   const int code = library_.init(&joined_, size, id, rank, &config);
   comm_ = joined_;
-  if (code != success && code != in_progress) abort();  // it may have made something
+  if (code != success && code != in_progress) abort();  // a failed call may still have made a communicator
   library_.check(code, "ncclCommInitRankConfig", nullptr);
 }
 
@@ -53,7 +53,7 @@ std::unique_ptr<Communicator> Communicator::split(int color, const Subset& part)
   return std::unique_ptr<Communicator>(new Communicator(library_, gpu_, part, part_));
 }
 
-/// The split that this one comes from is over.
+/// Returns true if the split that makes this communicator is over, and takes its result.
 bool Communicator::made() {
   std::lock_guard lock(from_->mutex);
   if (!from_->over) {
@@ -80,7 +80,8 @@ bool Communicator::ready() {
   return state == success;
 }
 
-/// Where a part of it is being made, that one's thread looks too, and NCCL goes on with the part when it is looked at.
+/// During a split of this communicator, the thread of the new communicator queries this one too.  A query makes NCCL
+/// continue the split.  So the mutex admits one query at a time.
 int Communicator::look(Comm comm) const {
   const auto lock = part_ ? std::unique_lock(part_->mutex) : std::unique_lock<std::mutex>();
   int state = success;
@@ -94,7 +95,7 @@ void Communicator::check_health() const {
   if (comm) look(comm);
 }
 
-/// The split of this one is over.
+/// Ends the bookkeeping of a split of this communicator, which is over.
 void Communicator::settle() noexcept {
   if (!part_) return;
   if (const Comm unwanted = part_->end()) CommunicatorAbort(library_, unwanted, nullptr);
@@ -137,7 +138,7 @@ void Communicator::abort() noexcept {
     if (from_->over)
       comm_ = from_->made;
     else
-      from_->wanted = false;  // NCCL is at it: the parent ends it
+      from_->wanted = false;  // NCCL still splits: the parent ends the result
   }
   from_.reset();
   if (part_) {

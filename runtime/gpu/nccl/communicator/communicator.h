@@ -1,13 +1,14 @@
 /// @file communicator.h — one NCCL communicator of one process set.
 ///
-/// Two kinds.  A *root* does not block: a call that takes longer goes on inside NCCL, and ready() asks how far it is;
-/// so abort() works at every moment, while it joins its peers too.  What it allows while it is in progress:
-/// ncclCommGetAsyncError and ncclCommAbort, nothing else ("Creating a communicator with options" in NCCL's user guide).
-/// But NCCL starts a thread for each of its groups.  So where NCCL can split, what moves data is split from a root, and
-/// blocks: its groups are queued when the call returns.
+/// There are two kinds.  A *root* does not block: a long call continues inside NCCL, and ready() asks for its progress.
+/// So abort() works at any time, even while the root joins its peers.  While a call is in progress, NCCL allows only
+/// ncclCommGetAsyncError and ncclCommAbort ("Creating a communicator with options" in NCCL's user guide).  But NCCL
+/// starts a thread for each group of a non-blocking communicator.  So if NCCL can split, the communicators that move
+/// data are split from a root, and block: their groups are queued when the call returns.
 ///
-/// All calls are made on the set's LaunchThread, but abort() and check_health(): those on the engine's, also while the
-/// other is inside a call.  NCCL 2.19 and later allow that (NVIDIA/nccl issue 992).
+/// The set's LaunchThread makes all calls except abort() and check_health().  The engine's thread calls these two, even
+/// while the LaunchThread is inside a call.  NCCL 2.19 and later allow that (NVIDIA/nccl issue 992).  While the
+/// LaunchThread is idle, the engine's thread may call ready() too.
 #pragma once
 #include <atomic>
 #include <functional>
@@ -20,44 +21,48 @@
 
 namespace hvd::nccl {
 
-inline constexpr int blocking_version = 21900;  ///< from here on another thread may abort what blocks
+/// From this version on, another thread may abort a blocking communicator.
+inline constexpr int blocking_version = 21900;
 
 class Communicator {
  public:
-  /// Begins to join, as a root; the id is the same on all ranks and was used for nothing else.
-  /// @param blocks  the most that one of its kernels puts on the device at a time; 0: as NCCL likes
+  /// Begins to join as a root.  @p id: the same on all ranks, and never used before.
+  /// @param blocks  the most blocks of one kernel on the device at a time; 0: NCCL decides
   Communicator(const Library& library, cuda::Gpu& gpu, const UniqueId& id, int rank, int size, int blocks);
   ~Communicator() { abort(); }  ///< does not wait
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
-  /// What the new one is like.
+  /// The properties of a communicator to split.
   struct Subset {
     int rank, size;
     int blocks;
     bool blocking = false;
   };
-  /// Begins to make communicators of parts of this root, without a new meeting of its ranks.  Collective over them;
-  /// each says what part it is in (color, or no_color: none, then nullptr is returned), and in what place.  This one
-  /// must be ready() and nothing of it may run on the device, and it is not ready() again before all of them are made.
-  /// Resources are not shared: the end of one is not the end of the others.
+  /// Begins to make communicators for parts of this root, without a new meeting of the ranks.  Collective over the
+  /// ranks of the root.  @p color: the part of this rank.  With no_color the rank is in no part, and the function
+  /// returns nullptr.
+  /// The caller makes sure that the root is ready() and that nothing of the root runs on the device.  The root is
+  /// ready() again only when all parts are made.  The parts share no resources with the root, so each can end alone.
   std::unique_ptr<Communicator> split(int color, const Subset& part);
 
-  /// What was asked for last is done on the host's side: the communicator can be used.  Throws Error when NCCL failed,
-  /// also for what goes wrong on the device later.
+  /// Returns true when the host's side of the last request is done, so that the communicator can be used.  Throws Error
+  /// when NCCL has failed, also for later errors on the device.
   bool ready();
   /// Throws Error when NCCL has failed.
   void check_health() const;
-  /// NCCL's operator that multiplies each element by @p factor and then sums.  Only while ready().
+  /// Returns NCCL's operator that multiplies each element by @p factor and then sums.  Only while ready().
   RedOp premultiplied(DType dtype, double factor);
-  /// Between two batches: of the sums that premultiplied() has made, the last few stay.
+  /// Destroys old operators of premultiplied(), and keeps the most recent ones.  The caller calls this function between
+  /// two batches.
   void forget_factors();
-  /// Begins to end everything under way here, kernels on the device too; ended() waits for that.  Local.
+  /// Begins to end all work of the communicator, including its kernels on the device.  ended() waits for the end.  Not
+  /// collective.
   void abort() noexcept;
-  /// False: it is still at it.
+  /// Waits at most until @p until.  Returns false if the abort is still running.
   bool ended(std::chrono::steady_clock::time_point until) const { return !ending_ || ending_->wait_until(until); }
 
-  /// One group of calls, made by @p calls.  Only while ready(); the next group when it is ready() again.
+  /// Makes one group of the calls in @p calls.  Only while ready().  The next group must wait until ready() again.
   void group(const std::function<void()>& calls);
   void check(int code, const char* what) const { library_.check(code, what, comm()); }
   Comm comm() const { return comm_.load(std::memory_order_acquire); }
@@ -71,7 +76,7 @@ class Communicator {
     int type;
     double factor;
     RedOp op;
-    std::uint64_t used;  ///< the batch
+    std::uint64_t used;  ///< the last batch that used the operator
   };
   Communicator(const Library& library, cuda::Gpu& gpu, const Subset& part, std::shared_ptr<CommunicatorSplit> from)
       : library_(library), gpu_(gpu), rank_(part.rank), size_(part.size), from_(std::move(from)) {}
@@ -85,8 +90,8 @@ class Communicator {
   Comm joined_ = nullptr;  ///< NCCL may write here until the root is ready
   std::atomic<Comm> comm_{nullptr};
   std::unique_ptr<CommunicatorAbort> ending_;
-  std::shared_ptr<CommunicatorSplit> from_;  ///< this one is being made
-  std::shared_ptr<CommunicatorSplit> part_;  ///< of this one another is being made
+  std::shared_ptr<CommunicatorSplit> from_;  ///< the split that makes this communicator
+  std::shared_ptr<CommunicatorSplit> part_;  ///< the split that makes a part of this communicator
   std::vector<Factor> factors_;
   std::uint64_t batch_ = 0;
 };

@@ -6,7 +6,8 @@ namespace hvd::nccl {
 
 namespace {
 
-/// For communicators to end.  That takes milliseconds, unless kernels of other sets are in the way (CommunicatorAbort).
+/// Limit of abort().  Usually communicators end within milliseconds, unless kernels of other sets are in the way
+/// (CommunicatorAbort).
 constexpr std::chrono::milliseconds abort_limit{500};
 
 }  // namespace
@@ -21,8 +22,8 @@ void CommunicatorGroup::add(std::shared_ptr<Communicator> made) {
   if (aborted_) all_.back()->abort();
 }
 
-/// All of them from the root, in one order on all ranks.  A split may fail: then the set does.  Where they do not block
-/// the first slot has the root.
+/// Begins to make the next communicator.  All splits are made from the root, in the same order on all ranks.  If a
+/// split fails, the set fails.  Without `blocking`, the first slot uses the root.
 void CommunicatorGroup::make_next() {
   if (all_.empty()) return add(root_());
   Communicator& root = *all_.front();
@@ -64,7 +65,7 @@ void CommunicatorGroup::watch(bool at_rest) {
     if (at_rest || (form_.blocking && i > 0)) all_[i]->check_health();
 }
 
-/// The root is aborted first: communicators that NCCL still splits from it end with it.
+/// Aborts the root first: the root's abort also ends a communicator that NCCL still splits from it.
 void CommunicatorGroup::abort() noexcept {
   std::lock_guard lock(mutex_);
   if (std::exchange(aborted_, true)) return;

@@ -1,25 +1,20 @@
-/// @file communicator_group.h — all the NCCL communicators of one process set: one for each slot, and those by node.
+/// @file communicator_group.h — all NCCL communicators of one process set: those of each slot, and those by nodes.
 ///
-/// A slot is a stream with communicators of its own.  The batches of a set take
-/// the slots in turn, so that one whose tensors come late holds up no other.
-/// With sums by nodes a slot has two more communicators: the ranks of this rank's
-/// node, and those with its place on every node.
+/// A slot is a stream with its own communicators.  The batches of a set use the slots in turn.  So a batch whose
+/// tensors come late does not delay the next batch.  With sums by nodes, a slot has two more communicators: one for the
+/// ranks of this node, and one for the ranks with the same place on every node.
 ///
-/// Order.  A kernel of NCCL waits on the device for its peers', and holds its
-/// multiprocessors meanwhile.  If rank 0 runs A and keeps B out, and rank 1 runs B
-/// and keeps A out, both wait for ever.  That cannot happen here:
-///  - Within a slot all ranks queue the same calls in the same order: batches come
-///    in the coordinator's order, the n-th takes slot n mod slots, and a batch calls
-///    NCCL in an order that depends only on what the ranks agree on.  Its kernels
-///    run in that order, for they are on one stream.
-///  - Between slots, and between sets, which start when their tensors are there,
-///    the order differs from rank to rank, and no order of the calls would change
-///    that.  So none may keep another out: together they never hold more than the
-///    device has (multiprocessor_share.h), and each runs whatever the others wait for.
-///  - Nothing here asks CUDA to wait for the device, in which another slot's kernel
-///    may wait for us: see Gpu.
-/// One order of all calls on one stream would do as well, but then a late tensor
-/// holds up all sets.
+/// Deadlocks.  A kernel of NCCL waits on the device for the kernels of its peers, and occupies multiprocessors
+/// meanwhile.  Say that rank 0 runs kernel A, which leaves no room for kernel B.  Rank 1 runs B, which leaves no room
+/// for A.  Then both ranks wait for ever.  The following rules prevent that:
+/// - Within a slot, all ranks queue the same calls in the same order.  Batches come in the coordinator's order, and
+///   batch n uses slot n mod slots.  The order of NCCL calls in a batch depends only on facts that the ranks agree on.
+///   The kernels run in that order, since they are on one stream.
+/// - Slots and sets start when their tensors are ready.  So the order between them differs from rank to rank, and no
+///   order of the calls would change that.  Therefore the kernels of all slots and sets must fit on the device together
+///   (multiprocessor_share.h).  Then each kernel runs, whatever the others wait for.
+/// - No slot asks CUDA to wait for the device, where another slot's kernel may wait for this rank: see DeviceWork.
+/// One order of all calls on one stream would also prevent deadlocks.  But then a late tensor would delay all sets.
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -32,43 +27,45 @@
 
 namespace hvd::nccl {
 
-/// Where this rank is among the nodes of its set, which all have as many of its ranks.
+/// The place of this rank among the nodes of its set.  Every node has the same number of the set's ranks.
 struct NodeLayout {
-  int count = 1, node = 0;  ///< nodes, and the number of this one
+  int count = 1, node = 0;  ///< number of nodes; the node of this rank
   int ranks = 1, local = 0;
   bool any() const { return count > 1 && ranks > 1; }
   int rank_of(int on_node, int at) const { return of[static_cast<std::size_t>(on_node * ranks + at)]; }
-  std::vector<int> of;  ///< [count * ranks] the set's ranks, node by node
+  std::vector<int> of;  ///< [count * ranks] The ranks of the set, node by node.
 };
 
-/// On the set's LaunchThread, but for watch() and abort(): those on the engine's, at any time.
+/// The engine's thread may call watch(), abort() and complete() at any time, and made() while the LaunchThread is idle.
+/// The LaunchThread of the set calls all other functions.
 class CommunicatorGroup {
  public:
   struct Slot {
     Communicator* whole;
-    Communicator *inside, *across;  ///< nullptr: no sums by nodes
+    Communicator *inside, *across;  ///< nullptr: no operations by nodes
   };
   struct Form {
-    int slots = 1;          ///< more than one, or nodes.any(), or blocking: only where the library has ncclCommSplit
-    int blocks = 0;         ///< for each slot, see Communicator
-    bool blocking = false;  ///< what moves data is split from a root that does nothing else
+    int slots = 1;          ///< more than one slot needs ncclCommSplit, and so do nodes.any() and `blocking`
+    int blocks = 0;         ///< of each slot, see Communicator
+    bool blocking = false;  ///< the communicators that move data are split from a root, which moves no data
   };
-  /// @param root   makes one of all ranks of the set, that nothing was split from
+  /// @param root   makes a communicator of all ranks of the set, from which nothing has been split
   CommunicatorGroup(std::function<std::shared_ptr<Communicator>()> root, const NodeLayout& nodes, const Form& form);
 
-  /// All are made, and nothing is being split from the root.  Begins the next one when that before is.  Throws Error.
+  /// Returns true when all communicators are made, and no split of the root is in progress.  Otherwise continues to
+  /// make them.  Throws Error.
   bool made();
-  /// made() has been true.
+  /// Returns true after made() has returned true.
   bool complete() const { return complete_.load(std::memory_order_acquire); }
   /// Only when complete().
   Slot slot(std::size_t i) const { return slots_[i]; }
-  /// A communicator for a part of the set (or none here: color no_color), whose rules see there.
+  /// Splits a communicator for a part of the set.  See Communicator::split() for the rules and the result.
   std::unique_ptr<Communicator> split(int color, const Communicator::Subset& part);
 
-  /// Throws Error when something has failed in one of them.  at_rest: the thread is.  Else it looks itself after what
-  /// is being made, and after what does not block.
+  /// Throws Error when a communicator has failed.  at_rest: the LaunchThread is idle.  Otherwise watch() checks only
+  /// the blocking communicators, and the thread itself checks the others.
   void watch(bool at_rest);
-  /// Ends all of them, and waits for that, but not for ever.
+  /// Ends all communicators, and waits at most 500 ms for their end.
   void abort() noexcept;
 
  private:
@@ -79,10 +76,12 @@ class CommunicatorGroup {
   std::function<std::shared_ptr<Communicator>()> root_;
   const NodeLayout& nodes_;
   const Form form_;
-  std::mutex mutex_;  ///< for the next two, where both threads look at them
+  std::mutex mutex_;  ///< for aborted_ and all_, which both threads use
   bool aborted_ = false;
-  std::vector<std::shared_ptr<Communicator>> all_;  ///< root, whole of each slot, then inside and across of each
-  std::vector<Slot> slots_;                         ///< when all are made
+  /// The root, then `whole` of each slot, then `inside` and `across` of each slot.  Without `blocking`, the root is
+  /// `whole` of the first slot.
+  std::vector<std::shared_ptr<Communicator>> all_;
+  std::vector<Slot> slots_;  ///< filled when all communicators are made
   std::atomic<bool> complete_{false};
 };
 

@@ -27,7 +27,7 @@ std::string path_of(const void* symbol, const char* fallback) {
   return dladdr(symbol, &info) && info.dli_fname ? info.dli_fname : fallback;
 }
 
-/// Fills the table.  Empty, or the first symbol that is not there.
+/// Fills the table.  Returns an empty text, or the first symbol that the library lacks.
 std::string find_symbols(Library& l, void* handle) {
 #define HVD_NCCL_FIND(member, symbol, arguments)                          \
   l.member = reinterpret_cast<decltype(l.member)>(dlsym(handle, symbol)); \
@@ -40,7 +40,7 @@ std::string find_symbols(Library& l, void* handle) {
   return l.error_string ? "" : "ncclGetErrorString";
 }
 
-/// The user's word, then the framework's copy, then the system's.
+/// Opens HVD_NCCL_LIBRARY, else the framework's copy, else the system's copy.
 void* find_library(std::string& why) {
   const char* named = options::value_of("HVD_NCCL_LIBRARY");
   if (named) {
@@ -49,7 +49,8 @@ void* find_library(std::string& why) {
     return handle;
   }
   if (void* loaded = dlopen("libnccl.so.2", RTLD_NOW | RTLD_NOLOAD)) return loaded;
-  if (dlsym(RTLD_DEFAULT, "ncclCommInitRankConfig")) return dlopen(nullptr, RTLD_NOW);  // linked into a framework
+  // NCCL is linked into a framework.
+  if (dlsym(RTLD_DEFAULT, "ncclCommInitRankConfig")) return dlopen(nullptr, RTLD_NOW);
   void* handle = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
   if (!handle) why = std::string("no NCCL: ") + dlerror();
   return handle;
@@ -69,7 +70,8 @@ NcclLookup open() {
 }
 
 const NcclLookup& opened() {
-  // Never destroyed: the runtime is left at exit, after the destructors of what was made later than its hook.
+  // Never destroyed: the runtime shuts down in an exit handler.  Objects that are made after the handler's registration
+  // are destroyed before the handler runs.
   static const NcclLookup& once = *new NcclLookup(open());
   return once;
 }

@@ -1,7 +1,7 @@
-/// @file library.h — NCCL's functions, found at run time.
+/// @file library.h — NCCL's functions, looked up at run time.
 ///
-/// Declared here as NCCL 2.18 has them; later ones kept all of it.  The copy that
-/// the framework has loaded already is taken, so that there is one in the process.
+/// The declarations follow NCCL 2.18, and later versions are compatible.  The runtime uses the copy of NCCL that the
+/// framework has loaded, so that the process has only one copy.
 #pragma once
 #include <cstddef>
 #include <string>
@@ -16,18 +16,18 @@ using RedOp = int;
 
 inline constexpr int success = 0, remote_error = 6, in_progress = 7;
 inline constexpr int oldest_version = 21800;
-inline constexpr int float8_version = 22400;      ///< from here on it has 8-bit floats
-inline constexpr int float8_generation = 9;       ///< and adds them up on GPUs of this compute capability or a later
-inline constexpr int shared_gpu_version = 23000;  ///< from here on several ranks may use one GPU
+inline constexpr int float8_version = 22400;      ///< first version with 8-bit floats
+inline constexpr int float8_generation = 9;       ///< first compute capability on which NCCL sums 8-bit floats
+inline constexpr int shared_gpu_version = 23000;  ///< first version that allows several ranks on one GPU
 inline constexpr RedOp sum = 0, product = 1, max = 2, min = 3;
 inline constexpr int type_u8 = 1;    ///< ncclUint8
-inline constexpr int no_color = -1;  ///< NCCL_SPLIT_NOCOLOR: takes part, and is in none
+inline constexpr int no_color = -1;  ///< NCCL_SPLIT_NOCOLOR: the rank takes part in the split, but is in no part
 
 struct UniqueId {
   char bytes[128];
 };
 
-/// ncclConfig_t as 2.18 knows it; its size says so to later ones.
+/// ncclConfig_t of NCCL 2.18.  Later versions recognize it by its size.
 struct NcclConfig {
   std::size_t size = sizeof(NcclConfig);
   unsigned magic = 0xcafebeefu;
@@ -66,28 +66,29 @@ struct Library {
 #define HVD_NCCL_MEMBER(member, symbol, arguments) int(*member) arguments = nullptr;
   HVD_NCCL_FUNCTIONS(HVD_NCCL_MEMBER)
 #undef HVD_NCCL_MEMBER
-  /// nullptr: it has none.
+  /// ncclCommSplit; nullptr: this NCCL lacks the function.
   int (*split)(Comm comm, int color, int key, Comm* made, NcclConfig* config) = nullptr;
   const char* (*error_string)(int code) = nullptr;
   const char* (*last_error)(Comm comm) = nullptr;
-  std::string path;  ///< what was loaded, or "already loaded"
-  int version = 0;   ///< 23007
+  std::string path;  ///< file name of the library
+  int version = 0;   ///< 23007 is 2.30.7
 
-  /// The process's NCCL, looked for at the first use: HVD_NCCL_LIBRARY, what is loaded already, the system's.  nullptr:
-  /// why_not() says why.
+  /// The process's NCCL.  The first call tries HVD_NCCL_LIBRARY, then a copy that is loaded already, then the system's
+  /// copy.  Returns nullptr if there is none: why_not() returns the reason.
   static const Library* get();
   static std::string why_not();
 
-  /// "unhandled system error (…)"
+  /// The text of an error, such as "unhandled system error (…)".
   std::string text(int code, Comm comm) const;
-  /// Throws Error: peer_lost when another rank is the cause, else unavailable.  in_progress is fine.
+  /// Throws Error unless @p code is success or in_progress.  The error is peer_lost if another rank is the cause, else
+  /// unavailable.
   void check(int code, const char* what, Comm comm) const;
 };
 
-/// "2.30.7" for 23007.
+/// Returns "2.30.7" for 23007.
 std::string version_text(int version);
 
-/// The number of a dtype in NCCL's sums, or -1: it moves, but does not add.
+/// NCCL's number of a dtype; -1: NCCL cannot reduce the dtype, but can move its bytes.
 int type_of(DType dtype);
 
 }  // namespace hvd::nccl

@@ -15,12 +15,12 @@
 namespace hvd::nccl {
 namespace {
 
-/// Aborts of this process that have not returned.  Lives until the process has ended.
+/// The aborts of this process that have not returned.  Never destroyed.
 struct RunningAborts {
   std::mutex mutex;
   std::condition_variable changed;
   int count = 0;
-  pid_t process = 0;  ///< whose threads they are: a child of fork() has none of them
+  pid_t process = 0;  ///< the process of the threads; a child of fork() has none of them
 };
 
 RunningAborts& running_aborts() {
@@ -28,7 +28,7 @@ RunningAborts& running_aborts() {
   return *aborts;
 }
 
-/// For on_exit(3).
+/// Handler for on_exit(3).
 void wait_for_aborts(int status, void*) {
   constexpr std::chrono::seconds limit{20};
   RunningAborts& aborts = running_aborts();
@@ -42,7 +42,7 @@ void wait_for_aborts(int status, void*) {
 void begin_abort() {
   RunningAborts& aborts = running_aborts();
   const std::lock_guard lock(aborts.mutex);
-  // NCCL is loaded by now.  Handlers run in reverse order, so this one runs before those of NCCL's libraries.
+  // NCCL is loaded by now.  Exit handlers run in reverse order, so this handler runs before those of NCCL's libraries.
   static const int registered = ::on_exit(wait_for_aborts, nullptr);
   static_cast<void>(registered);
   if (std::exchange(aborts.process, ::getpid()) != ::getpid()) aborts.count = 0;
@@ -105,9 +105,9 @@ void LaunchThread::serve(State& state, cuda::Gpu& gpu) {
     std::function<void()> work = std::exchange(state.work, nullptr);
     lock.unlock();
     work();
-    work = nullptr;  // what it owns goes before anybody is told
+    work = nullptr;  // destroys the objects of the work before idle() is true
     lock.lock();
-    state.busy = static_cast<bool>(state.work);  // the next may be there already
+    state.busy = static_cast<bool>(state.work);  // run() may have given the next work already
     state.changed.notify_all();
     lock.unlock();
     {
@@ -137,7 +137,7 @@ CommunicatorAbort::CommunicatorAbort(const Library& library, Comm comm, std::sha
   begin_abort();
   try {
     std::thread(end).detach();
-  } catch (const std::system_error&) {  // no thread to be had
+  } catch (const std::system_error&) {  // the system has no thread left: abort on this thread
     end();
   }
 }

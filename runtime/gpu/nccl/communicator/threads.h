@@ -1,4 +1,4 @@
-/// @file threads.h — the threads that NCCL's calls need beside the engine's.
+/// @file threads.h — the threads for NCCL's calls, beside the engine's thread.
 #pragma once
 #include <chrono>
 #include <condition_variable>
@@ -11,36 +11,37 @@
 
 namespace hvd::nccl {
 
-/// Runs what it is given on a thread of its own, one piece after the other.  A GPU's context is current there for good.
+/// Runs pieces of work one after the other, on a separate thread.  A GPU's context stays current on this thread.
 ///
-/// NCCL's calls wait for peers.  The engine gives the thread work and does not wait for it.  The engine may abandon the
-/// thread, which then ends when its call returns, if ever.  Before 2.27 NCCL keeps a group that is under way in
-/// variables of the thread that called (ncclGroupJobMain in NCCL's group.cc), so all calls of a process set come from
-/// its one thread.
+/// NCCL's calls wait for peers.  The engine gives work to the thread and does not wait for the work.  The engine may
+/// abandon the thread, which then ends when its call returns, if ever.  Before NCCL 2.27, the state of a group in
+/// progress belongs to the calling thread (ncclGroupJobMain in NCCL's group.cc).  So all calls of a process set come
+/// from one thread.
 class LaunchThread {
  public:
-  /// @p wake is called behind each piece of work, unless this has been destroyed by then.
+  /// @p wake: called after each piece of work, unless this object has been destroyed by then.
   LaunchThread(cuda::Gpu& gpu, std::function<void()> wake);
-  /// Leaves it behind where it is at work.
+  /// Does not wait.  A thread that is at work ends after its work.
   ~LaunchThread();
   LaunchThread(const LaunchThread&) = delete;
   LaunchThread& operator=(const LaunchThread&) = delete;
 
-  /// Only when what was given before is done, but for its end.  @p work throws nothing, and owns all that it uses.
+  /// Starts @p work.  The previous work must be done, but need not have returned.  @p work must not throw, and must own
+  /// all objects that it uses.
   void run(std::function<void()> work);
-  /// What it was given is done.  What that has written can be read.
+  /// Returns true when all given work is done.  The caller can then read the results of the work.
   bool idle() const;
-  /// Waits until idle(), at most until @p limit.  False: the limit has passed.
+  /// Waits until idle(), at most until @p limit.  Returns false if the limit has passed.
   bool idle_by(std::chrono::steady_clock::time_point limit) const;
 
  private:
   struct State {
     std::mutex mutex;
     std::condition_variable changed;
-    std::function<void()> work;  ///< to be begun
-    bool busy = false;           ///< with that, or what was begun
+    std::function<void()> work;  ///< given, but not started
+    bool busy = false;           ///< work is given or running
     bool over = false;
-    std::mutex wakes;  ///< held during wake
+    std::mutex wakes;  ///< held while `wake` runs
     std::function<void()> wake;
   };
   static void serve(State& state, cuda::Gpu& gpu);
@@ -48,32 +49,34 @@ class LaunchThread {
   const std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 
-/// A split under way: NCCL writes what it made into here, from a thread of its own, before the parent is ready again.
-/// Shared by the parent and the part's object, since either may end first.
+/// A split in progress.  NCCL writes the new communicator into `made` on an NCCL thread, before the parent is
+/// ready again.  The parent and the new Communicator share this object, since either may end first.
 struct CommunicatorSplit {
   Comm made = nullptr;
-  std::mutex mutex;       ///< for the rest
-  Comm parent = nullptr;  ///< nullptr: it is being ended
-  bool over = false;      ///< `made` is written, and nobody asks for the parent anymore
-  bool wanted = false;    ///< by the part's object; else the parent ends it
+  std::mutex mutex;       ///< protects the members below
+  Comm parent = nullptr;  ///< nullptr: the parent is being ended
+  bool over = false;      ///< `made` is written, and no thread queries the parent any longer
+  bool wanted = false;    ///< the new Communicator takes `made`; else the parent ends it
 
-  /// It is over.  What was made, if nobody wants it.
+  /// Marks the split as over.  Returns `made` if the new Communicator does not take it, else nullptr.
   Comm end();
 };
 
-/// ncclCommAbort on a thread of its own.
+/// Runs ncclCommAbort on a separate thread.
 ///
-/// It sets the flag at which the communicator's kernels end, and then frees memory of the device.  That waits for *all*
-/// that runs there, so for kernels of other communicators too, and these end only when theirs are aborted (NVIDIA/nccl
-/// issue 1013, pytorch issue 119797).  So all are begun before any is waited for, and nobody waits without a limit.
+/// ncclCommAbort sets the flag at which the communicator's kernels end, and then frees device memory.  Freeing waits
+/// for *all* work on the device, so for kernels of other communicators too.  Those kernels end only when their own
+/// communicators are aborted (NVIDIA/nccl issue 1013, pytorch issue 119797).  So the runtime begins all aborts before
+/// it waits for any, and each wait has a limit.
 ///
-/// exit() of this process waits for aborts that still run, at most 20 s, and then ends without further handlers: else
-/// NCCL's copy of the CUDA runtime would be torn down below them (seen on an H100: SIGSEGV at the end of a good job).
+/// exit() of this process waits at most 20 s for running aborts.  If an abort still runs then, the process ends without
+/// further exit handlers.  Otherwise exit() would tear down NCCL's copy of the CUDA runtime during an abort.  This was
+/// seen on an H100: SIGSEGV at the end of a good job.
 class CommunicatorAbort {
  public:
-  /// Begins.  @p splitting: of @p comm, under way, or nullptr.
+  /// Begins the abort.  @p splitting: the split of @p comm that is in progress, or nullptr.
   CommunicatorAbort(const Library& library, Comm comm, std::shared_ptr<CommunicatorSplit> splitting);
-  /// False: it is still at it.
+  /// Waits for the end of the abort.  Returns false if the abort still runs at @p when.
   bool wait_until(std::chrono::steady_clock::time_point when) const;
 
  private:

@@ -1,9 +1,8 @@
-/// @file by_nodes.cc — what of a launch goes node by node.
+/// @file by_nodes.cc — the operations of a launch that run node by node.
 ///
-/// The sum's form is Horovod's NCCL torus allreduce: each rank of a node gets a
-/// part of the node's sum, adds it up with those that have the same part on the
-/// other nodes, and the node puts the parts together.  So what goes between nodes is
-/// one tensor for a node, on all its network devices.
+/// The sum is Horovod's NCCL torus allreduce.  Each rank of a node gets a part of the node's sum.  The ranks with the
+/// same part on all nodes then reduce this part.  Last, the ranks of a node exchange their parts.  So each node sends
+/// one tensor to other nodes, over all of its network devices.
 #include <algorithm>
 
 #include "gpu/nccl/launch/launch.h"
@@ -28,7 +27,7 @@ bool NcclLaunch::by_nodes(const DeviceTensor& t) const {
 }
 
 void NcclLaunch::prepare_by_nodes() {
-  // The factor comes in with the first sum; the second adds up what has it.
+  // The first sum applies the factor.  The second sum adds results that have the factor already.
   auto add = [&](const DeviceTensor& t, const void* in, void* out, std::size_t bytes, DType dtype, double factor) {
     by_nodes_.push_back({in, out, bytes / element_bytes(dtype), element_bytes(dtype), type_of(dtype),
                          operation(t, dtype, factor, *slot().inside), operation(t, dtype, 1, *slot().across), nullptr,
@@ -65,7 +64,7 @@ void NcclLaunch::call(const ByNodes& n, Group group) {
               "ncclAllGather");
     return;
   }
-  // What does not divide by the node's ranks is small, and all of them add it up across.
+  // The remainder of the division by the node's ranks is small.  So every rank reduces the whole remainder.
   const auto ranks = static_cast<std::size_t>(where_.nodes.ranks);
   const std::size_t part = n.elements / ranks, rest = n.elements % ranks;
   const std::size_t bytes = part * n.element;
@@ -89,7 +88,7 @@ void NcclLaunch::call(const ByNodes& n, Group group) {
   }
 }
 
-/// The blocks came by place in the node, then by node.
+/// Copies the gathered blocks to rank order.  NCCL leaves them in the order of places in the node, then of nodes.
 void NcclLaunch::put_in_order(const ByNodes& n) {
   if (!n.gathered) return;
   const cuda::Driver& driver = where_.gpu.driver();

@@ -34,7 +34,8 @@ RedOp NcclLaunch::operation(const DeviceTensor& t, DType dtype, double inside, C
   }
 }
 
-/// Memory, and factors: before the first group begins, for a group holds nothing but calls that move data.
+/// Allocates memory and makes operators.  Runs before the first group begins: a group may contain only calls that move
+/// data.
 void NcclLaunch::prepare() {
   for (Communicator* c : {slot().whole, slot().inside, slot().across})
     if (c) c->forget_factors();
@@ -58,7 +59,7 @@ void NcclLaunch::make_result(DeviceTensor& t, std::size_t bytes) {
 }
 
 void NcclLaunch::prepare(DeviceTensor& t) {
-  std::int64_t rows = 0;  // of the result
+  std::int64_t rows = 0;  // rows of the result
   if (t.kind == Kind::allgather || t.kind == Kind::alltoall) {
     make_result(t, static_cast<std::size_t>(total(t.received)) * t.row_bytes);
     return;
@@ -83,17 +84,18 @@ void NcclLaunch::prepare(DeviceTensor& t) {
     operation(t, t.dtype, scaling_of(t, size(), where_.capabilities, false).inside, *slot().whole);
 }
 
-/// Of a sum that is not packed, and stays as wide as it is: what our kernels do to it in its own memory.
+/// The factors of a sum that is neither packed nor widened: the runtime's kernels apply them in the tensor's own
+/// memory.
 Scaling NcclLaunch::scaled_alone(const DeviceTensor& t) const {
   return t.kind == Kind::allreduce ? scaling_of(t, size(), where_.capabilities, false) : Scaling{};
 }
 
-/// A set of one rank: what it sums or broadcasts it has already.  Nothing is packed, and NCCL is not needed.
+/// True if a set of one rank needs neither packing nor NCCL: the rank already has the sum or the broadcast data.
 bool NcclLaunch::local(const DeviceTensor& t) const {
   if (t.kind == Kind::broadcast) return true;
   if (t.kind != Kind::allreduce) return false;
   const Scaling s = scaled_alone(t);
-  const bool once = s.gather == 1 || s.scatter == 1;  // else it is rounded in between
+  const bool once = s.gather == 1 || s.scatter == 1;  // with two factors, the value would be rounded in between
   const bool plain = s.none() && s.inside == 1;
   return plain || (once && where_.capabilities.kernels && !is_float8(t.dtype));
 }
@@ -111,7 +113,7 @@ void NcclLaunch::finish_here(const DeviceTensor& t) {
                               "cuMemcpyDtoDAsync");
 }
 
-/// @param elements  of this rank's part
+/// @param elements  elements of this rank's part
 void NcclLaunch::widen(DeviceTensor& t, std::size_t elements) {
   const Scaling scaling = scaling_of(t, size(), where_.capabilities, false);
   const Pointer whole = scratch(t.elements() * sizeof(float)), part = scratch(elements * sizeof(float));
@@ -120,7 +122,7 @@ void NcclLaunch::widen(DeviceTensor& t, std::size_t elements) {
   wider_.push_back({&t, whole, part, elements, scaling});
 }
 
-/// The group that it is at.
+/// Makes the calls of the current group.
 void NcclLaunch::call() {
   communicator().group([this] {
     if (groups_[at_] == Group::all)
@@ -207,7 +209,7 @@ void NcclLaunch::call_alltoall(DeviceTensor& t) {
   }
 }
 
-/// The first (rows mod size) ranks get one row more; where parts differ, each is a reduction to its owner.
+/// The first (rows mod size) ranks get one row more.  If the parts differ in size, each part is a reduce to its owner.
 void NcclLaunch::call_reducescatter(DeviceTensor& t) {
   Communicator& c = *slot().whole;
   if (t.bytes() == 0) return;
@@ -216,7 +218,7 @@ void NcclLaunch::call_reducescatter(DeviceTensor& t) {
   const DType dtype = is_wide ? DType::f32 : t.dtype;
   const void* in = is_wide ? at(wide->whole) : t.in;
   void* out = at(is_wide ? wide->part : t.destination());
-  const std::size_t row = t.row_bytes / element_bytes(t.dtype);  // elements
+  const std::size_t row = t.row_bytes / element_bytes(t.dtype);  // elements of a row
   const std::int64_t each = t.rows / size(), more = t.rows % size();
   auto begin = [&](int r) { return each * r + std::min<std::int64_t>(r, more); };
   auto elements = [&](int r) { return static_cast<std::size_t>(begin(r + 1) - begin(r)) * row; };

@@ -6,8 +6,8 @@
 namespace hvd::nccl {
 namespace {
 
-constexpr std::size_t large = 8 << 20;  ///< from here on packing and unpacking cost more than a call of its own
-constexpr std::size_t align = 128;      ///< of a tensor in the buffer
+constexpr std::size_t large = 8 << 20;  ///< from this size on, packing and unpacking cost more than a separate call
+constexpr std::size_t align = 128;      ///< alignment of a tensor in the buffer, in bytes
 
 }  // namespace
 
@@ -23,7 +23,8 @@ std::vector<FusedGroup> fuse(const std::vector<DeviceTensor>& tensors, int size,
     if (fresh) all.emplace_back();
     all[at->second].tensors.push_back(i);
   }
-  std::erase_if(all, [&](const FusedGroup& f) {  // alone: packing it is of no use, and it is scaled where it lies
+  // A single tensor gains nothing from packing, and is scaled in its own memory.
+  std::erase_if(all, [&](const FusedGroup& f) {
     return f.tensors.size() == 1 && !widened(tensors[f.tensors.front()], capabilities);
   });
   std::size_t end = 0;

@@ -61,7 +61,7 @@ bool StreamWaits::add(const Mark& mark) {
 }
 
 GpuBatch::~GpuBatch() {
-  if (!done()) return;  // see take_rest()
+  if (!done()) return;  // then take_rest() returns the memory
   for (Pointer p : scratch_) context_.gpu.free(p, marks_.back());
 }
 
@@ -88,11 +88,12 @@ void GpuBatch::begin() {
   note();
 }
 
-/// For all tensors.  A stream runs in order, so its last mark stands for those before it: one call of the driver for
-/// each stream, where there may be hundreds of tensors.  So does that of a whole context: it holds all that was there.
+/// Makes the stream wait for all tensors.  A stream runs in order, so its last mark covers its earlier marks.  This
+/// saves driver calls: one for each stream, where a batch may have hundreds of tensors.  Tensors may also share a mark.
+/// A mark without a stream id, such as the mark of a whole context, does not cover other marks.
 void GpuBatch::wait() {
   const auto& driver = context_.gpu.driver();
-  std::vector<const Mark*> last;  // of each stream
+  std::vector<const Mark*> last;  // last mark of each stream
   for (const DeviceTensor& t : tensors_) {
     if (!t.ready) continue;
     const Mark& mark = mark_of(t);
@@ -115,7 +116,8 @@ void GpuBatch::end() {
   marks_.push_back(context_.gpu.mark(context_.stream, context_.timed));
   context_.buffer.last = marks_.back();
   work_->queued(marks_.back());
-  queued_.store(true, std::memory_order_seq_cst);  // the engine's thread may be on its way to sleep
+  // The engine's thread may be about to sleep, and must see this store.
+  queued_.store(true, std::memory_order_seq_cst);
 }
 
 Pointer GpuBatch::scratch(std::size_t bytes) {

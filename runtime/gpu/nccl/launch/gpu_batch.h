@@ -1,7 +1,8 @@
-/// @file gpu_batch.h — what a batch on a GPU's stream is made of, whoever moves it: waits, packing, unpacking, marks.
+/// @file gpu_batch.h — the parts of a batch on a GPU's stream that do not depend on NCCL: waits, packing, unpacking,
+/// marks.
 ///
-/// Small tensors of one type and reduction lie together in a fusion buffer, packed by one launch of our kernels; the
-/// host waits for nothing meanwhile:
+/// Small tensors of one dtype and reduction share a fusion buffer.  The runtime's kernels pack and unpack them.  The
+/// host waits for no step:
 ///
 ///   stream: wait for each tensor's mark → gather → NCCL → scatter → mark
 #pragma once
@@ -15,38 +16,38 @@
 
 namespace hvd::nccl {
 
-/// Tensors that are reduced together.
+/// Tensors that are reduced by one call.
 struct FusedGroup {
-  std::vector<std::size_t> tensors;  ///< of the launch
-  std::vector<std::size_t> at;       ///< where each begins in the fusion buffer, in bytes
-  std::size_t begin = 0, bytes = 0;  ///< of all, in the fusion buffer
+  std::vector<std::size_t> tensors;  ///< indices of the tensors in the launch
+  std::vector<std::size_t> at;       ///< [tensors] offset of each tensor in the fusion buffer, in bytes
+  std::size_t begin = 0, bytes = 0;  ///< the group's place in the fusion buffer, in bytes
   Scaling scaling;
   bool wide = false;
 };
 
-/// Which tensors go together.  Pure, and the same on all ranks.
-/// @param buffer_bytes  out: the size that the fusion buffer must have
-/// @param parts         each group's bytes are a multiple of @p parts times the bytes of each of its elements
+/// Groups tensors for reduction.  Pure function, with the same result on all ranks.
+/// @param buffer_bytes  out: the size of the fusion buffer that the groups need
+/// @param parts         a group's elements divide evenly into this number of parts
 std::vector<FusedGroup> fuse(const std::vector<DeviceTensor>& tensors, int size, const Capabilities& capabilities,
                              std::size_t* buffer_bytes, int parts = 1);
 
-/// The fusion buffer of a process set; grows as needed.
+/// The fusion buffer of one stream.  Grows as needed.
 ///
-/// Where the device has no memory for it, it is page-locked memory of the host, which every device of a 64-bit process
-/// reads and writes at the same address (CUDA driver API, "Unified Addressing"), and which NCCL takes like its own.  So
-/// a rank whose GPU is full is slower, does as the others do, and need not tell them.
+/// If the device has no memory left, the buffer is page-locked host memory.  Every device of a 64-bit process accesses
+/// such memory at the same address (CUDA driver API, "Unified Addressing").  NCCL accepts it like device memory.  So a
+/// rank whose GPU is full is slower.  But the rank makes the same calls as the other ranks, and need not tell them.
 class FusionBuffer {
  public:
-  /// of: the set.
+  /// of: the set, see cuda::DeviceWork.
   explicit FusionBuffer(cuda::Gpu& gpu, const void* of = nullptr) : gpu_(gpu), of_(of) {}
   ~FusionBuffer() { release(); }
   FusionBuffer(const FusionBuffer&) = delete;
   FusionBuffer& operator=(const FusionBuffer&) = delete;
-  /// With the context current, for use on @p stream alone.  What was there before is gone.  kernels: ours pack it, not
-  /// the driver's copies from device to device.
+  /// Returns at least @p bytes, for use on @p stream alone.  The old content is lost.  The context must be current.
+  /// kernels: the runtime's kernels pack the buffer, not the driver's copies between device addresses.
   cuda::Pointer of(std::size_t bytes, cuda::Stream stream, bool kernels);
   bool on_host() const { return on_host_; }
-  std::shared_ptr<cuda::Mark> last;  ///< behind its last use
+  std::shared_ptr<cuda::Mark> last;  ///< recorded after the buffer's last use
 
  private:
   cuda::Gpu& gpu_;
@@ -63,94 +64,96 @@ class FusionBuffer {
 /// wait.
 class StreamWaits {
  public:
-  /// Whether it waits for @p mark, or for a later one of the same stream.  From now on it does.
+  /// Returns true if the stream waits already for @p mark, or for a later mark of the same caller's stream.  If not,
+  /// the caller must make the stream wait.
   bool add(const cuda::Mark& mark);
 
  private:
   struct Last {
     gpu::StreamId stream;
-    std::uint64_t number;  ///< of the mark
+    std::uint64_t number;  ///< the mark's number()
   };
   std::vector<Last> all_;
 };
 
-/// Where a batch runs.
+/// The place where a batch runs.
 struct StreamContext {
   cuda::Gpu& gpu;
   cuda::Stream stream;
-  FusionBuffer& buffer;  ///< of the stream
-  StreamWaits& waits;    ///< of the stream
-  const void* set;       ///< whose work it is: see cuda::DeviceWork
+  FusionBuffer& buffer;  ///< the fusion buffer of `stream`
+  StreamWaits& waits;    ///< the waits of `stream`
+  const void* set;       ///< the set that owns the work: see cuda::DeviceWork
   Capabilities capabilities;
-  bool timed;  ///< marks between the parts, for the timeline
+  bool timed;  ///< record marks between the parts, for the timeline
 };
 
 /// The set's LaunchThread queues the whole batch.  The mark recorded after the batch tells when the GPU has finished
-/// it.
+/// the batch.
 class GpuBatch {
  public:
   virtual ~GpuBatch();
   GpuBatch(const GpuBatch&) = delete;
   GpuBatch& operator=(const GpuBatch&) = delete;
 
-  /// Memory on the device of a batch that will not be queued.  The caller gives it back, once nothing of what was
-  /// queued can use it anymore.
+  /// Returns the device memory of a batch that will not be queued.  The caller frees the memory once no queued work can
+  /// use it any longer.
   virtual std::vector<cuda::Pointer> take_rest();
-  /// Something has been queued, or begun to be, but not all.
+  /// True if a part of the batch is queued, or may be, but not the whole batch.
   virtual bool midway() const = 0;
 
-  /// All is queued.  Any thread.
+  /// True when the whole batch is queued.  Any thread.
   bool done() const { return queued_.load(std::memory_order_seq_cst); }
-  /// Once done(): the tensors with their results, and the mark that follows all of the batch's work.
+  /// Requires done().  The tensors with their results, and the mark that follows all work of the batch.
   std::vector<DeviceTensor>& tensors() { return tensors_; }
   const std::shared_ptr<cuda::Mark>& mark() const { return marks_.back(); }
-  /// timed: five, before the wait for the tensors, before the packing, before NCCL, before the unpacking, at the
-  /// end.
+  /// One mark, at the end.  timed: five marks, before the wait for the tensors, before the packing, before NCCL, before
+  /// the unpacking, and at the end.
   const std::vector<std::shared_ptr<cuda::Mark>>& marks() const { return marks_; }
-  /// When the first was recorded, on the host's monotonic clock.
+  /// The time of the first mark on the host's monotonic clock.
   std::int64_t began_ns() const { return began_ns_; }
   bool packs() const { return buffer_ != 0; }
-  /// Once done: to be kept until the mark is reached.
+  /// Requires done().  The caller keeps the result until the mark is reached.
   std::unique_ptr<cuda::DeviceWork> take_work() { return std::move(work_); }
 
  protected:
   GpuBatch(const StreamContext& context, int size, std::vector<DeviceTensor> tensors)
       : context_(context), size_(size), tensors_(std::move(tensors)) {}
-  /// One stretch of memory on the device, and where it lies in the fusion buffer.
+  /// A range of device memory, and its place in the fusion buffer.
   struct Slice {
     void* memory;
-    std::size_t at;     ///< a multiple of 16
-    std::size_t bytes;  ///< of the memory, > 0
+    std::size_t at;     ///< offset in the fusion buffer in bytes, a multiple of 16
+    std::size_t bytes;  ///< bytes of `memory`, > 0
   };
-  /// What becomes of the numbers on the way; the plain one: nothing.
+  /// The change of the elements between memory and buffer.  By default, no change.
   struct Change {
     DType dtype = DType::u8;
     double factor = 1;
-    bool wide = false;  ///< they are f32 in the buffer
+    bool wide = false;  ///< the elements are f32 in the buffer
     bool none() const { return factor == 1 && !wide; }
   };
 
-  /// @name With the context current
+  /// @name Functions that need the context current
   /// @{
-  /// Between memory and the fusion buffer, in few launches; without our kernels a copy for each.
+  /// Copies between memory and the fusion buffer, in few launches.  Without the runtime's kernels, makes one copy for
+  /// each slice.
   void move(const std::vector<Slice>& slices, const Change& change, bool gather);
-  /// The stream waits for the tensors, then packs.
+  /// Makes the stream wait for the tensors, and then pack them.
   void begin();
-  /// The stream unpacks.  After that it has no more work for this batch.
+  /// Makes the stream unpack.  The stream then has no more work for this batch.
   void end();
   void note();
-  /// elements of t's type at @p memory become f32 at @p wide (gather), or these the others, times factor.  elements >
-  /// 0.
+  /// gather: @p elements of t's dtype at @p memory are multiplied by @p factor and become f32 at @p wide.  Otherwise
+  /// f32 at @p wide becomes t's dtype at @p memory.  @p elements must be > 0.
   void convert(bool gather, const DeviceTensor& t, void* memory, std::size_t elements, cuda::Pointer wide,
                double factor);
-  /// t's elements at @p from, times factor, go to @p to, which may be the same.
+  /// Multiplies t's elements at @p from by @p factor, and writes them to @p to, which may equal @p from.
   void scale(const DeviceTensor& t, const void* from, void* to, double factor);
   cuda::Pointer scratch(std::size_t bytes);
   /// @}
   int size() const { return size_; }
 
   const StreamContext context_;
-  const int size_;  ///< of the set
+  const int size_;  ///< size of the set
   std::vector<DeviceTensor> tensors_;
   std::vector<FusedGroup> fused_;
   cuda::Pointer buffer_ = 0;
@@ -163,7 +166,7 @@ class GpuBatch {
   std::atomic<bool> queued_{false};
   std::unique_ptr<cuda::DeviceWork> work_;
   std::int64_t began_ns_ = 0;
-  std::vector<cuda::Pointer> scratch_;  ///< until the end of the batch
+  std::vector<cuda::Pointer> scratch_;  ///< kept until the end of the batch
   std::vector<std::shared_ptr<cuda::Mark>> marks_;
 };
 

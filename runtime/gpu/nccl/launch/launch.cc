@@ -13,7 +13,8 @@ using cuda::Pointer;
 
 namespace {
 
-/// Of looks at what NCCL does in the background: the first ones follow at once, for a group takes microseconds.
+/// wait_until() queries NCCL at once for the first `brief_looks` times, since a group takes microseconds.  Later it
+/// sleeps for `nap` between queries.
 constexpr int brief_looks = 200;
 constexpr std::chrono::microseconds nap{50};
 
@@ -50,7 +51,7 @@ void NcclLaunch::wait_until(Ready ready) const {
   }
 }
 
-/// Of a set of one rank, all of whose tensors are local().
+/// Runs a batch of a set of one rank whose tensors are all local().
 void NcclLaunch::queue_here() {
   calling_ = true;
   begin();
@@ -80,13 +81,13 @@ void NcclLaunch::queue() {
   finish();
 }
 
-/// The communicator of the group that runs now.
+/// The communicator of the current group.
 Communicator& NcclLaunch::communicator() const {
   const Group group = groups_[at_];
   return group == Group::all ? *slot().whole : group == Group::across ? *slot().across : *slot().inside;
 }
 
-/// NCCL has queued everything.
+/// Queues the work that follows NCCL's work.
 void NcclLaunch::finish() {
   for (const ByNodes& n : by_nodes_) put_in_order(n);
   for (std::size_t i = 0; i < tensors_.size(); ++i) {

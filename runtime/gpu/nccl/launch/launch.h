@@ -1,12 +1,13 @@
-/// @file launch.h — a batch of operations put on the GPU's stream: packed, handed to NCCL, unpacked.
+/// @file launch.h — puts a batch of operations on the GPU's stream: packs, calls NCCL, unpacks.
 ///
-/// Small tensors of one type and reduction share one NCCL call through the fusion
-/// buffer (gpu_batch.h); larger ones go as they are.
+/// Small tensors of one dtype and reduction share one NCCL call through the fusion buffer (gpu_batch.h).  Larger
+/// tensors use calls of their own.
 ///
-/// A group is the work of one communicator.  The first group has the operations over all ranks at once.  Node by node
-/// there are three more.  A sum is scattered inside the node, reduced across nodes by the ranks with the same part, and
-/// gathered inside.  An allgather goes across nodes, then inside; a kernel then puts its blocks in order.  The next
-/// group begins when NCCL has put the group before it on the stream.
+/// A group holds the NCCL calls of one communicator.  The first group has the operations over all ranks at once.  The
+/// operations by nodes have three more groups.  A sum is reduce-scattered inside the node.  The ranks with the same
+/// part then reduce the part across nodes.  Last, the sum is gathered inside the node.  An allgather runs across nodes,
+/// then inside the node.  Last, copies on the device put the blocks in order.  The next group begins when NCCL has put
+/// the previous group on the stream.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -29,33 +30,33 @@ class NcclLaunch final : public GpuBatch {
   };
   NcclLaunch(const Where& where, int size, std::vector<DeviceTensor> tensors);
 
-  /// Queues all of it.  On the LaunchThread.
+  /// Queues the whole batch.  Called by the LaunchThread.
   void run() noexcept;
   bool under_way() const { return !done() && !failed_.load(std::memory_order_seq_cst); }
   bool midway() const override { return calling_.load() && !done(); }
-  /// Throws what run() has met.  Any thread.
+  /// Throws the error of run(), if run() has failed.  Any thread.
   void check() const;
-  /// run() is to leave as soon as it can, and to queue nothing anymore.  Any thread.
+  /// Tells run() to return as soon as it can, and to queue nothing more.  Any thread.
   void cancel() { cancelled_ = true; }
 
  private:
   enum class Group { all, inside, across, gather };
-  /// What has a form by nodes.
+  /// An operation by nodes.
   struct ByNodes {
     const void* in;
     void* out;
-    std::size_t elements;  ///< allgather: bytes of a rank
-    std::size_t element;   ///< bytes of one
+    std::size_t elements;  ///< number of elements; allgather: bytes of this rank's tensor
+    std::size_t element;   ///< bytes of an element
     int type;
-    RedOp first, then;       ///< of the sums
-    DeviceTensor* gathered;  ///< an allgather; nullptr: a sum
-    cuda::Pointer row, box;  ///< allgather: what came from across, and from inside
+    RedOp first, then;       ///< operators of the two sums, inside and across
+    DeviceTensor* gathered;  ///< the tensor of an allgather; nullptr: a sum
+    cuda::Pointer row, box;  ///< allgather: results of the gather across nodes, and of the gather inside the node
   };
-  /// A reducescatter that is made in f32.
+  /// A reducescatter that is computed in f32.
   struct Wider {
     DeviceTensor* tensor;
-    cuda::Pointer whole, part;  ///< what this rank has, and what it gets
-    std::size_t elements;       ///< of the part
+    cuda::Pointer whole, part;  ///< f32 copies of this rank's input and of its result
+    std::size_t elements;       ///< elements of `part`
     Scaling scaling;
   };
   void queue();
@@ -68,7 +69,7 @@ class NcclLaunch final : public GpuBatch {
   void wait_until(Ready ready) const;
   void prepare();
   void prepare(DeviceTensor& t);
-  /// Memory for it, unless the caller's takes it.
+  /// Allocates the result, unless the caller's memory takes it.
   void make_result(DeviceTensor& t, std::size_t bytes);
   void widen(DeviceTensor& t, std::size_t elements);
   void call();
@@ -91,10 +92,10 @@ class NcclLaunch final : public GpuBatch {
   std::vector<ByNodes> by_nodes_;
   std::vector<Wider> wider_;
   std::vector<Group> groups_;
-  std::size_t at_ = 0;       ///< the group that NCCL is at
-  std::vector<bool> alone_;  ///< [tensors]
+  std::size_t at_ = 0;       ///< index of the group that runs
+  std::vector<bool> alone_;  ///< [tensors] the tensor has a call of its own
   std::atomic<bool> calling_{false}, cancelled_{false}, failed_{false};
-  std::exception_ptr error_;  ///< when failed_
+  std::exception_ptr error_;  ///< valid when failed_
 };
 
 }  // namespace hvd::nccl

@@ -7,13 +7,13 @@ namespace {
 
 bool adds(Reduce r) { return r == Reduce::sum || r == Reduce::average; }
 
-/// Multiplying by it is exact in every floating type, but for overflow.
+/// Returns whether multiplication by @p x is exact in every floating type, except for overflow.
 bool power_of_two(double x) {
   int exponent = 0;
   return std::frexp(std::fabs(x), &exponent) == 0.5;
 }
 
-/// The factor behind the sum, an average's division with it.
+/// The factor after the sum, which includes the division of an average.
 double after(const DeviceTensor& t, int size) { return t.reduce == Reduce::average ? t.after / size : t.after; }
 
 }  // namespace
@@ -21,11 +21,11 @@ double after(const DeviceTensor& t, int size) { return t.reduce == Reduce::avera
 Scaling scaling_of(const DeviceTensor& t, int size, const Capabilities& capabilities, bool packed) {
   const double first = t.before, last = after(t, size);
   if (first == 1 && last == 1) return {};
-  if (is_float8(t.dtype)) return {first, last, 1};  // in f32: nothing overflows, and the host divides last too
+  if (is_float8(t.dtype)) return {first, last, 1};  // in f32: no overflow, and the host also divides last
   if (!adds(t.reduce) || (first != 1 && last != 1)) return {first, last, 1};
-  // One factor in front of the sum does the same, and keeps f16 from overflowing in the midst.
+  // One factor before the sum has the same effect, and keeps f16 sums from overflowing midway.
   const double factor = first * last;
-  // NCCL keeps its factor in the tensor's type: 1/3 in bf16 would bend every element the same way.
+  // NCCL stores its factor in the tensor's dtype: 1/3 in bf16 would change every element by the same relative error.
   const bool exact = t.dtype == DType::f32 || t.dtype == DType::f64 || power_of_two(factor);
   if (capabilities.kernels && t.kind == Kind::allreduce && (packed || !exact)) return {factor, 1, 1};
   return {1, 1, factor};
