@@ -91,7 +91,7 @@ class Transport {
     (void)arrived;
     return false;
   }
-  /// True: the next message causes one call of watch()'s function.  False: no message does.  Any thread.
+  /// True: causes one call of watch()'s function when a message is available.  False: prevents the call.  Any thread.
   virtual void arm(bool on) { (void)on; }
   /// Sleeps until a message arrives, for at most @p ns nanoseconds.  Returns false if messages wake no thread.  Any
   /// thread.

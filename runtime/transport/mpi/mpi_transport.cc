@@ -1,8 +1,9 @@
 /// @file mpi_transport.cc — libhvd_mpi.so: the transport over MPI.
 ///
-/// The transport uses one duplicate of MPI_COMM_WORLD, which lasts until the process ends.  A world of fewer ranks, a
-/// new world after a shutdown, and a process set each have a table of ranks and their own range of tags.  After the
-/// first hvd_mpi_open(), all calls are point-to-point.  So a rank that has ended cannot block other ranks.
+/// The transport uses one duplicate of MPI_COMM_WORLD, which lasts until the process ends.  Each world and each process
+/// set has a table of ranks and its own range of tags.  So worlds can have fewer ranks, and a new world can follow a
+/// shutdown.  After the first hvd_mpi_open(), all calls are point-to-point.  So a rank that has ended cannot block
+/// other ranks.
 #include <mpi.h>
 
 #include <algorithm>

@@ -11,8 +11,8 @@
 namespace hvd::transport {
 
 /// Lets only addresses of the ranks' hosts connect to the sockets that MPI opened.  Collective over @p comm, which must
-/// contain all ranks of the launch.  With HOROVOD_LOG_LEVEL=info each rank logs the number of filtered sockets.  If a
-/// rank does not know its addresses, or @p before is nullptr, nothing is filtered, and rank 0 logs the reason.  With
+/// contain all ranks of the launch.  With HOROVOD_LOG_LEVEL=info each rank logs the number of filtered sockets. Nothing
+/// is filtered if a rank does not know its addresses, or if @p before is nullptr.  Rank 0 then logs the reason.  With
 /// HVD_FILTER_PEERS=0, which must be set on all ranks, nothing is filtered.  Throws Error{peer_lost} if MPI fails.
 /// @param before  inodes of sockets that listened before MPI was initialised (open_listeners()); these sockets get no
 ///   filter.  nullptr: the user initialised MPI, so MPI's sockets cannot be distinguished from the user's.

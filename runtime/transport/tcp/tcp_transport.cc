@@ -172,8 +172,8 @@ void close_to_strangers(const LinkPlan& plan) {
   restrict_listener(plan.listener.get(), everybody);
 }
 
-/// The trial on one rank.  The first rank of each host calls the first rank of the next host, and waits for the call of
-/// the host before.  Other ranks do nothing.
+/// The trial on one rank.  The first rank of each host calls the first rank of the next host.  Then the rank waits
+/// for the call from the host before.  Other ranks do nothing.
 class RingTrial {
  public:
   RingTrial(Messages& messages, int rank, const std::vector<int>& hosts) : messages_(messages), rank_(rank) {

@@ -64,8 +64,8 @@ struct OpenResult {
   std::string cards;
 };
 
-/// Opens the transport.  Collective over all ranks.  Throws Error{unavailable, usage, timeout, internal}.  The error is
-/// also `unavailable` if the hosts of the trial reach each other, but their connections end before the handshake.
+/// Opens the transport.  Collective over all ranks.  Throws Error{unavailable, usage, timeout, internal}.  The code is
+/// also `unavailable` if the hosts of the trial reach each other but cannot finish a handshake.
 OpenResult open(Doorway doorway, Neighbours neighbours, const TcpOptions& options);
 
 /// The reason why this process cannot use TCP: OpenSSL is missing.  Empty: the process can.

@@ -32,8 +32,8 @@ inline bool is_control(Tag tag) { return tag != Tag::data && tag != Tag::second;
 /// A larger message that is not a control message waits for the receiver's FrameKind::room.
 inline constexpr std::size_t eager_bytes = 32 << 10;
 
-/// Maximum size of one control message.  The largest expected messages are the addresses of 27 600 ranks (30 MiB), and
-/// 500 000 new tensor names that one node announces at once (150 MiB).
+/// Maximum size of one control message.  The addresses of 27 600 ranks need 30 MiB.  If one node announces
+/// 500 000 new tensor names at once, they need 150 MiB.
 inline constexpr std::size_t most_control_bytes = std::size_t{256} << 20;
 
 /// The sender of a channel waits while the receiver keeps more untaken bytes than this limit.  So a receiver keeps at
@@ -46,8 +46,8 @@ inline constexpr std::uint64_t credit_bytes = 2 << 20;
 /// The size of a message for these limits.  An empty message takes memory too.
 inline constexpr std::uint64_t counted_bytes(std::size_t bytes) { return bytes + 64; }
 
-/// Maximum number of receives of a channel that the sender knows to be ready, and whose large messages have not
-/// arrived.  At 32 KiB or more for each message, at least 32 MiB can be in transit.
+/// Maximum number of receives of a channel that are announced to the sender and have no message yet.  At 32 KiB or more
+/// for each message, at least 32 MiB can be in transit.
 inline constexpr std::size_t most_rooms = 1024;
 /// Maximum number of ready receives that a sender stores for messages that it has not sent yet.  The limit is larger
 /// than most_rooms, because the receiver no longer counts receives that it has abandoned.

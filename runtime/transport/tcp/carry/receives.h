@@ -1,7 +1,7 @@
 /// @file receives.h — the receiving end of all channels: chooses the memory for frames, and keeps early messages.
 ///
 /// One frame writes each byte of a receive's memory.  A frame that overlaps another frame, or arrives twice, is
-/// refused. If several network interfaces carry parts, a part may arrive twice, and the second copy is dropped.  A
+/// refused.  If several network interfaces carry parts, a part may arrive twice, and the second copy is dropped.  A
 /// receive is complete only when no lane writes to its memory any more.  Memory for messages without a receive is
 /// bounded (message_channel.h).
 ///

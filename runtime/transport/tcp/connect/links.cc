@@ -271,8 +271,8 @@ void Links::say_bye(int rank) {
     if (l.lane) say_bye(p, l);
 }
 
-/// Says goodbye on an established lane.  The frame's number is the number of lanes on which the peer gets a goodbye,
-/// including lanes that are not established yet.
+/// Says goodbye on an established lane.  The frame's number tells how many lanes get a goodbye.  The number
+/// includes lanes that are not established yet.
 void Links::say_bye(Peer& p, Link& link) {
   const bool spares = !p.ways.empty();
   if (spares && link.lane->number() > 0) return;

@@ -2,7 +2,7 @@
 ///
 /// A lane is connected when its first frame is added.  Both directions use the lane.  Two ranks have several lanes. The
 /// first lane carries small frames, and the other lanes carry large frames.  So small frames never wait for large
-/// frames. If several network interfaces reach the peer's host, each further interface has a spare lane.  Any lane
+/// frames.  If several network interfaces reach the peer's host, each further interface has a spare lane.  Any lane
 /// except the first may then end without the loss of the peer.
 ///
 /// All ranks here are ranks of the world.  Thread: one at a time, except fd() and nap().

@@ -35,7 +35,7 @@ std::optional<UnixListener> UnixListener::open() {
 
 std::optional<UnixListener> UnixListener::without_name() {
   for (const char* folder : {"/dev/shm", "/tmp"}) {
-    // base/files/leftovers.h recognises the name, and removes the file if the process dies before unlink().
+    // base/files/leftovers.h removes such a file from /dev/shm if the process dies before unlink().
     const std::string file = std::string(folder) + "/hvd." +
                              hvd::to_text(maker_of(::getpid()).value_or(Maker{::getpid(), 0, 0})) + "." +
                              random_letters(16);
