@@ -177,7 +177,7 @@ void close_to_strangers(const LinkPlan& plan) {
 class RingTrial {
  public:
   RingTrial(Messages& messages, int rank, const std::vector<int>& hosts) : messages_(messages), rank_(rank) {
-    std::vector<int> first;  // rank of each host
+    std::vector<int> first;  // first rank of each host
     std::set<int> seen;
     for (std::size_t r = 0; r < hosts.size(); ++r)
       if (seen.insert(hosts[r]).second) first.push_back(static_cast<int>(r));

@@ -1,6 +1,6 @@
 /// @file messages.h — the messages between this rank and the other ranks, over its connections.
 ///
-/// A control message, and another message of at most eager_bytes, is sent immediately.  The receiver keeps a message
+/// Control messages, and other messages of at most eager_bytes, are sent immediately.  The receiver keeps a message
 /// that arrives before its receive is posted (receives.h).  The sender waits while the receiver keeps too many bytes
 /// (message_channel.h).  A larger message waits for the receiver's FrameKind::room, so the receiver never keeps large
 /// messages.  So a slow receiver does not block other messages on the connection.

@@ -18,7 +18,7 @@ namespace hvd::transport::tcp {
 
 using JobKey = std::array<unsigned char, 32>;
 
-/// OpenSSL's context for all connections of a transport.  Must outlive all handshakes and sessions made from it.
+/// OpenSSL's context for all connections of a transport.  Must outlive all handshakes made from it.
 class KeyContext {
  public:
   /// Throws Error{unavailable} if OpenSSL is missing, or does not accept the settings.

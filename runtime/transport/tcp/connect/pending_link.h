@@ -79,7 +79,7 @@ class PendingLink {
   const Caller caller_{};
   const std::vector<CallAddress> addresses_;
   const std::int64_t handshake_ns_ = 0;
-  std::vector<bool> reached_;  ///< [addresses] the address has accepted the call
+  std::vector<bool> reached_;  ///< [addresses] accepted the call, and not known to belong to another process
   std::size_t at_ = 0;
   int rounds_ = 0;  ///< number of the round through all addresses
   bool begun_ = false;

@@ -19,7 +19,7 @@ class ByteStream {
  public:
   virtual ~ByteStream() = default;
   /// Accepts bytes in order.  Returns the number of accepted bytes, or -1 with errno, like sendmsg.  The caller may
-  /// then reuse their memory.  Accepted bytes can still wait in the stream (holds()).
+  /// then reuse the memory of these bytes.  Accepted bytes can still wait in the stream (holds()).
   virtual ssize_t send(const iovec* parts, int count) = 0;
   /// True if the stream has accepted bytes that it has not sent.
   virtual bool holds() const { return false; }

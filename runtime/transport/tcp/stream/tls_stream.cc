@@ -13,10 +13,9 @@ namespace {
 
 constexpr std::size_t record_bytes = 16 << 10;       ///< maximum payload of a TLS record
 constexpr std::size_t record_overhead = 5 + 1 + 16;  ///< header, content type, authentication tag
-constexpr std::size_t out_bytes = 128 << 10;  ///< limit on bytes that wait for the kernel; one record may exceed it
-constexpr std::size_t in_bytes = 128 << 10;   ///< maximum bytes that one call reads from the kernel
-constexpr std::size_t bytes_a_call =
-    512 << 10;  ///< maximum bytes for one send(), so that the caller can receive between calls
+constexpr std::size_t out_bytes = 128 << 10;     ///< limit on bytes that wait for the kernel; one record may exceed it
+constexpr std::size_t in_bytes = 128 << 10;      ///< maximum bytes that one call reads from the kernel
+constexpr std::size_t bytes_a_call = 512 << 10;  ///< maximum bytes for one send(); the caller can then receive
 constexpr int source_sink = 0x0400 | 100, flush_command = 11, update_not_requested = 0;
 constexpr int reads_again = 1 | 8, all_of_them = 15;  // BIO_FLAGS_READ | BIO_FLAGS_SHOULD_RETRY, BIO_FLAGS_RWS | …
 
