@@ -1,4 +1,4 @@
-/// @file limit.h — how long the blocking helpers wait.
+/// @file limit.h — the time limit of the blocking helper functions.
 #pragma once
 #include <unistd.h>
 
@@ -6,13 +6,14 @@
 
 namespace hvd::transport {
 
-/// A limit, with sleeps that grow from a yield to half a millisecond.
+/// A time limit for a loop that polls.  The loop calls pause() after each poll without a result.  The sleeps grow from
+/// 0 to 500 microseconds.
 class Limit {
  public:
   explicit Limit(double seconds)
       : end_(std::chrono::steady_clock::now() +
              std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(seconds))) {}
-  /// False when the time is over.
+  /// Returns false if the limit has passed.  Otherwise sleeps and returns true.
   bool pause() {
     if (std::chrono::steady_clock::now() > end_) return false;
     usleep(tries_ < 50 ? 0 : tries_ < 200 ? 50 : 500);

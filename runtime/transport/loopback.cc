@@ -1,4 +1,4 @@
-/// @file loopback.cc — mailboxes under one lock.
+/// @file loopback.cc — message queues under one lock.
 #include "transport/loopback.h"
 
 #include <cstdlib>
@@ -13,12 +13,12 @@ namespace hvd::transport {
 
 class Loopback final : public Transport {
  public:
-  /// @p members: [size] ranks of the world; @p rank: this one's index among them.
+  /// @p members: [size] ranks of the world.  @p rank: the index of this rank in @p members.
   Loopback(std::shared_ptr<LoopbackWorld> world, std::vector<int> members, int rank, int stream)
       : world_(std::move(world)), members_(std::move(members)), rank_(rank), stream_(stream) {
     for (int m : members_) hosts_.push_back(world_->hosts_[static_cast<std::size_t>(m)]);
   }
-  /// Whatever came and was never asked for goes with it.
+  /// Deletes messages to this rank and stream that were not received, and entries of freed memory.
   ~Loopback() override {
     std::lock_guard lock(world_->mutex_);
     std::erase_if(world_->mail_, [this](const auto& box) {
@@ -46,7 +46,7 @@ class Loopback final : public Transport {
   bool test(Ticket ticket) override {
     auto it = receives_.find(ticket);
     if (it == receives_.end()) return true;
-    // Messages of one (sender, tag) go to the receives in the order in which those were posted.
+    // Receives of one (sender, tag) get messages in the order in which the receives were posted.
     for (const auto& [earlier, r] : receives_)
       if (earlier < ticket && r.from == it->second.from && r.tag == it->second.tag) return false;
     std::lock_guard lock(world_->mutex_);
@@ -125,12 +125,12 @@ void LoopbackWorld::delay(unsigned seed, std::int64_t most_ns) {
   most_ns_ = most_ns;
 }
 
-/// Under mutex_.
+/// True if the first message of the queue has arrived.  The caller holds mutex_.
 bool LoopbackWorld::arrived(const std::deque<Letter>& box) const {
   return !box.empty() && (box.front().due_ns == 0 || memory::now_ns() >= box.front().due_ns);
 }
 
-/// Under mutex_.
+/// Returns the time of arrival of a message sent now; 0: immediately.  The caller holds mutex_.
 std::int64_t LoopbackWorld::due() {
   return most_ns_ > 0 ? memory::now_ns() + static_cast<std::int64_t>(random_() % static_cast<unsigned>(most_ns_)) : 0;
 }

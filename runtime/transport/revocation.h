@@ -1,6 +1,7 @@
-/// @file revocation.h — a flag that ends a world, after hvdrun has told its ranks that one of them has died.
+/// @file revocation.h — a flag that ends a world after one of its ranks has died.
 ///
-/// The rank's guard raises it when hvdrun says so (wire/messages/meeting_message.h).  Any thread.
+/// hvdrun reports the death to the other ranks (wire/messages/meeting_message.h).  RevocationWatch then raises the flag
+/// (api/revocation_watch.h).  Any thread.
 #pragma once
 #include <atomic>
 #include <mutex>
@@ -10,7 +11,7 @@ namespace hvd::transport {
 
 class Revocation {
  public:
-  /// The first reason stays.
+  /// Only the first call sets the reason.
   void raise(const std::string& why) {
     const std::lock_guard lock(mutex_);
     if (why_.empty()) why_ = why;

@@ -1,7 +1,8 @@
-/// @file share.cc — a POSIX shared-memory file whose name lives only until everybody has mapped it.
+/// @file share.cc — a POSIX shared-memory file whose name is removed after all members have opened the file.
 ///
-/// Where /dev/shm has no room (a container has 64 MiB unless told otherwise), the file has no name from the start: the
-/// others open it through the creator's /proc/PID/fd, which works as long as they see each other's processes.
+/// If /dev/shm has no room, the creator makes a file without a name (memfd).  A container's /dev/shm has 64 MiB by
+/// default.  The other members then open the file through the creator's /proc/PID/fd.  For this the members must see
+/// each other's processes.
 #include "transport/share.h"
 
 #include <fcntl.h>
@@ -29,7 +30,7 @@ std::shared_ptr<void> map(int fd, std::size_t bytes) {
 }
 
 std::string random_name() {
-  // base/files/leftovers.h
+  // base/files/leftovers.h removes files with such names after their process has died.
   return "/hvd." + to_text(maker_of(getpid()).value_or(Maker{getpid(), 0, 0})) + "." + random_letters(16);
 }
 
@@ -48,7 +49,7 @@ Sharing::~Sharing() {
   if (!name_.empty()) shm_unlink(name_.c_str());
   for (Send& s : sends_) {
     transport_.abandon(s.ticket);
-    new std::shared_ptr<std::string>(s.body);  // may still be read: kept until the end of the process
+    new std::shared_ptr<std::string>(s.body);  // the transport may still read the body, so it is never freed
   }
 }
 
@@ -72,7 +73,7 @@ void Sharing::begin() {
   }
 }
 
-/// The first member makes the file and tells the others its path, or why it could not.
+/// Makes the file on the first member.  Sends the other members its path, or the error.
 void Sharing::create() {
   std::string path, why;
   if (const int failed = create_in_shm()) {
@@ -86,7 +87,7 @@ void Sharing::create() {
   memory_ = map(file_.get(), bytes_);
 }
 
-/// 0, or errno; name_ is set as soon as there is something to unlink.
+/// Returns 0 or an errno.  Sets name_ if a file exists that must be unlinked.
 int Sharing::create_in_shm() {
   const std::string name = random_name();
   file_ = Fd(shm_open(name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
@@ -97,7 +98,8 @@ int Sharing::create_in_shm() {
   return failed;
 }
 
-/// Its path and inode (a pid is another process's where /proc belongs to another container); "" when it cannot be had.
+/// Makes a file without a name.  Returns "PATH INODE", or "" if the file cannot be made.  The inode proves the path:
+/// in another container's /proc the same PID is another process.
 std::string Sharing::create_unnamed() {
   file_ = Fd(memfd_create("hvd-node", MFD_CLOEXEC));
   struct stat about {};
@@ -116,7 +118,7 @@ void Sharing::open(const std::string& told) {
   if (fd && path.size() < told.size() &&
       (fstat(fd.get(), &about) != 0 || std::to_string(about.st_ino) != told.substr(path.size() + 1)))
     failed = ESTALE;
-  send(members_.front(), "opened");  // the creator no longer needs to keep it reachable, well or not
+  send(members_.front(), "opened");  // also after an error: the creator must not wait for this member
   if (failed != 0)
     throw Error(Code::unavailable, "opening " + path, std::strerror(failed),
                 path.starts_with("/proc/") ? "give the ranks' containers more /dev/shm (--shm-size=1g)"
@@ -144,8 +146,8 @@ bool Sharing::step() {
 
 namespace {
 
-/// The rank that made the file removes it when it leaves a revoked world.  This rank may learn of the end a little
-/// later.
+/// Waits up to 1 second for the end of the world.  Throws Error{peer_lost} if the world ends.  The creator unlinks the
+/// file when it leaves a revoked world.  This rank may then fail to open the file before it learns of the end.
 void throw_if_soon_revoked(const Transport& t) {
   for (Limit soon(1);;) {
     if (const std::string why = t.revoked(); !why.empty()) throw Error(Code::peer_lost, "init", why);

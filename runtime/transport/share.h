@@ -9,13 +9,15 @@
 
 namespace hvd::transport {
 
-/// The steps to it, none of which waits.  Members exchange messages with Tag::share; nothing else may use that tag of
-/// @p t meanwhile.
+/// Creates shared memory in steps that do not wait.  The members exchange messages with Tag::share.  Until done() is
+/// true, the caller must not use that tag of the transport.
 class Sharing {
  public:
+  /// @p t must outlive this.  @p members: ranks of @p t on one node, in the same order on all members.
   Sharing(Transport& t, std::vector<int> members, std::size_t bytes);
   ~Sharing();
-  /// True when anything moved.  Throws Error{unavailable}; the other members then do so too, or have their memory.
+  /// Does one step.  Returns true if the step made progress.  Throws Error{unavailable}.  The other members then get
+  /// the same error or their memory, and wait for nothing more.
   bool step();
   bool done() const { return memory_ && left_ == 0 && sends_.empty(); }
   std::shared_ptr<void> memory() const { return memory_; }
@@ -36,17 +38,18 @@ class Sharing {
   const std::vector<int> members_;
   const std::size_t bytes_;
   bool begun_ = false;
-  int left_ = 0;      ///< messages still to come
-  std::string name_;  ///< in /dev/shm; empty when there is nothing to unlink
-  Fd file_;           ///< the creator's, until all have opened it
+  int left_ = 0;      ///< messages that have not arrived yet
+  std::string name_;  ///< file name in /dev/shm; empty: no file to unlink
+  Fd file_;           ///< on the creator, until all members have opened the file
   std::shared_ptr<void> memory_;
   std::vector<Send> sends_;
 };
 
-/// Zeroed memory of @p bytes bytes, page-aligned, seen by all of @p members (world ranks of one node, in the same
-/// order everywhere).  Collective over them; the lowest creates it, in /dev/shm or, where that
-/// has no room, in a file without a name.  Nothing is left in /dev/shm once it returns.
-/// Throws Error{unavailable} when there is no memory to share, Error{timeout} when a member does not come.
+/// Returns zeroed, page-aligned memory of @p bytes bytes that all @p members share.  @p members: ranks of @p t on one
+/// node, in the same order on all members.  Collective over the members.  The first member creates the memory as a file
+/// in /dev/shm.  If /dev/shm has no room, that member creates a file without a name.  When the first member returns, no
+/// file is left in /dev/shm.  Throws Error{unavailable} if the memory cannot be created or mapped, Error{timeout} after
+/// @p limit_seconds, and Error{peer_lost} if the world ends.
 std::shared_ptr<void> share(Transport& t, const std::vector<int>& members, std::size_t bytes, double limit_seconds);
 
 }  // namespace hvd::transport

@@ -1,4 +1,4 @@
-/// @file transport.cc — the blocking helpers used while a world is being formed.
+/// @file transport.cc — blocking helper functions that form a world.
 #include "transport/transport.h"
 
 #include <cstring>

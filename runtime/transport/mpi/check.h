@@ -1,4 +1,4 @@
-/// @file check.h — MPI's error codes as Error.
+/// @file check.h — turns MPI's error codes into Error.
 #pragma once
 #include <mpi.h>
 
@@ -8,6 +8,7 @@
 
 namespace hvd::transport {
 
+/// @p rc: the result of the MPI function @p call.  Throws Error{peer_lost} unless MPI_SUCCESS.
 inline void check(int rc, const char* call) {
   if (rc == MPI_SUCCESS) return;
   char text[MPI_MAX_ERROR_STRING];

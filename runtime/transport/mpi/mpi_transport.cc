@@ -1,9 +1,9 @@
 /// @file mpi_transport.cc — libhvd_mpi.so: the transport over MPI.
 ///
-/// Only point-to-point calls on one duplicate of MPI_COMM_WORLD, made once for
-/// the life of the process: a world of fewer ranks, a re-initialised one, or a
-/// process set is a table of ranks and another range of tags.  Nothing here is collective after
-/// the first open(), so a rank that is gone cannot hang the others.
+/// The transport uses one duplicate of MPI_COMM_WORLD, which lasts until the process ends.  Each world and each process
+/// set has a table of ranks and its own range of tags.  So worlds can have fewer ranks, and a new world can follow a
+/// shutdown.  After the first hvd_mpi_open(), all calls are point-to-point.  So a rank that has ended cannot block
+/// other ranks.
 #include <mpi.h>
 
 #include <algorithm>
@@ -24,21 +24,21 @@
 namespace hvd::transport {
 namespace {
 
-/// What lasts as long as the process.
+/// State that lasts until the process ends.
 struct Life {
   MPI_Comm comm = MPI_COMM_NULL;
   int rank = 0, size = 1, provided = MPI_THREAD_SINGLE;
-  bool ours = false;                  ///< we called MPI_Init
-  int epochs = 0;                     ///< worlds opened so far; all ranks count alike
-  int streams = 32, tag_epochs = 64;  ///< how the tags are divided; MPI promises no more than 32767 of them
-  std::vector<int> host;              ///< [size] lowest rank that shares memory
+  bool ours = false;                  ///< this library called MPI_Init_thread
+  int epochs = 0;                     ///< number of opened worlds; equal on all ranks
+  int streams = 32, tag_epochs = 64;  ///< division of the tags; MPI guarantees tags up to 32767
+  std::vector<int> host;              ///< [size] lowest rank that shares memory with the rank
 };
 Life life;
 
-/// What ranks tell one another before all else.  Its layout stays, whatever the version.
+/// The first data that ranks exchange.  The layout must be the same in all versions.
 struct Introduction {
-  std::int32_t host;  ///< lowest rank that shares memory
-  char version[28];   ///< of this library; cut, or padded with zeros
+  std::int32_t host;  ///< lowest rank that shares memory with the sender
+  char version[28];   ///< version of this library, cut or padded with zeros
 };
 static_assert(sizeof HVD_VERSION <= sizeof Introduction::version);
 std::string text(const Introduction& one) { return {one.version, ::strnlen(one.version, sizeof one.version)}; }
@@ -160,7 +160,7 @@ class MpiTransport final : public Transport {
  private:
   static constexpr int tags_a_stream = 16;
   int world(int r) const { return world_[static_cast<std::size_t>(r)]; }
-  /// Tags of different epochs and sets differ, so that what an earlier world left behind is never taken for ours.
+  /// Tags differ between epochs and between process sets.  So a message of an earlier world is not received here.
   int wire_tag(Tag tag) const {
     return ((epoch_ % life.tag_epochs) * life.streams + stream_) * tags_a_stream + static_cast<int>(tag);
   }
@@ -174,7 +174,7 @@ class MpiTransport final : public Transport {
     requests_[t - 1] = r;
     return t;
   }
-  std::vector<int> world_;  ///< [size] rank in the launch
+  std::vector<int> world_;  ///< [size] rank of the launch
   const int epoch_, stream_;
   int rank_ = -1;
   std::vector<int> host_;

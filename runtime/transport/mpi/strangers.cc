@@ -14,7 +14,7 @@ namespace hvd::transport {
 
 namespace {
 
-/// Of all ranks; nullopt where one does not know its own.
+/// Returns the addresses of all ranks' hosts.  Collective.  nullopt: a rank does not know its addresses.
 std::optional<std::vector<Address>> addresses_of_all(MPI_Comm comm) {
   int size = 0;
   check(MPI_Comm_size(comm, &size), "MPI_Comm_size");

@@ -21,7 +21,7 @@ ArrivalWatch::ArrivalWatch(int fd, std::function<void()> arrived)
   if (!epoll_ || !stop_ || epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd_, &event) != 0 ||
       epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, stop_.get(), &stop) != 0)
     throw Error(Code::unavailable, "epoll", errno_text(errno), "use --transport mpi");
-  // The user's signals are not for this thread.
+  // This thread blocks all signals, so the user's threads handle them.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);

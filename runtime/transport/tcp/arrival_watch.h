@@ -1,4 +1,4 @@
-/// @file arrival_watch.h — a thread that sleeps until something arrives.
+/// @file arrival_watch.h — a thread that sleeps until a descriptor is readable.
 #pragma once
 #include <functional>
 #include <thread>
@@ -7,15 +7,16 @@
 
 namespace hvd::transport::tcp {
 
-/// Sleeps on a descriptor while it is armed, and tells once for each time that it was armed.
+/// Watches a descriptor while armed.  Calls a function at most once for each arm(true).
 class ArrivalWatch {
  public:
-  /// @p arrived is called on a thread of this object when @p fd, armed, is readable.  Throws Error{unavailable}.
+  /// A thread of this object calls @p arrived when @p fd is readable and the watch is armed.  @p fd must stay open
+  /// until stop().  Throws Error{unavailable}.
   ArrivalWatch(int fd, std::function<void()> arrived);
   ~ArrivalWatch() { stop(); }
-  /// Waits for a call under way; there is none later.
+  /// Ends the calls of `arrived`.  Waits until a running call returns.
   void stop();
-  /// Any thread.  A system call and no wake-up.
+  /// Any thread.  Makes one system call, and does not wake the thread of this object.
   void arm(bool on);
 
  private:

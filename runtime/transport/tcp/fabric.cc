@@ -18,7 +18,7 @@ std::string fabric_device(const std::string& sys_class) {
   };
   for (const fs::path& device : entries(fs::path(sys_class) / "infiniband"))
     for (const fs::path& port : entries(device / "ports")) {
-      std::string state;  // "4: ACTIVE"
+      std::string state;  // such as "4: ACTIVE"
       std::getline(std::ifstream(port / "state"), state);
       if (state.find("ACTIVE") != std::string::npos) return device.filename();
     }

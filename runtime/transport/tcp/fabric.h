@@ -1,11 +1,11 @@
-/// @file fabric.h — networks that MPI uses better than by TCP.
+/// @file fabric.h — finds networks that MPI uses faster than TCP does.
 #pragma once
 #include <string>
 
 namespace hvd::transport::tcp {
 
-/// A device of InfiniBand, RoCE, EFA, Omni-Path or Slingshot; empty: there is none that is up.  @p sys_class:
-/// /sys/class.
+/// Returns the name of a device for a fast network.  InfiniBand, RoCE, EFA and Omni-Path devices need an active port. A
+/// Slingshot device may be in any state.  Empty: this host has no such device.  @p sys_class: the path /sys/class.
 std::string fabric_device(const std::string& sys_class);
 
 }  // namespace hvd::transport::tcp

@@ -21,7 +21,7 @@
 namespace hvd::transport::tcp {
 namespace {
 
-constexpr std::string_view given_key = "given ", made_key = "made ", no_key = "none";  ///< how ranks say it
+constexpr std::string_view given_key = "given ", made_key = "made ", no_key = "none";  ///< first word of a key line
 
 std::string to_hex(const JobKey& key) {
   std::string text;
@@ -45,7 +45,7 @@ std::optional<JobKey> of_hex(const std::string& text) {
   return key;
 }
 
-/// What all views of one world have in common.
+/// The state that all views of one world share.
 struct Connected {
   Messages messages;
   const bool threads_multiple;
@@ -81,7 +81,7 @@ class TcpTransport final : public Transport {
   std::optional<Message> poll(Tag tag) override {
     while (auto m = messages().poll(stream_, tag)) {
       const auto from = index_.find(m->from);
-      if (from == index_.end()) continue;  // it came before the set was known here, from a rank that is not in it
+      if (from == index_.end()) continue;  // sent by a non-member before this rank opened the stream
       m->from = from->second;
       return m;
     }
@@ -104,7 +104,7 @@ class TcpTransport final : public Transport {
     if (arrived)
       watch_ = std::make_unique<ArrivalWatch>(messages().fd(), std::move(arrived));
     else if (watch_)
-      watch_->stop();  // other threads may still arm it
+      watch_->stop();  // the object stays, because other threads may still arm it
     return true;
   }
   void arm(bool on) override {
@@ -133,7 +133,7 @@ class TcpTransport final : public Transport {
   std::unique_ptr<ArrivalWatch> watch_;
 };
 
-/// @p keys: what ranks say of theirs.  Throws Error, on all ranks, where they do not fit together.
+/// @p keys: [size] the key line of each rank.  Throws Error{usage, unavailable} on all ranks if the lines do not match.
 void check_keys(const std::vector<std::string>& keys) {
   for (std::size_t r = 0; r < keys.size(); ++r) {
     const std::string name = "rank " + std::to_string(r);
@@ -148,7 +148,7 @@ void check_keys(const std::vector<std::string>& keys) {
   }
 }
 
-/// The job's key, or the one that rank 0 has made.
+/// Returns the job's key, or else the key that rank 0 has made.  Throws Error{internal} if rank 0 has sent no key.
 JobKey key_of(const std::vector<std::string>& keys, const std::optional<JobKey>& own) {
   if (own) return *own;
   const auto made = keys[0].starts_with(made_key) ? of_hex(keys[0].substr(made_key.size())) : std::nullopt;
@@ -156,7 +156,7 @@ JobKey key_of(const std::vector<std::string>& keys, const std::optional<JobKey>&
   return *made;
 }
 
-/// As OpenResult has it.
+/// Returns the text for `OpenResult::cards`.
 std::string cards_to_next_host(const LinkPlan& plan) {
   std::vector<std::string> cards;
   for (int r = 0; r < plan.size() && cards.empty(); ++r)
@@ -164,18 +164,20 @@ std::string cards_to_next_host(const LinkPlan& plan) {
   return join(cards, " and ");
 }
 
-/// From now on the kernel drops what strangers send.  Connections that wait already are closed after accept().
+/// Makes the kernel drop packets from other addresses than the ranks'.  Connections that already wait are closed after
+/// accept().
 void close_to_strangers(const LinkPlan& plan) {
   std::vector<Address> everybody;
   for (const std::vector<Address>& its : plan.callers) everybody.insert(everybody.end(), its.begin(), its.end());
   restrict_listener(plan.listener.get(), everybody);
 }
 
-/// The first rank of each host calls that of the next one, and waits for the call of the one before.
+/// The trial on one rank.  The first rank of each host calls the first rank of the next host.  Then the rank waits
+/// for the call from the host before.  Other ranks do nothing.
 class RingTrial {
  public:
   RingTrial(Messages& messages, int rank, const std::vector<int>& hosts) : messages_(messages), rank_(rank) {
-    std::vector<int> first;  // rank of each host
+    std::vector<int> first;  // first rank of each host
     std::set<int> seen;
     for (std::size_t r = 0; r < hosts.size(); ++r)
       if (seen.insert(hosts[r]).second) first.push_back(static_cast<int>(r));
@@ -187,12 +189,13 @@ class RingTrial {
     left_ = came_ = false;
   }
 
-  // What a rank says after a round begins with one of these; nothing: both connections stand.
+  // The first character of round()'s result.  Empty result: both connections are established.
   static constexpr char unreachable = 'u';  ///< the next host does not answer, or refuses
-  static constexpr char disturbed = 'd';    ///< it answers, and the connection was not made within its limit
-  static constexpr char waits = 'w';        ///< it may still be made
+  static constexpr char disturbed = 'd';    ///< a host answers, but its connection failed
+  static constexpr char waits = 'w';        ///< a connection may still be established
 
-  /// Goes on until both connections stand, @p seconds at most.
+  /// Waits until both connections are established, at most @p seconds.  Returns "" or one of the characters above with
+  /// a reason.
   std::string round(double seconds) {
     const std::int64_t end = memory::now_ns() + nanoseconds(seconds);
     for (;;) {
@@ -215,11 +218,12 @@ class RingTrial {
   int next_ = -1, before_ = -1;
   Ticket sent_ = 0;
   bool left_ = true, came_ = true;
-  bool accepted_ = false;  ///< a call, by the next host
+  bool accepted_ = false;  ///< the next host has accepted a connection
 };
 
-/// @return who cannot be reached; empty: the hosts are connected in a ring.  Throws Error{unavailable} where they reach
-/// one another and are not connected.  All ranks end alike, since all hear the same.
+/// Runs the trial.  Collective.  All ranks get the same result, because all ranks exchange their results.
+/// @return the rank that cannot be reached; empty: the hosts are connected in a ring.  Throws Error{unavailable} if the
+/// hosts reach each other but cannot connect.
 std::string try_ring(Messages& messages, const Neighbours& neighbours, double seconds) {
   constexpr int most_rounds = 5;
   RingTrial trial(messages, neighbours.rank, neighbours.hosts);
@@ -259,7 +263,7 @@ Doorway open_doorway(const TcpOptions& options, bool may_make_key) {
   if (options.local_sockets) d.local = UnixListener::open();
   while (d.own.world == 0) fill_randomly(std::as_writable_bytes(std::span(&d.own.world, 1)));
   std::string key(no_key);
-  ListenAddress callers = d.own;  // a call may come from any address of its host
+  ListenAddress callers = d.own;  // this rank may call from any address of its host
   if (options.between_hosts || !d.local) {
     d.listener = open_listener(&d.own.port);
     if (options.cards.empty()) d.own.addresses = addresses_of_host(options.interfaces, &d.own.cards);

@@ -8,7 +8,7 @@
 namespace hvd::transport::tcp {
 namespace {
 
-/// Of a large message that has one lane.  A frame counts its bytes in 32 bits.
+/// Maximum size of a data message.  A frame header has 32 bits for the length, and one frame may carry the message.
 constexpr std::size_t most_message_bytes = std::numeric_limits<std::int32_t>::max();
 
 FrameHeader header_of(FrameKind kind, const Channel& channel, std::uint32_t number) {
@@ -194,14 +194,15 @@ void Messages::forget_channels(int stream) {
   std::erase_if(outgoing_, [&](const auto& out) { return out.first.stream == stream; });
 }
 
-/// Of a frame that has come; nullptr: its stream is closed.
+/// Returns the channel of a frame that has arrived.  nullptr: the stream is closed.  Throws Error{internal} if the peer
+/// must not use the stream.
 Messages::Outgoing* Messages::outgoing(const Channel& channel) {
   const auto known = outgoing_.find(channel);
   if (known != outgoing_.end()) return &known->second;
   return streams_.admits(channel.peer, channel.stream) ? &outgoing_[channel] : nullptr;
 }
 
-// ---- parts, where several network interfaces carry them
+// ---- parts of messages over several network interfaces
 
 void Messages::progress() {
   links_.progress();
@@ -218,7 +219,7 @@ void Messages::lane_ended(const Lane& lane) {
   parts_.lane_ended(lane.peer(), lane.number());
 }
 
-/// The receiver has all of a large message.
+/// FrameKind::done: the receiver has all parts of a large message.
 void Messages::done(const Channel& channel, std::uint32_t number) {
   if (!links_.has_spares(channel.peer)) throw broken_frame();
   Outgoing* const out = outgoing(channel);
@@ -226,12 +227,12 @@ void Messages::done(const Channel& channel, std::uint32_t number) {
   const auto it = out->going.find(number);
   if (it == out->going.end()) {
     if (static_cast<std::int32_t>(number - out->next) >= 0) throw broken_frame();
-    return;  // it was given up
+    return;  // the send was abandoned
   }
   const Ticket ticket = it->second;
   out->going.erase(it);
   parts_.end(ticket);
-  links_.forget(channel.peer, ticket);  // a part that goes again, though the first one has arrived
+  links_.forget(channel.peer, ticket);  // drops second copies of parts that have arrived
   request(ticket).left = 0;
 }
 
@@ -271,7 +272,7 @@ void Messages::arrived(Lane& lane, const FrameHeader& h) {
   }
 }
 
-/// The receiver is ready for a large message.
+/// FrameKind::room: the receiver is ready for a large message.
 void Messages::room(const Channel& channel, std::uint32_t number) {
   Outgoing* const out = is_control(channel.tag) ? throw broken_frame() : outgoing(channel);
   if (!out) return;
@@ -281,12 +282,12 @@ void Messages::room(const Channel& channel, std::uint32_t number) {
     out->waiting.erase(waits);
     return send_large(ticket, *out);
   }
-  if (static_cast<std::int32_t>(number - out->next) < 0) return;  // it was given up
+  if (static_cast<std::int32_t>(number - out->next) < 0) return;  // the send was abandoned
   if (out->room.size() >= most_known_rooms || !out->room.insert(number).second)
     throw Error(Code::internal, "TCP", "a rank is ready for more messages than any can have under way");
 }
 
-/// The receiver has taken small messages: more may go.
+/// FrameKind::credit: the receiver has taken small messages.  Sends held messages up to the limit.
 void Messages::credit(const Channel& channel, std::uint64_t bytes) {
   Outgoing* const out = outgoing(channel);
   if (!out) return;
@@ -300,11 +301,11 @@ void Messages::credit(const Channel& channel, std::uint64_t bytes) {
 }
 
 void Messages::left(Lane& lane, const OutFrame& frame) {
-  if (frame.header.kind == FrameKind::piece && links_.has_spares(lane.peer())) return;  // done() tells
+  if (frame.header.kind == FrameKind::piece && links_.has_spares(lane.peer())) return;  // done() completes the send
   if (frame.ticket != 0 && request(frame.ticket).left > 0) --request(frame.ticket).left;
 }
 
-/// Nobody waits for what a control stream would have carried.
+/// Completes the control messages to the peer, because no caller waits for their delivery.
 void Messages::peer_lost(int peer) {
   parts_.peer_lost(peer);
   for (auto& [channel, out] : outgoing_)

@@ -1,13 +1,13 @@
-/// @file messages.h — the messages between one rank and the others, over its connections.
+/// @file messages.h — the messages between this rank and the other ranks, over its connections.
 ///
-/// A message of at most eager_bytes, and each message of a control stream, is sent at once.  The receiver keeps a
-/// message that comes before its receive (receives.h).  A sender waits while the receiver keeps too much
-/// (message_channel.h). A larger message waits for the receiver's FrameKind::room, so it is never kept.  A slow peer
-/// thus blocks no other message on a connection.
+/// Control messages, and other messages of at most eager_bytes, are sent immediately.  The receiver keeps a message
+/// that arrives before its receive is posted (receives.h).  The sender waits while the receiver keeps too many bytes
+/// (message_channel.h).  A larger message waits for the receiver's FrameKind::room, so the receiver never keeps large
+/// messages.  So a slow receiver does not block other messages on the connection.
 ///
-/// A peer that sends what no rank of this version sends is lost, and the error names it.
+/// If a peer sends a frame that no rank of this version sends, the peer is lost.  The error names the peer.
 ///
-/// Ranks are the world's.  Thread: one at a time.
+/// All ranks here are ranks of the world.  Thread: one at a time, except fd() and nap().
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -30,52 +30,52 @@ class Messages final : public LinksUser, private ReceivesUser {
  public:
   /// @p calls must outlive this.  Throws Error{unavailable}.
   Messages(LinkPlan plan, SocketCalls& calls);
-  /// Waits until all sent messages have reached the peers' kernels, at most leave_seconds.
+  /// Waits until the peers' kernels have all sent messages, for at most LinkPlan::leave_seconds.
   ~Messages() override;
   Messages(const Messages&) = delete;
   Messages& operator=(const Messages&) = delete;
 
-  /// As Transport::isend, irecv, test and abandon.  A message of a control stream to a lost or departed peer is
-  /// dropped.
+  /// The functions of Transport::isend, irecv, test and abandon.  A control message to a lost or departed peer is
+  /// dropped.  send() throws Error{internal} if the message is too large.
   Ticket send(const Channel& to, const void* data, std::size_t bytes);
   Ticket receive(const Channel& from, void* data, std::size_t bytes);
   bool test(Ticket ticket);
   void abandon(Ticket ticket);
-  /// The oldest message of a control stream.  from: a rank of the world.
+  /// Returns the oldest control message of this stream and tag.  Message::from is a rank of the world.
   std::optional<Message> poll(int stream, Tag tag);
-  /// This rank uses the stream from now on.  @p members: ranks of the world, the only ones that may send.  Stream 0 is
-  /// open from the beginning.  Throws Error{internal} where @p stream is no larger than one before it.
+  /// Opens a stream for this rank.  Only the @p members, which are ranks of the world, may send messages of the stream.
+  /// Stream 0 is always open.  Throws Error{internal} unless @p stream is larger than all earlier streams.
   void open(int stream, const std::vector<int>& members);
-  /// Drops all messages of @p stream, also those that come later.  The caller uses the stream no more, and all of its
-  /// tickets are done or abandoned.
+  /// Closes @p stream, and drops all its messages, also messages that arrive later.  The caller must not use the stream
+  /// again.  All its tickets must be done or abandoned.
   void forget(int stream);
 
-  /// Moves what can be moved.
+  /// Sends and receives without waiting.
   void progress();
-  /// As Transport::flush.
+  /// The function of Transport::flush.
   bool flush() { return links_.flush(); }
-  /// Readable when there is something to move.
+  /// An epoll descriptor.  Readable when progress() has work.
   int fd() const { return links_.fd(); }
   /// Sleeps until fd() is readable, at most @p ns nanoseconds.
   void nap(std::int64_t ns) { links_.nap(ns); }
-  /// Peers whose connections have ended without a goodbye.
+  /// Peers whose connections ended without a goodbye.
   std::vector<LostPeer> lost() const { return links_.lost(); }
-  /// Peers whose kernels have not answered for some seconds, though they are asked once a second.  A system call for
-  /// each connection.
+  /// Peers whose kernels have answered no keepalive probe for some seconds.  The kernel sends a probe each second.
+  /// Makes a system call for each connection.
   std::vector<LostPeer> silent() const { return links_.silent(); }
-  /// As Transport::links.
+  /// The function of Transport::links.
   std::vector<LinkUse> links() const { return links_.links(); }
-  /// Why the world is over; empty: it is not.
+  /// The reason why the world has ended.  Empty: the world has not ended.
   std::string revoked() const { return links_.revoked(); }
-  /// Links that stand.
+  /// The number of established connections.
   int connections() const { return links_.count(); }
   /// "rank 3 (10.0.0.7)"
   std::string name(int peer) const { return links_.name(peer); }
-  /// Before the connection to the peer stands: the results of the calls to its addresses.
+  /// Until the connection to the peer is established: why the last connection attempt failed.
   std::string why_not(int peer) const { return links_.why_not(peer); }
-  /// Before the connection stands: true if some address of the peer accepts calls.
+  /// Until the connection is established: true if an address of the peer has accepted a connection.
   bool reached(int peer) const { return links_.reached(peer); }
-  /// What is kept of streams and channels: for tests.
+  /// For tests.
   const Receives& receives() const { return receives_; }
 
  private:
@@ -83,17 +83,17 @@ class Messages final : public LinksUser, private ReceivesUser {
     bool used = false, sends = false;
     Channel channel;
     std::uint32_t number = 0;
-    std::size_t left = 0;  ///< frames to send; of a receive 1, until its message is there
+    std::size_t left = 0;  ///< send: frames left to send; receive: 1 until the message has arrived
     const char* data = nullptr;
     std::size_t bytes = 0;
   };
   struct Outgoing {
     std::uint32_t next = 0;
-    std::set<std::uint32_t> room;             ///< the receiver is ready for these, which have not been sent yet
-    std::map<std::uint32_t, Ticket> waiting;  ///< for room
-    std::map<std::uint32_t, Ticket> going;    ///< in parts, until the receiver has them
-    std::deque<Ticket> held;                  ///< small messages, until the receiver has taken more of the earlier ones
-    std::uint64_t untaken = 0;                ///< counted bytes sent, for which no FrameKind::credit has come
+    std::set<std::uint32_t> room;             ///< messages without a send yet, for which the receiver is ready
+    std::map<std::uint32_t, Ticket> waiting;  ///< large messages that wait for FrameKind::room
+    std::map<std::uint32_t, Ticket> going;    ///< messages sent in parts, until FrameKind::done
+    std::deque<Ticket> held;                  ///< small messages that wait for FrameKind::credit
+    std::uint64_t untaken = 0;                ///< counted bytes sent without a FrameKind::credit
   };
 
   unsigned char* place(Lane& lane, const FrameHeader& header) override;

@@ -1,7 +1,8 @@
-/// @file part_sender.h — sends large messages in parts to a host that several network interfaces reach.
+/// @file part_sender.h — divides large messages into parts for a peer that several network interfaces reach.
 ///
-/// Each lane with room takes the next part.  So the rates of the interfaces add up, and a slow one takes fewer parts. A
-/// message stays here until the receiver has all of it: when a lane ends, its parts go again over other lanes.
+/// Each lane with room sends the next part.  So the rates of the interfaces add up, and a slow interface sends fewer
+/// parts.  The sender keeps a message until the receiver has the complete message.  When a lane ends, other lanes send
+/// its parts again.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -17,17 +18,19 @@ class PartSender {
   static constexpr std::size_t part_bytes = 256 << 10;
   static std::size_t parts_of(std::size_t bytes) { return (bytes + part_bytes - 1) / part_bytes; }
 
-  /// @p header  of the whole message but for its length, with its ticket; @p data is read until end().
+  /// Adds a message of @p bytes bytes.  @p header: stream, tag and number of the message.  @p data must stay valid
+  /// until end() or peer_lost().
   void begin(int peer, const FrameHeader& header, std::size_t bytes, std::uint64_t ticket, const char* data);
-  /// The next part, which goes over that lane; nullopt: all have gone.
+  /// Returns the next part, and records that @p lane sends the part.  nullopt: no part to the peer is left.
   std::optional<OutFrame> next(int peer, int lane);
-  /// Its parts go again.
+  /// Makes next() return all parts again that @p lane has sent.
   void lane_ended(int peer, int lane);
-  /// The message has arrived, or was given up.
+  /// Removes the message, because the message has arrived or was abandoned.
   void end(std::uint64_t ticket);
+  /// Removes all messages to the peer.
   void peer_lost(int peer);
   bool none() const { return messages_.empty(); }
-  /// Peers with a message that is not complete.
+  /// Peers with a message that has not arrived.
   std::vector<int> peers() const;
 
  private:
@@ -38,10 +41,10 @@ class PartSender {
     std::size_t bytes = 0;
     std::uint64_t ticket = 0;
     const char* data = nullptr;
-    std::vector<std::int16_t> lanes;  ///< by part
-    std::size_t first = 0;            ///< parts before it have gone
+    std::vector<std::int16_t> lanes;  ///< [parts] the lane that has sent the part; nowhere: none
+    std::size_t first = 0;            ///< index of a part; all earlier parts have been sent
   };
-  std::vector<Going> messages_;  ///< in sequence
+  std::vector<Going> messages_;  ///< in the order of begin()
 };
 
 }  // namespace hvd::transport::tcp

@@ -8,7 +8,7 @@
 namespace hvd::transport::tcp {
 namespace {
 
-/// Numbers wrap: whether @p number comes before @p next.
+/// True if @p number is before @p next.  Numbers wrap.
 bool is_before(std::uint32_t number, std::uint32_t next) { return static_cast<std::int32_t>(number - next) < 0; }
 
 Channel channel_of(LaneName lane, const FrameHeader& h) {
@@ -54,11 +54,11 @@ void Receives::abandon(const Channel& from, std::uint32_t number) {
            static_cast<int>(h.stream) == from.stream && static_cast<Tag>(h.tag) == from.tag;
   });
   if (!std::exchange(it->second.counted, false)) return;
-  --in.rooms;  // its message may never come
+  --in.rooms;  // the message may never arrive
   ask(from, in);
 }
 
-/// Tells the peer of receives for large messages, as many as may be under way.
+/// Sends FrameKind::room for posted receives of large messages, up to most_rooms.
 void Receives::ask(const Channel& channel, IncomingChannel& in) {
   while (!in.later.empty() && in.rooms < most_rooms) {
     const std::uint32_t number = in.later.front();
@@ -112,9 +112,9 @@ std::uint64_t Receives::kept_bytes() const {
   return bytes;
 }
 
-// ---- what has come, and what of it has been taken
+// ---- counted bytes
 
-/// A message comes that no room was asked for.
+/// Counts a small message or control message that begins to arrive.  Throws Error{internal} beyond the limit.
 void Receives::count(IncomingChannel& in, std::size_t bytes) {
   if (in.untaken > most_untaken_bytes)
     throw Error(Code::internal, "TCP", "a rank sends more messages than it was told there is room for");
@@ -131,7 +131,8 @@ void Receives::taken(const Channel& channel, IncomingChannel& in, std::size_t by
 
 // ---- frames
 
-/// nullptr: of a stream that is closed.
+/// Returns the channel of a frame.  nullptr: the stream is closed.  Throws Error{internal} if the peer must not use the
+/// stream.
 Receives::IncomingChannel* Receives::find(const Channel& channel) {
   const auto known = channels_.find(channel);
   if (known != channels_.end()) return &known->second;
@@ -146,7 +147,7 @@ unsigned char* Receives::place(LaneName lane, const FrameHeader& h) {
     if (is_control(channel.tag)) throw broken_frame();
     return in ? place_part(channel, *in, h) : nullptr;
   }
-  // Small messages have one lane: so they come in sequence, and two never arrive at once.
+  // Small messages use only the first lane.  So they arrive in order, one after another.
   if (lane.number != 0) throw broken_frame();
   if (!in) return nullptr;
   count(*in, h.bytes);
@@ -164,7 +165,7 @@ unsigned char* Receives::place_body(LaneName lane, const FrameHeader& h, std::si
 unsigned char* Receives::place_message(LaneName lane, IncomingChannel& in, const FrameHeader& h) {
   const auto it = in.posted.find(h.number);
   if (it == in.posted.end()) {
-    if (is_before(h.number, in.next) || in.early.count(h.number) > 0) throw broken_frame();  // it has come
+    if (is_before(h.number, in.next) || in.early.count(h.number) > 0) throw broken_frame();  // a second copy
     return place_body(lane, h, eager_bytes);
   }
   if (h.bytes != it->second.bytes) throw wrong_length();
@@ -177,7 +178,7 @@ unsigned char* Receives::place_part(const Channel& channel, IncomingChannel& in,
   const auto it = in.posted.find(h.number);
   if (it == in.posted.end()) {
     if (!repeats || !is_before(h.number, in.next)) throw broken_frame();
-    return nullptr;  // all of its message has come
+    return nullptr;  // the message is complete
   }
   Posted& p = it->second;
   if (!p.asked) throw broken_frame();
@@ -197,7 +198,7 @@ unsigned char* Receives::place_part(const Channel& channel, IncomingChannel& in,
 void Receives::arrived(LaneName lane, const FrameHeader& h) {
   const Channel channel = channel_of(lane, h);
   const auto known = channels_.find(channel);
-  if (known == channels_.end()) return;  // of a stream that is closed
+  if (known == channels_.end()) return;  // the stream is closed
   IncomingChannel& in = known->second;
   if (h.kind == FrameKind::piece) return part_arrived(channel, in, h);
   if (const auto body = arriving_.find(lane); body != arriving_.end()) {
@@ -209,7 +210,7 @@ void Receives::arrived(LaneName lane, const FrameHeader& h) {
   if (const auto it = in.posted.find(h.number); it != in.posted.end()) complete(channel, in, it);
 }
 
-/// There was no receive for it when it began to arrive.
+/// Handles a message for which no receive was posted when the message began to arrive.
 void Receives::arrived_whole(const Channel& channel, IncomingChannel& in, std::uint32_t number, std::string text) {
   if (is_control(channel.tag)) {
     inbox_[{channel.stream, channel.tag}].push_back({channel.peer, std::move(text)});
@@ -228,14 +229,14 @@ void Receives::arrived_whole(const Channel& channel, IncomingChannel& in, std::u
 
 void Receives::part_arrived(const Channel& channel, IncomingChannel& in, const FrameHeader& h) {
   const auto it = in.posted.find(h.number);
-  if (it == in.posted.end()) return;  // its message was complete without this copy
+  if (it == in.posted.end()) return;  // the message is complete without this copy
   Posted& p = it->second;
   const bool repeats = user_.parts_repeat(channel.peer);
   if (repeats) {
     const std::size_t part = h.at / PartSender::part_bytes;
     if (p.parts[part]) return;
     p.parts[part] = true;
-    // The memory is the receiver's soon: the same part on its way over another lane must not touch it.
+    // The caller may soon use the memory.  So a copy of the part on another lane must not write to it.
     user_.drop_arriving(channel.peer, [&](const FrameHeader& other) {
       return other.kind == FrameKind::piece && other.tag == h.tag && other.stream == h.stream &&
              other.number == h.number && other.at == h.at;

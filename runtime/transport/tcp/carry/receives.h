@@ -1,9 +1,9 @@
-/// @file receives.h — the receiving end of all channels: where the bytes of frames go, and what is kept.
+/// @file receives.h — the receiving end of all channels: chooses the memory for frames, and keeps early messages.
 ///
-/// Each byte of a receive's memory is written by one frame.  A frame that would overlap another one, or comes twice, is
-/// refused.  Where several network interfaces carry parts, a part may come twice, and its second copy is dropped.
-/// Memory is given back only when no lane is in the midst of a frame for it.  Bytes without a receive are bounded
-/// (message_channel.h).
+/// One frame writes each byte of a receive's memory.  A frame that overlaps another frame, or arrives twice, is
+/// refused.  If several network interfaces carry parts, a part may arrive twice, and the second copy is dropped.  A
+/// receive is complete only when no lane writes to its memory any more.  Memory for messages without a receive is
+/// bounded (message_channel.h).
 ///
 /// Thread: one at a time.
 #pragma once
@@ -22,66 +22,68 @@
 
 namespace hvd::transport::tcp {
 
-/// What the receiving end asks for.  None of these calls it back.
+/// The services that Receives needs.  A call may reach back into Receives::lane_ended(), if a lane ends meanwhile.  No
+/// call may reach another function of Receives.
 class ReceivesUser {
  public:
   virtual ~ReceivesUser() = default;
-  /// The peer is told so.
+  /// Sends the peer a frame without payload.
   virtual void answer(FrameKind kind, const Channel& channel, std::uint32_t number, std::uint64_t at) = 0;
-  /// The receive is done.
+  /// The receive is complete.
   virtual void received(Ticket ticket) = 0;
-  /// True: several network interfaces reach the peer.  When a lane ends, its parts come again over other lanes.
+  /// True if several network interfaces reach the peer.  When a lane ends, its parts then arrive again over other
+  /// lanes.
   virtual bool parts_repeat(int peer) = 0;
-  /// A frame of that peer that is arriving and that @p drops: the rest of its bytes goes nowhere.
+  /// For each frame from @p peer that is arriving: if @p drops returns true, drops the remaining bytes of the frame.
   virtual void drop_arriving(int peer, const std::function<bool(const FrameHeader&)>& drops) = 0;
 };
 
 class Receives {
  public:
-  /// @p user and @p streams must outlive this.  @p bulk_lanes: as in LinkPlan.
+  /// @p user and @p streams must outlive this.  @p bulk_lanes: see LinkPlan.
   Receives(ReceivesUser& user, StreamTable& streams, int bulk_lanes)
       : user_(user), streams_(streams), bulk_lanes_(bulk_lanes) {}
 
-  /// @return its number in the channel; nullopt: the message was here, and has been copied.  Throws Error{internal}
-  /// where it is of another length.
+  /// Posts a receive of @p bytes bytes.  @return the number of the message in the channel; nullopt: the message had
+  /// arrived, and is now in @p data.  Throws Error{internal} if the message has another length.
   std::optional<std::uint32_t> post(const Channel& from, void* data, std::size_t bytes, Ticket ticket);
-  /// The memory of that receive is not written any more.
+  /// Stops all writes to the memory of the receive.
   void abandon(const Channel& from, std::uint32_t number);
-  /// The oldest message of a control stream.
+  /// Returns the oldest control message of this stream and tag; nullopt: none has arrived.
   std::optional<Message> poll(int stream, Tag tag);
-  /// All of that stream goes.  Its frames that are arriving are dropped.
+  /// Removes all channels and messages of the stream.  Drops its frames that are arriving.
   void forget(int stream);
 
-  /// @name Frames of kinds message and piece, as FrameHandler has them
+  /// @name Frames of kinds message and piece; see FrameHandler
   /// @{
   unsigned char* place(LaneName lane, const FrameHeader& header);
   void arrived(LaneName lane, const FrameHeader& header);
-  /// Nothing more comes on that one.
+  /// No more bytes arrive on the lane.
   void lane_ended(LaneName lane) { arriving_.erase(lane); }
   /// @}
 
-  /// Bytes that are kept for receives and polls to come, as counted_bytes() counts: for tests.
+  /// For tests.  Counted bytes (counted_bytes()) of messages that no receive or poll has taken yet.
   std::uint64_t kept_bytes() const;
-  /// Channels that have state: for tests.
+  /// For tests.  The number of channels with state.
   std::size_t channels() const { return channels_.size(); }
 
  private:
   struct Posted {
-    unsigned char* data = nullptr;  ///< nullptr: abandoned, the bytes are dropped
+    unsigned char* data = nullptr;  ///< nullptr: abandoned; the bytes are dropped
     std::size_t bytes = 0, left = 0;
     Ticket ticket = 0;        ///< 0: abandoned
-    bool asked = false;       ///< a large one: the peer knows that there is room
-    bool counted = false;     ///< among the channel's rooms
-    std::vector<bool> parts;  ///< a large one: have begun; where parts repeat: have come
+    bool asked = false;       ///< large message: FrameKind::room has been sent
+    bool counted = false;     ///< included in IncomingChannel::rooms
+    std::vector<bool> parts;  ///< [parts] large message: the part has begun; if parts repeat: has arrived
   };
   struct IncomingChannel {
     std::uint32_t next = 0;
     std::map<std::uint32_t, Posted> posted;
     std::map<std::uint32_t, std::string> early;
-    std::size_t rooms = 0;            ///< receives that the peer knows of, whose messages have not come
-    std::deque<std::uint32_t> later;  ///< receives that it is to know of when there are fewer
-    std::uint64_t untaken = 0;        ///< counted bytes of messages that have come; without those told as taken
-    std::uint64_t taken = 0;          ///< of these: taken, and not told
+    std::size_t rooms = 0;            ///< receives with FrameKind::room sent, whose messages have not arrived
+    std::deque<std::uint32_t> later;  ///< receives for which FrameKind::room is sent when `rooms` is smaller
+    std::uint64_t untaken = 0;        ///< counted bytes of messages that have begun to arrive, less the bytes credited
+    std::uint64_t taken = 0;          ///< counted bytes among `untaken` that are taken but not credited
   };
   struct Body {
     int stream = 0;
@@ -104,7 +106,7 @@ class Receives {
   const int bulk_lanes_;
   std::map<Channel, IncomingChannel> channels_;
   std::map<std::pair<int, Tag>, std::deque<Message>> inbox_;  ///< by stream and tag
-  std::map<LaneName, Body> arriving_;                         ///< a message that has no receive
+  std::map<LaneName, Body> arriving_;                         ///< messages without a receive
 };
 
 }  // namespace hvd::transport::tcp

@@ -1,8 +1,8 @@
-/// @file stream_table.h — the streams that frames may be for, and whose.
+/// @file stream_table.h — the open streams, and the ranks that may send frames for each stream.
 ///
-/// The ranks of a world open their streams in the same order, and no number comes twice.  So a smaller number than the
-/// newest that is not open is of a stream that has been closed; a larger one is of a stream that this rank is about to
-/// open.
+/// The ranks of a world open their streams in ascending order, and use each number once.  So a stream that is not open
+/// and has a smaller number than the newest stream is closed.  A stream with a larger number is new: this rank has not
+/// opened the stream yet.
 #pragma once
 #include <algorithm>
 #include <map>
@@ -16,11 +16,12 @@ namespace hvd::transport::tcp {
 
 class StreamTable {
  public:
-  /// Stream 0, of all ranks, is open.
+  /// Stream 0 is open for all ranks.
   StreamTable() { open_[0]; }
 
-  /// @p members  ranks of the world.  Throws Error{internal} where @p stream is no larger than one before it.  @return
-  /// streams that frames have come for, and that this rank never opens: it is in none of their sets.
+  /// Opens a stream.  @p members: ranks of the world that may send frames.  Throws Error{internal} unless @p stream is
+  /// larger than all earlier streams.  @return smaller streams for which frames have arrived; this rank is not a member
+  /// of their process sets and never opens these streams
   std::vector<int> open(int stream, std::vector<int> members) {
     if (stream <= newest_) throw Error(Code::internal, "TCP", "stream " + std::to_string(stream) + " comes twice");
     newest_ = stream;
@@ -32,8 +33,8 @@ class StreamTable {
   }
   void close(int stream) { open_.erase(stream); }
 
-  /// Whether frames of @p peer for it are welcome.  False: it has been closed, and they are dropped.  Throws
-  /// Error{internal} where no rank of this version sends them.
+  /// True if this rank accepts frames of @p stream from @p peer.  False: the stream is closed, and the caller must drop
+  /// the frames.  Throws Error{internal} if no rank of this version sends these frames.
   bool admits(int peer, int stream) {
     const auto known = open_.find(stream);
     if (known != open_.end()) {
@@ -49,10 +50,11 @@ class StreamTable {
   }
 
  private:
-  /// All ranks make one set after the other, together (core/set/set_change.h): one at most is ahead of this rank.
+  /// Maximum number of new streams that this rank has not opened.  All ranks create process sets together, one set at a
+  /// time (core/set/set_change.h).  So other ranks are at most one set ahead of this rank.
   static constexpr std::size_t most_coming = 4;
-  std::map<int, std::vector<int>> open_;  ///< members, sorted; of stream 0 none, as it is everybody's
-  std::set<int> coming_;
+  std::map<int, std::vector<int>> open_;  ///< sorted members by stream; empty for stream 0, which all ranks may use
+  std::set<int> coming_;                  ///< new streams that this rank has not opened
   int newest_ = 0;
 };
 

@@ -7,9 +7,11 @@
 namespace hvd::transport::tcp {
 namespace {
 
-/// A rank may call anew before the end of its last call has come.
+/// Maximum number of simultaneous calls for one lane.  A rank may call again before this rank sees the end of its last
+/// call.
 constexpr std::size_t calls_of_a_lane = 2;
-/// The fewest for an address of the job: a stranger there must be faster by this factor than a rank that answers.
+/// Minimum limit for an address of the job.  To displace a rank's call, another process at the address must make this
+/// number of calls before the rank answers.
 constexpr std::size_t fewest = 32;
 
 bool is_loopback(const Address& a) {

@@ -17,12 +17,13 @@ namespace {
 
 using memory::now_ns;
 
-constexpr std::int64_t speaks_within_ns = 200'000'000;  ///< a rank that has called
-constexpr int most_accepted = 64;                       ///< at once, before what the others say is heard
-constexpr double most_seconds_of_a_spare = 4;           ///< for a call by a further network interface
-constexpr std::int64_t load_known_ns = 1'000'000'000;   ///< how old what is known of this machine's load may be
+constexpr std::int64_t speaks_within_ns = 200'000'000;  ///< a silent caller that is younger may be a rank
+constexpr int most_accepted = 64;                       ///< calls accepted at once, before other events are handled
+constexpr double most_seconds_of_a_spare = 4;           ///< limit for a call over a further network interface
+constexpr std::int64_t load_known_ns = 1'000'000'000;   ///< maximum age of handshake_ns_
 
-/// Links that have not proved the key yet: the program needs descriptors too.
+/// Maximum number of callers in their handshake.  A quarter of the descriptor limit, since the program needs
+/// descriptors too.
 std::size_t most_called() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return 256;
@@ -58,7 +59,7 @@ void Dialer::call(LaneName lane) {
   if (there.port != 0 && context_ && addresses.empty()) {
     if (same_host) addresses.push_back(call_address(loopback_address, there.port));
     const std::vector<SharedNetwork> ways = plan_.ways(lane.peer);
-    if (lane.number > plan_.bulk_lanes) {  // by that interface alone
+    if (lane.number > plan_.bulk_lanes) {  // only over the lane's own network interface
       const SharedNetwork& way = ways[static_cast<std::size_t>(lane.number - plan_.bulk_lanes)];
       addresses.push_back(call_address(way.theirs.at, there.port));
       addresses.back().card = way.own.card;
@@ -79,7 +80,7 @@ void Dialer::call(LaneName lane) {
   if (watch(c, EPOLL_CTL_ADD)) step(lane);
 }
 
-/// False where epoll does not take it: the call begins anew soon.
+/// Lets epoll watch the call.  False: epoll has refused, and the call begins again soon.
 bool Dialer::watch(Call& call, int what) {
   const PendingLink& c = *call.pending;
   if (c.fd() < 0 || calls_.epoll_ctl(epoll_, what, c.fd(), c.events()) == 0) return true;
@@ -94,7 +95,7 @@ void Dialer::give_up(Call& call) {
   call.pending.reset();
 }
 
-/// The limit on a handshake that begins now.
+/// Returns the time limit for a handshake that begins now.
 std::int64_t Dialer::handshake_ns(std::int64_t now) {
   if (handshake_ns_ == 0 || now - looked_ns_ > load_known_ns) {
     handshake_ns_ = nanoseconds(plan_.handshake_seconds * load_factor());
@@ -110,7 +111,7 @@ void Dialer::step(LaneName lane) {
       const auto pending = std::move(call.pending);
       return made(lane, *pending);
     }
-    case PendingLink::State::duplicate:  // the peer's call is on its way to us; else we call again
+    case PendingLink::State::duplicate:  // the peer calls this rank; if that call fails, this rank calls again
       give_up(call);
       call.again_ns = now_ns() + nanoseconds(40 * plan_.again_seconds);
       return;
@@ -126,7 +127,7 @@ void Dialer::step(LaneName lane) {
 
 void Dialer::step_all() {
   const std::int64_t now = now_ns();
-  std::vector<LaneName> lanes;  // they change meanwhile
+  std::vector<LaneName> lanes;  // a copy, because calling_ changes in the loop
   for (const auto& [lane, call] : calling_) lanes.push_back(lane);
   for (const LaneName lane : lanes) {
     const auto it = calling_.find(lane);
@@ -220,16 +221,16 @@ void Dialer::accept(int listener, bool is_local) {
     Fd fd(calls_.accept(listener));
     if (fd) {
       const int number = fd.get();
-      if (take_in(std::move(fd), is_local)) step_called(number);  // a rank has spoken already, as a rule
+      if (take_in(std::move(fd), is_local)) step_called(number);  // a rank usually has sent bytes already
       continue;
     }
     if (errno == EINTR || errno == ECONNABORTED) continue;
     if ((errno == EMFILE || errno == ENFILE) && drop_one(nullptr)) continue;
-    return;  // EAGAIN; where descriptors are short, the caller tries again
+    return;  // EAGAIN, or no free descriptors: the calling rank tries again
   }
 }
 
-/// False: it is not let in.
+/// Starts the handshake of an accepted call.  False: the call is refused.
 bool Dialer::take_in(Fd fd, bool is_local) {
   Address source{};
   std::size_t places = places_.of_this_host();
@@ -251,8 +252,8 @@ bool Dialer::take_in(Fd fd, bool is_local) {
   return true;
 }
 
-/// The oldest caller makes room: of those from @p source, or from anywhere; one that has said nothing yet before one
-/// that has begun to prove the key.  False: there is none.
+/// Drops the oldest caller to make room.  Callers that have not begun a handshake are dropped first.  @p source: only
+/// callers from this address; nullptr: all callers.  False: no such caller exists.
 bool Dialer::drop_one(const Address* source) {
   auto dropped = called_.end();
   const auto rank = [](const Called& c) { return std::pair(c.pending->has_begun(), c.since_ns); };

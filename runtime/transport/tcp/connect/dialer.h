@@ -1,7 +1,7 @@
-/// @file dialer.h — connections between ranks while they are made: this rank calls, and is called.
+/// @file dialer.h — makes connections between ranks: this rank calls other ranks, and accepts their calls.
 ///
-/// Where both ends call at the same time, the call of the lower rank counts.  A call that fails goes on to the peer's
-/// next address, and begins anew until its time is over.
+/// If both ranks call at the same time, the call of the lower rank is used.  A failed call tries the peer's next
+/// address.  A call repeats all addresses until its time limit.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -15,70 +15,71 @@
 
 namespace hvd::transport::tcp {
 
-/// Names a connection.  Those between two ranks, the lanes, are numbered from 0.
+/// Names a connection (lane).  The lanes between two ranks have numbers from 0.
 struct LaneName {
   int peer = 0, number = 0;
   auto operator<=>(const LaneName&) const = default;
 };
 
-/// The descriptor is in the epoll.
+/// A connection after its handshake.  The epoll instance already watches the descriptor.
 struct MadeLink {
   Fd fd;
   bool is_local = false;
-  std::unique_ptr<TlsSession> session;  ///< what follows is encrypted; null: it is not
-  std::string rest;                     ///< bytes that came behind the handshake
+  std::unique_ptr<TlsSession> session;  ///< the session of an encrypted connection; null: not encrypted
+  std::string rest;                     ///< bytes that were received after the handshake
 };
 
-/// What becomes of calls.
+/// Receives the results of calls.
 class CallUser {
  public:
   virtual ~CallUser() = default;
-  /// Nothing more is for that peer.
+  /// True if the peer has left or is lost, and needs no connection.
   virtual bool gone(int peer) const = 0;
+  /// True if the lane is connected.
   virtual bool stands(LaneName lane) const = 0;
   virtual void made(LaneName lane, MadeLink connection) = 0;
-  /// It could not be made in time.
+  /// The lane could not be connected within its time limit.
   virtual void failed(LaneName lane, const std::string& why) = 0;
 };
 
 class Dialer {
  public:
-  /// All must outlive this.  @p epoll watches what is under way.  Throws Error{unavailable}.
+  /// All arguments must outlive this.  The dialer adds its sockets to @p epoll.  Throws Error{unavailable}.
   Dialer(LinkPlan& plan, SocketCalls& calls, int epoll, CallUser& user);
 
-  /// There is need for this connection.  No effect on one that is being made.
+  /// Starts to connect the lane.  Does nothing if a call for the lane has begun.
   void begin(LaneName lane);
-  /// False: the descriptor is not one of these.
+  /// Handles an epoll event of @p fd.  False: @p fd does not belong to the dialer.
   bool step(int fd);
-  /// Calls that have failed go to the next address, and end at last.
+  /// Repeats failed and slow calls at the next address.  Ends calls and callers whose time limit has passed.
   void step_all();
-  /// Nothing is being made: nobody is called, and nobody calls who could be a rank.
+  /// True if this rank calls no peer, and no caller that can be a rank is in its handshake.
   bool none() const;
-  /// Nothing more is for that peer.
+  /// Ends this rank's calls to the peer.
   void end(int peer);
   void end(LaneName lane) { calling_.erase(lane); }
-  /// Nobody is called, or may call, any more.
+  /// Ends all calls, and closes the listening sockets.
   void end();
-  /// What the peer's addresses have said: "rank 3 (10.0.0.7) cannot be reached: …"
+  /// The error of the last failed call to the peer: "rank 3 (10.0.0.7) cannot be reached: …"
   std::string why_not(int peer) const;
-  /// An address of the peer has accepted a call that is still being made: something else than the network is in the
-  /// way.
+  /// True if an address of the peer has accepted an unfinished call.  The network then works, and another cause
+  /// prevents the connection.
   bool reached(int peer) const;
 
  private:
-  /// We call.
+  /// A call by this rank.
   struct Call {
     std::unique_ptr<PendingLink> pending;
     std::int64_t end_ns = 0;
-    std::int64_t again_ns = 0;  ///< when to call next; 0: it is under way
-    std::string why;            ///< the last try has failed
-    bool reached = false;       ///< by an earlier PendingLink
+    std::int64_t again_ns = 0;  ///< time of the next attempt; 0: an attempt is in progress
+    std::string why;            ///< error of the last attempt
+    bool reached = false;       ///< an earlier PendingLink has reached the peer
   };
-  /// Somebody who has not proved the key yet.
+  /// A caller that has not finished its handshake.
   struct Called {
     std::unique_ptr<PendingLink> pending;
     std::int64_t since_ns = 0;
-    Address source{};  ///< Address{}: a unix socket
+    Address source{};  ///< address of the caller; Address{}: a unix socket
   };
   void call(LaneName lane);
   void step(LaneName lane);
@@ -97,11 +98,11 @@ class Dialer {
   const int epoll_;
   CallUser& user_;
   const CallerPlaces places_;
-  std::int64_t handshake_ns_ = 0;      ///< that limit now, with this machine's load in it
-  std::int64_t looked_ns_ = 0;         ///< at the load
-  std::optional<KeyContext> context_;  ///< where there are other hosts
+  std::int64_t handshake_ns_ = 0;      ///< current limit of a handshake, adapted to the machine's load
+  std::int64_t looked_ns_ = 0;         ///< time when handshake_ns_ was computed
+  std::optional<KeyContext> context_;  ///< nullopt: this rank does not use TCP
   std::map<LaneName, Call> calling_;
-  std::map<int, Called> called_;  ///< by descriptor
+  std::map<int, Called> called_;  ///< callers by descriptor
 };
 
 }  // namespace hvd::transport::tcp

@@ -58,7 +58,7 @@ Handshake::Handshake(const KeyContext* context, const Caller& caller, bool calls
   tls().SSL_set_bio(ssl_, in_, out_);
   need(tls().SSL_set_ex_data(ssl_, own_data, const_cast<KeyContext*>(context)) == 1);
   if (calls_) {
-    tls().SSL_set_verify(ssl_, verify_peer, nullptr);  // no certificate will do in the key's place
+    tls().SSL_set_verify(ssl_, verify_peer, nullptr);  // refuses certificates in place of the key
     tls().SSL_set_connect_state(ssl_);
   } else {
     tls().SSL_set_accept_state(ssl_);
@@ -100,7 +100,7 @@ bool Handshake::step() {
   if (!proved_) {
     const int result = tls().SSL_do_handshake(ssl_);
     if (result != 1) return goes_on(result);
-    if (tls().SSL_session_reused(ssl_) != 1) return false;  // not by the key
+    if (tls().SSL_session_reused(ssl_) != 1) return false;  // the other end has not used the key
     proved_ = true;
     if (calls_) tls().SSL_write(ssl_, &caller_, sizeof caller_);
   }

@@ -1,11 +1,11 @@
 /// @file handshake.h — both ends of a new connection prove that they know the job's key.
 ///
-/// TLS 1.3 with the key as pre-shared key, by OpenSSL.  No byte that the other end sends is interpreted by us before
-/// that.  Then each end says one thing within TLS: who calls, and whether it is welcome.  What follows is plain, or the
-/// same TLS goes on (--encrypt-tensors).
+/// TCP connections use TLS 1.3 by OpenSSL, with the job's key as pre-shared key.  Until the key is proved, only OpenSSL
+/// interprets bytes from the other end.  Then each end sends one record within TLS: the caller sends Caller, and the
+/// listener answers with Welcome.  Later bytes are plain, or use the same TLS session (--encrypt-tensors).
 ///
-/// Between processes of one host the kernel says whose the other end is (unix_listener.h): there it takes no key, and
-/// the two things are said without TLS.
+/// Unix sockets need no key: the kernel tells the user of the other end (unix_listener.h).  Caller and Welcome are then
+/// sent without TLS.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -18,10 +18,10 @@ namespace hvd::transport::tcp {
 
 using JobKey = std::array<unsigned char, 32>;
 
-/// OpenSSL's context for all connections of a transport.  Not copied: handshakes point to it.
+/// OpenSSL's context for all connections of a transport.  Must outlive all handshakes made from it.
 class KeyContext {
  public:
-  /// Throws Error{unavailable} without OpenSSL.
+  /// Throws Error{unavailable} if OpenSSL is missing, or does not accept the settings.
   explicit KeyContext(const JobKey& key);
   ~KeyContext();
   KeyContext(const KeyContext&) = delete;
@@ -34,46 +34,48 @@ class KeyContext {
   void* context_;
 };
 
-/// The caller's first words: its rank, and the rank that it calls.
+/// The first message of the caller: its rank, and the rank that it calls.
 struct Caller {
   std::uint32_t from = 0, to = 0;  ///< ranks
-  std::uint32_t lane = 0;          ///< which of the connections between the two
-  std::uint32_t encrypts = 0;      ///< what follows the handshake, as it must be at both ends
-  std::uint64_t world = 0;         ///< of the listener: a number of its own for each world
+  std::uint32_t lane = 0;          ///< number of the lane between the two ranks
+  std::uint32_t encrypts = 0;      ///< 1: bytes after the handshake are encrypted; must be equal at both ends
+  std::uint64_t world = 0;         ///< ListenAddress::world of the listener
 };
 
-/// What the listener answers.  otherwise: one end encrypts, the other does not.
+/// The listener's answer.  none: no answer yet.  duplicate: the lane exists, or the listener calls for the lane itself.
+/// stranger: the listener expects no call from this caller.  otherwise: only one end encrypts.
 enum class Welcome : unsigned char { none = 0, yes = 1, duplicate = 2, stranger = 3, otherwise = 4 };
 
-/// One end.  It does no input or output itself: bytes go in and come out.
+/// One end of a handshake.  Makes no system calls: the owner passes received bytes to take(), and sends the bytes of
+/// give().
 class Handshake {
  public:
-  /// The caller's end.
+  /// The caller's end, with the job's key.
   Handshake(const KeyContext& context, const Caller& caller) : Handshake(&context, caller, true) {}
-  /// The listener's.
+  /// The listener's end, with the job's key.
   explicit Handshake(const KeyContext& context) : Handshake(&context, {}, false) {}
-  /// Without a key; the caller's end, and the listener's.
+  /// The caller's end and the listener's end, without a key.
   explicit Handshake(const Caller& caller) : Handshake(nullptr, caller, true) {}
   Handshake() : Handshake(nullptr, {}, false) {}
   ~Handshake();
   Handshake(const Handshake&) = delete;
   Handshake& operator=(const Handshake&) = delete;
 
-  /// @p data came from the other end.  False: the other end has another key, or none.
+  /// Takes bytes from the other end.  False: the other end does not know the key.
   bool take(const void* data, std::size_t bytes);
-  /// The other end has proved the key.
+  /// True if the other end has proved that it knows the key.
   bool proved() const { return proved_; }
-  /// What is to be sent now.
+  /// Returns bytes that the owner must send to the other end.
   std::string give();
-  /// On the listener: the caller has said who it is, and waits for answer().
+  /// Listener: true if caller() has arrived.  The caller waits for answer().
   bool introduced() const { return introduced_; }
   const Caller& caller() const { return caller_; }
   void answer(Welcome welcome);
-  /// On the caller: the listener's answer; none while there is none.
+  /// Caller: the listener's answer.
   Welcome welcome() const { return welcome_; }
-  /// What came behind the end of TLS.
+  /// Returns received bytes after the end of the handshake.
   std::string rest();
-  /// The session for the bytes after the handshake.  Call it once, when the handshake is over.  Null without a key.
+  /// Returns the session for bytes after the handshake; null without a key.  Call once, after rest() and give().
   std::unique_ptr<TlsSession> take_session();
 
  private:

@@ -15,7 +15,7 @@
 namespace hvd::transport::tcp {
 namespace {
 
-constexpr int too_slow = 8;  ///< times slower than the fastest
+constexpr int too_slow = 8;  ///< networks that are slower than the fastest by this factor are not used
 
 Address network_of(const CardAddress& a) {
   Address network = a.at;
@@ -53,7 +53,7 @@ int megabits_of(const std::string& card) {
   request.ifr_data = reinterpret_cast<char*>(&settings);
   const Fd any(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   if (!any || ::ioctl(any.get(), SIOCETHTOOL, &request) != 0) return 0;
-  const std::uint32_t speed = ethtool_cmd_speed(&settings);  // all ones: the driver does not know
+  const std::uint32_t speed = ethtool_cmd_speed(&settings);  // all ones: unknown to the driver
   return speed <= 1'000'000'000 ? static_cast<int>(speed) : 0;
 }
 
@@ -64,7 +64,7 @@ std::vector<SharedNetwork> shared_networks(const std::vector<CardAddress>& own,
     for (const CardAddress& t : theirs)
       if (o.bits == t.bits && o.at != t.at && network_of(o) == network_of(t))
         all.push_back({o, t, slower(o.megabits, t.megabits)});
-  const auto place = [](const SharedNetwork& n) {  // alike at both ends
+  const auto place = [](const SharedNetwork& n) {  // the same order at both ends
     return std::tuple(-n.megabits, network_of(n.own), std::min(n.own.at, n.theirs.at), std::max(n.own.at, n.theirs.at));
   };
   std::sort(all.begin(), all.end(), [&](const auto& a, const auto& b) { return place(a) < place(b); });

@@ -1,4 +1,4 @@
-/// @file link_plan.h — what a rank knows before it makes its first connection.
+/// @file link_plan.h — the data that a rank needs for its connections.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -19,28 +19,29 @@ struct LinkPlan {
   JobKey key{};
   int rank = 0;
   std::vector<ListenAddress> ranks;  ///< [size]
-  std::vector<int> hosts;            ///< [size] ranks with the same number share a machine
-  /// [size] the addresses from which each rank can call; empty: ranks may call from anywhere.
+  std::vector<int> hosts;            ///< [size] host number; ranks with the same number share a host
+  /// [size] the addresses from which each rank can call.  Empty: ranks may call from all addresses.
   std::vector<std::vector<Address>> callers;
-  std::vector<bool> on_machine;       ///< [size] ranks that can reach this one's unix socket; empty: none
-  Fd listener;                        ///< for other hosts; empty: there are none
-  std::optional<UnixListener> local;  ///< for processes of this host
-  bool encrypts = false;              ///< what travels to other hosts
+  std::vector<bool> on_machine;       ///< [size] true: the rank can use unix sockets with this rank; empty: none can
+  Fd listener;                        ///< listening TCP socket; empty: this rank does not use TCP
+  std::optional<UnixListener> local;  ///< for ranks on this host
+  bool encrypts = false;              ///< encrypts traffic to other hosts
   int bulk_lanes = 1;                 ///< connections to a peer for large messages
-  double limit_seconds = 60;          ///< for a connection to be made
-  double handshake_seconds = 5;       ///< for both ends to prove the key, times load_factor()
-  double again_seconds = 0.05;        ///< after a call that failed; the other end's own call has 40 times as long
-  double leave_seconds = 1;           ///< what has been sent leaves within it
+  double limit_seconds = 60;          ///< limit for making a connection
+  double handshake_seconds = 5;       ///< limit for a handshake; multiplied by load_factor()
+  double again_seconds = 0.05;        ///< delay after a failed call; 40 times longer if the peer calls this rank
+  double leave_seconds = 1;           ///< limit of Links::leave()
   std::shared_ptr<const Revocation> revocation;
 
   const ListenAddress& at(int peer) const { return ranks[static_cast<std::size_t>(peer)]; }
-  /// Networks to the peer, the one of the first lanes first.  Empty: there is one network only.
+  /// Networks to the peer.  The first network is for the first lanes.  Empty: fewer than two networks reach the peer,
+  /// or the peer is on this host.
   std::vector<SharedNetwork> ways(int peer) const {
     if (same_host(peer)) return {};
     auto networks = shared_networks(at(rank).cards, at(peer).cards);
     return networks.size() > 1 ? std::move(networks) : std::vector<SharedNetwork>{};
   }
-  /// Links to that peer.
+  /// The number of lanes to the peer.
   int lanes(int peer) const { return bulk_lanes + std::max(static_cast<int>(ways(peer).size()), 1); }
   bool calls_by_unix_socket(int peer) const {
     return local && !on_machine.empty() && on_machine[static_cast<std::size_t>(peer)];

@@ -24,7 +24,7 @@ Fd open_epoll() {
   return epoll;
 }
 
-/// @p error: as Lane::receive() has it.
+/// @p error: a result of Lane::receive() other than 0.
 std::string how_ended(int error) {
   if (error == EBADMSG)
     return "bytes came on its connection that it has not encrypted: they were changed on the way, or somebody else "
@@ -70,7 +70,7 @@ void Links::said_bye(Lane& lane, std::uint32_t lanes) {
     throw Error(Code::internal, "TCP", "a goodbye came that no rank of this version says");
   lane.said_bye = true;
   p.bye_lanes = std::max(p.bye_lanes, lanes);
-  if (++p.byes >= p.bye_lanes) depart(lane.peer());  // else something may still come on another lane
+  if (++p.byes >= p.bye_lanes) depart(lane.peer());  // else frames may still arrive on another lane
 }
 
 /// The peer has left in order.
@@ -98,19 +98,19 @@ void Links::take_down(Link& link) {
   ended_.push_back(std::move(link.lane));
 }
 
-/// False: it has ended while it was served.  It lies in ended_.
+/// False: the lane has ended while it was served, and is now in ended_.
 bool Links::is_up(const Lane& lane) const {
   const auto found = lanes_.find(lane.fd());
   return found != lanes_.end() && found->second == &lane;
 }
 
-/// Nothing more is for that peer.
+/// Ends this rank's calls to the peer, and drops the frames that wait for connections.
 void Links::end_calls(int rank) {
   dialer_.end(rank);
   for (Link& l : peer(rank).links) l.waiting.clear();
 }
 
-/// The world is over.
+/// The world is revoked: marks all other ranks as lost, and ends all connections and calls.
 void Links::end_all() {
   if (std::exchange(revoked_, true)) return;
   const std::string why = plan_.revocation->why();
@@ -122,7 +122,7 @@ void Links::end_all() {
 // ---- frames
 
 void Links::add(int rank, int number, OutFrame frame) {
-  if (gone(rank)) return;  // by the frame before, perhaps: it is not called again
+  if (gone(rank)) return;  // the previous frame may have found that the peer is gone
   Link& link = peer(rank).links[static_cast<std::size_t>(number)];
   if (link.lane) {
     link.lane->add(std::move(frame));
@@ -194,7 +194,7 @@ void Links::serve(Lane& lane, std::uint32_t events) {
   } catch (const Error& e) { lose(lane.peer(), name(lane.peer()) + ": " + e.what()); }
 }
 
-/// A connection has ended.
+/// Handles the end of a connection.  @p error: a result of Lane::receive() or Lane::send() other than 0.
 void Links::end(Lane& lane, int error) {
   if (!is_up(lane)) return;
   Peer& p = peer(lane.peer());
@@ -206,7 +206,7 @@ void Links::end(Lane& lane, int error) {
   calls_.epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, lane.fd(), 0);
   take_down(link);
   const bool any_up = std::any_of(p.links.begin(), p.links.end(), [](const Link& l) { return l.lane != nullptr; });
-  if (p.byes > 0 && !any_up) depart(lane.peer());  // a lane that it was making has not come about
+  if (p.byes > 0 && !any_up) depart(lane.peer());  // the peer counted a lane that was never established
 }
 
 // ---- all together
@@ -214,7 +214,7 @@ void Links::end(Lane& lane, int error) {
 void Links::progress() {
   if (plan_.revocation && plan_.revocation->raised()) end_all();
   const std::int64_t now = now_ns();
-  if (now - moved_ns_ < 500) return;  // several ask in one step of the engine
+  if (now - moved_ns_ < 500) return;  // one step of the engine may call several times
   moved_ns_ = now;
   epoll_event events[32];
   const int count = ::epoll_wait(epoll_.get(), events, 32, 0);
@@ -242,12 +242,12 @@ void Links::nap(std::int64_t ns) {
   ::ppoll(&p, 1, &limit, nullptr);
 }
 
-/// A socket that is closed while something lies unread resets its connection, and what it has sent may be lost: so it
-/// waits until the other end's kernel has all.
+/// Waits until the peers' kernels have all bytes.  A socket that is closed with unread bytes resets its connection, and
+/// sent bytes may then be lost.
 void Links::leave() {
   try {
     moved_ns_ = 0;
-    progress();  // who has called is told too
+    progress();  // accepts waiting calls, so that the callers get a goodbye too
     leaving_ = true;
     for (std::size_t r = 0; r < peers_.size(); ++r)
       if (peers_[r]) say_bye(static_cast<int>(r));
@@ -259,19 +259,20 @@ void Links::leave() {
       progress();
       nap(200'000);
     }
-  } catch (const std::exception&) {  // what was on its way is lost
+  } catch (const std::exception&) {  // unsent bytes are lost
   }
 }
 
 void Links::say_bye(int rank) {
   Peer& p = peer(rank);
-  if (!p.ways.empty())  // large messages have arrived, or were given up: there is nothing to wait for on other lanes
+  if (!p.ways.empty())  // all large messages have arrived or are abandoned, so the other lanes have nothing to send
     for (std::size_t n = 1; n < p.links.size(); ++n) dialer_.end({rank, static_cast<int>(n)});
   for (Link& l : p.links)
     if (l.lane) say_bye(p, l);
 }
 
-/// On a lane that stands.  Its number: of lanes on which the peer will hear a bye, those that are being made included.
+/// Says goodbye on an established lane.  The frame's number tells how many lanes get a goodbye.  The number
+/// includes lanes that are not established yet.
 void Links::say_bye(Peer& p, Link& link) {
   const bool spares = !p.ways.empty();
   if (spares && link.lane->number() > 0) return;
@@ -286,12 +287,12 @@ bool Links::quiet() const {
   if (!dialer_.none()) return false;
   return std::all_of(lanes_.begin(), lanes_.end(), [](const auto& l) {
     int unsent = 0;
-    // What has been written to a unix socket is the other end's.
+    // Bytes written to a unix socket are immediately in the other end's buffer.
     return l.second->idle() && (l.second->is_local || ::ioctl(l.first, SIOCOUTQ, &unsent) != 0 || unsent == 0);
   });
 }
 
-// ---- what is said of it
+// ---- reports
 
 std::vector<LostPeer> Links::lost() const {
   std::vector<LostPeer> lost;
@@ -304,7 +305,7 @@ std::vector<LostPeer> Links::silent() const {
   std::map<int, unsigned> quiet;  // ms, by rank
   for (const auto& [fd, lane] : lanes_) {
     const unsigned ms = lane->ms_since_heard();
-    // Where there are spare lanes, others go on without one that is silent.
+    // If spare lanes exist, other lanes replace a silent lane.
     const bool matters = lane->number() == 0 || peers_[static_cast<std::size_t>(lane->peer())]->ways.empty();
     if (ms < silent_ms || !matters) continue;
     unsigned& longest = quiet[lane->peer()];
@@ -323,7 +324,7 @@ std::vector<LinkUse> Links::links() const {
   std::map<std::pair<int, std::string>, LinkUse> by_way;
   for (std::size_t r = 0; r < peers_.size(); ++r) {
     if (!peers_[r]) continue;
-    for (const SharedNetwork& way : peers_[r]->ways)  // an interface that carries nothing is listed, too
+    for (const SharedNetwork& way : peers_[r]->ways)  // lists interfaces without traffic too
       by_way[{static_cast<int>(r), way.own.card}] = {static_cast<int>(r), way.own.card};
   }
   for (const auto& [fd, lane] : lanes_) {
@@ -335,7 +336,7 @@ std::vector<LinkUse> Links::links() const {
     link.peer = lane->peer();
     link.card = card;
     link.bytes += use.acknowledged_bytes;
-    link.busy_ns = std::max(link.busy_ns, use.busy_ns);  // its lanes are busy beside each other
+    link.busy_ns = std::max(link.busy_ns, use.busy_ns);  // lanes of one interface are busy at the same time
     link.round_trip_ns = std::max(link.round_trip_ns, use.round_trip_ns);
   }
   std::vector<LinkUse> links;

@@ -1,11 +1,11 @@
-/// @file links.h — the connections of one rank to others: watched together, and ended.
+/// @file links.h — the connections (lanes) of this rank to the other ranks.
 ///
-/// A connection is made when the first frame for it is added; both directions use it.  Between two ranks there are
-/// several, the lanes: small frames go over the first, so that they never wait behind large ones, which go over the
-/// others.  Where several network interfaces of each host reach the other host, each further one has a spare lane.  All
-/// lanes but the first may then end without the loss of the peer.
+/// A lane is connected when its first frame is added.  Both directions use the lane.  Two ranks have several lanes. The
+/// first lane carries small frames, and the other lanes carry large frames.  So small frames never wait for large
+/// frames.  If several network interfaces reach the peer's host, each further interface has a spare lane.  Any lane
+/// except the first may then end without the loss of the peer.
 ///
-/// Ranks are the world's.  Thread: one at a time.
+/// All ranks here are ranks of the world.  Thread: one at a time, except fd() and nap().
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -21,12 +21,12 @@
 
 namespace hvd::transport::tcp {
 
-/// What is told of connections, besides frames.
+/// Receives the events of connections and frames.
 class LinksUser : public FrameHandler {
  public:
-  /// Nothing more comes on this one.
+  /// No more frames arrive on the lane.
   virtual void lane_ended(const Lane& lane) = 0;
-  /// All connections to that peer have ended without a goodbye.
+  /// All connections to the peer have ended without a goodbye.
   virtual void peer_lost(int peer) = 0;
 };
 
@@ -37,37 +37,41 @@ class Links final : private CallUser {
   Links(const Links&) = delete;
   Links& operator=(const Links&) = delete;
 
+  /// Sends a frame.  Connects the lane if needed.  Drops the frame if the peer is gone.
   void add(int peer, int lane, OutFrame frame);
 
-  /// @name Parts of large messages, where several network interfaces reach the peer
+  /// @name Parts of large messages to a peer that several network interfaces reach
   /// @{
+  /// True if several network interfaces reach the peer.
   bool has_spares(int peer) { return !this->peer(peer).ways.empty(); }
-  /// Lanes that have room take parts of @p next(lane), while there are some; lanes that are missing are called.
+  /// Each lane with room sends the part that @p next(lane) returns, until @p next returns nullopt.  Also connects
+  /// missing lanes.
   void fill(int peer, const std::function<std::optional<OutFrame>(int)>& next);
   /// @}
-  /// Moves what can be moved.
+  /// Sends and receives without waiting.
   void progress();
-  /// Readable when there is something to move.
+  /// An epoll descriptor.  Readable when progress() has work.
   int fd() const { return epoll_.get(); }
-  /// Sleeps until then, at most so long.
+  /// Sleeps until fd() is readable, at most @p ns nanoseconds.
   void nap(std::int64_t ns);
-  /// What has been sent leaves, within leave_seconds.
+  /// Says goodbye to all peers.  Waits until their kernels have all sent bytes, for at most LinkPlan::leave_seconds.
   void leave();
 
-  /// The peer has left in order, or is lost.
+  /// True if the peer has left in order, or is lost.
   bool gone(int peer) const override;
   std::string why_gone(int peer) const;
-  /// A goodbye has come on @p lane.  The peer says goodbye on @p lanes lanes.
+  /// A goodbye has arrived on @p lane.  The peer says goodbye on @p lanes lanes.  Throws Error{internal} if no rank of
+  /// this version says this goodbye.
   void said_bye(Lane& lane, std::uint32_t lanes);
-  /// The memory of a frame that has not left must no longer be read (Lane::forget).  @return frames that never leave.
+  /// Stops reading the memory of the ticket (Lane::forget).  @return the number of frames that are never sent
   std::size_t forget(int peer, std::uint64_t ticket);
-  /// Of a frame that is arriving and that @p drops: its bytes go nowhere.
+  /// For each frame from @p peer that is arriving: if @p drops returns true, drops the remaining bytes of the frame.
   void drop_arriving(int peer, const std::function<bool(const FrameHeader&)>& drops);
 
-  /// As Transport::flush.
+  /// The function of Transport::flush.
   bool flush();
 
-  /// As Messages has them.
+  /// The functions of Messages with the same names; count() is Messages::connections.
   std::vector<LostPeer> lost() const;
   std::vector<LostPeer> silent() const;
   std::vector<LinkUse> links() const;
@@ -79,24 +83,24 @@ class Links final : private CallUser {
   bool reached(int peer) const { return dialer_.reached(peer); }
 
  private:
-  static constexpr unsigned silent_ms = 2500;
+  static constexpr unsigned silent_ms = 2500;  ///< time without an acknowledgement after which a lane counts as silent
   struct Link {
     std::unique_ptr<Lane> lane;
-    std::deque<OutFrame> waiting;  ///< for the connection
-    std::string why_not;           ///< where the peer has others: it has ended, or could not be made
-    std::int64_t again_ns = 0;     ///< then: when to call again
-    bool told = false;             ///< of it
+    std::deque<OutFrame> waiting;  ///< frames that wait for the connection
+    std::string why_not;           ///< not empty: why the lane has ended or could not be made
+    std::int64_t again_ns = 0;     ///< time of the next call for the lane
+    bool told = false;             ///< why_not has been logged
     void fail(const std::string& why);
   };
   struct Peer {
-    std::vector<Link> links;  ///< by lane
-    /// Of LinkPlan::ways(): the first lanes have the first, spare ones the others.
+    std::vector<Link> links;  ///< [lanes]
+    /// LinkPlan::ways().  Lanes 0 to bulk_lanes use the first network.  Each spare lane uses one of the other networks.
     std::vector<SharedNetwork> ways;
-    std::int64_t looked_ns = 0;   ///< for silent lanes
-    std::uint32_t byes = 0;       ///< lanes on which it has said that it leaves
-    std::uint32_t bye_lanes = 0;  ///< lanes on which it will say so
+    std::int64_t looked_ns = 0;   ///< time of the last check for silent lanes
+    std::uint32_t byes = 0;       ///< lanes on which the peer has said goodbye
+    std::uint32_t bye_lanes = 0;  ///< lanes on which the peer says goodbye in total
     bool departed = false;
-    std::string lost;  ///< why; empty: it is not
+    std::string lost;  ///< the reason of the loss; empty: the peer is not lost
   };
 
   bool stands(LaneName lane) const override;
@@ -129,11 +133,11 @@ class Links final : private CallUser {
   LinksUser& user_;
   Fd epoll_;
   Dialer dialer_;
-  std::vector<std::unique_ptr<Peer>> peers_;  ///< [size]; nullptr: never spoken to
-  std::unordered_map<int, Lane*> lanes_;      ///< by descriptor
-  int full_ = 0;                              ///< lanes whose network has no room for what they have
-  std::vector<std::unique_ptr<Lane>> ended_;  ///< until nobody is within them
-  std::int64_t moved_ns_ = 0;
+  std::vector<std::unique_ptr<Peer>> peers_;  ///< [size]; nullptr: this rank has never used the peer
+  std::unordered_map<int, Lane*> lanes_;      ///< established lanes by descriptor
+  int full_ = 0;                              ///< lanes with bytes that the kernel does not accept yet
+  std::vector<std::unique_ptr<Lane>> ended_;  ///< ended lanes, kept until no caller uses them
+  std::int64_t moved_ns_ = 0;                 ///< time of the last progress()
   bool revoked_ = false, leaving_ = false;
 };
 

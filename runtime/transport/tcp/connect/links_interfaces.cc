@@ -1,5 +1,6 @@
-/// @file links_interfaces.cc — lanes to a peer that several network interfaces reach.  All but the first may end, and
-/// are called again.
+/// @file links_interfaces.cc — lanes to a peer that several network interfaces reach.
+///
+/// All lanes but the first may end.  Links then connects the lane again.
 #include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -18,10 +19,11 @@ namespace {
 
 using memory::now_ns;
 
-constexpr unsigned answers_ms = 1800;
-constexpr std::int64_t look_ns = 500'000'000;          ///< between looks for lanes that are silent while others answer
-constexpr std::int64_t call_again_ns = 5'000'000'000;  ///< after a spare lane has ended, or could not be made
-/// What waits in the kernel for a lane whose peer has others: what is not sent yet can go over these.
+constexpr unsigned answers_ms = 1800;                  ///< a lane with an acknowledgement within this time answers
+constexpr std::int64_t look_ns = 500'000'000;          ///< between checks for silent lanes
+constexpr std::int64_t call_again_ns = 5'000'000'000;  ///< delay after a lane has ended, or could not be made
+/// Maximum unsent bytes in the kernel for one lane (TCP_NOTSENT_LOWAT).  A small number leaves more bytes for other
+/// lanes.
 constexpr int most_unsent = 256 << 10;
 
 }  // namespace
@@ -39,8 +41,8 @@ void Links::fill(int rank, const std::function<std::optional<OutFrame>(int)>& ne
   }
 }
 
-/// That with the least on its way; nullptr: none has room.  The first lane is for what is small, unless it is the only
-/// one.
+/// Returns the lane with the fewest unacknowledged bytes; nullptr: no lane has room.  Returns the first lane only if no
+/// other lane is established, since the first lane carries small frames.
 Lane* Links::lane_with_room(const Peer& p) {
   Lane* best = nullptr;
   int least = 0;
@@ -73,7 +75,8 @@ void Links::call_spares(int rank) {
   }
 }
 
-/// Lanes of which nothing is heard while others answer: their cable is pulled, and the kernel waits for its return.
+/// Ends silent lanes to the peer while another lane answers.  After a cable is unplugged, the kernel would wait for the
+/// network to return.
 void Links::end_silent(int rank) {
   Peer& p = peer(rank);
   const std::int64_t now = now_ns();
@@ -87,7 +90,7 @@ void Links::end_silent(int rank) {
     if (ms >= silent_ms && lane->number() > 0) end(*lane, ETIMEDOUT);
 }
 
-/// nullptr: one network interface reaches the peer.
+/// Returns the network that the lane uses; nullptr: only one network interface reaches the peer.
 const SharedNetwork* Links::way(LaneName lane) const {
   const std::vector<SharedNetwork>& ways = peers_[static_cast<std::size_t>(lane.peer)]->ways;
   return ways.empty() ? nullptr : &ways[static_cast<std::size_t>(std::max(0, lane.number - plan_.bulk_lanes))];
@@ -109,7 +112,7 @@ void Links::Link::fail(const std::string& why) {
   again_ns = now_ns() + call_again_ns;
 }
 
-/// It stands, perhaps once more.
+/// Prepares a lane that is established, for the first time or again.
 void Links::begin_spare(Link& link, LaneName name) {
   ::setsockopt(link.lane->fd(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &most_unsent, sizeof most_unsent);
   link.why_not.clear();

@@ -24,7 +24,7 @@ bool is_ipv4(const Address& a) {
   return std::all_of(a.begin(), a.begin() + 10, [](auto byte) { return byte == 0; }) && a[10] == 0xff && a[11] == 0xff;
 }
 
-/// Of an interface that has an address.
+/// Returns the prefix length of the interface's network in a 128-bit address.  @p one must have an address.
 int network_bits(const ifaddrs& one) {
   if (!one.ifa_netmask) return 128;
   const bool four = one.ifa_addr->sa_family == AF_INET;
@@ -44,7 +44,7 @@ int common_bits(const Address& a, const Address& b) {
   return 128;
 }
 
-/// @p word: the name of the interface, or a network that the address is in.
+/// True if @p word is the name of the interface, or a network that contains the address.
 bool is_named(const std::string& word, const char* interface, const Address& address) {
   const std::size_t slash = word.find('/');
   if (slash == std::string::npos) return word == interface;

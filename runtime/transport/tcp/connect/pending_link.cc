@@ -16,8 +16,9 @@ constexpr std::int64_t one_address_ns = 2'000'000'000;
 
 void set(int fd, int level, int name, int value) { ::setsockopt(fd, level, name, &value, sizeof value); }
 
-/// Small messages at once.  The other end's kernel is asked once a second, so that Messages::silent() sees when it does
-/// not answer; how long it need not is TCP_USER_TIMEOUT alone.
+/// Sets the options of a TCP connection.  TCP_NODELAY sends small messages immediately.  Keepalive probes the other
+/// end's kernel once a second, so that Messages::silent() notices a missing answer.  Only TCP_USER_TIMEOUT decides when
+/// the connection ends.
 void set_options(int fd) {
   set(fd, IPPROTO_TCP, TCP_NODELAY, 1);
   set(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
@@ -68,7 +69,7 @@ void PendingLink::next(std::int64_t now_ns) {
     return;
   }
   if (!is_local()) set_options(fd_.get());
-  if (!to.card.empty())  // else a router may use another interface; a refusal is ignored
+  if (!to.card.empty())  // else routing may choose another interface; errors are ignored
     ::setsockopt(fd_.get(), SOL_SOCKET, SO_BINDTODEVICE, to.card.c_str(), static_cast<socklen_t>(to.card.size() + 1));
   if (calls_.connect(fd_.get(), reinterpret_cast<const sockaddr*>(&to.at), to.bytes) != 0 && errno != EINPROGRESS &&
       errno != EINTR) {
@@ -85,7 +86,7 @@ PendingLink::State PendingLink::fail(const std::string& why) {
   return State::failed;
 }
 
-/// The address is not the peer's.
+/// The address belongs to another process: records that the peer is not reached there.
 PendingLink::State PendingLink::fail_elsewhere(const std::string& why) {
   if (calls_peer_) reached_[at_] = false;
   return fail(why);
@@ -154,7 +155,7 @@ bool PendingLink::send() {
 int PendingLink::receive() {
   char data[4096];
   for (;;) {
-    // Once the other end may send frames they must not be taken for TLS.
+    // Stops when the other end may send frames, because the handshake must not take frames as TLS records.
     if (handshake_ && (calls_peer_ ? handshake_->welcome() != Welcome::none : handshake_->introduced())) return 0;
     const iovec part{data, sizeof data};
     const ssize_t got = calls_.receive(fd_.get(), &part, 1);

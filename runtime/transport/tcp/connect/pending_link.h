@@ -1,4 +1,4 @@
-/// @file pending_link.h — a connection until both ends have proved the job's key.
+/// @file pending_link.h — a connection until its handshake is complete.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -13,42 +13,43 @@
 
 namespace hvd::transport::tcp {
 
-/// A host that is gone without a word is given up after so long; a link that is gone for less is survived.
+/// Milliseconds without an answer after which a connection ends.  A connection survives shorter network failures.
 inline constexpr int given_up_ms = 15'000;
 
-/// Called or calling.  Nothing blocks.
+/// A call by this rank, or a call that this rank has accepted.  No call blocks.
 class PendingLink {
  public:
-  /// Calls the peer at one address after the other.  @p context: null where all are unix sockets.  @p handshake_ns: an
-  /// address that accepts the call and does not prove the key within it is given up for the next one.  All addresses
-  /// get more time in each round.
+  /// Calls the peer at one address after another.  @p context: null if all addresses are unix sockets.  @p
+  /// handshake_ns: time for the handshake after an address accepts the call.  Each round through the addresses gives
+  /// more time.
   PendingLink(SocketCalls& calls, const KeyContext* context, const Caller& caller, std::vector<CallAddress> addresses,
               std::int64_t now_ns, std::int64_t handshake_ns);
-  /// Somebody has called.  @p context: null on a unix socket, whose other end has been looked at.
+  /// Takes an accepted call.  @p context: null on a unix socket, whose user the owner has checked.
   PendingLink(SocketCalls& calls, const KeyContext* context, Fd fd);
 
   enum class State {
     under_way,
-    introduced,  ///< called: the caller says who it is, and waits for answer()
-    welcome,     ///< both ends may use the socket; called: what answer() said has left
-    duplicate,   ///< calling: the peer has a connection, or is calling us
-    failed,      ///< calling: at this address; else for good
+    introduced,  ///< accepted call: caller() is known, and the caller waits for answer()
+    welcome,     ///< both ends may use the socket; accepted call: the answer has been sent
+    duplicate,   ///< own call: the peer has this connection, or calls this rank
+    failed,      ///< own call: failed at this address; accepted call: failed finally
   };
-  /// Does what can be done without waiting.  epoll is to watch fd() for events() afterwards.
+  /// Continues without waiting.  Afterwards the owner must let epoll watch fd() for events().
   State step();
   void answer(Welcome welcome) { handshake_->answer(answered_ = welcome); }
-  /// Calling: goes on to the next address, or to the first again.  The descriptor is another one then.
+  /// Own call: calls the next address, or the first address after the last.  Changes fd().
   void next(std::int64_t now_ns);
-  /// Calling: the address has not answered in time, or has not proved the key.  A peer that has proved it may know by
-  /// now who calls: its answer is waited for.  So is that of a unix socket.
+  /// Own call: true if the address has not accepted the call, or not proved the key, within its time.  False after the
+  /// peer has proved the key, because the peer may already know the caller.  False for a connected unix socket.
   bool too_slow(std::int64_t now_ns) const {
     return now_ns > slow_ns_ && (connecting_ || !(is_local() || handshake_->proved()));
   }
-  /// What is missing then, with the address.
+  /// When too_slow() is true: the address, and which answer is missing.
   std::string what_is_slow() const;
-  /// Calling: some address has accepted a call, and has not turned out to be somebody else's.
+  /// Own call: true if an address has accepted the call, and does not belong to another process.
   bool reached() const;
-  /// Called: the other end has begun to prove the key.  A silent peer, or one that sends nonsense, never does.
+  /// Accepted call: true if the other end has begun a valid handshake.  A silent process, or a process that sends other
+  /// bytes, never does.
   bool has_begun() const { return begun_; }
 
   int fd() const { return fd_.get(); }
@@ -56,18 +57,18 @@ class PendingLink {
   const Caller& caller() const { return calls_peer_ ? caller_ : handshake_->caller(); }
   Fd take_fd() { return std::move(fd_); }
   bool is_local() const { return calls_peer_ ? addresses_[at_].is_local() : context_ == nullptr; }
-  /// What came behind the handshake.
+  /// Returns bytes that were received after the handshake.
   std::string rest() { return handshake_->rest(); }
-  /// TLS, for what follows; only once, at the end.
+  /// Returns the TLS session for later bytes.  Call once, after the handshake.
   std::unique_ptr<TlsSession> take_session() { return handshake_->take_session(); }
-  /// Why the last address did not do, with the address.
+  /// The error at the last address, with the address.
   const std::string& why() const { return why_; }
 
  private:
   State fail(const std::string& why);
   State fail_elsewhere(const std::string& why);
   bool send();
-  /// 0, an errno, or -1 where the other end has closed the connection.
+  /// Returns 0, an errno, or -1 if the other end has closed the connection.
   int receive();
 
   SocketCalls& calls_;
@@ -78,15 +79,15 @@ class PendingLink {
   const Caller caller_{};
   const std::vector<CallAddress> addresses_;
   const std::int64_t handshake_ns_ = 0;
-  std::vector<bool> reached_;  ///< by address
+  std::vector<bool> reached_;  ///< [addresses] accepted the call, and not known to belong to another process
   std::size_t at_ = 0;
-  int rounds_ = 0;  ///< through all addresses
+  int rounds_ = 0;  ///< number of the round through all addresses
   bool begun_ = false;
   Fd fd_;
   bool connecting_ = false, refused_ = false;
   Welcome answered_ = Welcome::none;
-  std::int64_t slow_ns_ = 0;              ///< the address has until then
-  std::unique_ptr<Handshake> handshake_;  ///< null before the connection stands, or before a caller says something
+  std::int64_t slow_ns_ = 0;              ///< time limit of the current address
+  std::unique_ptr<Handshake> handshake_;  ///< null until connected; accepted call: null until bytes arrive
   std::string out_, why_;
 };
 

@@ -18,7 +18,7 @@ namespace {
 
 Fd new_socket() { return Fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)); }
 
-/// Whether others will get through.
+/// True if other processes can connect.  Makes and accepts a test connection.
 bool can_be_called(const Fd& listener, const std::string& path) {
   const CallAddress to = call_address(path);
   const Fd caller = new_socket();
@@ -35,7 +35,7 @@ std::optional<UnixListener> UnixListener::open() {
 
 std::optional<UnixListener> UnixListener::without_name() {
   for (const char* folder : {"/dev/shm", "/tmp"}) {
-    // As base/files/leftovers.h knows it, should the process die before it is unlinked.
+    // base/files/leftovers.h removes such a file from /dev/shm if the process dies before unlink().
     const std::string file = std::string(folder) + "/hvd." +
                              hvd::to_text(maker_of(::getpid()).value_or(Maker{::getpid(), 0, 0})) + "." +
                              random_letters(16);
@@ -65,7 +65,7 @@ std::optional<UnixListener> UnixListener::abstract() {
 
 std::string machine_identity() {
   std::string text = boot_id();
-  // Of another user namespace neither memory nor sockets may be opened through /proc/PID/fd.
+  // A process of another user namespace can open neither memory nor sockets through /proc/PID/fd.
   for (const char* path : {"/dev/shm", "/proc/self/ns/pid", "/proc/self/ns/user"}) {
     struct stat about {};
     const bool known = ::stat(path, &about) == 0;

@@ -1,8 +1,8 @@
-/// @file unix_listener.h — where other processes of this host, and of this user, reach a rank.
+/// @file unix_listener.h — the listening unix socket of a rank, for ranks of the same user on the same host.
 ///
-/// The socket has no name that outlives its making: others call it through /proc/PID/fd/N of its owner, where the
-/// kernel lets in who may look into that process.  So it cannot be reached by other users, or found, and nothing stays
-/// behind however the process ends.  Where the process may not be looked into (it has capabilities of its own), the
+/// The file name of the socket is removed immediately.  Other processes connect through /proc/PID/fd/N of the owner.
+/// The kernel allows this only to processes that may inspect the owner.  So other users cannot connect, and no file is
+/// left when the process ends.  If other processes may not inspect the owner, because it has extra capabilities, the
 /// socket has an abstract name instead.
 #pragma once
 #include <optional>
@@ -14,10 +14,10 @@ namespace hvd::transport::tcp {
 
 class UnixListener {
  public:
-  /// nullopt: this system lets nobody make one.
+  /// Makes the socket, and checks that a call succeeds.  nullopt: this system allows no such socket.
   static std::optional<UnixListener> open();
   int fd() const { return socket_.get(); }
-  /// For call_address().
+  /// The argument for call_address().
   const std::string& path() const { return path_; }
 
  private:
@@ -26,12 +26,12 @@ class UnixListener {
   static std::optional<UnixListener> without_name();
   static std::optional<UnixListener> abstract();
 
-  Fd socket_, name_;  ///< name_: holds the inode, by which others find the socket
+  Fd socket_, name_;  ///< name_: keeps the inode of the removed file; path_ leads to this descriptor
   std::string path_;
 };
 
-/// What ranks that can share memory, and reach each other's UnixListener, have in common: the boot, /dev/shm, and the
-/// namespaces of process ids and of users.
+/// Identifies the boot, /dev/shm, the PID namespace and the user namespace of this process.  Ranks with equal texts can
+/// share memory, and can reach each other's UnixListener.
 std::string machine_identity();
 
 }  // namespace hvd::transport::tcp

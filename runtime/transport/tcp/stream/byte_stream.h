@@ -1,6 +1,6 @@
-/// @file byte_stream.h — how a lane's bytes cross its connection: as they are, or encrypted (tls_stream.h).
+/// @file byte_stream.h — sends and receives the bytes of a lane, plain or encrypted (tls_stream.h).
 ///
-/// Nothing blocks.  Thread: one at a time.
+/// No call blocks.  Thread: one at a time.
 #pragma once
 #include <sys/types.h>
 #include <sys/uio.h>
@@ -18,24 +18,24 @@ class TlsSession;
 class ByteStream {
  public:
   virtual ~ByteStream() = default;
-  /// Takes bytes in sequence, as sendmsg does: how many, or -1 and errno.  Their memory is free then; they may still
-  /// wait here (holds()).
+  /// Accepts bytes in order.  Returns the number of accepted bytes, or -1 with errno, like sendmsg.  The caller may
+  /// then reuse the memory of these bytes.  Accepted bytes can still wait in the stream (holds()).
   virtual ssize_t send(const iovec* parts, int count) = 0;
-  /// Has taken what it has not sent.
+  /// True if the stream has accepted bytes that it has not sent.
   virtual bool holds() const { return false; }
-  /// Sends of that what the kernel takes.  0, or an errno.
+  /// Sends waiting bytes until the kernel accepts no more.  Returns 0 or an errno.
   virtual int flush() { return 0; }
-  /// As readv.  Fewer bytes than @p parts have room for: there are no more now, unless pending().  @p asks_kernel
-  /// false: only what is here already.
+  /// Receives bytes; returns like readv.  If @p parts are not filled and pending() is false, no more bytes are
+  /// available now.  @p asks_kernel false: returns only bytes that the stream has already read.
   virtual ssize_t receive(const iovec* parts, int count, bool asks_kernel) = 0;
-  /// There is something to receive() of which epoll does not tell.
+  /// True if receive() has a result that epoll does not report.
   virtual bool pending() const { return false; }
-  /// The most bytes that the stream may have read from the kernel beyond those that read() has returned.
+  /// While pending() is false: the maximum number of bytes read from the kernel that receive() has not returned yet.
   virtual std::size_t read_ahead() const { return 0; }
 };
 
-/// Of socket @p fd; both must outlive it.  @p session  of the handshake, for an encrypted one; null: it is plain.
-/// @p rest: bytes that came behind the handshake.
+/// Makes the stream of socket @p fd.  @p calls and @p fd must outlive the stream.  @p session: the session of the
+/// handshake, for an encrypted stream; null: a plain stream.  @p rest: bytes that were received after the handshake.
 std::unique_ptr<ByteStream> make_stream(SocketCalls& calls, int fd, std::unique_ptr<TlsSession> session,
                                         std::string rest);
 

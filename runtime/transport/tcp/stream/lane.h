@@ -1,7 +1,8 @@
-/// @file lane.h — one connection between two ranks, once both have proved the job's key.
+/// @file lane.h — one connection between two ranks, after its handshake.
 ///
-/// Carries frames: a header of fixed size and bytes that are neither copied nor interpreted here.  What leaves is read
-/// straight from the sender's memory, what arrives is written straight to where it belongs.  Nothing blocks.
+/// A lane carries frames.  A frame is a header of fixed size and payload bytes, which the lane does not interpret.  The
+/// lane sends directly from the sender's memory.  It receives large frames directly into their destination.  No call
+/// blocks.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -17,46 +18,46 @@ namespace hvd::transport::tcp {
 
 enum class FrameKind : std::uint8_t {
   message = 1,  ///< a whole message
-  room = 2,     ///< the receive for a large message has been posted: it may come.  No bytes
-  piece = 3,    ///< a large message, or a part of one
-  done = 5,     ///< all parts of a large message have come by several interfaces.  No bytes
-  bye = 4,      ///< the sender leaves in order: nothing follows here.  Its number: the lanes that get this frame
-  credit = 6,   ///< the receiver has taken messages that count `at` bytes (message_channel.h).  No bytes
+  room = 2,     ///< the receive for a large message is posted: the sender may send the message.  No payload
+  piece = 3,    ///< a large message or a part of a large message
+  done = 5,     ///< the receiver has all parts of a large message sent over several interfaces.  No payload
+  bye = 4,      ///< the sender leaves in order: the last frame of this lane.  `number`: lanes that get a bye
+  credit = 6,   ///< the receiver has taken messages of `at` counted bytes (message_channel.h).  No payload
 };
 
-/// As it travels, little endian.
+/// The header on the network, in little-endian byte order.
 struct FrameHeader {
   FrameKind kind = FrameKind::message;
   std::uint8_t tag = 0;
   std::uint16_t unused = 0;
   std::uint32_t stream = 0;
-  std::uint32_t number = 0;  ///< of the message: those of one (sender, stream, tag) are numbered from 0, and wrap
-  std::uint32_t bytes = 0;   ///< that follow
-  std::uint64_t at = 0;      ///< of a piece: where in the message
+  std::uint32_t number = 0;  ///< of the message in its (sender, stream, tag), from 0; wraps
+  std::uint32_t bytes = 0;   ///< length of the payload that follows
+  std::uint64_t at = 0;      ///< piece: offset in the message; credit: counted bytes
 };
 static_assert(sizeof(FrameHeader) == 24);
 
-/// A frame on its way out.
+/// A frame that has not been sent completely.
 struct OutFrame {
   FrameHeader header;
   const char* data = nullptr;
-  std::uint64_t ticket = 0;            ///< the owner of the bytes; 0: none
-  std::unique_ptr<std::string> owned;  ///< where nobody else keeps the bytes
-  std::size_t left = 0;                ///< of header and bytes
+  std::uint64_t ticket = 0;            ///< the send that owns the payload; 0: none
+  std::unique_ptr<std::string> owned;  ///< owns a copy of the payload; null: the sender owns the payload
+  std::size_t left = 0;                ///< unsent bytes of header and payload
 };
 
 class Lane;
 
-/// What becomes of frames.
+/// Receives the frame events of lanes.
 class FrameHandler {
  public:
   virtual ~FrameHandler() = default;
-  /// A frame begins: where its bytes go; nullptr: nowhere, they are dropped.  Throws Error{internal} where no peer of
-  /// this version sends such a frame.
+  /// A frame begins.  Returns the memory for its payload; nullptr: the lane drops the payload.  Throws Error{internal}
+  /// if no peer of this version sends such a frame.
   virtual unsigned char* place(Lane& lane, const FrameHeader& header) = 0;
-  /// All its bytes are there.
+  /// All bytes of the frame have arrived.
   virtual void arrived(Lane& lane, const FrameHeader& header) = 0;
-  /// A frame has left that lane, and its memory is free.
+  /// @p lane has sent all bytes of @p frame, and no longer reads its memory.
   virtual void left(Lane& lane, const OutFrame& frame) = 0;
 };
 
@@ -75,28 +76,28 @@ class Lane {
   int number() const { return number_; }
 
   void add(OutFrame frame);
-  /// Sends what the kernel takes.  0, or the errno with which the connection has ended.
+  /// Sends bytes until the kernel accepts no more.  Returns 0, or the errno with which the connection ended.
   int send();
-  /// Receives what is there; what is then left epoll tells of.  0, or the errno with which the connection has ended;
-  /// -1: the other end has closed it.
+  /// Receives available bytes.  If bytes remain, epoll reports them.  Returns 0, the errno with which the connection
+  /// ended, or -1 if the other end closed the connection.
   int receive();
-  /// Bytes have come of which epoll does not tell.
+  /// True if receive() has work that epoll does not report.
   bool pending() const { return stream_->pending(); }
-  /// Of frames that have not left.
+  /// True if no frame waits.  Encrypted bytes may still wait in the stream.
   bool nothing_waits() const { return out_.empty(); }
   bool idle() const { return out_.empty() && !stream_->holds(); }
-  /// Since something came from the other end's kernel; 0 for a unix socket.
+  /// Milliseconds since the last acknowledgement from the other end's kernel; 0 for a unix socket.
   unsigned ms_since_heard() const;
-  /// Stops reading the caller's memory of @p ticket.  Drops its frames that have not begun, and copies the rest of a
-  /// frame that has begun.  @return the number of dropped frames
+  /// Stops reading the caller's memory of @p ticket.  Drops its frames whose sending has not begun, and copies the
+  /// payload of a frame whose sending has begun.  @return the number of dropped frames
   std::size_t forget(std::uint64_t ticket);
-  /// Bytes of the frame that is arriving go nowhere from now on.
+  /// Drops all further bytes of the frame that is arriving.
   void drop_arriving() { target_ = nullptr; }
   const FrameHeader* arriving() const { return in_frame_ ? &in_ : nullptr; }
 
-  bool is_local = false;     ///< a unix socket
-  bool watches_out = false;  ///< epoll tells when there is room to send
-  bool said_bye = false;     ///< the other end has
+  bool is_local = false;     ///< the connection is a unix socket
+  bool watches_out = false;  ///< epoll reports when the kernel accepts more bytes
+  bool said_bye = false;     ///< the other end has sent FrameKind::bye
 
  private:
   void take(const unsigned char* data, std::size_t bytes);
@@ -114,9 +115,9 @@ class Lane {
 
   FrameHeader in_;
   std::size_t header_got_ = 0;
-  std::size_t announced_from_ = 1;  ///< bytes that must have come before epoll tells
+  std::size_t announced_from_ = 1;  ///< bytes that must arrive before epoll reports them
   bool in_frame_ = false;
-  std::size_t in_left_ = 0;  ///< bytes of the frame
+  std::size_t in_left_ = 0;  ///< payload bytes of the frame that have not arrived
   unsigned char* target_ = nullptr;
   unsigned char small_[16 << 10];
 };

@@ -1,6 +1,6 @@
 /// @file socket_calls.h — the system calls of the TCP transport.
 ///
-/// A seam for tests: their twin makes each call fail once.  All results and errno are those of the call itself.
+/// Tests derive from this class to make each call fail once.  Results and errno are those of the system call.
 #pragma once
 #include <sys/socket.h>
 #include <sys/types.h>
@@ -13,17 +13,17 @@ namespace hvd::transport::tcp {
 class SocketCalls {
  public:
   virtual ~SocketCalls() = default;
-  /// A TCP or unix socket that does not block.
+  /// Makes a non-blocking TCP or unix socket.
   virtual int socket(int family);
   virtual int connect(int fd, const sockaddr* to, socklen_t bytes);
-  /// SO_ERROR of a connection that was being made: 0, or an errno.
+  /// Returns SO_ERROR of a socket after connect(): 0, or an errno.
   virtual int connect_error(int fd);
-  /// A connection that does not block.
+  /// Returns a non-blocking connection.
   virtual int accept(int listener);
   virtual ssize_t send(int fd, const iovec* parts, int count);
   virtual ssize_t receive(int fd, const iovec* parts, int count);
-  /// So many bytes are to be there before epoll tells of them; fewer where the kernel's buffer holds no more, and at
-  /// the connection's end.  Where it does not work each byte is told of, as before.
+  /// Makes epoll report @p fd only when at least @p bytes bytes have arrived.  epoll reports fewer bytes if the
+  /// kernel's buffer is full, or if the connection ends.  Errors are ignored: epoll then reports every byte.
   virtual void announce_from(int fd, int bytes);
   virtual int epoll_ctl(int epoll, int what, int fd, std::uint32_t events);
 };

@@ -11,10 +11,10 @@
 namespace hvd::transport::tcp {
 namespace {
 
-// Of the kernel's tcp_info, whose later fields glibc's header lacks, and <linux/tcp.h> does not go together with it.
-// Places of eight bytes:
+// Offsets in the kernel's tcp_info, in units of eight bytes.  glibc's header lacks the later fields, and <linux/tcp.h>
+// conflicts with that header.
 constexpr std::size_t bytes_acked = 15, notsent_and_min_rtt = 18, busy_time = 21, rwnd_limited = 22;
-constexpr std::uint32_t unknown = ~std::uint32_t{0};  ///< as the kernel says it of a round trip
+constexpr std::uint32_t unknown = ~std::uint32_t{0};  ///< the kernel's value for an unknown round trip
 
 }  // namespace
 

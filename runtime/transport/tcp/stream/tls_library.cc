@@ -21,7 +21,7 @@ void* open_library() {
 }
 
 TlsLibrary load() {
-  void* const library = open_library();  // for good
+  void* const library = open_library();  // never closed
   TlsLibrary l{};
 #define HVD_FIND(name) find(library, #name, &l.name)
   HVD_FIND(TLS_method);

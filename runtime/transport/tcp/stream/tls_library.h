@@ -1,14 +1,14 @@
-/// @file tls_library.h — OpenSSL's functions for connections, found when the first TCP transport is made.
+/// @file tls_library.h — OpenSSL's functions for connections, loaded on first use.
 ///
-/// Declared here and found at run time, so that one build runs with OpenSSL 1.1.1 and 3 and needs neither in a job of
-/// one host.
+/// The functions are declared here and found at run time.  So one build runs with OpenSSL 1.1.1 and 3.  A job on one
+/// host that uses unix sockets needs no OpenSSL.
 #pragma once
 
 namespace hvd::transport::tcp {
 
-inline constexpr int want_read = 2, want_write = 3;  ///< of SSL_get_error
+inline constexpr int want_read = 2, want_write = 3;  ///< results of SSL_get_error
 
-/// Each as in openssl/ssl.h, with pointers to its types as void*.
+/// Each function is as in openssl/ssl.h, with void* in place of pointers to OpenSSL's types.
 struct TlsLibrary {
   using PskClient = unsigned (*)(void* ssl, const char* hint, char* identity, unsigned most_identity,
                                  unsigned char* key, unsigned most_key);
@@ -54,7 +54,7 @@ struct TlsLibrary {
   void (*ERR_clear_error)();
 };
 
-/// Any thread.  Throws Error{unavailable} where there is no OpenSSL.
+/// Loads OpenSSL on the first call.  Any thread.  Throws Error{unavailable} if OpenSSL is missing.
 const TlsLibrary& tls();
 
 }  // namespace hvd::transport::tcp

@@ -11,17 +11,17 @@
 namespace hvd::transport::tcp {
 namespace {
 
-constexpr std::size_t record_bytes = 16 << 10;       ///< most that TLS puts into one
-constexpr std::size_t record_overhead = 5 + 1 + 16;  ///< header, kind, tag
-constexpr std::size_t out_bytes = 128 << 10;         ///< most that waits for the kernel, but for one record
-constexpr std::size_t in_bytes = 128 << 10;          ///< most that one call takes from the kernel
-constexpr std::size_t bytes_a_call = 512 << 10;      ///< then what has come meanwhile gets its turn
+constexpr std::size_t record_bytes = 16 << 10;       ///< maximum payload of a TLS record
+constexpr std::size_t record_overhead = 5 + 1 + 16;  ///< header, content type, authentication tag
+constexpr std::size_t out_bytes = 128 << 10;     ///< limit on bytes that wait for the kernel; one record may exceed it
+constexpr std::size_t in_bytes = 128 << 10;      ///< maximum bytes that one call reads from the kernel
+constexpr std::size_t bytes_a_call = 512 << 10;  ///< maximum bytes for one send(); the caller can then receive
 constexpr int source_sink = 0x0400 | 100, flush_command = 11, update_not_requested = 0;
 constexpr int reads_again = 1 | 8, all_of_them = 15;  // BIO_FLAGS_READ | BIO_FLAGS_SHOULD_RETRY, BIO_FLAGS_RWS | …
 
 }  // namespace
 
-/// What OpenSSL calls.
+/// The functions of OpenSSL's BIO interface, which OpenSSL calls.
 struct TlsInOut {
   static TlsStream& of(void* bio) { return *static_cast<TlsStream*>(tls().BIO_get_data(bio)); }
   static int write(void* bio, const char* data, int bytes) {
@@ -71,7 +71,7 @@ TlsStream::~TlsStream() = default;
 // ---- out
 
 void TlsStream::write(const char* data, std::size_t bytes) {
-  if (out_from_ == out_.size() || out_from_ >= out_bytes) {  // a kernel that is behind may never take all that waits
+  if (out_from_ == out_.size() || out_from_ >= out_bytes) {  // bounds out_: with a slow kernel out_ may never be empty
     out_.erase(out_.begin(), out_.begin() + static_cast<std::ptrdiff_t>(out_from_));
     out_from_ = 0;
   }
@@ -101,7 +101,7 @@ int TlsStream::flush() {
   return 0;
 }
 
-/// Large parts are encrypted where they lie, others go together into one record.
+/// Encrypts large parts in place, without a copy.  Joins smaller parts into one record.
 ssize_t TlsStream::send(const iovec* parts, int count) {
   const auto fail = [](int error) {
     errno = error;
@@ -145,7 +145,7 @@ ssize_t TlsStream::send(const iovec* parts, int count) {
 
 // ---- in
 
-/// Reads decrypted bytes.  0: there are none now.
+/// Gives OpenSSL encrypted bytes.  Returns their number; 0: none are available now.
 std::size_t TlsStream::read(char* to, std::size_t most) {
   if (in_from_ == in_to_ && asks_kernel_) fill();
   const std::size_t bytes = std::min(most, in_to_ - in_from_);
@@ -160,7 +160,7 @@ void TlsStream::fill() {
   ssize_t got;
   do got = calls_.receive(fd_, &part, 1);
   while (got < 0 && errno == EINTR);
-  asks_kernel_ = got == static_cast<ssize_t>(in_bytes);  // else that was all
+  asks_kernel_ = got == static_cast<ssize_t>(in_bytes);  // fewer bytes: the kernel has no more
   if (got > 0) in_to_ = static_cast<std::size_t>(got);
   closed_ = got == 0;
   if (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK) error_ = errno;

@@ -1,8 +1,7 @@
-/// @file tls_stream.h — a connection whose bytes travel as records of TLS 1.3, by OpenSSL, under the keys that its
-/// handshake has made.
+/// @file tls_stream.h — an encrypted connection: TLS 1.3 records by OpenSSL, with the keys of the handshake.
 ///
-/// OpenSSL does no input or output: it writes into `out_` and reads from `in_`, which hold a few records each.  So it
-/// never asks for a call to be repeated, and many records go with one system call.
+/// OpenSSL makes no system calls: it writes into `out_` and reads from `in_`.  Each buffer holds several records.  So
+/// OpenSSL never requires a write to be repeated, and one system call sends many records.
 #pragma once
 #include <vector>
 
@@ -10,7 +9,7 @@
 
 namespace hvd::transport::tcp {
 
-/// What a handshake has come to.  Owned.
+/// Owns OpenSSL's session (SSL*) after a handshake.
 class TlsSession {
  public:
   explicit TlsSession(void* ssl) : ssl_(ssl) {}
@@ -25,10 +24,11 @@ class TlsSession {
 
 class TlsStream final : public ByteStream {
  public:
-  /// RFC 8446, 5.5: one key is safe for 2^24.5 records of AES-GCM.
+  /// Maximum number of records for one key.  RFC 8446, section 5.5: one key is safe for 2^24.5 records of AES-GCM.
   static constexpr std::size_t records_a_key = std::size_t{1} << 22;
 
-  /// Throws Error{unavailable}.
+  /// @p calls and @p fd must outlive this.  @p rest: bytes that were received after the handshake.  @p most_records:
+  /// records for one key.  Throws Error{unavailable}.
   TlsStream(SocketCalls& calls, int fd, std::unique_ptr<TlsSession> session, std::string rest,
             std::size_t most_records = records_a_key);
   ~TlsStream() override;
@@ -38,11 +38,11 @@ class TlsStream final : public ByteStream {
   ssize_t send(const iovec* parts, int count) override;
   bool holds() const override { return out_from_ < out_.size(); }
   int flush() override;
-  /// errno EBADMSG: what came is not what the other end has sent.
+  /// errno EBADMSG: the received bytes are not the bytes that the other end sent.
   ssize_t receive(const iovec* parts, int count, bool asks_kernel) override;
   bool pending() const override;
   std::size_t read_ahead() const override;
-  /// Bytes of memory that what waits for the kernel takes: bounded, however slow the other end is.
+  /// Bytes of memory for data that the kernel has not accepted.  Bounded, also for a slow peer.
   std::size_t waiting_memory() const { return out_.capacity(); }
 
  private:
@@ -56,17 +56,17 @@ class TlsStream final : public ByteStream {
   const int fd_;
   const std::unique_ptr<TlsSession> session_;
   const std::size_t most_records_;
-  std::size_t records_ = 0;  ///< under the present key
+  std::size_t records_ = 0;  ///< sent with the current key
 
-  std::vector<char> out_;  ///< encrypted
+  std::vector<char> out_;  ///< encrypted bytes for the kernel; sent before out_from_
   std::size_t out_from_ = 0;
-  std::vector<unsigned char> small_;  ///< parts that go into one record
+  std::vector<unsigned char> small_;  ///< small parts that are joined into one record
 
-  std::unique_ptr<char[]> in_;  ///< encrypted
+  std::unique_ptr<char[]> in_;  ///< encrypted bytes from the kernel; unread from in_from_ to in_to_
   std::size_t in_from_ = 0, in_to_ = 0;
   bool asks_kernel_ = false;
-  bool closed_ = false;  ///< by the other end
-  int error_ = 0;        ///< with which it has ended
+  bool closed_ = false;  ///< the other end has closed the connection
+  int error_ = 0;        ///< errno with which the connection ended
 };
 
 }  // namespace hvd::transport::tcp
