@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::string_view header = "Traceback (most recent call last):";
 
-/// A line of an exception group without the bar in front: "  | ValueError: a".
+/// Removes the bar in front of a line of an exception group: "  | ValueError: a" gives "ValueError: a".
 std::string_view without_bar(std::string_view line) {
   const std::size_t bar = line.find_first_not_of(' ');
   if (bar == line.npos || line[bar] != '|') return line;
@@ -23,13 +23,13 @@ bool is_header(std::string_view line) {
          text == "+ Exception Group Traceback (most recent call last):";
 }
 
-/// Of a line with carriage returns the part before the first: a terminal shows what follows over it.
+/// The part of @p line before the first carriage return.  A terminal prints the rest over that part.
 std::string first_part(std::string_view line) {
   line = trim(line);
   return std::string(trim(line.substr(0, line.find('\r'))));
 }
 
-/// The exception's line of the traceback whose header is line @p at; empty: the text ends before it.
+/// The exception's line of the traceback whose header is line @p at.  Empty: the text ends before that line.
 std::string line_after(const std::vector<std::string>& lines, std::size_t at) {
   for (std::size_t i = at + 1; i < lines.size(); ++i) {
     const std::string_view line = without_bar(lines[i]);
