@@ -20,7 +20,8 @@ using wire::DeathRecord;
 
 bool is_failure(const DeathRecord& d) { return d.cause != Cause::finished && d.cause != Cause::stopped; }
 
-/// The earliest failure by time; nullptr: no rank has failed.
+/// The earliest failure by time; nullptr: no rank has failed.  The time of a lost guard is the time at which hvdrun
+/// noticed the loss, so a failure that the loss caused may be earlier.
 const DeathRecord* first_failure(const std::vector<DeathRecord>& deaths) {
   const DeathRecord* first = nullptr;
   for (const DeathRecord& d : deaths)
