@@ -64,7 +64,7 @@ WorldPlan next_world(std::vector<ElasticWorker> alive, const std::vector<Elastic
                      const std::set<SlotPlace>& blocked);
 
 /// The members of the next world by rank, as a new worker is told them: all workers with a slot count as ready.  For a
-/// spare, the result is the world after the death of the member with the highest rank on its host.
+/// spare, the result is the world without the highest rank of its host: a spare joins after a death.
 /// @param worker  the new worker, always one of the members; rank 0 only if no member lives
 std::vector<int> expected_world(int worker, std::vector<ElasticWorker> alive, const std::vector<ElasticHost>& hosts,
                                 const WorldLimits& limits, const std::set<SlotPlace>& blocked);

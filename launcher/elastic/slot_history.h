@@ -10,8 +10,8 @@
 
 namespace hvd::launcher {
 
-/// A slot may fail once.  After the second failure, the slot gets no worker for ever, or for a pause.  After k more
-/// failures, the pause is min·2^k seconds plus a random part of up to that length, within [min, max].
+/// A slot may fail once.  After the second failure, the slot gets no worker: for ever, or for a pause.  After k more
+/// failures, the pause is min·2^k seconds, plus a random part of up to that length.  The sum is at most max.
 class SlotHistory {
  public:
   /// @param cooldown  min and max of the pause, in seconds; nothing: for ever

@@ -7,7 +7,7 @@ namespace hvd::launcher {
 namespace {
 
 constexpr double time_for_the_coordinator = 2;  // for its report, which names the ranks that wait for a stopped rank
-constexpr double least_for_init = 10, most_for_init = 30;  // imports take some ranks longer than others
+constexpr double least_for_init = 10, most_for_init = 30;  // imports take some ranks longer than other ranks
 constexpr double least_for_end = 10;
 constexpr double stuck_after = 20;
 constexpr double closed_after = 2;  // an operation that ends by a failure must not be reported as going on
@@ -166,8 +166,8 @@ bool may_become_hang(const JobFacts& facts) {
          });
 }
 
-/// The open incident that @p incident continues: with the same missing ranks, else with some of them.  An incident that
-/// was continued at @p now already is taken only for the same ranks.  nullptr: @p incident is new.
+/// The open incident that @p incident continues: with the same missing ranks, or with some of them.  An incident that
+/// has been continued at @p now already is taken only for the same ranks.  nullptr: @p incident is new.
 Incidents::OpenIncident* Incidents::same(const Incident& incident, double now) {
   for (OpenIncident& o : open_)
     if (o.incident.kind == incident.kind && o.incident.missing == incident.missing) return &o;

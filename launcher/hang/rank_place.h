@@ -8,8 +8,8 @@ namespace hvd::launcher {
 /// innermost line.  Empty: the text has no main thread.
 std::string user_line(const std::string& python);
 
-/// The main thread's work, if it is known to take long: "waiting for a DataLoader worker", "importing",
-/// "compiling (torch.compile)", "saving a checkpoint".  Empty: no such work.
+/// The main thread's work, if it is known to take long: "waiting for a DataLoader worker", "importing", "compiling
+/// (torch.compile)", "saving a checkpoint".  Empty: no such work.
 std::string long_work(const std::string& python);
 
 /// True if @p long_work, a result of long_work(), ends without help.  A wait for a DataLoader worker may not.

@@ -15,7 +15,8 @@ struct HostCleanup {
   wire::CleanupResult swept;
 };
 
-/// One line for each host with processes that could not be ended, and one line that names the hosts without a look.
+/// One line for each host with processes that could not be ended.  Then one line that names the hosts that no process
+/// could examine.
 std::vector<std::string> trouble_lines(const std::map<std::string, HostCleanup>& hosts);
 
 /// One line for each host with processes that were ended or files that were removed: "on h2 sleep (2 processes) had to

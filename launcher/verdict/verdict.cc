@@ -20,8 +20,8 @@ using wire::DeathRecord;
 
 bool is_failure(const DeathRecord& d) { return d.cause != Cause::finished && d.cause != Cause::stopped; }
 
-/// The earliest failure by time; nullptr: no rank has failed.  The time of a lost guard is the time at which hvdrun
-/// noticed the loss, so a failure that the loss caused may be earlier.
+/// The earliest failure by time; nullptr: no rank has failed.  A lost guard has the time at which hvdrun noticed the
+/// loss.  So a failure that follows from the loss may have an earlier time.
 const DeathRecord* first_failure(const std::vector<DeathRecord>& deaths) {
   const DeathRecord* first = nullptr;
   for (const DeathRecord& d : deaths)
@@ -77,7 +77,7 @@ std::string missing_module(const DeathRecord& d) {
   return name.substr(0, name.find('\''));
 }
 
-/// A name with a dot means that Python found the package before the dot, but not the module in that package.
+/// A name with a dot: Python found the package before the dot, but not the module in that package.
 std::string advice_for_missing(const std::string& module, const std::string& host) {
   const std::string package = module.substr(0, module.find('.'));
   if (package == module)

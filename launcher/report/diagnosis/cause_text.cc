@@ -34,8 +34,8 @@ bool reads_storage(const RankMeans& m, double usual_bytes) {
   return static_cast<double>(m.sums->read_bytes) > 4 * usual_bytes + 1e6;
 }
 
-/// Sets cause, what and advice if the kernel's counts explain the delay: the cgroup's processor limit, or memory read
-/// back from storage.  Else returns false.
+/// True if the kernel's counts explain the delay: the cgroup's processor limit, or memory read back from storage.  The
+/// finding then has its cause, text and advice.
 bool tell_held(Finding& f, const LateRanks& l, const std::string& where, const std::string& cores) {
   const RankMeans& late = l.late.front();
   const auto throttled = [](const RankMeans& m) { return m.throttled; };

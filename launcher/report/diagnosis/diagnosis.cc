@@ -25,7 +25,7 @@ constexpr double no_core_enough = 0.25;
 // with two ranks: 4 to 8 µs.
 constexpr double operation_seconds = 10e-6;
 constexpr double call_seconds = 4e-6;  // least cost of a call
-// A rank's limit matters if it holds the rank this many times as long as the others.
+// A rank's processor limit matters if it holds the rank this many times as long as the other ranks.
 constexpr double times_longer = 3;
 // If a host's cores differ, equal ranks may stay this far apart for a whole job.  In three of 42 jobs without planted
 // causes, 0.57 to 0.82 ms were measured in steps of 5 ms.  For short steps the limit is a fifth of the step.
@@ -60,9 +60,9 @@ class Examiner {
   }
 
  private:
-  /// Seconds per step by which findings are sorted.  A lack of cores is often the effect of another cause, and so is
-  /// data that comes late from a rank without a core.  Such an effect counts a quarter.  But very many operations may
-  /// cost enough by themselves.  Growing memory costs hardly any time until the memory is used up.  So it counts a
+  /// Seconds per step by which findings are sorted.  A lack of cores is often the effect of another cause.  Data that
+  /// comes late from a rank without a core is such an effect too.  Effects count a quarter.  But very many operations
+  /// may cost enough by themselves.  Growing memory costs hardly any time until the memory is used up.  So it counts a
   /// tenth of a step, or a little more than the uncertain findings about the same ranks.
   double weight(const Finding& f) const {
     if (f.cause == SlowCause::memory_creep) {
@@ -321,7 +321,7 @@ class Examiner {
     d_.findings.push_back(std::move(f));
   }
 
-  /// True, with the text in @p f, if one slow link is busy for at least half of the time for which data is under way.
+  /// True if one slow link is busy for at least half of the time for which data is under way.  Then @p f has the text.
   bool find_slow_link(Finding& f) const {
     std::vector<UsedLink> links;
     for (const RankMeans& m : ranks_)

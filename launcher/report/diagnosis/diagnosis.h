@@ -21,7 +21,7 @@ enum class SlowCause : std::uint8_t {
   input,          ///< batches come late
   compute,        ///< the program's own work, if there is advice about it
   communication,  ///< data under way, after all ranks have submitted the operation
-  straggler,      ///< a rank or a host is slower than the others
+  straggler,      ///< a rank or a host is slower than the other ones
   checkpoint,     ///< a checkpoint is written
   collector,      ///< Python's garbage collector
   memory_creep,   ///< memory grows with each step

@@ -43,8 +43,8 @@ double mean_of(const std::vector<RankMeans>& ranks, Value value) {
 /// Times are seconds per step.
 struct LateRanks {
   std::vector<RankMeans> late, others;  ///< sorted: the rank with the most own time first
-  double lost = 0;                      ///< mean own time of the late ranks minus that of the others
-  double gap = 0;                       ///< least own time of a late rank minus the most of the others
+  double lost = 0;                      ///< mean own time of `late` minus mean own time of `others`
+  double gap = 0;                       ///< least own time in `late` minus most own time in `others`
   /// A lower limit of `lost`: three standard errors lower, computed from the stretches of the job.  The true mean is
   /// lower in one case of a thousand.  Nothing: there are too few stretches.
   std::optional<double> certainly_lost;
@@ -52,8 +52,8 @@ struct LateRanks {
   double each = 0;            ///< mean delay of that rank in these steps, at least `lost`
 };
 
-/// The ranks that work longest, if a gap divides them from the others: one rank, or up to half of all.  Nothing: the
-/// gap is less than a third of `lost`, so no line can be drawn.
+/// Finds the ranks with the most own time, if a gap divides them from the other ranks: one rank, or up to half of all.
+/// Nothing: the gap is less than a third of `lost`, or there are fewer than two ranks.
 std::optional<LateRanks> late_ranks(const StepStatistics& statistics, const std::vector<RankMeans>& ranks);
 
 }  // namespace hvd::launcher

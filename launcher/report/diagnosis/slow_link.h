@@ -1,4 +1,4 @@
-/// @file slow_link.h — finds a host with slower links than the others.  Pure.
+/// @file slow_link.h — finds a host with slower links than the other hosts.  Pure.
 #pragma once
 #include <optional>
 #include <string>
@@ -24,8 +24,8 @@ struct SlowLink {
   double seconds = 0;      ///< the longest time that one of the ranks' links was busy
 };
 
-/// The links with less than half the rate of all others, if they have a host in common.  Links that were hardly used
-/// are left out.
+/// Finds links with less than half the rate of all other links.  The slow links must have a host in common.  Links that
+/// were hardly used do not count.  Nothing: there are no such links.
 std::optional<SlowLink> slow_link(std::vector<UsedLink> links);
 
 }  // namespace hvd::launcher

@@ -119,7 +119,7 @@ std::int64_t StallCheck::worth_telling_ns() const {
   return std::min(std::max(limits_.tell_ns, 3 * sources_.status.median_step_ns()), limits_.warn_ns);
 }
 
-/// Some ranks wait in one operation and all others in an operation of another kind under the same name, as in
+/// Refuses operations of different kinds with the same name if each rank waits in one of them.  An example is
 /// hvd.allreduce(x, "a") and hvd.broadcast(x, "a").  Perhaps the ranks only run the two operations in different order.
 /// So both are refused only after worth_telling_ns().
 /// A known gap: with several nodes, a record waits in the tree until all ranks below have sent it.  The coordinator
