@@ -173,7 +173,7 @@ void Engine::check_stalls() {
   reports_.stalls(std::move(waits), now);
 }
 
-/// While operations wait or a GPU works: reports the wait, the links and the GPUs' state.  Looks for lost ranks in sets
+/// While operations wait or a GPU works: reports waits and links, and watches the GPUs.  Looks for lost ranks in sets
 /// in which nothing moves.
 void Engine::watch() {
   const bool waits = shared_.outstanding.load(std::memory_order_relaxed) != 0;

@@ -82,8 +82,8 @@ void ProcessSet::bind(const CheckedRequest& p, NameEntry& e, Operation& op) {
   e.operation = &op;
 }
 
-/// Announces a name by ready bit if it has an id and the same signature as before, else by record.  True when the
-/// leader must look.
+/// Announces a name by ready bit if it has an id and the same signature as before, else by record.  Between `joining`
+/// and `joined`, all names go by record.  True when the leader must look.
 bool ProcessSet::announce(std::span<const CheckedRequest> requests, std::span<NameEntry* const> entries) {
   bool records = false;
   std::int64_t bytes = 0;

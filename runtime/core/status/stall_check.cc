@@ -53,7 +53,8 @@ void StallCheck::published(Command type, std::string_view body) {
   if (!stalls_.empty()) settle(type, body);
 }
 
-/// Updates stalls_ with the incomplete operations that this leader knows.  The coordinator knows all of them.
+/// Updates stalls_ with the incomplete operations that this leader knows.  The coordinator also uses the reports of
+/// other leaders.
 void StallCheck::collect(std::int64_t now_ns) {
   for (auto& [name, stall] : stalls_) stall.seen = false;
   auto note = [&](std::uint32_t id, const std::string& name, const negotiate::RankSet& here) {
