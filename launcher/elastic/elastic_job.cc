@@ -11,18 +11,18 @@
 namespace hvd::launcher {
 namespace {
 
-constexpr double gather_seconds = 30;  // new workers wait so long for others that were started with them
-constexpr double leave_seconds = 10;   // for a worker to leave; then it is stopped
+constexpr double gather_seconds = 30;  // a new worker waits this long for workers that were started with it
+constexpr double leave_seconds = 10;   // a dismissed worker may take this long to leave before it is stopped
 constexpr double late_seconds = 60;    // a new worker may prepare this long before the user is told
-constexpr int most_same_words = 3;     // equal tracebacks, after which the program has a bug
+constexpr int most_same_words = 3;     // the program has a bug if the same traceback comes this often in a row
 
-/// The traceback that has ended a worker; empty: something else has ended it.
+/// The traceback with which a worker has ended.  Empty: the worker has ended for another reason.
 std::string last_words(const wire::DeathRecord& d) {
   if (d.cause != wire::Cause::exited || d.traceback.empty()) return "";
   return d.traceback;
 }
 
-/// For messages: a worker that is no member.
+/// "a spare on host2", "a new worker on host2": for messages about a worker that is not a member.
 std::string called(const SlotPlace& place) {
   return (place.is_spare ? "a spare on " : "a new worker on ") + place.host;
 }
@@ -74,7 +74,8 @@ void ElasticJob::met(std::uint64_t epoch, const std::vector<std::int32_t>& membe
   const std::size_t before = world_.size();
   const bool first = epoch_ == 0;
   int joined = 0, spares = 0;
-  // All members of the earlier world have committed, or have begun with the state.
+  // The members of an unbroken earlier world have met again at a commit.  The members of the first world begin with the
+  // state.  After a broken world, nothing is proven.
   for (const std::int32_t m : first ? members : broken_ ? std::vector<std::int32_t>{} : world_)
     if (WorkerRecord* w = find(m)) w->is_proven = true;
   std::set<std::string> where;
@@ -107,7 +108,7 @@ void ElasticJob::met(std::uint64_t epoch, const std::vector<std::int32_t>& membe
     if (std::find(members.begin(), members.end(), number) == members.end())
       w.excused = true;
     else
-      broken_ = true;  // a worker has died while the world formed
+      broken_ = true;  // a member has died while the world formed
   }
 }
 
@@ -152,7 +153,7 @@ bool ElasticJob::takes(const wire::DeathRecord& death, double now, double since)
     }
     if (!was_member && w->worker.stage != WorkerStage::member && epoch_ > 0 && !finishing_) {
       causes_.push_back(called(w->worker.place) + " ended before it was ready");
-      blame(w->worker, "ended before it was ready", now);  // or workers would be started there without end
+      blame(w->worker, "ended before it was ready", now);  // otherwise workers would be started in the slot for ever
     }
     return epoch_ > 0 || w->excused;
   }
@@ -173,7 +174,7 @@ bool ElasticJob::takes(const wire::DeathRecord& death, double now, double since)
   if (!was_member) return true;
   if (!broken_) broken_at_ = since;
   broken_ = true;
-  // A dismissed member has the state of an older world, and is leaving.
+  // A dismissed member does not count: its state is of an older world, and it is leaving.
   const bool somebody = std::any_of(workers_.begin(), workers_.end(), [](const auto& one) {
     return !one.second.gone && !one.second.dismissed_at && one.second.worker.stage == WorkerStage::member;
   });
@@ -182,7 +183,8 @@ bool ElasticJob::takes(const wire::DeathRecord& death, double now, double since)
   return false;
 }
 
-/// Slots of a host mostly fail together, so the user is told the reason with the first slot only.
+/// Records a failure of the worker's slot.  Tells the user if the slot gets no worker any more.  The slots of a host
+/// mostly fail together, so only the first line has the reason.
 void ElasticJob::blame(const ElasticWorker& worker, const std::string& story, double now) {
   constexpr double together_seconds = 5;
   const auto blocked = history_.failed(worker.place, now);
@@ -210,8 +212,8 @@ std::vector<ElasticWorker> ElasticJob::alive() const {
     if (const WorkerRecord& w = workers_.at(m); !w.gone && !w.dismissed_at) all.push_back(w.worker);
   for (const auto& [number, w] : workers_)
     if (!w.gone && !w.dismissed_at && !is_member(number)) all.push_back(w.worker);
-  // A worker that surely has the newest state must not make room for others.  New workers of a broken world may not
-  // have got the state, and a worker that has left a world has an older state.
+  // A worker that surely has the newest state must not make room for other workers.  New workers of a broken world may
+  // lack the state.  A worker that has left a world has an older state.
   const auto is_proven = [&](const ElasticWorker& w) { return workers_.at(w.number).is_proven; };
   const bool some_have_it = std::any_of(all.begin(), all.end(), is_proven);
   const bool some_have_the_newest =
@@ -231,7 +233,7 @@ WorldPlan ElasticJob::plan(double now) const {
   const bool more_to_come = std::any_of(all.begin(), all.end(), [](const ElasticWorker& w) {
     return w.stage == WorkerStage::starting && !w.place.is_spare;
   });
-  // A healthy world is stopped once for all workers that were started together, not for each of them.
+  // A healthy world is interrupted once for all workers that were started together, not once for each worker.
   if (!broken_ && more_to_come && first_waits_at_ && now - *first_waits_at_ < gather_seconds)
     for (ElasticWorker& w : all)
       if (w.stage == WorkerStage::waiting && !w.place.is_spare) w.stage = WorkerStage::starting;
@@ -242,8 +244,8 @@ ElasticOrders ElasticJob::turn(double now) {
   ElasticOrders orders;
   orders.lines = std::move(lines_);
   lines_.clear();
-  if (epoch_ == 0 || is_over_) return orders;  // before the first world the job is like one of fixed ranks
-  if (finishing_) {  // a member has ended well: workers that recover or begin have nothing more to do
+  if (epoch_ == 0 || is_over_) return orders;  // before the first world, the job behaves like a job of fixed ranks
+  if (finishing_) {  // a member has ended well: workers that recover or begin have no work left
     std::vector<int> others;
     for (const auto& [number, w] : workers_)
       if (!w.gone && (broken_ || !is_member(number) || w.meets_again)) others.push_back(number);
@@ -272,14 +274,14 @@ void ElasticJob::promote(const WorldPlan& plan, double now, ElasticOrders* order
 
 void ElasticJob::start(const WorldPlan& plan, ElasticOrders* orders) {
   for (const SlotPlace& place : plan.start) {
-    if (place.is_spare && broken_) continue;  // its start would take processor time from the others' recovery
+    if (place.is_spare && broken_) continue;  // starting a spare would take processor time from the recovery
     const ElasticWorker worker{next_number_++, place, WorkerStage::starting};
     workers_[worker.number] = {worker};
     orders->start.push_back(worker);
   }
   const bool slots_fill = std::any_of(plan.start.begin(), plan.start.end(), [](const auto& p) { return !p.is_spare; });
   if (!broken_ && slots_fill)
-    orders->tell.assign(world_.begin(), world_.end());  // with HostChange::none: hosts will change
+    orders->tell.assign(world_.begin(), world_.end());  // with HostChange::none: a change follows
 }
 
 void ElasticJob::invite(const WorldPlan& plan, ElasticOrders* orders) {
@@ -302,7 +304,8 @@ HostChange ElasticJob::change_to(const std::vector<std::int32_t>& next) const {
   return added && removed ? HostChange::mixed : added ? HostChange::added : HostChange::removed;
 }
 
-/// Members of the world are dismissed once the next one has formed without them.
+/// Dismisses @p workers, and stops dismissed workers that do not leave.  Members of the world are dismissed only after
+/// the next world has formed without them, or while the job finishes.
 void ElasticJob::dismiss(const std::vector<int>& workers, double now, ElasticOrders* orders) {
   for (const int number : workers) {
     WorkerRecord* w = find(number);
@@ -318,7 +321,7 @@ void ElasticJob::dismiss(const std::vector<int>& workers, double now, ElasticOrd
   }
 }
 
-/// Tells the user of, and gives up, new workers that do not get ready after their init().
+/// Tells the user about new workers that are not ready long after their init().  Stops them after prepare_seconds.
 void ElasticJob::end_late_ones(double now, ElasticOrders* orders) {
   for (auto& [number, w] : workers_) {
     if (!w.prepares_since || w.worker.stage != WorkerStage::starting || w.gone || w.stopped || w.dismissed_at) continue;

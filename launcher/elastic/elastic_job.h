@@ -1,14 +1,14 @@
-/// @file elastic_job.h — the decisions of an elastic job when workers and hosts come and go.  Pure: the caller passes
-/// its clock, and carries the decisions out.
+/// @file elastic_job.h — the decisions of an elastic job when workers and hosts come and go.
+///
+/// Pure: the caller passes the time, and carries out the decisions.  Times are seconds of the caller's clock.
 ///
 /// The rules (docs/decisions/63-elastic-jobs.md):
-/// - After a death the other members go on at once.
-/// - Members do not wait for a new worker: it joins when it is ready to receive the state.  A spare is ready already,
-/// so
-///   it is in the next world after a death.
-/// - A slot that fails twice gets no worker.
-/// - The job ends when no member is left, when it has had too few for too long, and when the same traceback has ended
-///   workers three times.
+/// - After a death, the other members go on at once.
+/// - Members do not wait for a new worker.  A new worker joins when it is ready to receive the state.  A spare is
+///   ready before a death, so the spare is in the next world.
+/// - A slot that fails twice gets no worker, for ever or for a time (slot_history.h).
+/// - The job ends in three cases: no member is left and the state is not kept elsewhere; the world has been too small
+///   for too long; the same traceback has ended workers three times in a row.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -24,36 +24,36 @@ namespace hvd::launcher {
 
 struct ElasticLimits {
   WorldLimits world;
-  double wait_seconds = 600;         ///< for enough workers
-  std::optional<int> most_resets{};  ///< changes of the world
+  double wait_seconds = 600;         ///< limit of the wait for enough workers
+  std::optional<int> most_resets{};  ///< limit of the changes of the world; nothing: no limit
   double prepare_seconds = 600;      ///< from a new worker's init() until it is ready
 };
 
-/// How hosts have changed, as the ranks are told.  Horovod's numbers.
+/// The change of hosts that ranks are told.  The numbers are Horovod's.
 enum class HostChange : std::uint8_t { none = 0, removed = 1, added = 2, mixed = 3 };
 
-/// What the caller has to do now.
+/// Orders that the caller must carry out now.
 struct ElasticOrders {
-  std::vector<std::string> lines;                   ///< for the user
-  std::vector<ElasticWorker> start;                 ///< workers with new numbers
+  std::vector<std::string> lines;                   ///< messages for the user
+  std::vector<ElasticWorker> start;                 ///< workers to start, with new numbers
   std::vector<ElasticWorker> promoted;              ///< spares that have got a slot
-  std::optional<std::vector<std::int32_t>> invite;  ///< members of the next world, by rank; empty: nobody yet
-  std::vector<int> tell;                            ///< workers that meet again at their next commit
-  HostChange change = HostChange::none;             ///< for the workers of `tell`; none: new workers are being started
-  std::vector<int> dismiss;                         ///< workers that will be in no world: meetings refuse them
-  std::vector<int> stop;                            ///< dismissed workers that do not leave by themselves
-  std::string end;                                  ///< why the job cannot go on; empty: it goes on
+  std::optional<std::vector<std::int32_t>> invite;  ///< members of the next world, by rank; empty: none yet
+  std::vector<int> tell;                 ///< workers to tell that hosts change: they meet again at their next commit
+  HostChange change = HostChange::none;  ///< for the workers of `tell`; none: new workers are being started
+  std::vector<int> dismiss;              ///< workers that will be in no world: meetings must refuse them
+  std::vector<int> stop;                 ///< workers to stop: dismissed and not leaving, or not ready in time
+  std::string end;                       ///< why the job cannot go on; empty: it goes on
 };
 
-/// The class has more than 15 members on purpose: each decision depends on all of them, and parts of it would only pass
-/// them around.
+/// The class has more than 15 members on purpose: each decision depends on most of them, so smaller classes would only
+/// pass the members around.
 class ElasticJob {
  public:
-  /// @param workers  of the first world, with the numbers 0 to n-1
+  /// @param workers  the workers of the first world, with the numbers 0 to n-1
   ElasticJob(ElasticLimits limits, std::vector<ElasticWorker> workers, std::vector<ElasticHost> hosts,
              SlotHistory history);
 
-  // What happens:
+  // Events, passed by the caller:
   void hosts_are(std::vector<ElasticHost> hosts) { hosts_ = std::move(hosts); }
   /// A new worker has called init(), and prepares.  Returns the next world's members by rank, for that worker.
   std::vector<std::int32_t> expects(int worker, double now);
@@ -61,37 +61,38 @@ class ElasticJob {
   void waits(int worker, double now);
   /// A world has formed.
   void met(std::uint64_t epoch, const std::vector<std::int32_t>& members, double now);
-  /// A new worker will not come, without a fault of its slot: another worker is started there.
+  /// A new worker will not come, but its slot has no fault: another worker is started in the slot.
   void withdraw(int worker);
-  /// False when the job cannot go on after that death: it ends like a job of fixed ranks.
-  /// @param since  when the rank was lost, if that was earlier than @p now: seconds of the caller's clock
+  /// A worker has died.  False: the job cannot go on, and ends like a job of fixed ranks.
+  /// @param since  when the rank was lost, if earlier than @p now
   bool survives(const wire::DeathRecord& death, double now, std::optional<double> since = {});
 
+  /// Decides.  To be called after events, and regularly.
   ElasticOrders turn(double now);
 
-  /// The worker's end is no reason for the job's end: others have gone on, or the worker was told to leave.
+  /// True if the job does not end for this worker's end: other workers have gone on, or the worker was told to leave.
   bool is_excused(int worker) const;
-  /// A member has ended well: no worker is started any more.
+  /// True after a member has ended well: no worker is started any more.
   bool is_finishing() const { return finishing_; }
-  /// Numbers of the job's workers: of the last world; before the first world, of all that will make it.
+  /// Numbers of the living workers of the last world.  Before the first world: of the workers invited to it.
   std::vector<int> ranks() const;
-  /// The job goes on when no worker is left: new workers take the state from --state-dir.
+  /// True if the job goes on when no worker is left: new workers take the state from --state-dir.
   bool outlives_its_workers() const { return limits_.world.state_is_kept && epoch_ > 0 && !finishing_; }
 
  private:
   struct WorkerRecord {
     ElasticWorker worker;
     bool gone = false, excused = false, stopped = false, was_spare = false;
-    bool is_proven = false;    ///< has had the state: a world of this worker ended at a commit
+    bool is_proven = false;    ///< surely has had the state: see met()
     bool meets_again = false;  ///< a member that waits for the next world
     bool is_late = false;      ///< the user was told that the worker is not ready yet
     std::optional<double> dismissed_at{}, prepares_since{};
   };
-  /// The decision of survives().
+  /// The decision of survives(): true if the job goes on.
   bool takes(const wire::DeathRecord& death, double now, double since);
   void blame(const ElasticWorker& worker, const std::string& story, double now);
   WorkerRecord* find(int number);
-  bool is_member(int number) const;  ///< of the last world
+  bool is_member(int number) const;  ///< member of the last world
   std::vector<ElasticWorker> alive() const;
   WorldPlan plan(double now) const;
   void start(const WorldPlan& plan, ElasticOrders* orders);
@@ -108,21 +109,21 @@ class ElasticJob {
   std::vector<ElasticHost> hosts_;
   SlotHistory history_;
   int next_number_;
-  std::vector<std::int32_t> world_;    ///< members by rank, of the last world that formed
-  std::vector<std::int32_t> invited_;  ///< members of the next world
+  std::vector<std::int32_t> world_;    ///< members of the last world that formed, by rank
+  std::vector<std::int32_t> invited_;  ///< members of the next world, by rank
   std::uint64_t epoch_ = 0;            ///< 0: no world yet
   bool broken_ = false;                ///< a member of world_ is dead
   bool finishing_ = false;             ///< a member has ended well
   bool is_over_ = false;               ///< the job cannot go on after a death
   int resets_ = 0;
-  std::vector<std::string> causes_;  ///< why the world changes
-  std::vector<std::string> lines_;   ///< the user was not told yet
-  std::string blamed_;               ///< host and reason of the last slot that failed: not told again at once
+  std::vector<std::string> causes_;  ///< reasons of the next change of the world
+  std::vector<std::string> lines_;   ///< messages that the next turn() returns
+  std::string blamed_;               ///< host and reason of the last failed slot, which are not told again at once
   double blamed_at_ = 0;
   double broken_at_ = 0;
   std::optional<double> first_waits_at_, too_few_since_;
-  std::string last_words_;  ///< of the last worker's traceback
-  int same_words_ = 0;      ///< how often in a row
+  std::string last_words_;  ///< traceback of the last worker that died
+  int same_words_ = 0;      ///< number of equal tracebacks in a row
 };
 
 }  // namespace hvd::launcher

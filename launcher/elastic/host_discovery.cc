@@ -14,8 +14,8 @@ namespace hvd::launcher {
 namespace {
 
 constexpr double interval_seconds = 1;
-constexpr double patience_seconds = 10;  // then the program is killed
-constexpr double silence_seconds = 60;   // before the same reason is told again
+constexpr double patience_seconds = 10;  // the program is killed after this time
+constexpr double silence_seconds = 60;   // the same reason is not told again sooner
 constexpr std::size_t most_list_bytes = 16u << 20;
 
 std::map<std::string, std::string> own_environment() {
@@ -43,7 +43,7 @@ HostDiscovery::Discovered HostDiscovery::turn(double now) {
   return {};
 }
 
-/// The program's standard error is discarded.
+/// Starts the program, or reads its output.  The program's standard error is discarded.
 HostDiscovery::Discovered HostDiscovery::ask(double now) {
   if (!process_) {
     limit_ = now + patience_seconds;
@@ -93,7 +93,7 @@ HostDiscovery::Discovered HostDiscovery::take(const std::string& text, double no
   } catch (const Error& e) { return fails(e.what(), now); }
 }
 
-/// A reason that was told long ago is told again.
+/// Forgets reasons that were told more than a minute earlier, so they can be told again.
 void HostDiscovery::works(double now) {
   std::erase_if(told_, [now](const auto& reason) { return now - reason.second > silence_seconds; });
 }

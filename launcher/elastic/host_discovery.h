@@ -1,6 +1,6 @@
-/// @file host_discovery.h — follows which hosts an elastic job may use: by a program, a hostfile or a manifest.
+/// @file host_discovery.h — finds the hosts that an elastic job may use: from a program, a hostfile or a manifest.
 ///
-/// Thread: the event loop's.  Never waits.
+/// Runs on the event loop's thread.  Never waits.  Times are seconds of the caller's clock.
 #pragma once
 #include <sys/types.h>
 
@@ -17,11 +17,11 @@
 
 namespace hvd::launcher {
 
-/// Where hosts come from while the job runs.
+/// The source of hosts while the job runs.
 struct DiscoverySource {
-  std::string program{};   ///< prints the hosts; empty: there is no program
-  std::string hostfile{};  ///< or a manifest; read again when it changes; empty: there is no file
-  std::function<Allocation(const std::string& text)> parse{};  ///< throws Error
+  std::string program{};   ///< path of a program that prints the hosts; empty: no program
+  std::string hostfile{};  ///< path of a hostfile or manifest; empty: no file
+  std::function<Allocation(const std::string& text)> parse{};  ///< throws Error if the text is wrong
 };
 
 class HostDiscovery {
@@ -29,10 +29,12 @@ class HostDiscovery {
   explicit HostDiscovery(DiscoverySource source) : source_(std::move(source)) {}
 
   struct Discovered {
-    std::optional<std::vector<ElasticHost>> hosts{};  ///< all hosts, if they have changed
-    /// Why there is no answer.  A reason is given once until there is an answer, and at most once a minute.
+    std::optional<std::vector<ElasticHost>> hosts{};  ///< all hosts, if the text has changed; else nothing
+    /// Message for the user if the source fails, else empty.  The same reason is not given again until the source
+    /// works, and not within a minute.
     std::string line{};
   };
+  /// One turn of the event loop: asks the source every second.
   Discovered turn(double now);
   /// The program's process, while it runs.
   std::optional<pid_t> child() const;
@@ -47,7 +49,7 @@ class HostDiscovery {
   const DiscoverySource source_;
   std::unique_ptr<ChildProcess> process_;
   bool is_overdue_ = false;             ///< the program was killed for its delay, so its end is not reported
-  std::map<std::string, double> told_;  ///< by reason: when the user was told
+  std::map<std::string, double> told_;  ///< by reason: the time at which the user was told
   std::string said_;
   bool has_said_ = false;
   double next_ = 0, limit_ = 0;

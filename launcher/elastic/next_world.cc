@@ -14,7 +14,8 @@ bool is_ready(const ElasticWorker* w) { return w->stage != WorkerStage::starting
 bool is_doubtful(const ElasticWorker* w) { return w->stage == WorkerStage::doubtful; }
 bool has_state(const ElasticWorker* w) { return w->stage == WorkerStage::member || is_doubtful(w); }
 
-/// Sorts by host, hosts in the order of their first worker.  The order within a host stays.
+/// Sorts workers by host, and returns their numbers.  Hosts keep the order of their first workers, and workers keep
+/// their order within a host.
 std::vector<int> in_order(const Workers& workers) {
   std::map<std::string, std::size_t> first;
   for (const ElasticWorker* w : workers) first.try_emplace(w->place.host, first.size());
@@ -39,7 +40,7 @@ bool can_go_on(const Workers& ready, const std::vector<ElasticWorker>& alive, co
          (std::any_of(ready.begin(), ready.end(), has_state) || (limits.state_is_kept && all_are_new));
 }
 
-/// The spare that gets the host's next free slot; a ready one, if there is one.
+/// The spare that gets the host's next free slot: a ready spare, if possible.  nullptr: the host has no spare.
 ElasticWorker* spare_of(std::vector<ElasticWorker>& workers, const std::string& host) {
   ElasticWorker* best = nullptr;
   for (ElasticWorker& w : workers)
@@ -83,12 +84,12 @@ WorldPlan next_world(std::vector<ElasticWorker> alive, const std::vector<Elastic
     for (int i = 0; i < limits.spares; ++i)
       if (const SlotPlace place{host.name, i, true}; !blocked.contains(place) && !has_worker(alive, place))
         plan.start.push_back(place);
-  std::sort(staying.begin(), staying.end());  // in the order of `alive`
+  std::sort(staying.begin(), staying.end());  // restores the order of `alive`
   Workers ready = ready_ones(staying);
   const bool any_may_have_it = std::any_of(ready.begin(), ready.end(), is_doubtful);
   if ((any_may_have_it || !can_go_on(ready, alive, limits)) &&
       std::any_of(homeless.begin(), homeless.end(), has_state)) {
-    plan.holds_on = true;  // the leaving workers have the state, or may have it, or are needed for the least number
+    plan.holds_on = true;  // workers without a slot have the state, or may have it, or are needed for the least number
     Workers all;
     for (const ElasticWorker& w : alive)
       if (has_state(&w) || std::find(staying.begin(), staying.end(), &w) != staying.end()) all.push_back(&w);

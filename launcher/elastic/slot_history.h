@@ -10,22 +10,23 @@
 
 namespace hvd::launcher {
 
-/// A slot may fail once.  After the second failure it gets no worker: for ever, or for min·2^k seconds and a random
-/// part of that, within [min, max].
+/// A slot may fail once.  After the second failure, the slot gets no worker: for ever, or for a pause.  After k more
+/// failures, the pause is min·2^k seconds, plus a random part of up to that length.  The sum is at most max.
 class SlotHistory {
  public:
-  /// @param cooldown  seconds; nothing: for ever
+  /// @param cooldown  min and max of the pause, in seconds; nothing: for ever
   explicit SlotHistory(std::optional<std::pair<int, int>> cooldown = {}, unsigned seed = 1)
       : cooldown_(cooldown), random_(seed) {}
-  /// A worker there has ended badly.  Returns for how many seconds the slot gets no worker.  Nothing: for
-  /// ever; 0: a worker may be started at once.
+  /// To be called when a worker in @p place has failed.  Returns the seconds for which the place gets no worker.  0: a
+  /// worker may be started at once.  Nothing: for ever.
   std::optional<double> failed(const SlotPlace& place, double now_seconds);
+  /// The places that get no worker at @p now_seconds.
   std::set<SlotPlace> blocked(double now_seconds) const;
 
  private:
   struct SlotRecord {
     int failures = 0;
-    std::optional<double> free_at = 0;  ///< nothing: never
+    std::optional<double> free_at = 0;  ///< end of the pause; nothing: never
   };
   std::optional<std::pair<int, int>> cooldown_;
   std::mt19937 random_;

@@ -9,15 +9,15 @@ namespace hvd::launcher {
 namespace {
 
 constexpr double ask_every = 2, ask_old_every = 10, old_wait = 30;
-constexpr double answers_take = 1;          // ranks are asked this long before the answers are needed
-constexpr double most_usual = 60;           // a longer pause between two collectives is no excuse
-constexpr double patience_with_faults = 4;  // calls that cannot fit together
-constexpr double patience_with_late = 8;    // ranks that may still import
-constexpr double patience_with_all = 20;    // all have called it
+constexpr double answers_take = 1;          // ranks are asked this long before a wait is reported
+constexpr double most_usual = 60;           // longest patience in a job with long pauses between collectives
+constexpr double patience_with_faults = 4;  // the calls do not fit together
+constexpr double patience_with_late = 8;    // ranks are missing, perhaps still importing
+constexpr double patience_with_all = 20;    // all ranks have called init_process_group()
 
 std::string of_ranks(const std::vector<int>& ranks) { return (ranks.size() == 1 ? "rank " : "ranks ") + ranges(ranks); }
 
-/// "WORLD_SIZE is 2 on rank 0, 3 on rank 1"; empty: it is the same everywhere.
+/// "WORLD_SIZE is 2 on rank 0, 3 on rank 1"; empty: the value is the same on all ranks.
 std::string unlike(const char* name, const std::map<std::string, std::vector<int>>& by_value) {
   if (by_value.size() < 2) return {};
   std::vector<std::string> parts;
@@ -103,7 +103,8 @@ std::vector<Incident> CollectiveWaits::incidents(double now, int size) const {
   return found;
 }
 
-/// Those in init_process_group(), and those that have not come there.
+/// Adds an incident when ranks have waited too long in init_process_group().  `missing`: the ranks that have not called
+/// that function.
 void CollectiveWaits::add_starts(double now, int size, std::vector<Incident>& found) const {
   std::map<int, wire::GroupStart> starts;
   double last = 0;

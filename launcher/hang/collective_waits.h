@@ -1,8 +1,8 @@
-/// @file collective_waits.h — who waits in torch.distributed, and whom the others wait for.  Pure.
+/// @file collective_waits.h — which ranks wait in torch.distributed, and which ranks they wait for.  Pure.
 ///
-/// Guards tell which ranks wait (wire/shared/collective_record.h).  Once a wait is long, all ranks are asked for their
-/// last collectives, and their answers are joined (wire/shared/collective_join.h).  Times are seconds of the caller's
-/// clock.
+/// Guards report which ranks wait (wire/shared/collective_record.h).  When a wait is long, the caller asks all ranks
+/// for their last collectives.  This class joins the answers (wire/shared/collective_join.h).  Times are seconds of the
+/// caller's clock.
 #pragma once
 #include <map>
 #include <optional>
@@ -16,19 +16,19 @@ namespace hvd::launcher {
 
 class CollectiveWaits {
  public:
-  /// @param patience  seconds: the least wait that is worth a word
+  /// @param patience  seconds: the shortest wait that is reported
   explicit CollectiveWaits(double patience) : patience_(patience) {}
 
-  /// What a rank's guard told.
+  /// Takes a report of the rank's guard.  An empty report: the rank does not wait any more.
   void take(int rank, const wire::CollectiveWait& wait, double now);
   void rank_ended(int rank);
-  /// Nobody waits.
+  /// True if no rank waits.
   bool is_quiet() const { return waits_.empty(); }
   /// True when the caller must ask all ranks now.  It then stays false until the caller calls answered().
   bool must_ask(double now);
   void answered(const wire::JobCollectives& job, double now);
 
-  /// The incidents of this moment.  @p size: the job's ranks
+  /// The incidents at the time @p now.  @p size: number of the job's ranks
   std::vector<Incident> incidents(double now, int size) const;
 
  private:
@@ -52,7 +52,8 @@ class CollectiveWaits {
   double next_ask_ = 0;
 };
 
-/// Why these calls of init_process_group() cannot meet, one line for each fault; empty: they fit together.
+/// Tells why these calls of init_process_group() cannot succeed, one line for each fault.  Empty: the calls fit
+/// together.
 /// @param starts  the calls, by hvdrun's ranks
 /// @param size    number of the job's ranks
 std::vector<std::string> start_faults(const std::map<int, wire::GroupStart>& starts, int size);

@@ -67,7 +67,7 @@ std::vector<std::string> hang_lines(const Incident& incident, double seconds, co
     if (link.empty() && incident.details.empty()) lines.push_back("        hvdrun stacks shows where they are");
   }
   if (!incident.headline.empty()) lines.push_back(formatted("hvdrun: {}; {}", incident.headline, wait));
-  std::vector<std::pair<std::string, std::vector<int>>> places;  // in the order of their lowest rank
+  std::vector<std::pair<std::string, std::vector<int>>> places;  // in the order of the lowest rank at each place
   for (const int rank : incident.missing) {
     const std::string place = place_of(rank, pictures, ended);
     const auto same = std::find_if(places.begin(), places.end(), [&](const auto& p) { return p.first == place; });

@@ -1,4 +1,4 @@
-/// @file hang_text.h — incidents in words: which ranks are missing, where they are, and which ranks wait.  Pure.
+/// @file hang_text.h — the text for incidents: which ranks are missing, where they are, and which ranks wait.  Pure.
 #pragma once
 #include <map>
 #include <string>
@@ -10,8 +10,9 @@
 
 namespace hvd::launcher {
 
-/// "rank 5 on host2 is in loss.py:88 (forward); 31 ranks have waited 5 s for grad/layer3".  At most four lines; missing
-/// ranks that are at the same place share one.  After them: which hosts do not reach each other.
+/// "rank 5 on host2 is in loss.py:88 (forward); 31 ranks have waited 5 s for grad/layer3".  At most five lines about
+/// places: missing ranks at the same place share a line.  Then the incident's details, and the hosts that do not reach
+/// each other.
 /// @param ended  ranks that have ended
 std::vector<std::string> hang_lines(const Incident& incident, double seconds, const JobMap& map,
                                     const Pictures& pictures, const std::vector<int>& ended);
@@ -19,10 +20,10 @@ std::vector<std::string> hang_lines(const Incident& incident, double seconds, co
 /// "rank 5 on host2 goes on after 12 s".
 std::string closed_line(const Incident& incident, double seconds, const JobMap& map);
 
-/// "rank 5 on host2 has not come to hvd.init() for 120 s": why a job is ended.
+/// "31 ranks have waited 120 s for grad/layer3, but not rank 5 on host2": why hvdrun ends the job.
 std::string given_up(const Incident& incident, double seconds, const JobMap& map);
 
-/// "beta gets no answer from gamma", where the network between two hosts is cut.  Empty: no such pair is known.
+/// "beta gets no answer from gamma", if the network between two hosts is cut.  Empty: no such pair is known.
 std::string broken_link(const JobMap& map, const Pictures& pictures);
 
 }  // namespace hvd::launcher

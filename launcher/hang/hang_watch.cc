@@ -8,7 +8,7 @@ namespace hvd::launcher {
 namespace {
 
 constexpr double look_every = 0.5;
-constexpr double word_lasts = 5;  // a coordinator says every second who waits
+constexpr double word_lasts = 5;  // validity of a coordinator's report, which comes every second
 constexpr std::size_t most_asked = 64;
 constexpr double told_together = 2;
 constexpr std::size_t most_kept_lines = 8;
@@ -57,7 +57,7 @@ void HangWatch::standing(int rank, const wire::StatusReport& s) {
   r.since = now - s.place_seconds;
   r.waits_for = s.waits_for;
   for (char& c : r.waits_for)
-    if (static_cast<unsigned char>(c) < 32) c = '?';  // it goes to a terminal
+    if (static_cast<unsigned char>(c) < 32) c = '?';  // the name is printed on a terminal
   r.waits_since = now - s.waited_seconds;
 }
 
@@ -98,7 +98,7 @@ void HangWatch::all_paused(bool paused) {
 void HangWatch::world_is(const std::vector<std::int32_t>& workers) {
   look_again();
   world_ = workers;
-  said_.clear();  // by the ranks of another world
+  said_.clear();  // these reports use the ranks of another world
   for (const std::int32_t w : workers) activity(w).waits_for.clear();
 }
 
@@ -111,7 +111,8 @@ void HangWatch::leave_out_others(JobFacts* f) const {
   for (const std::int32_t w : *world_)
     if (!lost(w)) living.push_back(w);
   const bool whole = living.size() == world_->size();
-  // A world that has lost somebody is over: its ranks meet again.  Once all have come, the job's own limits count.
+  // A world that has lost a rank is over, and the other ranks meet in init().  When all of them wait there, only the
+  // elastic job's own limits apply.
   const auto comes = [&](std::int32_t w) { return f->ranks[static_cast<std::size_t>(w)].where == LifeStage::init; };
   if (!whole && std::all_of(living.begin(), living.end(), comes)) living.clear();
   for (std::size_t r = 0; r < f->ranks.size(); ++r)
@@ -125,7 +126,7 @@ void HangWatch::leave_out_others(JobFacts* f) const {
   }
 }
 
-/// The session knows best who is not there yet, and who has ended.
+/// The facts at the time @p now.  The session, not the guards' reports, decides which ranks are absent or have ended.
 JobFacts HangWatch::facts(double now) const {
   JobFacts f{now, ranks_, {}};
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
@@ -166,7 +167,7 @@ void HangWatch::turn() {
   if (incidents_.none_open()) open_lines_.clear();
 }
 
-/// The missing ones; and where several hosts are, one of each, which knows whether another does not answer.
+/// The missing ranks.  With several hosts, also one rank of each host: its picture tells which hosts do not answer.
 std::vector<int> HangWatch::whom_to_ask(const Incident& incident) const {
   std::vector<int> ranks(
       incident.missing.begin(),
@@ -179,7 +180,7 @@ std::vector<int> HangWatch::whom_to_ask(const Incident& incident) const {
   return ranks;
 }
 
-/// Of several incidents, those that were told together.
+/// Keeps lines for open_lines().  Lines that were told more than two seconds earlier are dropped.
 void HangWatch::keep_lines(const std::vector<std::string>& lines) {
   const double now = monotonic_seconds();
   if (now - kept_at_ > told_together) open_lines_.clear();

@@ -1,4 +1,4 @@
-/// @file hang_watch.h — tells the user, unasked, what keeps the job from going on.
+/// @file hang_watch.h — tells the user, unasked, which ranks keep the job from going on.
 ///
 /// Gathers the facts for incidents.h, asks ranks where they are, and prints the lines of hang_text.h.
 #pragma once
@@ -17,20 +17,20 @@ namespace hvd::launcher {
 
 class HangWatch {
  public:
-  /// @param patience  nothing: the user wants no messages about hangs
+  /// @param patience  std::nullopt: the user wants no messages about hangs
   /// @param elastic  ranks may come and go: see world_is()
-  /// @param events  gets HangTold, StacksWanted, HangTooLong, OperationsAsked, and OperationsWanted after the lines
-  /// about an operation
+  /// @param events  gets HangTold, StacksWanted, HangTooLong, OperationsAsked, and, after lines about an operation,
+  /// OperationsWanted
   HangWatch(const Session& session, const JobMap& map, std::optional<HangLimits> patience, bool elastic,
             EventSink events);
 
   /// One turn of the event loop.
   void turn();
-  /// True when turn() has nothing to do until another fact comes.
+  /// True when turn() has nothing to do until a fact changes.
   bool is_quiet() const { return is_quiet_ || !patience_ || all_paused_; }
-  /// A fact has changed: the next turn() looks whether it can become a hang.
+  /// To be called after a fact has changed: the next turn() checks whether a hang can follow.
   void look_again() { is_quiet_ = false; }
-  /// The lines that the user was told about the incidents still open.  The job's verdict repeats them.
+  /// The lines about incidents still open, as the user has read them.  The job's verdict repeats the lines.
   const std::vector<std::string>& open_lines() const { return open_lines_; }
   /// A rank has ended.
   void rank_ended(int rank);
@@ -47,15 +47,16 @@ class HangWatch {
 
  private:
   JobFacts facts(double now) const;
-  /// Elastic jobs only: marks ranks outside the world.  The coordinator's ranks of the world become the job's ranks.
+  /// Elastic jobs only: marks ranks outside the world, and converts the coordinator's ranks, which count within the
+  /// world, to the job's ranks.
   void leave_out_others(JobFacts* f) const;
-  /// The facts about a rank; makes an entry for a rank that an elastic job has added.
+  /// The facts about a rank.  Makes an entry for a rank that an elastic job has added.
   RankActivity& activity(int rank);
   void tell(const IncidentNotice& event);
   void keep_lines(const std::vector<std::string>& lines);
   std::vector<int> whom_to_ask(const Incident& incident) const;
 
-  /// What a rank's coordinator last said.
+  /// The last report of the coordinator in a rank.
   struct CoordinatorReport {
     double at = 0;
     std::vector<StalledOperation> waits;
@@ -68,7 +69,7 @@ class HangWatch {
   CollectiveWaits collectives_;
   std::vector<RankActivity> ranks_;
   std::map<int, CoordinatorReport> said_;
-  std::optional<std::vector<std::int32_t>> world_;  ///< of an elastic job; nothing: the job is not elastic
+  std::optional<std::vector<std::int32_t>> world_;  ///< members of an elastic job's world; other jobs: std::nullopt
   std::vector<std::string> open_lines_;
   double kept_at_ = 0;
   double next_look_ = 0;

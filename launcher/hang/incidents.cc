@@ -6,17 +6,17 @@ namespace hvd::launcher {
 
 namespace {
 
-constexpr double time_for_the_coordinator = 2;             // to tell of a stopped rank, with who waits for what
-constexpr double least_for_init = 10, most_for_init = 30;  // imports may take one rank longer than another
+constexpr double time_for_the_coordinator = 2;  // for its report, which names the ranks that wait for a stopped rank
+constexpr double least_for_init = 10, most_for_init = 30;  // imports take some ranks longer than other ranks
 constexpr double least_for_end = 10;
 constexpr double stuck_after = 20;
-constexpr double closed_after = 2;  // an operation that ends because of a failure is no good news
+constexpr double closed_after = 2;  // an operation that ends by a failure must not be reported as going on
 constexpr double first_pause = 60, longest_pause = 1800;
-constexpr int most_closings = 6;  // slow ranks: each time twice the patience, up to 64 times
+constexpr int most_closings = 6;  // after each closing the patience doubles, up to 64 times: the ranks are slow
 constexpr std::size_t most_open = 10;
-constexpr double time_for_the_runtime = 3;  // to give up by itself
+constexpr double time_for_the_runtime = 3;  // the runtime gives up by itself earlier
 
-/// The facts, sorted by who is where.
+/// Questions about the facts.
 struct FactsView {
   const JobFacts& facts;
   const HangLimits& patience;
@@ -41,7 +41,7 @@ struct FactsView {
   std::vector<int> at(LifeStage where) const {
     return those([&](int r) { return rank(r).where == where; });
   }
-  /// When the last of them came to where it is.
+  /// When the last of @p ranks came to its stage.
   double last_came(const std::vector<int>& ranks) const {
     double last = 0;
     for (const int r : ranks) last = std::max(last, rank(r).since);
@@ -59,7 +59,8 @@ void told_by_the_coordinator(const FactsView& v, std::vector<Incident>& found) {
     for (const int r : w.missing)
       if (!v.waits(r) || v.rank(r).waits_for != w.tensor) i.missing.push_back(r);
     if (i.missing.empty() && w.more == 0) i.kind = IncidentKind::stuck, i.waiting = w.size;
-    // Most are missing here: perhaps they wait elsewhere, for a few that took another branch.  Those are to be named.
+    // Most ranks are missing.  Perhaps they wait in another operation, for a few ranks that took another branch.  The
+    // incident must then name the few ranks.
     if (count(i.missing) + i.more > i.waiting &&
         (v.age(i.since) < v.patience.hang + time_for_the_coordinator ||
          std::none_of(i.missing.begin(), i.missing.end(), [&](int r) { return v.rank(r).waits_for.empty(); })))
@@ -68,7 +69,7 @@ void told_by_the_coordinator(const FactsView& v, std::vector<Incident>& found) {
   }
 }
 
-/// The coordinator says nothing: since it cannot, or since nobody is missing.
+/// Finds incidents by the ranks' own status, when the coordinator reports none: it cannot, or no rank is missing.
 void seen_by_the_guards(const FactsView& v, std::vector<Incident>& found) {
   const std::vector<int> waiting = v.those([&](int r) { return v.waits(r); });
   if (waiting.empty()) return;
@@ -105,7 +106,7 @@ void at_the_beginning(const FactsView& v, std::vector<Incident>& found) {
                    count(waiting), since, "", 0});
 }
 
-/// Ranks that work alone when the others are through; or whose script has ended and that do not end.
+/// Finds ranks that still work when the other ranks have finished, and processes that do not end after their script.
 void at_the_end(const FactsView& v, std::vector<Incident>& found) {
   const std::vector<int> working = v.at(LifeStage::working), leaving = v.at(LifeStage::leaving),
                          ended = v.at(LifeStage::ended);
@@ -139,7 +140,7 @@ std::vector<Incident> incidents_now(const JobFacts& facts, const HangLimits& pat
     told_by_the_coordinator(v, found);
   if (found.empty()) at_the_beginning(v, found);
   if (found.empty()) at_the_end(v, found);
-  // Stopped ranks that nobody misses yet.
+  // Stopped ranks that no incident names yet.
   const std::vector<int> alone = v.those([&](int r) {
     return v.stopped(r, 2 * time_for_the_coordinator) &&
            std::none_of(found.begin(), found.end(),
@@ -165,7 +166,8 @@ bool may_become_hang(const JobFacts& facts) {
          });
 }
 
-/// The one that goes on as @p incident: of the same ranks, else of some of them, unless it goes on as another already.
+/// The open incident that @p incident continues: with the same missing ranks, or with some of them.  An incident that
+/// has been continued at @p now already is taken only for the same ranks.  nullptr: @p incident is new.
 Incidents::OpenIncident* Incidents::same(const Incident& incident, double now) {
   for (OpenIncident& o : open_)
     if (o.incident.kind == incident.kind && o.incident.missing == incident.missing) return &o;
@@ -193,7 +195,7 @@ void Incidents::take(const Incident& incident, double now, std::vector<IncidentN
     o->next = now + o->pause;
   }
   const bool may = incident.kind != IncidentKind::stopped &&
-                   incident.kind != IncidentKind::end;  // it may have work of its own there
+                   incident.kind != IncidentKind::end;  // these ranks may have work of their own
   if (!may || o->given_up || patience_.shutdown <= 0 || seconds < patience_.shutdown + time_for_the_runtime) return;
   o->given_up = true;
   events.push_back({NoticeKind::give_up, incident, seconds});
@@ -223,7 +225,8 @@ void Incidents::close(const JobFacts& facts, const std::vector<Incident>& curren
 std::vector<IncidentNotice> Incidents::look(const JobFacts& facts) {
   std::vector<IncidentNotice> events;
   std::vector<Incident> current = incidents_now(facts, patience_);
-  // Those that go on unchanged come first: else one of them could be taken for another that has a rank in common.
+  // Unchanged incidents come first.  Otherwise same() could take one of them for another incident with a rank in
+  // common.
   std::stable_partition(current.begin(), current.end(), [&](const Incident& i) {
     return std::any_of(open_.begin(), open_.end(), [&](const OpenIncident& o) {
       return o.incident.kind == i.kind && o.incident.missing == i.missing;

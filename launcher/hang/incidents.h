@@ -1,11 +1,12 @@
-/// @file incidents.h — what keeps a job from going on, from the first instruction of its ranks to the last.  Pure.
+/// @file incidents.h — which ranks keep a job from going on, from the start of its ranks to their end.  Pure.
 ///
-/// Facts go in:
-/// - where each rank is in its life, and the operation for which it has long waited.  The rank's guard reads both, even
-///   while the rank is stopped;
-/// - the operations that some ranks have not submitted.  The coordinator in rank 0 tells them, if it can.
-/// Incidents come out.  An incident opens, is told again ever more rarely, and closes.  Operations for which the same
-/// ranks are missing are one incident.  Times are seconds of the caller's clock.
+/// Input:
+/// - The stage of each rank, and the operation for which the rank has long waited.  The rank's guard reads both, even
+///   while the rank is stopped.
+/// - The operations that some ranks have not submitted.  The coordinator in rank 0 reports them, if it can.
+///
+/// Output: incidents.  An incident opens, is told again at growing intervals, and closes.  Operations for which the
+/// same ranks are missing are one incident.  Times are seconds of the caller's clock.
 #pragma once
 #include <map>
 #include <optional>
@@ -16,16 +17,15 @@
 
 namespace hvd::launcher {
 
-/// Where a rank is in its life: wire::RankPhase, with a stage before it and one after it.
-/// outside: in no world of an elastic job, so nobody waits for it.
+/// The stages of a rank: those of wire::RankPhase, with `absent` before and `ended` after them.
+/// outside: the rank is in no world of an elastic job, so no rank waits for it.
 enum class LifeStage { absent, script, init, working, leaving, ended, outside };
 
-/// One rank.
 struct RankActivity {
   LifeStage where = LifeStage::absent;
-  double since = 0;                     ///< when the rank came there
-  std::optional<double> stopped_since;  ///< by a signal
-  std::string waits_for;                ///< of the operations that do not move: the first by name; empty: none
+  double since = 0;                     ///< when the rank came to that stage
+  std::optional<double> stopped_since;  ///< since when a signal has stopped the rank
+  std::string waits_for;                ///< the first operation, by name, of those that do not move; empty: none
   double waits_since = 0;
 };
 
@@ -36,7 +36,7 @@ struct StalledOperation {
 };
 
 struct HangLimits {
-  double hang = 5;      ///< the least wait for an operation that is worth a word
+  double hang = 5;      ///< seconds: the shortest wait for an operation that is told
   double warn = 60;     ///< HOROVOD_STALL_CHECK_TIME_SECONDS
   double shutdown = 0;  ///< HOROVOD_STALL_SHUTDOWN_TIME_SECONDS; 0: never
 };
@@ -44,7 +44,7 @@ struct HangLimits {
 enum class IncidentKind {
   init,       ///< some ranks wait in hvd.init(), `missing` have not called it (empty: all have)
   operation,  ///< some ranks wait for an operation that `missing` have not submitted
-  stuck,      ///< all ranks have submitted an operation, and it does not end: the network?
+  stuck,      ///< all ranks have submitted an operation that does not end: perhaps the network fails
   end,        ///< the other ranks have finished; `missing` still work
   leaving,    ///< all other ranks have ended; the scripts of `missing` have ended too, but not their processes
   stopped,    ///< `missing` are stopped by a signal, and no rank has waited for them yet
@@ -58,31 +58,31 @@ struct Incident {
   double since = 0;
   std::string tensor;
   int tensors = 0;
-  std::string headline{};              ///< in place of who is missing where; empty: that is told
+  std::string headline{};              ///< text of the first line; empty: the first line names missing ranks
   std::vector<std::string> details{};  ///< more lines for the user
 };
 
 struct JobFacts {
   double now = 0;
   std::vector<RankActivity> ranks;      ///< [np]
-  std::vector<StalledOperation> waits;  ///< empty also when the coordinator cannot tell
-  std::vector<Incident> others{};       ///< of torch.distributed: collective_waits.h
+  std::vector<StalledOperation> waits;  ///< also empty when the coordinator cannot report
+  std::vector<Incident> others{};       ///< incidents in torch.distributed: collective_waits.h
 };
 
-/// The incidents of this moment, those with the fewest missing ranks first.
+/// The incidents at facts.now.  Incidents with fewer missing ranks come first.
 std::vector<Incident> incidents_now(const JobFacts& facts, const HangLimits& patience);
 
-/// Whether time alone can make an incident of them: somebody waits, has ended, or is stopped.
+/// True if an incident can follow without new facts: a rank waits, is stopped, or is at neither `script` nor `working`.
 bool may_become_hang(const JobFacts& facts);
 
 enum class NoticeKind {
   opened,   ///< also when other ranks are missing than before
   again,    ///< the incident lasts
-  closed,   ///< an incident that was told is over: all ranks go on
+  closed,   ///< an incident that was told is over: its ranks go on
   give_up,  ///< the incident has lasted for HangLimits::shutdown
 };
 
-/// What the user is to be told.
+/// A message for the user.
 struct IncidentNotice {
   NoticeKind kind = NoticeKind::opened;
   Incident incident;
@@ -99,10 +99,10 @@ class Incidents {
  private:
   struct OpenIncident {
     Incident incident;
-    double seen = 0;             ///< last
-    std::optional<double> told;  ///< last
-    double next = 0;             ///< time for the next word
-    double pause = 0;            ///< between the last two words
+    double seen = 0;             ///< last time
+    std::optional<double> told;  ///< last time
+    double next = 0;             ///< time of the next message
+    double pause = 0;            ///< between the last two messages
     bool given_up = false;
   };
   OpenIncident* same(const Incident& incident, double now);
@@ -111,7 +111,7 @@ class Incidents {
 
   const HangLimits patience_;
   std::vector<OpenIncident> open_;
-  std::map<std::vector<int>, int> closings_;  ///< by ranks: how often they went on; such ranks may just be slow
+  std::map<std::vector<int>, int> closings_;  ///< by missing ranks: how often they went on; such ranks may only be slow
 };
 
 }  // namespace hvd::launcher

@@ -27,7 +27,7 @@ bool parse(const std::string& text, PythonFrame* frame) {
   return true;
 }
 
-/// Not what the user wrote: the standard library, installed packages, ours.
+/// True for files that the user has not written: the standard library, installed packages, hvdrun's modules.
 bool is_library(const std::string& file) {
   for (const char* part :
        {"/site-packages/", "/dist-packages/", "/lib/python3", "<hvdrun>", "/hvd/", "/horovod/", "<frozen "})
@@ -48,7 +48,7 @@ std::vector<PythonFrame> main_frames(const std::string& python) {
   return frames;
 }
 
-/// A frame of this file, and of this function where one is named, does this.
+/// The work that a frame of this file means.  With `function` not empty: a frame of that function only.
 struct LongWork {
   const char *file, *function, *words;
 };

@@ -20,7 +20,7 @@ std::string counts_text(const std::vector<std::string>& names) {
   return join(parts, ", ");
 }
 
-/// Their names, or, of many, their number.
+/// The hosts' names; of more than five hosts, only their number.
 std::string names_of(const std::vector<std::string>& hosts) {
   return hosts.size() > most_shown ? count_of(static_cast<long long>(hosts.size()), "host") : join(hosts, ", ");
 }

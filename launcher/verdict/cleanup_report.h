@@ -1,5 +1,5 @@
-/// @file cleanup_report.h — in words: what a job had left on each host when its ranks had ended, and whether it could
-/// be removed.  Pure.
+/// @file cleanup_report.h — the text about processes and files that a job left on its hosts after its ranks ended.
+/// Pure.
 #pragma once
 #include <map>
 #include <string>
@@ -11,15 +11,16 @@ namespace hvd::launcher {
 
 /// One host after the job.
 struct HostCleanup {
-  bool looked_at = false;  ///< by hvdrun on its own host, by a guard on others
+  bool looked_at = false;  ///< hvdrun (on its own host) or a guard (on other hosts) has looked
   wire::CleanupResult swept;
 };
 
-/// One line for each host where something could not be ended, and one for those where nobody could look.
+/// One line for each host with processes that could not be ended.  Then one line that names the hosts that no process
+/// could examine.
 std::vector<std::string> trouble_lines(const std::map<std::string, HostCleanup>& hosts);
 
-/// One line for each host where something had to be ended or removed: "on h2 sleep (2 processes) had to be ended; 3
-/// files were removed from /dev/shm", and one that names the hosts on which nothing is left.
+/// One line for each host with processes that were ended or files that were removed: "on h2 sleep (2 processes) had to
+/// be ended; 3 files were removed from /dev/shm".  Then one line that names the hosts on which nothing is left.
 std::vector<std::string> cleanup_lines(const std::map<std::string, HostCleanup>& hosts);
 
 }  // namespace hvd::launcher

@@ -20,8 +20,8 @@ using wire::DeathRecord;
 
 bool is_failure(const DeathRecord& d) { return d.cause != Cause::finished && d.cause != Cause::stopped; }
 
-/// The earliest failure.  A guard that vanished is known later than it happened and may have taken others with it, so
-/// it loses against a rank's own failure only when that came clearly earlier: by order of time.
+/// The earliest failure by time; nullptr: no rank has failed.  A lost guard has the time at which hvdrun noticed the
+/// loss.  So a failure that follows from the loss may have an earlier time.
 const DeathRecord* first_failure(const std::vector<DeathRecord>& deaths) {
   const DeathRecord* first = nullptr;
   for (const DeathRecord& d : deaths)
@@ -29,8 +29,8 @@ const DeathRecord* first_failure(const std::vector<DeathRecord>& deaths) {
   return first;
 }
 
-/// The rank whose leaving made @p first fail.  Its own record tells of no failure, but the libhvd of @p first named the
-/// rank that it waited for.  Null: there is none.
+/// The rank that left without a failure, and so made @p first fail.  The libhvd of @p first named the rank for which it
+/// waited.  nullptr: there is no such rank.
 const DeathRecord* who_left(const DeathRecord& first, const std::vector<DeathRecord>& deaths) {
   const auto& failure = first.failure;
   if (!failure || failure->code != static_cast<int>(Code::peer_lost) || first.cause != Cause::exited) return nullptr;
@@ -43,7 +43,7 @@ const char* end_of(const DeathRecord& d) {
   return d.cause == Cause::finished ? "finished before" : is_failure(d) ? "failed after it" : "stopped";
 }
 
-/// "ranks 0-1 and 3 were stopped; rank 4 finished": everybody but the culprit in one line.
+/// "ranks 0-1,3 were stopped, rank 4 finished before": all ranks except the culprit.
 std::string others(const std::vector<DeathRecord>& deaths, const DeathRecord* culprit, int size) {
   std::map<std::string, std::vector<int>> by_end;
   int ended = 0;
@@ -68,7 +68,7 @@ std::string others(const std::vector<DeathRecord>& deaths, const DeathRecord* cu
 
 bool silent(const DeathRecord& d) { return d.traceback.empty() && d.tail.empty() && d.text.empty(); }
 
-/// The module that an import did not find, as the traceback's last line has it; empty: no such failure.
+/// The name of the module that an import did not find, from the traceback.  Empty: the rank has failed otherwise.
 std::string missing_module(const DeathRecord& d) {
   constexpr std::string_view words = "ModuleNotFoundError: No module named '";
   const std::string line = d.traceback.empty() ? "" : exception_line(d.traceback);
@@ -77,7 +77,7 @@ std::string missing_module(const DeathRecord& d) {
   return name.substr(0, name.find('\''));
 }
 
-/// A name with a dot means that Python found the package before the dot, and not the module in it.
+/// A name with a dot: Python found the package before the dot, but not the module in that package.
 std::string advice_for_missing(const std::string& module, const std::string& host) {
   const std::string package = module.substr(0, module.find('.'));
   if (package == module)
@@ -87,7 +87,7 @@ std::string advice_for_missing(const std::string& module, const std::string& hos
   return package + " is there on " + host + ", but without it: another version of " + package + " may have it";
 }
 
-/// What to do next, where neither the rank nor its guard says.
+/// Advice for the user.  Empty: there is none, or the record has a hint of the rank or its guard.
 std::string advice(const DeathRecord& d) {
   if (!d.hint.empty()) return "";
   if (d.cause == Cause::oom)
@@ -191,7 +191,7 @@ static Verdict judge_end(const std::vector<DeathRecord>& deaths, int size, const
   verdict.lines.push_back(line);
   if (!first->hint.empty()) verdict.lines.push_back("        " + first->hint);
   if (size > 1) verdict.lines.push_back("        " + others(deaths, first, size));
-  if (first->cause == Cause::exited && silent(*first) && !ended.mpirun_said.empty()) {  // MPI's own errors go that way
+  if (first->cause == Cause::exited && silent(*first) && !ended.mpirun_said.empty()) {  // mpirun prints MPI's errors
     verdict.lines.push_back("        it wrote nothing, but mpirun said:");
     for (const std::string& said : ended.mpirun_said) verdict.lines.push_back("          " + said);
   } else if (const std::string next = advice(*first); !next.empty()) {

@@ -11,24 +11,24 @@ namespace hvd::launcher {
 /// Why hvdrun itself ended the job, if it did.
 struct EndReason {
   int signal = 0;                        ///< SIGINT, SIGTERM, SIGHUP, SIGPIPE sent to hvdrun
-  int output_errno = 0;                  ///< why standard output could not be written
-  double time_limit_seconds = 0;         ///< > 0: it was reached
-  std::string hang;                      ///< it went on for longer than the user allows: who waited for whom
-  std::vector<std::string> waits;        ///< what hvdrun had told of a hang that was not over
+  int output_errno = 0;                  ///< the error of writing standard output; 0: none
+  double time_limit_seconds = 0;         ///< > 0: the limit was reached
+  std::string hang;                      ///< a hang longer than the user allows: which ranks waited for which
+  std::vector<std::string> waits;        ///< lines that hvdrun printed about a hang that was not over
   std::string elastic;                   ///< why an elastic job cannot go on
-  std::string starter = "mpirun";        ///< through which the ranks came up, as messages have it
-  std::string starter_fault;             ///< it died under the ranks: "was killed by signal 9 (SIGKILL)"
-  int starter_code = 0;                  ///< exit code for that
-  std::vector<std::string> mpirun_said;  ///< of MPI in the ranks (first_words); shown when the culprit wrote nothing
+  std::string starter = "mpirun";        ///< the program that started the ranks, for messages
+  std::string starter_fault;             ///< how `starter` died before the ranks: "was killed by signal 9 (SIGKILL)"
+  int starter_code = 0;                  ///< exit code after `starter_fault`
+  std::vector<std::string> mpirun_said;  ///< MPI's errors in the ranks; shown if the culprit wrote nothing
 };
 
 struct Verdict {
   int exit_code = 0;
-  std::vector<std::string> lines;                ///< hvdrun's own words; empty after a good end
-  std::optional<wire::DeathRecord> first_cause;  ///< whose traceback is printed after the lines
+  std::vector<std::string> lines;                ///< hvdrun's messages; empty after a good end
+  std::optional<wire::DeathRecord> first_cause;  ///< its traceback is printed after the lines
 };
 
-/// @param deaths  of all ranks that ended, with times in one clock
+/// @param deaths  records of all ranks that ended, with times of one clock
 /// @param size    number of ranks of the job
 Verdict judge(const std::vector<wire::DeathRecord>& deaths, int size, const EndReason& ended);
 
@@ -38,7 +38,7 @@ std::string rank_text(const wire::DeathRecord& death);
 /// "ended with exit code 3", "was killed by signal 9 (SIGKILL)".
 std::string story(const wire::DeathRecord& death);
 
-/// "signal 9 (SIGKILL)", with a word on what it mostly means.
+/// "signal 9 (SIGKILL)", for some signals with the usual cause.
 std::string signal_text(int number);
 
 }  // namespace hvd::launcher

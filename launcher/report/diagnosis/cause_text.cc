@@ -9,14 +9,14 @@ namespace hvd::launcher {
 
 namespace {
 
-constexpr double fault_seconds = 50e-6;  // of a page from a fast disk; others take longer
+constexpr double fault_seconds = 50e-6;  // to read a page from a fast disk; other disks take longer
 const char* const own_limit = "a higher limit (docker --cpus, cpu.max, Kubernetes' limits.cpu)";
 const char* const fewer_threads = "fewer threads a rank (OMP_NUM_THREADS), or fewer ranks on a host";
 const char* const no_garbage =
     "gc.freeze() after the model is built, then gc.disable() and gc.collect() every some hundred steps";
 const char* const stacks = "hvdrun stacks, which shows where it stands: a disk, a network, a lock, a pause or a GPU";
 
-/// What to do about batches that come late, in the words of the loader that makes them.
+/// Advice about batches that come late, in the terms of the rank's loader.
 std::string faster_loader(const RankMeans& m) {
   switch (m.sums->loader) {
     case wire::Loader::torch:
@@ -34,7 +34,8 @@ bool reads_storage(const RankMeans& m, double usual_bytes) {
   return static_cast<double>(m.sums->read_bytes) > 4 * usual_bytes + 1e6;
 }
 
-/// What the kernel says of a rank without a core, or asleep: its cgroup's limit, or memory that had to be read back.
+/// True if the kernel's counts explain the delay: the cgroup's processor limit, or memory read back from storage.  The
+/// finding then has its cause, text and advice.
 bool tell_held(Finding& f, const LateRanks& l, const std::string& where, const std::string& cores) {
   const RankMeans& late = l.late.front();
   const auto throttled = [](const RankMeans& m) { return m.throttled; };

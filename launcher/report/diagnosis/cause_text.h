@@ -1,6 +1,7 @@
-/// @file cause_text.h — what the report says of a cause: what was seen, and one thing to try.  Pure.
+/// @file cause_text.h — the report's text about a cause: the observation, and one thing to try.  Pure.
 ///
-/// Each function sets a finding's cause, certain, what and advice; what else it has is set before.
+/// Each tell_ function sets a finding's `cause`, `certain`, `what` and `advice`.  The caller sets the other members
+/// first.
 #pragma once
 #include <string>
 #include <vector>
@@ -11,21 +12,22 @@
 
 namespace hvd::launcher {
 
-/// It is known from within the program, not guessed from what the kernel counts.
+/// True if a hook in the program measures the delay.  False: the delay is derived from the kernel's counts.
 bool is_seen_by_hook(Delay delay);
 
-/// Ranks that keep the others waiting.  @param cores  " (4 of 32 cores used)", here and below; may be empty
+/// Some ranks keep the other ranks waiting.
+/// @param cores  " (3.8 of its 32 cores used)", here and below; may be empty
 void tell_late(Finding& f, Delay delay, const LateRanks& l, const std::string& cores);
-/// Another rank each time.  @param any  one of the ranks
+/// Each time another rank is late.  @param any  one of the ranks
 void tell_turns(Finding& f, Delay delay, const RankMeans& any);
-/// All ranks alike.
+/// All ranks have the same delay.  @param any  one of the ranks
 void tell_all(Finding& f, Delay delay, const RankMeans& any, const std::string& cores);
-/// Limits of processor time hold all ranks, the middle one for @p each seconds.
+/// Limits of processor time hold all ranks: the median is @p each seconds a step.
 void tell_all_throttled(Finding& f, double each, const std::string& cores);
-/// The loaders of all ranks are too slow; the other ranks' loaders take @p made seconds a step.
+/// The loaders of all ranks are too slow.  @param made  seconds a step that the loaders of `l.others` take, the median
 void tell_slow_loaders(Finding& f, double made, const LateRanks& l, const std::string& cores);
 
-/// One slow link keeps data under way.
+/// Data waits for one slow link.
 void tell_slow_link(Finding& f, const SlowLink& link);
 
 /// "32 bytes", "12 KiB", "48 MiB".

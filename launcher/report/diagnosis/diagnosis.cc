@@ -14,21 +14,21 @@ namespace {
 
 // Shares of a step.
 constexpr double worth_a_word = 0.05;  // a smaller gain is not worth a change of the program
-// For delays of another rank each time without a known cause.  Among equal ranks with 5 % of noise (simulated_job.h)
-// the last one costs a tenth; the limit is twice that.
+// For delays without a known cause, if another rank is late each time.  Among equal ranks with 5 % of noise
+// (simulated_job.h) the last rank costs a tenth of a step.  The limit is twice that cost.
 constexpr double worth_a_word_noise = 0.2;
-constexpr double common_enough = 0.10;         // for work of all ranks alike: no rank waits for another
-constexpr double communication_enough = 0.15;  // likewise; every job has some
-// A machine's own daemons take cores away now and then, but less than a quarter of the time.
+constexpr double common_enough = 0.10;         // for work that all ranks do: no rank waits for another
+constexpr double communication_enough = 0.15;  // for data under way: every job has some
+// A host's daemons take cores away now and then, but less than a quarter of the time.
 constexpr double no_core_enough = 0.25;
-// The cost of an operation may count as a rank's own work: the last rank runs the operation within its call.  With two
-// ranks 4 to 8 µs were seen.
+// The time of an operation may count as a rank's own work: the last rank runs the operation within its call.  Measured
+// with two ranks: 4 to 8 µs.
 constexpr double operation_seconds = 10e-6;
-constexpr double call_seconds = 4e-6;  // at least
-// A rank's limit matters if it holds the rank this many times as long as the others.
+constexpr double call_seconds = 4e-6;  // least cost of a call
+// A rank's processor limit matters if it holds the rank this many times as long as the other ranks.
 constexpr double times_longer = 3;
-// If a machine's cores differ, equal ranks stay so far apart for a whole job.  In three of 42 jobs without planted
-// causes 0.57 to 0.82 ms were seen, in steps of 5 ms.  For short steps the limit is a fifth of the step.
+// If a host's cores differ, equal ranks may stay this far apart for a whole job.  In three of 42 jobs without planted
+// causes, 0.57 to 0.82 ms were measured in steps of 5 ms.  For short steps the limit is a fifth of the step.
 constexpr double unequal_cores_seconds = 1e-3;
 
 double part_of(const DelaySeconds& parts, Delay delay) { return parts[static_cast<std::size_t>(delay)]; }
@@ -60,9 +60,10 @@ class Examiner {
   }
 
  private:
-  /// The largest cost first.  A lack of cores is often the effect of another cause, as is data that comes late from a
-  /// rank without a core.  But very many operations may cost enough by themselves.  Growing memory costs little until
-  /// it is used up: only its allocation takes time.
+  /// Seconds per step by which findings are sorted.  A lack of cores is often the effect of another cause.  Data that
+  /// comes late from a rank without a core is such an effect too.  Effects count a quarter.  But very many operations
+  /// may cost enough by themselves.  Growing memory costs hardly any time until the memory is used up.  So it counts a
+  /// tenth of a step, or a little more than the uncertain findings about the same ranks.
   double weight(const Finding& f) const {
     if (f.cause == SlowCause::memory_creep) {
       double most = common_enough * d_.step_seconds;
@@ -78,11 +79,10 @@ class Examiner {
     return effect ? f.seconds_a_step / 4 : f.seconds_a_step;
   }
 
-  /// For a step.
+  /// Mean number per step.
   double operations() const { return static_cast<double>(statistics_.operations()) / static_cast<double>(d_.steps); }
 
-  // ---- which ranks keep the others waiting
-  // --------------------------------------------------------------------------------
+  // ---- ranks that keep the other ranks waiting ---------------------------------------------------------------------
 
   void find_late_ranks() {
     const auto l = late_ranks(statistics_, ranks_);
@@ -107,7 +107,7 @@ class Examiner {
     d_.findings.push_back(std::move(f));
   }
 
-  /// Among ranks with the same lack one is always the last.
+  /// True if all ranks lack cores or processor time: among such ranks, one is always the last.
   bool is_of_all(const LateRanks& l, Delay delay) const {
     if (is_seen_by_hook(delay) || delay == Delay::computing) return false;
     const auto throttled = [](const RankMeans& m) { return m.throttled; };
@@ -118,8 +118,8 @@ class Examiner {
            2 * median_of(l.others, no_core) > mean_of(l.late, no_core);
   }
 
-  /// Loaders make batches ahead.  While all ranks wait for one slow loader, the others' batches come in time.  So the
-  /// others' loaders may be hardly faster than the slow one.
+  /// True, with a finding, if the loaders of the other ranks are hardly faster than the slow one.  Loaders make batches
+  /// ahead.  While all ranks wait for one slow loader, the batches of the other ranks come in time.
   bool find_slow_loaders(Finding& f, const LateRanks& l) {
     const double made = median_of(l.others, [](const RankMeans& m) { return m.made; });
     f.seconds_a_step = std::min(f.seconds_a_step, d_.step_seconds - made);
@@ -132,7 +132,7 @@ class Examiner {
     return true;
   }
 
-  /// Ranks that lack a core because another rank of the job runs on it.
+  /// True, with a finding, if ranks lack a core because they share one with another rank of the job.
   bool find_shared_core(Finding& f, const LateRanks& l) {
     const auto core_of = [](const RankMeans& m) { return m.sums->core.core(m.sums->steps); };
     const int core = core_of(l.late.front());
@@ -154,8 +154,8 @@ class Examiner {
     return true;
   }
 
-  /// The part of the late ranks' time that is longer than the others'.  A part that a hook saw counts if it is at least
-  /// half of the difference: other parts may differ as well.
+  /// The part of the late ranks' time with the largest excess over the other ranks' median.  A part that a hook
+  /// measures must make at least half of the difference, since other parts may differ too.
   Delay reason_of(const LateRanks& l) const {
     DelaySeconds excess{};
     for (std::size_t i = 0; i < delay_kinds; ++i) {
@@ -187,9 +187,10 @@ class Examiner {
     return std::min(median_of(l.others, no_core) / others_work, mean_of(l.late, no_core) / work);
   }
 
-  /// For delays without a cause that a hook saw: on a busy host some rank is always the slowest.  The delay must then
-  /// last for the whole job.  And the same rank must be last in three of five steps (of two equal ranks each is last in
-  /// half of the steps), or stop for long.  Several late ranks may be last in turn.
+  /// For delays that no hook measures.  True: the delay may be chance, since on a busy host some rank is always the
+  /// slowest.  A delay counts only if it lasts for the whole job.  A single late rank must also be last in three of
+  /// five steps, or stop for long.  (Of two equal ranks, each is last in half of the steps.)  Several late ranks may be
+  /// last in turn.
   bool is_chance(const LateRanks& l) const {
     if (stops_alone(l)) return false;
     if (!l.certainly_lost || *l.certainly_lost < worth_a_word * d_.step_seconds) return true;
@@ -200,8 +201,8 @@ class Examiner {
     return l.late.size() == 1 && l.share_of_steps < 0.6 && !long_stops;
   }
 
-  /// True for long stops of this rank all through the job, and hardly any of other ranks.  By chance other ranks would
-  /// stop as often.
+  /// True if the single late rank has long stops all through the job, and other ranks hardly any.  By chance, other
+  /// ranks would stop as often.
   bool stops_alone(const LateRanks& l) const {
     constexpr int enough_stretches = 6;
     double stopped = 0;
@@ -226,7 +227,7 @@ class Examiner {
     f.whole_host = there == f.ranks.size() && there > 1 && there < ranks_.size();
   }
 
-  /// Another rank is last each time.
+  /// Finds delays for which another rank is last each time.
   void find_turns() {
     DelaySeconds late{}, most{};
     double steps = 0;
@@ -241,12 +242,11 @@ class Examiner {
     for (std::size_t i = 0; i < delay_kinds; ++i) {
       const auto delay = static_cast<Delay>(i);
       const bool seen = is_seen_by_hook(delay);
-      if (!seen)
-        late[i] = std::min(late[i], 2 * (late[i] - most[i]));  // leaves out the share of a rank that is late alone
+      if (!seen) late[i] = std::min(late[i], 2 * (late[i] - most[i]));  // limits the share of a rank that is late alone
       const double cost = late[i] / static_cast<double>(d_.steps);
       if (told_.contains(delay) || cost < (seen ? worth_a_word : worth_a_word_noise) * d_.step_seconds) continue;
       if (!seen && cost < operations() * operation_seconds) continue;
-      if (seen && cost < common(delay)) continue;  // all ranks do it, at different moments
+      if (seen && cost < common(delay)) continue;  // all ranks have this delay, at different times
       Finding f;
       f.seconds_a_step = cost;
       f.share_of_steps = std::min(1.0, steps / static_cast<double>(d_.steps));
@@ -259,14 +259,15 @@ class Examiner {
     }
   }
 
-  // ---- what all ranks do -------------------------------------------------------------------------------------------
+  // ---- delays of all ranks -----------------------------------------------------------------------------------------
 
-  /// The time that every rank spends so in a step.
+  /// The median of the ranks' time for @p delay, in seconds per step.
   double common(Delay delay) const {
     return median_of(ranks_, [delay](const RankMeans& m) { return part_of(m.parts, delay); });
   }
 
-  /// All ranks of a container share the container's limit.  Held ranks do not lack cores.
+  /// Finds a limit of processor time that holds the ranks.  All ranks of a container share its limit.  Ranks that the
+  /// limit holds do not lack cores, so that delay is not told again.
   void find_throttled() {
     const auto throttled = [](const RankMeans& m) { return m.throttled; };
     if (median_of(ranks_, throttled) < common_enough * d_.step_seconds) return;
@@ -274,7 +275,7 @@ class Examiner {
     const double each = median_of(ranks_, throttled);
     double most = each;
     for (const RankMeans& m : ranks_) most = std::max(most, m.throttled);
-    // A rank that waits for another one is not held meanwhile.  So among equal ranks one is always held longest.
+    // A rank that waits for another rank is not held meanwhile.  So among equal ranks, one is always held longest.
     f.seconds_a_step = most < times_longer * each ? most : each;
     tell_all_throttled(f, each, cores_used(ranks_.front()));
     told_.insert({Delay::no_core, Delay::asleep});
@@ -320,7 +321,7 @@ class Examiner {
     d_.findings.push_back(std::move(f));
   }
 
-  /// One link that is busy for most of the time that data is under way.
+  /// True if one slow link is busy for at least half of the time for which data is under way.  Then @p f has the text.
   bool find_slow_link(Finding& f) const {
     std::vector<UsedLink> links;
     for (const RankMeans& m : ranks_)
@@ -336,7 +337,7 @@ class Examiner {
     return true;
   }
 
-  /// Ranks whose memory grows.  That costs no time until the memory is used up.
+  /// Finds ranks whose memory grows.  The growth costs no time until the memory is used up.
   void find_memory() {
     Finding f;
     f.cause = SlowCause::memory_creep;
@@ -369,7 +370,7 @@ class Examiner {
     d_.findings.push_back(std::move(f));
   }
 
-  /// " (4 of 32 cores used)"; empty: not known.
+  /// " (3.8 of its 32 cores used)"; empty: not known.
   std::string cores_used(const RankMeans& m) const {
     const RankPlace p = place(m.rank);
     if (p.cores <= 0 || d_.step_seconds <= 0) return "";
@@ -386,8 +387,8 @@ class Examiner {
   const StepStatistics& statistics_;
   const std::map<int, RankPlace>& places_;
   const std::vector<RankMeans> ranks_;
-  std::set<int> late_;    ///< ranks that a finding names
-  std::set<Delay> told_;  ///< delays that another finding tells
+  std::set<int> late_;    ///< ranks that a finding names as late
+  std::set<Delay> told_;  ///< delays that a finding tells already
   bool all_throttled_ = false;
   Diagnosis d_;
 };

@@ -6,12 +6,12 @@ namespace hvd::launcher {
 
 namespace {
 
-/// How much longer the late ranks worked than the others, in one stretch of the job.
+/// The time by which the late ranks worked longer than the other ranks, in one stretch of the job.
 struct StretchGap {
-  double steps = 0, seconds = 0;  ///< `seconds`: in a step
+  double steps = 0, seconds = 0;  ///< `seconds`: per step
 };
 
-/// Own time in a step, the mean of the ranks that took part in the stretch.
+/// Mean own time per step, over the ranks that have steps in the stretch.  Nothing: no rank has.
 std::optional<double> own_in(const std::vector<RankMeans>& ranks, std::size_t stretch) {
   double sum = 0;
   int count = 0;
@@ -32,9 +32,9 @@ std::vector<StretchGap> gaps_of(const LateRanks& l, std::size_t stretches) {
   return gaps;
 }
 
-/// The lower limit of the mean.
+/// The mean of @p gaps, weighted by steps, less three standard errors.  Nothing: too few gaps.
 std::optional<double> certain_mean(const std::vector<StretchGap>& gaps) {
-  constexpr std::size_t least_stretches = 4;  // fewer do not show how much stretches differ
+  constexpr std::size_t least_stretches = 4;  // fewer do not show the spread
   constexpr double standard_errors = 3;
   if (gaps.size() < least_stretches) return {};
   double steps = 0, sum = 0, spread = 0;

@@ -1,4 +1,4 @@
-/// @file late_ranks.h — which ranks keep the others waiting, by how much, and how certain that is.  Pure.
+/// @file late_ranks.h — finds ranks that keep the other ranks waiting, the cost, and its certainty.  Pure.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -9,20 +9,20 @@
 
 namespace hvd::launcher {
 
-/// A rank's means, in a step.
+/// Means of one rank, in seconds per step.
 struct RankMeans {
   int rank = 0;
   double waited = 0, moved = 0, cpu = 0;
-  double own = 0;        ///< neither waiting nor moving data
+  double own = 0;        ///< time outside of waiting and moving data
   double made = 0;       ///< time to make its batches, in other processes
-  double throttled = 0;  ///< the most of `own` for which its cgroup's limit of processor time held the rank
+  double throttled = 0;  ///< time for which the cgroup's processor limit held the rank; at most `own`
   DelaySeconds parts{};
-  const RankSums* sums = nullptr;  ///< of the statistics
+  const RankSums* sums = nullptr;  ///< owned by the StepStatistics
 };
 
 std::vector<RankMeans> means_of(const StepStatistics& statistics);
 
-/// Of an even number, the lower of the two in the middle.  0 of none.
+/// The median.  With an even number of ranks, the lower of the two middle values.  Without ranks, 0.
 template <typename Value>
 double median_of(const std::vector<RankMeans>& ranks, Value value) {
   std::vector<double> values;
@@ -40,20 +40,20 @@ double mean_of(const std::vector<RankMeans>& ranks, Value value) {
   return ranks.empty() ? 0 : sum / static_cast<double>(ranks.size());
 }
 
-/// Seconds are those in a step.
+/// Times are seconds per step.
 struct LateRanks {
-  std::vector<RankMeans> late, others;  ///< the latest first
-  double lost = 0;                      ///< waiting of the others minus waiting of the late ranks
-  double gap = 0;                       ///< the least work of a late rank minus the most of another
-  /// `lost` less three standard errors, by the differences between the stretches of the job.  The true mean is lower in
-  /// one case of a thousand.  Nothing: there are too few stretches.
+  std::vector<RankMeans> late, others;  ///< sorted: the rank with the most own time first
+  double lost = 0;                      ///< mean own time of `late` minus mean own time of `others`
+  double gap = 0;                       ///< least own time in `late` minus most own time in `others`
+  /// A lower limit of `lost`: three standard errors lower, computed from the stretches of the job.  The true mean is
+  /// lower in one case of a thousand.  Nothing: there are too few stretches.
   std::optional<double> certainly_lost;
-  double share_of_steps = 0;  ///< the share of steps in which one of them came last, and late
-  double each = 0;            ///< how late it was in these steps
+  double share_of_steps = 0;  ///< share of steps in which a late rank came last, and late
+  double each = 0;            ///< mean delay of that rank in these steps, at least `lost`
 };
 
-/// The ranks that work longest, if a gap divides them from the others: one rank, or up to half of all.  Nothing: the
-/// gap is less than a third of `lost`, so no line can be drawn.
+/// Finds the ranks with the most own time, if a gap divides them from the other ranks: one rank, or up to half of all.
+/// Nothing: the gap is less than a third of `lost`, or there are fewer than two ranks.
 std::optional<LateRanks> late_ranks(const StepStatistics& statistics, const std::vector<RankMeans>& ranks);
 
 }  // namespace hvd::launcher

@@ -11,7 +11,7 @@ constexpr double least_bytes = 1 << 20, least_seconds = 0.02;
 
 double rate_of(const UsedLink& l) { return l.bytes / l.seconds; }
 
-/// The host at one end of all links.  With two such hosts: the sender of the first link.  Empty: there is none.
+/// The host at one end of all links.  With two such hosts: the sender of the first link.  Empty: no such host.
 std::string common_host(const std::vector<UsedLink>& links) {
   for (const std::string& host : {links.front().from, links.front().to})
     if (std::all_of(links.begin(), links.end(), [&](const UsedLink& l) { return l.from == host || l.to == host; }))

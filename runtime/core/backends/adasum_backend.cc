@@ -11,7 +11,7 @@ ops::Stage* begin_adasum(Workspace& work, BatchPart& part) {
   std::size_t bytes = 0;
   for (const Operation* op : part.ops) {
     tensors.push_back({item_of(*op), op->entry->signature.type()});
-    tensors.back().item.wide = ops::wide_reducer(tensors.back().dtype, Reduce::sum);  // nodes' parts of the result
+    tensors.back().item.wide = ops::wide_reducer(tensors.back().dtype, Reduce::sum);  // for parts between nodes
     bytes += tensors.back().item.bytes;
   }
   work.set_bytes(bytes);

@@ -1,5 +1,7 @@
-/// @file allreduce_backends.cc — the allreduces that add on the host, all but Adasum.  Costs are orders of magnitude:
-/// tensors in place are read and written once, the rings copy them twice more, and messages come on top of the rings.
+/// @file allreduce_backends.cc — the allreduces that reduce on the host, except Adasum.
+///
+/// The costs are orders of magnitude.  shm_direct reads and writes each tensor once.  shm_rings copies each tensor
+/// twice more.  between_nodes adds messages to the work of shm_rings.
 #include "core/backends/workspace.h"
 
 namespace hvd::core::backend {
@@ -13,7 +15,7 @@ ops::Stage* begin_reduction(Workspace& work, BatchPart& part) {
   return &work.reduction;
 }
 
-/// Chunks overlap in the pipeline.  So the copies show only while the pipeline fills, and while it drains.
+/// Chunks overlap in the pipeline.  So the timeline shows copies only while the pipeline fills and while it drains.
 void trace_reduction(Workspace& work, BatchPart& part) {
   using trace::Phase;
   const auto advance = [&](Phase to) { work.rows.next(part.row, std::exchange(work.phase, to), to); };

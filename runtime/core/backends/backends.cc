@@ -5,8 +5,8 @@
 #include "base/error.h"
 #include "base/text.h"
 
-/// The list of backends: each is a `const Backend` of namespace hvd::core::backend, defined in a file of this folder.
-/// A batch runs its operations in this order.
+/// The list of backends.  Each backend is a `const Backend` of namespace hvd::core::backend, defined in a file of this
+/// folder.  A batch runs its parts in this order.
 #define HVD_BACKENDS(X) \
   X(nccl)               \
   X(pinned)             \
@@ -27,7 +27,7 @@ constexpr const Backend* table[] = {
 #undef HVD_POINTER
 };
 
-/// The bytes of "64K".  Throws Error{usage} if the text is no size.
+/// The number of bytes in a text such as "64K".  Throws Error{usage} if @p text is not a size.
 std::size_t size_of(std::string_view text, const std::string& whole, const char* variable) {
   std::size_t unit = 1;
   if (!text.empty()) {

@@ -33,7 +33,8 @@ gpu::DeviceTensor device_tensor(const Operation& op) {
   return t;
 }
 
-/// The result is on the device; t.result is 0 where it is in the caller's memory.
+/// Writes the result of @p t, which is on the device, into @p op.  t.result is 0 if the result is in the caller's
+/// memory.
 void take_result(Operation& op, gpu::DeviceTensor& t, const World& world) {
   const Signature& s = op.entry->signature;
   op.result = reinterpret_cast<void*>(t.result);
@@ -74,7 +75,7 @@ void stage(Operation& op, gpu::SetDevice& device) {
   op.gpu->out = op.out;
   op.gpu->pinned = pinned;
   op.in = pinned;
-  if (op.out) op.out = op.out_bytes > 0 ? nullptr : pinned;  // a result is not made over the input
+  if (op.out) op.out = op.out_bytes > 0 ? nullptr : pinned;  // the result must not overwrite the input
 }
 
 void give_back(Operation& op, gpu::SetDevice& device) {

@@ -1,4 +1,5 @@
-/// @file gpu_backends.cc — tensors on GPUs: the GPUs run the operation, or the host does, after a copy.
+/// @file gpu_backends.cc — the backends for tensors on GPUs: `nccl` runs operations on the GPUs, `pinned` copies the
+/// tensors to the host.
 #include "core/backends/device_operations.h"
 #include "core/backends/workspace.h"
 
@@ -16,7 +17,7 @@ bool gpus_can(const OperationFacts& o, const SetFacts& s) {
   return gpu::possible(t, s.ranks, s.device.capabilities);
 }
 
-/// The device runs the operations; the host watches.
+/// Watches the operations while the device runs them.
 class SubmittedStage final : public ops::Stage {
  public:
   explicit SubmittedStage(gpu::SetDevice& device) : device_(device) {}
@@ -27,7 +28,7 @@ class SubmittedStage final : public ops::Stage {
   gpu::SetDevice& device_;
 };
 
-/// The device copies inputs to the host.
+/// Waits until the device has copied the inputs to the host.
 class CopiesStage final : public ops::Stage {
  public:
   explicit CopiesStage(gpu::SetDevice& device) : device_(device) {}

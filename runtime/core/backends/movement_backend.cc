@@ -8,7 +8,7 @@ namespace {
 ops::Stage* begin_movement(Workspace& work, BatchPart& part) {
   work.begin_transfer(part);
   std::vector<ops::MovedTensor> tensors;
-  std::size_t bytes = 0;  // of broadcasts alone: ranks may have different numbers of rows of the others
+  std::size_t bytes = 0;  // of broadcasts only: other kinds may have a different number of rows on each rank
   for (const Operation* op : part.ops) {
     const Signature& s = op->entry->signature;
     ops::MovedTensor& t = tensors.emplace_back();
@@ -26,7 +26,7 @@ ops::Stage* begin_movement(Workspace& work, BatchPart& part) {
   return work.own(std::make_unique<ops::Movement>(work.rings, work.nodes, work.transport, std::move(tensors)));
 }
 
-/// Gives each allgather and alltoall its memory, its shape and the rows of each rank.
+/// Gives each allgather and alltoall its result: the memory, the shape, and the number of rows from each rank.
 void take_moved(Workspace& work, BatchPart& part) {
   std::vector<ops::MovedTensor> tensors = static_cast<ops::Movement&>(*work.owned).take();
   for (std::size_t i = 0; i < tensors.size(); ++i) {

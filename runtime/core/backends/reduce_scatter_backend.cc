@@ -23,7 +23,7 @@ ops::Stage* begin_reduce_scatter(Workspace& work, BatchPart& part) {
   return work.own(std::make_unique<ops::ReduceScatter>(work.rings, work.nodes, work.transport, std::move(tensors)));
 }
 
-/// Narrows the results that were added in a wider dtype.
+/// Converts results that were added in a wider dtype back to the tensors' dtype.
 void take_scattered(Workspace& work, BatchPart&) {
   const World& world = work.world;
   for (const WideCopy& w : work.widened) {

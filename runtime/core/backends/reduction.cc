@@ -39,7 +39,7 @@ Reduction::Reduction(ops::Rings& rings, ops::Distance& distance, const ops::Node
       registered_(rings.node),
       direct_(rings) {}
 
-/// Ranks do not tell the address of a tensor with an eager slot, nor of one announced by a record.
+/// Ranks publish addresses only of tensors that they announce by ready bit and that have no eager slot.
 bool Reduction::lies_registered(const Operation& op) {
   return nodes_.count() == 1 && op.by_bit && op.entry->slot == negotiate::no_slot &&
          registered_.registered(op.entry->id, op.parity);

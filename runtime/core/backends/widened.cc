@@ -14,7 +14,8 @@ DType wider(DType d) {
 
 bool WideCopy::needed(const Signature& s) {
   if (ops::wide_reducer(s.type(), s.reduction()).element_bytes == 0) return false;
-  // Scaled before, -1 of an unsigned type is the least: stored as such it would be the greatest.
+  // A negative prescale factor makes unsigned values negative.  In the unsigned dtype, the least would become the
+  // greatest.
   const bool ordered = s.reduction() == Reduce::min || s.reduction() == Reduce::max;
   return is_narrow_float(s.type()) || s.reduction() == Reduce::average || s.after != 1 || (ordered && s.before != 1);
 }

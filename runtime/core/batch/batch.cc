@@ -12,7 +12,7 @@
 namespace hvd::core {
 namespace {
 
-/// The ranks agree on how tensors on GPUs travel.
+/// Runs the ranks' agreement on how tensors on GPUs travel.
 class AgreementStage final : public ops::Stage {
  public:
   explicit AgreementStage(gpu::SetDevice& device) : device_(device) {}
@@ -40,7 +40,7 @@ Batch::Batch(const World& world, const Config& config, const memory::Node& node,
 
 void Batch::begin(std::span<Operation* const> ops, bool eager) {
   running_ = true;
-  if (eager && overrides_.empty()) {  // what choose() would say, at less cost
+  if (eager && overrides_.empty()) {  // choose() would return shm_eager too, but takes longer
     run_all_eager(ops);
     return;
   }
@@ -81,7 +81,7 @@ void Batch::sort(Operation& op, bool eager) {
     end_barrier(op);
 }
 
-/// A barrier has no work: all ranks have submitted it.
+/// Ends a barrier.  All ranks have submitted the barrier, so no work is left.
 void Batch::end_barrier(Operation& op) {
   Operation* one = &op;
   const std::uint32_t row = work_.rows.begin({&one, 1}, trace::Phase::queue);
@@ -90,7 +90,8 @@ void Batch::end_barrier(Operation& op) {
   end_({&one, 1});
 }
 
-/// Puts tensors on GPUs into their parts.  A tensor that the host adds is copied first, then has a second part.
+/// Puts tensors on GPUs into their parts.  A tensor that the host handles gets two parts.  The first part copies the
+/// tensor to the host, and the second runs the operation.
 void Batch::sort_device(std::span<Operation* const> ops) {
   for (Operation* op : ops) {
     const Backend* backend = choose(*op, true, false);
@@ -122,7 +123,7 @@ void Batch::run_all_eager(std::span<Operation* const> ops) {
   end_(ops);
 }
 
-// ---- one part after the other
+// ---- the parts run one after another
 
 /// Begins the next part that has operations.
 void Batch::start() {
@@ -156,7 +157,7 @@ bool Batch::step() {
 void Batch::finish() {
   BatchPart& p = parts_[at_];
   const Backend& backend = *backends()[at_];
-  if (backend.place == BackendPlace::copied) return;  // the operations are in other parts too, and end there
+  if (backend.place == BackendPlace::copied) return;  // the operations end in their second parts
   if (backend.take) backend.take(work_, p);
   work_.owned.reset();
   if (backend.place == BackendPlace::gpu) {
@@ -174,7 +175,7 @@ void Batch::drop() {
   work_.reduction.drop();
   work_.widened.clear();
   if (work_.nodes.count() > 1)
-    (void)work_.owned.release();  // a message may still arrive in its memory
+    (void)work_.owned.release();  // never freed: a message may still arrive in the stage's memory
   else
     work_.owned.reset();
 }

@@ -11,7 +11,7 @@ namespace {
 
 std::size_t to_lines(std::size_t bytes) { return (bytes + 63) / 64; }
 
-/// Of a part of the item, as it travels.
+/// Bytes of one node's part of the item in a message.
 std::size_t travelling_bytes(const ops::Item& item) {
   return item.wide.element_bytes ? item.bytes / item.element_bytes * item.wide.element_bytes : item.bytes;
 }
@@ -23,7 +23,8 @@ unsigned char* NodeSums::room(std::vector<CacheLine>& lines, std::size_t bytes) 
   return lines.data()->bytes;
 }
 
-/// nullptr: it does not go this way.
+/// The operation @p id, if the leaders add up its nodes' parts: an allreduce by ready bit, with an eager slot.
+/// Otherwise nullptr.
 const Operation* NodeSums::summed(std::uint32_t id) const {
   const Operation* op = pending_[id];
   return op && op->by_bit && op->entry->slot != negotiate::no_slot && op->entry->reduce ? op : nullptr;
@@ -37,7 +38,7 @@ std::size_t NodeSums::bytes(std::uint32_t id) const {
 std::string_view NodeSums::part(std::uint32_t id) {
   const Operation* op = summed(id);
   const ops::Item item = item_of(*op);
-  source_.assign(1, op->in);  // the leader's own is not in its slot
+  source_.assign(1, op->in);  // the leader does not copy its input to its slot
   for (int r = 1; r < node_.ranks; ++r) source_.push_back(slots_.at(r, op->entry->slot, op->parity));
   const std::size_t bytes = travelling_bytes(item);
   unsigned char* to = room(out_, bytes);
@@ -48,7 +49,7 @@ std::string_view NodeSums::part(std::uint32_t id) {
 
 std::string_view NodeSums::whole(std::uint32_t id, std::string_view parts, const std::vector<int>& order) {
   const Operation* op = summed(id);
-  if (!op) return {};  // everything ends with an error here
+  if (!op) return {};  // after fail_all(): every operation ends with an error
   const ops::Item item = item_of(*op);
   const std::size_t each = travelling_bytes(item), apart = to_lines(each) * 64;
   if (parts.size() != each * order.size())
@@ -67,7 +68,7 @@ std::string_view NodeSums::whole(std::uint32_t id, std::string_view parts, const
 
 void NodeSums::put(std::uint32_t id, std::string_view result) {
   const Operation* op = summed(id);
-  if (!op) return;  // everything ends with an error here
+  if (!op) return;  // after fail_all(): every operation ends with an error
   if (result.size() != op->entry->bytes)
     throw std::runtime_error("negotiation: a result has another length than the tensor");
   std::memcpy(slots_.at(0, op->entry->slot, op->parity), result.data(), result.size());

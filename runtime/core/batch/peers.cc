@@ -53,7 +53,7 @@ Peers::Peers(const World& world, std::vector<PeerProcess> processes)
   for (std::size_t r = 0; r < processes_.size(); ++r) {
     if (processes_[r].host != me.host || processes_[r].pid == me.pid) continue;
 #ifdef SYS_pidfd_open
-    // Opened while the rank is certainly alive: a pid that is used again later cannot fool us.
+    // The rank is alive now.  So the descriptor means this process, even if the kernel uses the pid again later.
     fds_[r] = Handle<PidFdTraits>(static_cast<int>(syscall(SYS_pidfd_open, static_cast<pid_t>(processes_[r].pid), 0)));
 #endif
   }

@@ -25,7 +25,8 @@ int cores() {
   return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
-/// What the ranks tell each other first.  [size]  Throws Error{usage} where they are not configured alike.
+/// Exchanges the introductions of all ranks.  Returns each rank's process: [size].  Throws Error{usage} if HVD_BACKENDS
+/// is not the same on all ranks.
 std::vector<PeerProcess> meet(transport::Transport& transport, const Config& config) {
   std::vector<PeerProcess> processes;
   std::string overrides;  // of rank 0
@@ -77,13 +78,13 @@ Engine::Engine(std::unique_ptr<transport::Transport> transport, const Config& co
                               shared_, set().batch(), sets_,       {},           {}};
     c.opened = [this](std::shared_ptr<ProcessSet> s) { mine_.push_back(std::move(s)), listen(); };
     c.closed = [this](const std::shared_ptr<ProcessSet>& s) { std::erase(mine_, s), listen(); };
-    // Their callers wait for the operations: what they asked for outlives the stage.
+    // Callers wait until their operations end, so each SetChange outlives the stage.
     std::vector<SetChange*> changes;
     for (const Operation* op : operations) changes.push_back(static_cast<SetChange*>(const_cast<void*>(op->in)));
     return std::make_unique<SetChangeStage>(std::move(c), std::move(changes), rings, nodes);
   };
   lost_ = std::make_unique<LostRanks>(world_, std::move(processes), shared_, reports_);
-  reports_.failure({});  // of a world before this one
+  reports_.failure({});  // clears the failure of an earlier world
   global_ = std::make_shared<ProcessSet>(world_, config_, transport_, std::move(node), shared_);
   global_->begin_tuning(config_);
   mine_.push_back(global_);
@@ -116,11 +117,11 @@ void Engine::leave() {
 
 void Engine::revoke(const std::string& why) {
   const std::lock_guard lock(drive_);
-  shared_.died.store(true);  // before the callers hear of it
+  shared_.died.store(true);  // before the callers see the error
   for (auto& s : mine_) s->fail_all(HVD_PEER_LOST, why);
 }
 
-/// The others still need this rank's part of what is on the GPUs.
+/// Waits up to 5 s for the GPUs: other ranks still need this rank's part of their work.
 void Engine::finish_devices() {
   const std::int64_t end = now_ns() + 5'000'000'000;
   for (;;) {
@@ -130,7 +131,8 @@ void Engine::finish_devices() {
   }
 }
 
-/// To the other nodes: a leader tells its neighbours in the tree, others tell their leader.
+/// Tells the other nodes that this rank leaves.  A leader tells its neighbours in the tree.  Any other rank tells its
+/// leader.
 void Engine::leave_message() {
   if (!many_nodes_) return;
   const std::string text = "rank " + std::to_string(world_.rank) + " has shut down while this rank waits for it";
@@ -139,7 +141,7 @@ void Engine::leave_message() {
       leader->announce_departure(text);
       return;
     }
-    // The message outlives this engine if need be: it may be on its way for a while.
+    // The message may outlive this engine: the transport may send it later.
     auto* body = new std::string(Leader::departure(world_.rank, text));
     const transport::Ticket t =
         transport_->isend(world_.locals().front(), transport::Tag::up, body->data(), body->size());
@@ -150,11 +152,11 @@ void Engine::leave_message() {
       delete body;
     else
       transport_->abandon(t);
-  } catch (const Error&) {  // the others are gone already, or will see it otherwise
+  } catch (const Error&) {  // the other ranks are gone, or will detect the departure in another way
   }
 }
 
-/// A leader's thread, whenever it is awake or rung because somebody waits.
+/// Looks for stalls in the sets that this rank leads, at most once in watch_after_ns.  On the engine's thread.
 void Engine::check_stalls() {
   if (!checks_stalls_) return;
   const std::int64_t now = now_ns();
@@ -171,7 +173,8 @@ void Engine::check_stalls() {
   reports_.stalls(std::move(waits), now);
 }
 
-/// While operations wait and nothing moves in their set: are the others still there?
+/// While operations wait or a GPU works: reports waits and links, and watches the GPUs.  Looks for lost ranks in sets
+/// in which nothing moves.
 void Engine::watch() {
   const bool waits = shared_.outstanding.load(std::memory_order_relaxed) != 0;
   if (!waits) {
@@ -189,13 +192,13 @@ void Engine::watch() {
   for (auto& s : mine_)
     if (s->stuck()) stuck.push_back(s);
   if (stuck.empty()) return;
-  for (auto& s : stuck) s->node().doorbell(0).ring_always();  // the stall check wants to know that somebody waits
+  for (auto& s : stuck) s->node().doorbell(0).ring_always();  // wakes the leader for its stall check
   for (const transport::LostPeer& l : transport_->lost()) lost_->add(l.rank, l.text, false);
   tell_silent();
   lost_->look(stuck, set().node());
 }
 
-/// For the report on steps, and for the plans of exchanges.  Under drive_.
+/// Passes the use of the links to the step recorder, and the longest round trip to the sets' plans.  Under drive_.
 void Engine::look_at_links(std::int64_t now) {
   if (now - links_looked_ns_ < look_at_links_ns) return;
   links_looked_ns_ = now;
@@ -205,7 +208,7 @@ void Engine::look_at_links(std::int64_t now) {
     round_trip_ns = std::max(round_trip_ns, l.round_trip_ns);
     if (links.empty() || links.back().peer != l.peer) links.push_back({l.peer, 0, 0});
     links.back().bytes += l.bytes;
-    links.back().busy_ns = std::max(links.back().busy_ns, l.busy_ns);  // network interfaces are busy at the same time
+    links.back().busy_ns = std::max(links.back().busy_ns, l.busy_ns);  // a peer's links are busy at the same time
   }
   if (recorder().memory()) recorder().links(links);
   if (round_trip_ns == 0) return;
@@ -223,7 +226,7 @@ void Engine::check() {
   for (const auto& s : mine_) s->check();
 }
 
-/// Once for each time that a rank does not answer.  Under drive_.
+/// Warns once each time that a rank stops answering.  Under drive_.
 void Engine::tell_silent() {
   std::set<int> now;
   for (const transport::LostPeer& l : transport_->silent()) {
@@ -233,7 +236,8 @@ void Engine::tell_silent() {
   silent_ = std::move(now);
 }
 
-/// The page that the guard reads says since when nothing moves, and what waits.  Under drive_.
+/// Writes into the status page since when nothing moves, and which operation waits.  The guard reads that page.  Under
+/// drive_.
 void Engine::report_wait(std::int64_t now) {
   std::uint64_t progress = 0;
   for (auto& s : mine_) progress += s->progress();
@@ -245,7 +249,7 @@ void Engine::report_wait(std::int64_t now) {
   if (!first.empty()) reports_.waits_for(first);
 }
 
-/// What the GPUs still do for operations that have ended here.  Under drive_.
+/// Looks after GPU work of operations that have ended on the host.  An error of the GPU fails the set.  Under drive_.
 void Engine::watch_devices() {
   bool any = false;
   for (auto& s : mine_) {
@@ -260,7 +264,7 @@ void Engine::watch_devices() {
 void Engine::follow_steps(std::optional<trace::TraceSteps> steps, bool on, std::function<void()> start) {
   window_ = std::make_unique<trace::TraceWindow>(tracer(), steps, recorder().memory(), std::move(start));
   window_->begin(on);
-  if (on || recorder().memory()) recorder().follow(window_.get());  // else nobody can ask, and each wait would pay
+  if (on || recorder().memory()) recorder().follow(window_.get());  // otherwise unused, and a cost for each wait
 }
 
 void Engine::stop_timeline() {

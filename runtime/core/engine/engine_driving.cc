@@ -1,5 +1,7 @@
-/// @file engine_driving.cc — who drives the engine's sets, and who sleeps: callers that wait, the engine's own thread,
-/// and the transport's, which a message wakes.
+/// @file engine_driving.cc — which threads drive the engine's sets, and when they sleep.
+///
+/// Three kinds of threads drive: callers that wait, the engine's own thread, and the transport's thread, which a
+/// message wakes.
 #include <sched.h>
 
 #include <algorithm>
@@ -16,7 +18,7 @@ namespace {
 using memory::Backoff;
 using memory::now_ns;
 
-constexpr std::int64_t farthest_poll_ns = 10'000'000;  ///< several nodes: an idle leader looks for messages so often
+constexpr std::int64_t farthest_poll_ns = 10'000'000;  ///< several nodes: the longest pause of an idle leader's polling
 
 }  // namespace
 
@@ -30,7 +32,7 @@ bool Engine::step(ProcessSet& set, ProcessSet::StepLimit limit) {
   return true;
 }
 
-/// All sets, once.  The global one may open and close others.
+/// Steps each set once.  The global set may open and close other sets meanwhile.
 bool Engine::step() {
   bool moved = false;
   for (std::size_t i = 0; i < mine_.size(); ++i) {
@@ -40,12 +42,14 @@ bool Engine::step() {
   return moved;
 }
 
-/// Of encrypted tensors the end may still be here when their operation is over.
+/// True while a set has work, or the transport has bytes to send.  The last bytes of an encrypted tensor may be left
+/// when its operation has ended.
 bool Engine::busy() {
   return std::any_of(mine_.begin(), mine_.end(), [](const auto& s) { return s->busy(); }) || transport_->flush();
 }
 
-/// Nanoseconds that the engine may sleep, where all busy sets wait behind a GPU.  0: at least one set does not.
+/// Nanoseconds that the engine may sleep, if all busy sets wait behind a GPU.  0: no set is busy, or a busy set does
+/// not wait.
 std::int64_t Engine::behind_gpu_ns() const {
   std::int64_t least = 0;
   for (const auto& s : mine_) {
@@ -57,7 +61,8 @@ std::int64_t Engine::behind_gpu_ns() const {
   return least;
 }
 
-/// False when somebody else drives.  @p op: what the caller waits for; other sets get their turn less often.
+/// Drives the sets once.  False: another thread drives.  @p op: the operation for which the caller waits.  The
+/// operation's set is stepped in most turns, and all sets in each eighth.  nullptr: all sets are stepped.
 bool Engine::drive(const Operation* op, bool& moved) {
   std::unique_lock lock(drive_, std::try_to_lock);
   if (!lock) return false;
@@ -65,13 +70,13 @@ bool Engine::drive(const Operation* op, bool& moved) {
     moved = step(*global_);
   else if (!op || ++turns_ % 8 == 0)
     moved = step();
-  else if (!op->done())  // else its set may be gone
+  else if (!op->done())  // the set of an ended operation may be gone
     moved = step(*op->of_set);
   if (!moved) transport_->flush();
   return true;
 }
 
-/// After mine_ has changed.
+/// Updates listens_: true if this rank leads its node in a set of several nodes.  To be called after mine_ has changed.
 void Engine::listen() {
   listens_ =
       std::any_of(mine_.begin(), mine_.end(), [](const auto& s) { return s->leader() && s->world().nodes.size() > 1; });
@@ -81,14 +86,15 @@ void Engine::begin_polling() {
   if (doorbell_->polling.fetch_add(1, std::memory_order_seq_cst) == 0) arm(false);
 }
 
-/// Whether a message from another node wakes: while the thread sleeps, and nobody polls.  Of the thread that goes to
-/// sleep and the caller that ends polling, the second one sees the other, and arms.
+/// Sets whether a message from another node wakes the transport's thread.  A message must do so while the engine's
+/// thread sleeps and no caller polls.  The thread that goes to sleep and the caller that ends polling both look at each
+/// other's word.  The later of the two sees the other's, and arms.
 void Engine::arm(bool on) {
   if (wakes_ && listens_ && doorbell_->sleeping.load(std::memory_order_seq_cst) != 0) transport_->arm(on);
 }
 
-/// On a thread of the transport's: a message has come while nobody polled.  This thread drives, so that nobody else
-/// need be woken first.
+/// Called on a thread of the transport when a message has arrived and no caller polls.  This thread drives, so no other
+/// thread must be woken first.
 void Engine::arrived() {
   if (stop_.load(std::memory_order_seq_cst) || doorbell_->polling.load(std::memory_order_seq_cst) > 0) return;
   std::unique_lock lock(drive_, std::try_to_lock);
@@ -99,34 +105,35 @@ void Engine::arrived() {
       backoff.reset();
     } else if (!backoff.spin()) {
       break;
-    } else {  // the rank's own thread may be on this core, on its way to wait: then that drives
+    } else {  // the caller's thread may share this core, and drives once it waits
       lock.unlock();
       sched_yield();
       if (doorbell_->polling.load(std::memory_order_seq_cst) > 0) break;
       lock.try_lock();
     }
   }
-  if (!lock) {  // who drives may have looked already
+  if (!lock) {  // the thread that drives may have looked before the message came
     if (moved) end_deep_sleep();
     if (doorbell_->polling.load(std::memory_order_seq_cst) == 0) doorbell_->ring_always();
     return;
   }
   const bool more = busy();
   lock.unlock();
-  if (moved) end_deep_sleep();  // somebody may wait for others now
+  if (moved) end_deep_sleep();  // operations may wait for other ranks now
   if (more)
     doorbell_->ring_always();
   else
     arm(true);
 }
 
-/// Nobody rang while we polled, so whoever leaves looks once more and hands over to the thread.
+/// While a caller polls, no thread rings.  So a caller that ends polling looks once more, and hands over to the
+/// engine's thread.
 void Engine::end_polling() {
   if (doorbell_->polling.fetch_sub(1, std::memory_order_seq_cst) == 1) arm(true);
-  if (shared_.gpu_busy.load(std::memory_order_seq_cst)) end_deep_sleep();  // the thread looks after that
+  if (shared_.gpu_busy.load(std::memory_order_seq_cst)) end_deep_sleep();  // the thread watches the GPU
   if (shared_.outstanding.load(std::memory_order_seq_cst) == 0 && !many_nodes_) return;
   std::unique_lock lock(drive_, std::try_to_lock);
-  if (!lock) {  // who drives may have looked already (tests/models/doorbell.pml)
+  if (!lock) {  // the thread that drives may have looked too early (tests/models/doorbell.pml)
     doorbell_->ring_always();
     return;
   }
@@ -140,13 +147,15 @@ void Engine::submit(ProcessSet& set, std::span<const CheckedRequest> requests, O
   end_deep_sleep();
 }
 
-/// The thread sleeps without a limit where nothing was under way: from now on it has to watch, though nobody may wait.
+/// Wakes the engine's thread from a sleep without a limit.  The thread sleeps so while nothing is under way.  Once an
+/// operation is under way, the thread must watch, even if no caller waits.
 void Engine::end_deep_sleep() {
   if (deep_.load(std::memory_order_seq_cst) && deep_.exchange(false, std::memory_order_seq_cst))
     doorbell_->ring_always();
 }
 
-/// The leader of the set's node has something to look at.
+/// Lets the leader of this node look at new announcements.  If this rank is the leader, this thread steps the set,
+/// where possible.  Otherwise the leader's doorbell rings.
 void Engine::look(ProcessSet& set) {
   memory::Doorbell& doorbell = set.node().doorbell(0);
   if (set.leader() && !many_nodes_ && doorbell.would_wake()) {
@@ -162,7 +171,8 @@ void Engine::look(ProcessSet& set) {
   doorbell.ring();
 }
 
-/// Drives until the operation has ended, or nothing has moved for about a millisecond.  While counted as polling.
+/// Drives until the operation has ended (true), or nothing has moved for about a millisecond (false).  The caller must
+/// be counted as polling.
 bool Engine::poll_for(Operation& op, WaitTimer& waited) {
   Backoff backoff = Backoff::of_caller(crowded_ || many_nodes_);
   while (!op.done()) {
@@ -189,7 +199,8 @@ bool Engine::wait(Operation& op, double limit_seconds) {
   return done || sleep_for(op, end_ns);
 }
 
-/// A long wait: the engine's thread takes over, and wakes us when the operation has ended.
+/// A long wait: sleeps while the engine's thread drives, until the operation has ended (true) or @p end_ns (false).
+/// -1: no limit.
 bool Engine::sleep_for(Operation& op, std::int64_t end_ns) {
   doorbell_->ring_always();
   while (!op.done()) {
@@ -202,7 +213,7 @@ bool Engine::sleep_for(Operation& op, std::int64_t end_ns) {
 
 Operation& Engine::run(ProcessSet& set, const CheckedRequest& request) {
   Operation* op = nullptr;
-  WaitTimer waited(shared_.status);  // from here on: whom it wakes, it wakes for the operation
+  WaitTimer waited(shared_.status);  // the wait includes the time that submit() takes to wake other ranks
   begin_polling();
   try {
     if (set.submit({&request, 1}, &op)) set.node().doorbell(0).ring();
@@ -211,13 +222,13 @@ Operation& Engine::run(ProcessSet& set, const CheckedRequest& request) {
     throw;
   }
   const bool done = poll_for(*op, waited);
-  end_polling();  // never sleep while counted: nobody would ring
+  end_polling();  // a caller counted as polling must not sleep: no thread would ring
   if (!done) sleep_for(*op, -1);
   return *op;
 }
 
-/// The thread's loop: step, spin about as long as a sleep and a wake-up cost, then sleep.  While a GPU is at work, the
-/// next batch follows that work on the stream.  One more wake-up then delays nothing, and the thread does not spin.
+/// The thread's loop: step, spin for about the cost of a sleep and a wake-up, then sleep.  While a GPU is at work, the
+/// next batch follows that work on the stream.  A wake-up then delays nothing, so the thread does not spin.
 void Engine::run() {
   shared_.gpus.keep_thread();
   Backoff backoff = Backoff::of_engine(spare_);
@@ -234,7 +245,7 @@ void Engine::run() {
         continue;
       }
       if (!shared_.gpu_busy.load(std::memory_order_relaxed) && backoff.spin()) {
-        if (many_nodes_) sched_yield();  // else it may keep the rank's own thread from this core
+        if (many_nodes_) sched_yield();  // otherwise the caller's thread may not get this core
         continue;
       }
       watch();
@@ -246,7 +257,7 @@ void Engine::run() {
         more = busy();
         if (more) behind_gpu = behind_gpu_ns();
       }
-      if (more) {  // in the midst of something, and nobody rings for that
+      if (more) {  // work is under way, and no thread rings for it
         if (behind_gpu > 0)
           nap(behind_gpu);
         else if (!backoff.pause())
@@ -256,16 +267,16 @@ void Engine::run() {
     } else {
       watch();
     }
-    if (sleep()) backoff.reset();  // only a ring promises work; a time-out is no reason to spin
+    if (sleep()) backoff.reset();  // after a ring there is work; after a time-out the thread does not spin
   }
 }
 
-/// In the midst of a batch: looks again soon, and at once when a message wakes.
+/// Sleeps for @p limit nanoseconds while work is under way.  With several nodes, a message ends the sleep.
 void Engine::nap(std::int64_t limit) {
   if (!many_nodes_ || !transport_->nap(limit)) memory::futex_wait(doorbell_->sleeping, 0, limit);
 }
 
-/// True when somebody rang.
+/// Sleeps until a thread rings or a limit is over.  True: a thread rang, or a last step found work.
 bool Engine::sleep() {
   doorbell_->sleeping.store(1, std::memory_order_seq_cst);
   bool moved = false;
@@ -278,9 +289,9 @@ bool Engine::sleep() {
     bool waits = under_way() || stalls_;
     if (waits || moved) {
       idle_sleeps_ = 0;
-    } else if (++idle_sleeps_ > 3) {  // else each step of a script would have to wake us
+    } else if (++idle_sleeps_ > 3) {  // not sooner: each submit() must wake a thread in such a sleep
       deep_.store(true, std::memory_order_seq_cst);
-      waits = under_way();  // what came before that was to be seen
+      waits = under_way();  // an operation submitted before that did not ring
     }
     std::int64_t limit = deep_.load(std::memory_order_relaxed) && !waits ? -1 : watch_after_ns;
     if (listens_ && wakes_) {
@@ -291,7 +302,7 @@ bool Engine::sleep() {
     }
     if (!moved && !stop_.load(std::memory_order_seq_cst)) memory::futex_wait(doorbell_->sleeping, 1, limit);
   }
-  if (wakes_ && listens_) transport_->arm(false);  // who rang has taken sleeping: arm() would not
+  if (wakes_ && listens_) transport_->arm(false);  // a ring has cleared `sleeping`, so arm() would do nothing
   deep_.store(false, std::memory_order_seq_cst);
   const bool rung = doorbell_->sleeping.exchange(0, std::memory_order_seq_cst) == 0;
   if (rung) idle_sleeps_ = 0;

@@ -1,4 +1,4 @@
-/// @file engine_sets.cc — the engine's table of process sets: who is in them, how they come and go.
+/// @file engine_sets.cc — how callers look up, add and remove process sets.
 #include <utility>
 
 #include "base/error.h"
@@ -47,7 +47,8 @@ int Engine::add_set(std::vector<int> ranks) {
       throw Error(Code::usage, c.name(), "rank " + std::to_string(r) + " is in it twice");
     seen[static_cast<std::size_t>(r)] = true;
   }
-  // The same on all ranks, whoever of them looks before or after the other set was added: the stage looks again.
+  // Some ranks may look before the other set is added, and some after.  SetChangeStage looks again, so all ranks get
+  // the same error.
   const bool all = c.ranks.size() == seen.size();
   if (const int id = all ? HVD_GLOBAL_SET : sets_.duplicate(c.ranks); id >= 0)
     throw Error(Code::usage, c.name(), "these ranks are process set " + std::to_string(id) + " already");

@@ -10,7 +10,7 @@
 namespace hvd::core {
 namespace {
 
-constexpr std::int64_t tell_after_ns = 1'000'000'000;  ///< a wait this long is told, and so often
+constexpr std::int64_t tell_after_ns = 1'000'000'000;  ///< first report of a wait, and interval of later reports
 
 }  // namespace
 

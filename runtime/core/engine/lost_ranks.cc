@@ -12,19 +12,20 @@ void LostRanks::look(std::span<const std::shared_ptr<ProcessSet>> stuck, const m
       const auto lost = lost_.find(set->world().world_rank(r));
       if (lost == lost_.end() || !waits_for(*set, r, lost->second)) continue;
       const std::string names = set->names_under_way();
-      (lost->second.departed ? shared_.departed : shared_.died).store(true);  // before the callers hear of it
+      (lost->second.departed ? shared_.departed : shared_.died).store(true);  // before the callers see the error
       set->fail_all(HVD_PEER_LOST, lost->second.text + "; under way: " + names);
       reports_.failure({HVD_PEER_LOST, lost->first, names});
       break;
     }
 }
 
-/// @p rank: of the set.
+/// True if operations of @p set cannot end without its rank @p rank, which is lost.
 bool LostRanks::waits_for(const ProcessSet& set, int rank, const RankLoss& loss) const {
   const World& w = set.world();
-  // All is queued, by that rank too: its part may be done, and ours about to be.
+  // All operations are queued on the GPUs, by the lost rank too.  Its part may be done, and this rank's may end soon.
   if (set.outstanding() == 0 && loss.looks < 20) return false;
-  // How far a rank of another node came is not known here: give what it sent a second to arrive.
+  // The progress of a rank on another node is not known here.  Its last messages get ten looks, about a second, to
+  // arrive.
   const auto r = static_cast<std::size_t>(rank);
   if (w.node_of[r] != w.node()) return loss.looks >= 10;
   return !set.can_end_without(set.node().board(w.local_of[r]).executed.load());

@@ -11,7 +11,7 @@
 namespace hvd::core {
 namespace {
 
-/// HOROVOD_THREAD_AFFINITY, as "0,2,4,6".  Throws Error{usage}.
+/// Parses HOROVOD_THREAD_AFFINITY, such as "0,2,4,6".  Throws Error{usage}.
 std::vector<int> cores_named(const std::string& text) {
   std::vector<int> cores;
   for (const std::string& word : split(text, ',')) {

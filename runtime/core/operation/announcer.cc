@@ -23,13 +23,15 @@ void Announcer::begin(NameEntry& e, Operation& op) {
   words_ = std::max(words_, e.id / 64 + 1);
 }
 
-/// Where a larger tensor lies in registered memory; 0: not there.
+/// Publishes where a tensor without an eager slot lies in registered memory: offset + 1 of input and output.  0: not in
+/// registered memory.
 void Announcer::tell_address(const NameEntry& e, const Operation& op) {
   if (e.signature.operation() != Kind::allreduce || e.signature.device >= 0) return;
   const memory::Arena& arena = memory::Arena::process();
   const auto in = arena.offset(op.in, e.bytes), out = arena.offset(op.out, e.bytes);
   memory::TensorAddress& address = node_.tensor_address(node_.me, e.id, op.parity);
-  auto tell = [](std::atomic<std::uint64_t>& word, std::uint64_t value) {  // others read the line: no needless store
+  // Other ranks read this cache line, so an equal value is not stored again.
+  auto tell = [](std::atomic<std::uint64_t>& word, std::uint64_t value) {
     if (word.load(std::memory_order_relaxed) != value) word.store(value, std::memory_order_release);
   };
   tell(address.in, in && out ? *in + 1 : 0);
@@ -41,7 +43,7 @@ bool Announcer::flip() {
   for (std::uint32_t w = 0; w < words_; ++w) {
     if (!flips_[w]) continue;
     const std::uint64_t mine = node_.word(node_.me, w).fetch_xor(flips_[w], std::memory_order_seq_cst) ^ flips_[w];
-    std::uint64_t complete = flips_[w];  // complete: their bits are equal
+    std::uint64_t complete = flips_[w];  // bits that are equal on all ranks of the node
     for (int r = 0; r < node_.ranks && complete; ++r)
       if (r != node_.me) complete &= ~(node_.word(r, w).load(std::memory_order_seq_cst) ^ mine);
     flips_[w] = 0;

@@ -23,7 +23,7 @@ void check_kind(const hvd_request& q) {
   if (q.dtype < 0 || q.dtype >= num_dtypes) refuse(q, "unknown dtype " + std::to_string(q.dtype));
 }
 
-/// Empty where the caller has none.
+/// The request's name; empty if the caller gives none.
 std::string_view name_in(const hvd_request& q) {
   if (!q.name) return {};
   const std::size_t length = strnlen(q.name, longest_name + 1);
@@ -41,14 +41,15 @@ void copy_shape(const hvd_request& q, CheckedRequest& p) {
   for (int i = 0; i < q.ndim; ++i) {
     if (q.shape[i] < 0) refuse(q, "dimension " + std::to_string(i) + " is negative");
     s.dims[i] = q.shape[i];
-    // A dimension of 0 anywhere makes the tensor empty, but the others must still make sense by themselves.
+    // A dimension of 0 makes the tensor empty.  The product of the other dimensions must still be a valid size.
     const std::int64_t d = q.shape[i] > 0 ? q.shape[i] : 1;
     if (__builtin_mul_overflow(bytes, d, &bytes) || bytes > INT64_MAX / 2)
       refuse(q, "the shape has more bytes than an address can count");
   }
 }
 
-/// The request in today's layout, whatever the caller was compiled with; a shorter one is copied to @p widened.
+/// Returns the request in the current layout.  A caller that was compiled with an older header gives a shorter request,
+/// which is copied to @p widened.
 const hvd_request& widen(const hvd_request* request, hvd_request& widened) {
   if (!request) throw Error(Code::usage, "request", "is NULL");
   const std::uint32_t size = request->struct_size;
@@ -63,7 +64,8 @@ const hvd_request& widen(const hvd_request* request, hvd_request& widened) {
   return widened;
 }
 
-/// Each rank has its own first dimension: it is no part of what ranks agree on.
+/// Moves the first dimension from the signature to dim0.  Signatures must be equal on all ranks, and this dimension may
+/// differ.
 void own_rows(const hvd_request& q, CheckedRequest& p, const char* verb) {
   if (p.signature.ndim == 0) refuse(q, std::string("a scalar has no first dimension to ") + verb, "reshape it to [1]");
   p.dim0 = p.signature.dims[0];
@@ -118,7 +120,7 @@ CheckedRequest check_request(const hvd_request* request, const World& world, gpu
   p.name = name_in(q);
   p.in = q.in;
   s.kind = static_cast<std::uint8_t>(q.kind);
-  // Of results whose memory the runtime makes, these may be in the caller's.
+  // The runtime allocates the results of these kinds, unless the caller gives memory for them.
   const bool may_have_out = s.operation() == Kind::reducescatter || s.operation() == Kind::alltoall;
   if (!p.has_result() || (may_have_out && q.out_bytes > 0)) p.out = q.out;
   if (p.out && may_have_out) p.out_bytes = q.out_bytes;
@@ -128,7 +130,7 @@ CheckedRequest check_request(const hvd_request* request, const World& world, gpu
   if (q.device != HVD_HOST_DEVICE) {
     p.gpu = &gpus.at(q.device);
     p.stream = q.stream;
-    s.device = 0;  // the same on all ranks, whose GPUs have numbers of their own
+    s.device = 0;  // signatures are equal on all ranks, so they do not contain the GPU's number
   }
   copy_shape(q, p);
   const bool empty = s.payload_bytes() == 0;
@@ -168,7 +170,7 @@ void make_group(std::vector<CheckedRequest>& requests) {
                   "'" + std::string(first.gpu ? p.name : first.name) + "' is in host memory and '" +
                       std::string(first.gpu ? first.name : p.name) + "' on a GPU",
                   "one call for each kind");
-  std::uint64_t hash = 1469598103934665603ull;  // FNV-1a over all names, so that all ranks find the same number
+  std::uint64_t hash = 1469598103934665603ull;  // FNV-1a over all names: all ranks compute the same number
   for (const CheckedRequest& p : requests)
     for (std::size_t i = 0; i <= p.name.size(); ++i)
       hash = (hash ^ (i < p.name.size() ? static_cast<unsigned char>(p.name[i]) : 0u)) * 1099511628211ull;

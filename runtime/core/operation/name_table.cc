@@ -35,8 +35,8 @@ NameEntry* NameTable::find(std::string_view name) const {
   return it == entries_.end() ? nullptr : it->second.get();
 }
 
-/// entry(), quickly: programs submit their names in the same order again and again, so the one that followed last time
-/// is looked at first.
+/// Like entry(), but faster.  Programs submit their names in the same order again and again.  So the function first
+/// tries the name that followed last time.
 NameEntry& NameTable::next(std::string_view name) {
   if (last_ && last_->after && last_->after_epoch == epoch_ && last_->after->name == name)
     return *(last_ = last_->after);

@@ -13,12 +13,13 @@ std::uint32_t next_table() {
   return ++tables;
 }
 
-/// Even, and another one in each table, so that handles of a world that was shut down mean nothing in the next.
+/// The first generation of an operation: an even number, different in each table.  So a handle of a world that was shut
+/// down is invalid in the next world.
 std::uint32_t first_generation(std::uint32_t table, std::uint32_t index) {
   return static_cast<std::uint32_t>(((std::uint64_t{table} << 32 | index) * 0x9e3779b97f4a7c15ull) >> 34 << 1);
 }
 
-/// Odd while there is a handle.  31 bits: a handle is never negative.
+/// A generation is odd while the operation has a handle.  A generation has 31 bits, so a handle is never negative.
 void next_generation(Operation& op) {
   op.generation.store((op.generation.load(std::memory_order_relaxed) + 1) & 0x7fffffffu, std::memory_order_relaxed);
 }
@@ -76,7 +77,7 @@ std::size_t OperationTable::made() const {
   return all_.size();
 }
 
-/// Under the lock.  nullptr: it means nothing, or nothing any more.
+/// Under mutex_.  nullptr: the handle is unknown, or was released.
 Operation* OperationTable::at_handle(std::int64_t handle) const {
   const auto generation = static_cast<std::uint64_t>(handle) >> 32;
   const auto index = static_cast<std::uint64_t>(handle) & 0xffffffffu;
@@ -103,7 +104,7 @@ void OperationTable::let_go(Operation& op) {
 }
 
 std::size_t OperationTable::release(std::span<const std::int64_t> handles) {
-  std::vector<Operation*> more;  // to be cleared first
+  std::vector<Operation*> more;  // recycle() clears these first
   std::size_t good = 0;
   {
     const std::lock_guard lock(mutex_);
@@ -121,7 +122,8 @@ std::size_t OperationTable::release(std::span<const std::int64_t> handles) {
   return good;
 }
 
-/// Without the lock: to free a result may call the framework.  Nobody holds them, so they are ours.
+/// Clears @p ops and puts them into free_.  The caller must not hold mutex_: freeing a result may call the framework.
+/// The operations have no holders, so no other thread uses them.
 void OperationTable::recycle(std::span<Operation* const> ops) {
   for (Operation* op : ops)
     if (op->more) clear(*op);
@@ -177,7 +179,7 @@ void OperationTable::end(std::span<Operation* const> ops) {
     void (*tell)(void*);
     void* context;
   };
-  std::vector<Listening> listening;  // mostly empty: no memory is asked for
+  std::vector<Listening> listening;  // mostly empty, so mostly without an allocation
   std::vector<Operation*> unheld;
   {
     const std::lock_guard lock(mutex_);

@@ -17,15 +17,18 @@ using negotiate::Command;
 using negotiate::Record;
 using transport::Tag;
 
-/// Children of a leader.  Each is two messages for a batch at the busiest node, each level of the tree a message's time
-/// up and down.  hvd-simulate, 1024 ranks, a thousand tensors within 50 us: 45, 50, 66 and 100 messages and 141, 80, 68
-/// and 54 us for 2, 3, 4 and 8 children.
+/// Children of a leader in the tree.  Each child costs the busiest node two messages for a batch.  Each level of the
+/// tree costs the time of one message up and one down.
+/// hvd-simulate, with 1024 ranks and a thousand tensors within 50 us, gives for 2, 3, 4 and 8 children: 45, 50, 66 and
+/// 100 messages; 141, 80, 68 and 54 us.
 constexpr int arity = 3;
 
-/// Larger tensors go in slices, though a round trip later.
+/// Bytes of the largest tensor whose parts travel between nodes with the announcements.  Larger tensors travel in
+/// slices, one round trip later.
 constexpr std::size_t largest_between_nodes = 32 << 10;
 
-/// Type of an entry for the ranks of the node: the results of the batch that follows.  u32 id, u32 bytes, result, …
+/// Type of an entry in a message down the tree.  The entry has the results of the batch that follows: u32 id, u32
+/// bytes, result, …
 constexpr std::uint64_t results_entry = 0;
 
 negotiate::CoordinatorOptions options_of(const World& world, const Config& config, const memory::Geometry& g) {
@@ -74,11 +77,11 @@ Leader::Leader(const World& world, const Config& config, transport::Transport& t
 Leader::~Leader() {
   for (Send& s : sends_) {
     transport_.abandon(s.ticket);
-    new std::shared_ptr<std::string>(s.body);  // may still be read: kept until the end of the process
+    new std::shared_ptr<std::string>(s.body);  // never freed: the transport may still read the body
   }
 }
 
-/// From the coordinator: to this node's ring and to the other leaders.
+/// Takes a command of the coordinator.  Passes the command to the other leaders, and publishes it on this node.
 void Leader::command(Command type, std::string_view body) {
   if (tree_) {
     if (type == Command::batch && tree_->parts().any()) add_up(body);
@@ -89,7 +92,8 @@ void Leader::command(Command type, std::string_view body) {
   publish(static_cast<std::uint32_t>(type), body);
 }
 
-/// A batch is about to be published: the results of what came with its parts go down before it.
+/// Called before @p batch is published.  Adds up the parts of the batch's tensors, and sends the results down before
+/// the batch.
 void Leader::add_up(std::string_view batch) {
   ByteReader r(batch);
   const bool eager = r.get<std::uint32_t>() & negotiate::batch_eager;
@@ -115,7 +119,8 @@ void Leader::take_results(std::string_view body) {
   }
 }
 
-/// All members of this node have submitted fresh_.  Where that is much, it goes in slices.
+/// Announces fresh_, which all ranks of this node have submitted, up the tree.  Small tensors travel with the
+/// announcement.  If all nodes' parts together would exceed NodeParts::most_bytes, all tensors travel in slices.
 void Leader::ready() {
   std::size_t bytes = 0;
   for (const std::uint32_t id : fresh_) bytes += sums_.bytes(id);
@@ -127,7 +132,7 @@ void Leader::ready() {
   fresh_.clear();
 }
 
-/// Every command, in sequence.
+/// Writes a command for the ranks of this node.  All commands pass here, in sequence.
 void Leader::publish(std::uint32_t type, std::string_view body) {
   stalls_->published(static_cast<Command>(type), body);
   if (tree_) tree_->passing(static_cast<Command>(type), body);
@@ -135,7 +140,7 @@ void Leader::publish(std::uint32_t type, std::string_view body) {
 }
 
 bool Leader::write_command(std::uint32_t type, std::string_view body) {
-  // The latch is set before any member can see that the id is there.
+  // gather_ must know the id before any rank of the node can see it.
   if (static_cast<Command>(type) == Command::assign) gather_.assigned(ByteReader(body).get<std::uint32_t>());
   if (!writer_.write(type, body)) return false;
   if (static_cast<Command>(type) == Command::evict) gather_.evicted(ByteReader(body).get<std::uint32_t>());
@@ -184,7 +189,7 @@ bool Leader::step() {
   return any;
 }
 
-/// On the coordinator: what came goes in, what it decides goes out.
+/// On the coordinator's rank: takes the news from the tree, decides, and sends the commands down.
 bool Leader::coordinate() {
   if (tree_) tree_->drain(*coordinator_);
   bool any = false;
@@ -203,14 +208,16 @@ bool Leader::coordinate() {
   return true;
 }
 
-/// Somebody on this node waits.  A rank of another node that waits does so for HOROVOD_CYCLE_TIME at the most.
+/// True if a caller on this node polls, or callers of this rank asked to be notified.  Callers on other nodes are not
+/// seen.  A batch is held for HOROVOD_CYCLE_TIME at most, so they do not wait longer.
 bool Leader::waited_for() const {
   for (int r = 0; r < node_.ranks; ++r)
     if (node_.doorbell(r).polling.load(std::memory_order_relaxed) != 0) return true;
   return gpu_.notifies();
 }
 
-/// Our own callers that wait drive by themselves; those of other ranks have to be looked for.
+/// This rank's callers that wait drive by themselves.  Callers of other ranks do not, so the leader looks for them
+/// every 250 us.
 std::int64_t Leader::behind_gpu_ns() const {
   constexpr std::int64_t look_ns = 250'000;
   if (!coordinator_ || !backlog_.empty() || !sends_.empty() || next_doorbell_ != 0) return 0;
@@ -218,7 +225,7 @@ std::int64_t Leader::behind_gpu_ns() const {
   return world_.size == 1 ? left : std::min(left, look_ns);
 }
 
-/// On the others: what is new goes up.
+/// On the other leaders: sends news to the parent.
 bool Leader::report() {
   std::string news = tree_->up(memory::now_ns);
   if (news.empty()) return false;
@@ -246,7 +253,7 @@ bool Leader::receive_down() {
   while (auto m = transport_.poll(Tag::down)) {
     any = true;
     auto body = std::make_shared<std::string>(std::move(m->body));
-    send_down(body);  // first: the farthest nodes wait longest
+    send_down(body);  // before this node's own work: the farthest nodes wait longest
     for (ByteReader r(*body); !r.empty();) {
       const std::uint64_t type = r.varint();
       const std::string_view command = r.take(r.varint());
@@ -280,8 +287,8 @@ std::string Leader::departure(int rank, const std::string& text) {
 }
 
 void Leader::announce_departure(const std::string& text) {
-  if (!tree_) return;  // the node sees it in its shared memory
-  // The children cannot hear it from the coordinator any more: what comes from there comes through here.
+  if (!tree_) return;  // the ranks see the departure in the node's shared memory
+  // The coordinator reaches the children only through this leader, which leaves.  So the leader tells them itself.
   negotiate::ByteWriter gone;
   gone.put(std::uint32_t{HVD_PEER_LOST}).put(static_cast<std::uint32_t>(world_.rank)).raw(text);
   negotiate::ByteWriter w;

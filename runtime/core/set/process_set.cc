@@ -57,7 +57,7 @@ bool ProcessSet::advance(StepLimit limit) {
   while (more) {
     if (batch_.running()) {
       if (limit == StepLimit::brief) break;
-      if (leader_) leader_->ring_doorbells(most_doorbells);  // others are needed from here on
+      if (leader_) leader_->ring_doorbells(most_doorbells);  // the batch needs the other ranks
       const bool moved = batch_.step();
       batch_moves_ += moved;
       any |= moved;
@@ -73,7 +73,7 @@ bool ProcessSet::advance(StepLimit limit) {
   return any;
 }
 
-/// False when a batch has begun and is not over.
+/// Carries out one command.  False: a batch has begun and is not over.
 bool ProcessSet::carry_out(std::uint32_t type) {
   ByteReader r(command_);
   switch (static_cast<Command>(type)) {
@@ -117,7 +117,7 @@ bool ProcessSet::carry_out(std::uint32_t type) {
   return true;
 }
 
-/// A batch of this set is under way: data moves.
+/// Tells the recorder when data begins to move, and when it stops.  Data moves while a batch of this set runs.
 void ProcessSet::moves(bool now, std::int64_t ns) {
   if (std::exchange(moving_, now) != now) shared_.status.recorder().moves(now, ns);
 }
@@ -130,7 +130,7 @@ void ProcessSet::start_batch(ByteReader& r) {
   thread_local std::vector<Operation*> ops;
   ops.clear();
   negotiate::get_ids(r, ids_, [this](std::uint32_t id) {
-    if (Operation* op = std::exchange(pending_[id], nullptr)) ops.push_back(op);  // none only after fail_all
+    if (Operation* op = std::exchange(pending_[id], nullptr)) ops.push_back(op);  // nullptr only after fail_all()
     rounds_.take(id);
   });
   const int fresh = rounds_.end();
@@ -149,7 +149,7 @@ void ProcessSet::gone(ByteReader& r) {
   const auto rank = static_cast<int>(r.index(world_.world_ranks.size()));
   const std::string text(r.rest());
   const std::string names = names_under_way();
-  if (code == HVD_PEER_LOST) shared_.departed.store(true);  // before the callers hear of it
+  if (code == HVD_PEER_LOST) shared_.departed.store(true);  // before the callers see the error
   fail_all(code, text);
   if (code == HVD_PEER_LOST) shared_.gone(world_.world_rank(rank), text, names);
 }
@@ -165,7 +165,7 @@ void ProcessSet::plan_for(std::int64_t round_trip_ns, const Config& config) {
   if (const auto settings = settings_for(config, round_trip_ns)) leader_->tune(*settings);
 }
 
-/// On the coordinator, as a batch begins.
+/// On the coordinator's rank, when a batch begins.
 void ProcessSet::measure(std::span<Operation* const> ops, int rounds) {
   std::int64_t bytes = 0;
   for (const Operation* op : ops) bytes += static_cast<std::int64_t>(op->entry->bytes);
@@ -190,14 +190,14 @@ void ProcessSet::evict(ByteReader& r) {
   NameEntry* e = names_.release_id(id);
   if (!stand_ins_.empty()) drop_stand_in(id);
   if (!e) return;
-  const bool current = e->id == id;  // else this rank has already sent a record for the name
+  const bool current = e->id == id;  // if not, this rank has already sent a record for the name
   if (current) e->id = no_slot;
   if (!e->in_flight.load(std::memory_order_acquire)) {
     names_.forget(*e);
     return;
   }
   if (!current || pending_[id] == nullptr) return;
-  // Submitted here, but not everywhere: the bit goes back, a record goes up instead.
+  // This rank has submitted the operation, but other ranks have not.  The rank takes its bit back and sends a record.
   announcer_.take_back(id);
   pending_[id] = nullptr;
   e->operation->by_bit = false;
@@ -215,7 +215,7 @@ void ProcessSet::fail(ByteReader& r) {
     return group_failures_.operation_failed(0, command);
   tracer_.failed(e->track);
   group_failures_.operation_failed(OperationTable::handle(*e->operation), command);
-  // Counted before anybody wakes: what is submitted then is younger.
+  // The command counts as executed before a caller wakes.  Requests that the caller then submits are younger.
   node_.board(node_.me).executed.store(command, std::memory_order_seq_cst);
   end(*e->operation, code, std::string(r.rest()));
   names_.forget_unknown(*e);
@@ -226,7 +226,8 @@ void ProcessSet::fail_group(ByteReader& r) {
   const int code = static_cast<int>(r.get<std::uint32_t>());
   const auto group = r.get<std::uint64_t>();
   const std::string text(r.rest());
-  // Counted before anybody wakes: a caller that submits the group again at once must not seem to be of the failed one.
+  // The command counts as executed before a caller wakes.  If the caller submits the group again at once, its requests
+  // are then younger than the failed group.
   node_.board(node_.me).executed.store(executed_ + 1, std::memory_order_seq_cst);
   std::vector<NameEntry*> members;
   names_.in_flight([&](NameEntry& e) {
@@ -301,7 +302,7 @@ void ProcessSet::fail_all(int code, const std::string& text) {
   for (Operation*& op : pending_) op = nullptr;
   for (auto& [id, s] : stand_ins_) {
     if (s->entry.operation) end(*s->entry.operation, broken_code_, broken_text_);
-    (void)s.release();  // a message may still arrive in its memory
+    (void)s.release();  // never freed: a message may still arrive in the stand-in's memory
   }
   stand_ins_.clear();
   join_op_ = nullptr;

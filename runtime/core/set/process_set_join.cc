@@ -1,8 +1,9 @@
-/// @file process_set_join.cc — join, on the member's side: a rank without data of its own lends itself to the others.
+/// @file process_set_join.cc — join, on each rank: a rank without data of its own takes part in the operations of the
+/// other ranks.
 ///
-/// negotiate/coordinator.h says how the ranks agree.  Between `joining` and `joined`
-/// an operation that this rank has not submitted comes with its signature, and
-/// the rank takes part with zeros (or no rows) and throws the result away.
+/// negotiate/coordinator.h explains how the ranks agree.  Between `joining` and `joined`, the coordinator sends the
+/// signature of each operation that this rank has not submitted.  The rank takes part with zeros, or without rows, and
+/// discards the result.
 #include <utility>
 
 #include "core/set/process_set.h"
@@ -14,7 +15,7 @@ using negotiate::ByteReader;
 
 namespace {
 
-/// A name that no request can have: those of users are no longer than 4096 bytes, and end at a zero.
+/// A name that no request can have: the name in a request ends before its first zero byte.
 const std::string join_name{"join\0", 5};
 
 }  // namespace
@@ -48,19 +49,19 @@ void ProcessSet::announce_join(int what) {
 void ProcessSet::joining() {
   std::lock_guard lock(mutex_);
   records_only_ = true;
-  // What was under way by bits has been evicted by now, so its records are on their way, before this one.
+  // All operations announced by ready bit have been evicted by now.  So their records precede this one.
   if (join_op_) announce_join(negotiate::has_joined);
 }
 
 void ProcessSet::stand_in(ByteReader& r) {
   std::lock_guard lock(mutex_);
   const auto id = r.index(ids_);
-  if (pending_[id]) return;  // submitted here too
+  if (pending_[id]) return;  // this rank has submitted the operation too
   auto s = StandIn::make(negotiate::read_signature(r.rest()), id, world_.rank, world_.size);
   Operation* taken = nullptr;
   operations_.take(1, &taken);
   Operation& op = *taken;
-  operations_.release(op);  // nobody has a handle
+  operations_.release(op);  // no caller has a handle
   op.of_set = this;
   op.entry = &s->entry;
   op.in = s->zeros.get();
@@ -74,7 +75,7 @@ void ProcessSet::stand_in(ByteReader& r) {
   stand_ins_[id] = std::move(s);
 }
 
-/// Under mutex_.  The id is evicted: after its batch, or because its group failed.
+/// Under mutex_.  To be called when the id is evicted: after its batch, or because its group failed.
 void ProcessSet::drop_stand_in(std::uint32_t id) {
   const auto found = stand_ins_.find(id);
   if (found == stand_ins_.end()) return;
@@ -88,7 +89,7 @@ void ProcessSet::drop_stand_in(std::uint32_t id) {
 void ProcessSet::joined(ByteReader& r) {
   std::lock_guard lock(mutex_);
   records_only_ = false;
-  // Ranks with more data have made more calls without a name: from here on they count alike again.
+  // Ranks with more data have made more calls without a name.  From here on, all ranks count these calls from 0 again.
   names_.restart_made_names();
   Operation* op = std::exchange(join_op_, nullptr);
   if (!op) return;

@@ -1,4 +1,4 @@
-/// @file process_set_submit.cc — what the callers' threads do in a process set.
+/// @file process_set_submit.cc — the functions of a process set that run on the callers' threads.
 #include <algorithm>
 
 #include "core/set/process_set.h"
@@ -44,7 +44,7 @@ bool ProcessSet::submit(std::span<const CheckedRequest> requests, Operation** op
   return announce(requests, entries);
 }
 
-/// Fills ready_.  Tensors of one stream share a mark.
+/// Fills ready_.  Consecutive tensors of one stream share a mark.
 void ProcessSet::mark_ready(std::span<const CheckedRequest> requests) {
   for (std::size_t i = 0; i < requests.size(); ++i) {
     const CheckedRequest& p = requests[i];
@@ -55,7 +55,7 @@ void ProcessSet::mark_ready(std::span<const CheckedRequest> requests) {
   }
 }
 
-/// The tensor is made of what the caller's stream has been given so far.
+/// Marks the caller's stream: the tensor is ready when the stream has done its work so far.  Throws Error{usage}.
 std::shared_ptr<gpu::StreamMark> ProcessSet::mark_ready(const CheckedRequest& p) {
   if (gpu_ && gpu_ != p.gpu)
     throw Error(Code::usage, "cuda:" + std::to_string(p.gpu->ordinal()),
@@ -69,7 +69,7 @@ std::shared_ptr<gpu::StreamMark> ProcessSet::mark_ready(const CheckedRequest& p)
               "leave hvd out of what is captured: call it behind the graph's launch");
 }
 
-/// @p op is the operation of @p e now.
+/// Fills @p op with the request, and makes it the operation of @p e.
 void ProcessSet::bind(const CheckedRequest& p, NameEntry& e, Operation& op) {
   op.of_set = this;
   op.entry = &e;
@@ -82,13 +82,14 @@ void ProcessSet::bind(const CheckedRequest& p, NameEntry& e, Operation& op) {
   e.operation = &op;
 }
 
-/// By ready bit where the name has an id and asks for the same as before, else by record.  True when the leader must
-/// look.
+/// Announces a name by ready bit if it has an id and the same signature as before, else by record.  Between `joining`
+/// and `joined`, all names go by record.  True when the leader must look.
 bool ProcessSet::announce(std::span<const CheckedRequest> requests, std::span<NameEntry* const> entries) {
   bool records = false;
   std::int64_t bytes = 0;
   const std::int64_t now = shared_.recorder.now();
-  const std::uint64_t first = submitted_.load(std::memory_order_relaxed) - requests.size();  // counted already
+  // submitted_ already counts these requests.
+  const std::uint64_t first = submitted_.load(std::memory_order_relaxed) - requests.size();
   const std::uint64_t executed = node_.board(node_.me).executed.load(std::memory_order_relaxed);
   for (std::size_t i = 0; i < requests.size(); ++i) {
     NameEntry& e = *entries[i];

@@ -11,9 +11,9 @@ namespace hvd::core {
 memory::Geometry geometry_of(int local_size, bool global, const Config& config) {
   memory::Geometry g;
   g.ranks = local_size;
-  // Evicted ids rest until everybody has forgotten them: some spare ones keep new names from waiting.
+  // An evicted id is not used again until all ranks have forgotten it.  The 1024 spare ids keep new names from waiting.
   g.words = (static_cast<std::uint32_t>(config.integer("HOROVOD_CACHE_CAPACITY")) + 1024 + 63) / 64;
-  // There may be many other sets: they get less.
+  // A job may have many sets besides the global one, so each gets less.
   const std::size_t eager = global ? 4 << 20 : 1 << 20;
   g.eager_bytes = std::min<std::size_t>(eager, (std::size_t{64} << 20) / static_cast<std::size_t>(g.ranks));
   if (!global) g.command_bytes = 128 << 10;
@@ -23,7 +23,7 @@ memory::Geometry geometry_of(int local_size, bool global, const Config& config) 
 std::string SetChange::name() const {
   if (!add) return "remove process set " + std::to_string(id);
   std::string text = "add process set [";
-  std::uint64_t hash = 1469598103934665603ull;  // FNV-1a: a long list is named by it
+  std::uint64_t hash = 1469598103934665603ull;  // FNV-1a, for the name of a long list
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     hash = (hash ^ static_cast<std::uint64_t>(ranks[i])) * 1099511628211ull;
     if (i < 32) text += (i ? ", " : "") + std::to_string(ranks[i]);
@@ -52,7 +52,7 @@ void SetChangeStage::next() {
     remove();
 }
 
-/// Alike on all ranks, so nobody needs to be asked.
+/// Ends the change with an error.  All ranks find the same error, so they need no agreement.
 void SetChangeStage::refuse(int status, const std::string& error) {
   change_->status = status;
   change_->error = error;
@@ -76,13 +76,13 @@ void SetChangeStage::add() {
   sharing_ = std::make_unique<transport::Sharing>(*transport_, world_.locals(), node_->total_bytes());
 }
 
-/// The world's device, to be split for the new set; the same on all ranks.
+/// The world's device, if it can be split for the new set; else nullptr.  Either on all ranks, or on none.
 gpu::SetDevice* SetChangeStage::splitting() const {
   gpu::SetDevice* device = context_.batch.device();
   return device && device->splits() ? device : nullptr;
 }
 
-/// The memory is there.
+/// Makes the set, when the shared memory of its ranks on this node is mapped.
 void SetChangeStage::form() {
   node_->attach(sharing_->memory());
   std::vector<int> locals;
@@ -96,7 +96,7 @@ void SetChangeStage::form() {
   fresh_.set->give_id(fresh_.id);
 }
 
-/// Everybody's part worked, or nobody has the set.
+/// Gathers the results of all ranks.  If one rank has failed, no rank gets the set.
 void SetChangeStage::agree() {
   ops::MovedTensor p;
   p.kind = Kind::allgather;
@@ -127,7 +127,7 @@ bool SetChangeStage::step() {
   return true;
 }
 
-/// False: the GPU is still at work for the world.
+/// Ends the change when all answers are there.  False: the GPU is still at work for the world, so call again.
 bool SetChangeStage::finish() {
   gpu::SetDevice* device = splitting();
   if (device && !device->quiet()) return false;
@@ -156,7 +156,7 @@ bool SetChangeStage::finish() {
   return true;
 }
 
-/// Everybody has asked for it: what is under way in the set will not end any more, here or elsewhere.
+/// Removes a set, as all ranks have asked.  The set's operations under way end with an error, on all its ranks.
 void SetChangeStage::remove() {
   const auto known = context_.sets.erase(change_->id);
   if (!known) return refuse(HVD_USAGE, "there is no process set " + std::to_string(change_->id));

@@ -37,8 +37,8 @@ SetInfo SetTable::next(std::vector<int> ranks, int my_rank, int streams) {
   std::lock_guard lock(mutex_);
   SetInfo k;
   k.id = ++last_id_;
-  // In turn: where a transport has few streams (MPI), what a removed set may have left on its way is long gone when its
-  // stream is used again.  TCP's are never used again.
+  // Streams are used in turn, since MPI has few.  When a removed set's stream is used again, the set's last messages
+  // have long arrived.  TCP never uses a stream again.
   for (int tries = 1;; ++tries) {
     if (tries == streams)
       throw Error(Code::unavailable, "process sets", "there can be no more than " + std::to_string(streams - 1));

@@ -16,13 +16,13 @@ namespace {
 
 constexpr std::size_t most_file_bytes = 1 << 20;
 constexpr std::size_t words_of_form = 3;
-constexpr std::int64_t most_hold_ns = 100'000'000;  ///< more would look like a job that hangs
+constexpr std::int64_t most_hold_ns = 100'000'000;  ///< a longer hold would look like a hang
 
 std::string form_of_line(const std::vector<std::string>& line) {
   return join({line.begin(), line.begin() + static_cast<std::ptrdiff_t>(std::min(line.size(), words_of_form))}, " ");
 }
 
-/// False when the word is no setting.
+/// Parses "name=value" into @p settings.  False: the word is not a setting.
 bool take_setting(const std::string& word, TunedSettings& settings) {
   const std::size_t equals = word.find('=');
   if (equals == std::string::npos) return false;

@@ -15,11 +15,11 @@ namespace {
 using negotiate::Tuner;
 using negotiate::TunerOptions;
 
-constexpr std::int64_t least_window_ns = 20'000'000;  ///< shorter ones measure the system's clock tick
+constexpr std::int64_t least_window_ns = 20'000'000;  ///< a shorter window measures mainly the system's clock tick
 constexpr std::int64_t most_latency_ns = 1'000'000'000;
 constexpr std::int64_t kib = 1 << 10, mib = 1 << 20;
 
-/// Horovod's columns, then ours.
+/// Horovod's columns, then the columns that hvdrun adds.
 constexpr const char* log_header =
     "hierarchical_allreduce,hierarchical_allgather,torus_allreduce,cache_enabled,cycle_time_ms,tensor_fusion_threshold,"
     "score,slice_kib,latency_us,gain,taken\n";
@@ -50,7 +50,7 @@ TunedSettings settings_of(const Config& config) {
 }
 
 std::optional<TunedSettings> settings_for(const Config& config, std::int64_t round_trip_ns) {
-  constexpr std::int64_t waking_ns = 5'000;  ///< of who waits for a message
+  constexpr std::int64_t waking_ns = 5'000;  ///< time to wake a thread that waits for a message
   TunedSettings settings = settings_of(config);
   const std::int64_t latency_ns = round_trip_ns / 2 + waking_ns;
   if (latency_ns < 2 * settings.latency_ns) return std::nullopt;
@@ -62,7 +62,8 @@ std::optional<TunedSettings> settings_for(const Config& config, std::int64_t rou
   return settings;
 }
 
-/// What the user has set stays.  More than the usual fusion takes more memory on GPUs, so it is not tried.
+/// Keeps the settings that the user has given.  The grid ends at the default fusion of 128 MiB: more fusion takes more
+/// GPU memory.
 TuningGrid::TuningGrid(const World& world, const Config& config, std::size_t chunk_bytes)
     : fallback_(settings_of(config)), usual_slice_(static_cast<std::int64_t>(chunk_bytes)) {
   const bool many = world.nodes.size() > 1, alone = world.nodes.size() == static_cast<std::size_t>(world.size);
@@ -133,7 +134,8 @@ Tuning::Tuning(const World& world, const Config& config, std::size_t chunk_bytes
       settings_(fallback_),
       steps_per_window_(static_cast<int>(config.integer("HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE"))) {}
 
-/// Whether it has settings for this job.  What the user has set on top of it stays.
+/// Reads the file of HVD_AUTOTUNE_FROM.  True if the file has settings for this job.  HOROVOD_FUSION_THRESHOLD and
+/// HOROVOD_CYCLE_TIME override the file if the user sets them.
 bool Tuning::take_file(const World& world, const Config& config) {
   if (config.text("HVD_AUTOTUNE_FROM").empty()) return false;
   path_ = config.text("HVD_AUTOTUNE_FROM");
@@ -184,7 +186,7 @@ bool Tuning::batch(std::int64_t bytes, int steps, std::int64_t now_ns) {
   return changed;
 }
 
-/// Horovod's score is in bytes a microsecond.
+/// Writes a line of the log.  The score is in bytes per microsecond, as in Horovod.
 void Tuning::log(const Tuner::Trial& trial) {
   const TunedSettings s = grid_.settings(trial.point);
   char line[200];

@@ -15,19 +15,19 @@ using negotiate::Command;
 
 namespace {
 
-/// How often a leader reports to its parent: a fourth of the time after which the coordinator warns, within limits.
+/// Nanoseconds between two reports of a leader to its parent: a quarter of @p warn_ns, but from 50 ms to 1 s.
 std::int64_t report_every(std::int64_t warn_ns) {
   return std::clamp<std::int64_t>(warn_ns / 4, 50'000'000, 1'000'000'000);
 }
 
 /// A report from another leader is valid for this many times report_every().  Leaders repeat their reports while the
-/// wait lasts, and a batch ends it sooner.
+/// wait lasts.  The command that ends the wait removes the report at once.
 constexpr int report_lasts = 20;
 
 }  // namespace
 
 std::vector<wire::Stall> merge_stalls(std::vector<StallReport> reports) {
-  std::map<std::string, std::vector<const StallReport*>> groups;  // by who is missing
+  std::map<std::string, std::vector<const StallReport*>> groups;  // by missing ranks
   std::sort(reports.begin(), reports.end(), [](const StallReport& a, const StallReport& b) { return a.name < b.name; });
   for (const StallReport& r : reports) groups[r.missing.text(r.missing.count())].push_back(&r);
   std::vector<wire::Stall> stalls;
@@ -53,7 +53,8 @@ void StallCheck::published(Command type, std::string_view body) {
   if (!stalls_.empty()) settle(type, body);
 }
 
-/// What is incomplete as far as this leader knows.  On the coordinator that is all there is.
+/// Updates stalls_ with the incomplete operations that this leader knows.  The coordinator also uses the reports of
+/// other leaders.
 void StallCheck::collect(std::int64_t now_ns) {
   for (auto& [name, stall] : stalls_) stall.seen = false;
   auto note = [&](std::uint32_t id, const std::string& name, const negotiate::RankSet& here) {
@@ -92,17 +93,17 @@ const std::string* StallCheck::name(std::uint32_t id) const {
   return sources_.coordinator->live(id) ? &sources_.coordinator->name(id) : nullptr;
 }
 
-/// The wait for the names of this command is over: a later wait for one of them counts from its own beginning.
+/// Forgets the waits for the names in this command.  A later wait for one of the names counts from zero.
 void StallCheck::settle(Command type, std::string_view body) {
   auto forget = [this](const std::string& name) {
     stalls_.erase(name);
     notices_.erase(name);
   };
   if (type != Command::batch && type != Command::fail && type != Command::assign) return;
-  negotiate::ByteReader r(body);  // all three begin with two numbers
+  negotiate::ByteReader r(body);  // the bodies of these three commands begin with two u32
   r.get<std::uint32_t>();
   r.get<std::uint32_t>();
-  if (type == Command::batch) forget(negotiate::join_text);  // who has not joined works
+  if (type == Command::batch) forget(negotiate::join_text);  // ranks that have not joined still work
   if (type == Command::batch)
     negotiate::get_ids(r, sources_.ids, [&](std::uint32_t id) {
       if (const std::string* n = name(id)) forget(*n);
@@ -113,17 +114,17 @@ void StallCheck::settle(Command type, std::string_view body) {
     forget(std::string(r.rest()));
 }
 
-/// hvdrun is told of a wait that is longer than config's limit and than three steps: while one rank evaluates or writes
-/// a checkpoint, the others rightly wait about that long.  But it is told no later than the warning.
+/// Nanoseconds after which hvdrun is told of a wait: the larger of tell_ns and three steps, but at most warn_ns.  While
+/// one rank evaluates or writes a checkpoint, the other ranks may wait for about three steps.
 std::int64_t StallCheck::worth_telling_ns() const {
   return std::min(std::max(limits_.tell_ns, 3 * sources_.status.median_step_ns()), limits_.warn_ns);
 }
 
-/// Some ranks wait in one operation and all others in an operation of another kind under the same name, as in
-/// hvd.allreduce(x, "a") and hvd.broadcast(x, "a").  Perhaps the ranks only run them in different order, so both are
-/// refused only when the wait is worth telling.
-/// A known gap: over several nodes a record waits in the tree until all ranks below have sent it, so the coordinator
-/// does not have all of them, and such operations wait on.
+/// Refuses operations of different kinds with the same name if each rank waits in one of them.  An example is
+/// hvd.allreduce(x, "a") and hvd.broadcast(x, "a").  Perhaps the ranks only run the two operations in different order.
+/// So both are refused only after worth_telling_ns().
+/// A known gap: with several nodes, a record waits in the tree until all ranks below have sent it.  The coordinator
+/// then does not know all ranks, and such operations wait on.
 void StallCheck::refuse_crossed(std::int64_t now_ns) {
   for (const auto& [name, stall] : stalls_) {
     const std::size_t dot = name.find('.');
@@ -154,7 +155,7 @@ bool StallCheck::check(std::int64_t now_ns) {
   return !stalls_.empty();
 }
 
-/// To the parent: what has waited for a while, the oldest first, a limited number of them.
+/// Reports long waits to the parent, up to 64 in each call.
 void StallCheck::tell_parent(std::int64_t now_ns) {
   constexpr int most = 64;
   const std::int64_t every = report_every(limits_.warn_ns);
