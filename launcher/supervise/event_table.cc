@@ -14,6 +14,8 @@ template <class... Functions>
 struct Overloads : Functions... {
   using Functions::operator()...;
 };
+template <class... Functions>
+Overloads(Functions...) -> Overloads<Functions...>;  // clang needs the guide
 
 constexpr const char* no_spawn =
     "it called MPI_Comm_spawn, which hvdrun does not serve: start all ranks with -np, or use --launcher mpirun";

@@ -29,7 +29,7 @@ class Slow:
 
     @staticmethod
     def use(exchange):
-        _native.use_tensors(exchange, torch.Tensor, nn.Parameter, torch.Tensor.is_neg)
+        _native.use_tensors(exchange, torch.Tensor, nn.Parameter, torch.Tensor.is_neg, torch.strided)
 
 
 def model_of(label, shapes=((4, 3), (5,), ()), **options):

@@ -50,7 +50,7 @@ TEST_CASE("tracer: off, nothing is recorded") {
 
 TEST_CASE("tracer: one operation comes out in order, with times of now") {
   MemorySink::Store store;
-  const std::int64_t before = monotonic_ns();
+  const std::int64_t before = trace::monotonic_ns();
   {
     Tracer tracer;
     tracer.start(std::make_unique<MemorySink>(store), true);
@@ -58,7 +58,7 @@ TEST_CASE("tracer: one operation comes out in order, with times of now") {
     one_operation(tracer, track, 5);
     tracer.failed(track);
   }
-  const std::int64_t after = monotonic_ns();
+  const std::int64_t after = trace::monotonic_ns();
   CHECK(store.closed);
   Lines got;
   decode(store, got);
@@ -75,20 +75,20 @@ TEST_CASE("tracer: one operation comes out in order, with times of now") {
 
 TEST_CASE("tracer: what a device did is told late, in the host's time, and disturbs nothing else") {
   MemorySink::Store store;
-  const std::int64_t before = monotonic_ns();
+  const std::int64_t before = trace::monotonic_ns();
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   std::int64_t late = 0;
   {
     Tracer tracer;
     tracer.start(std::make_unique<MemorySink>(store), false);
-    const std::int64_t begun = monotonic_ns();
+    const std::int64_t begun = trace::monotonic_ns();
     Track track;
     tracer.submitted(track, {"a", trace::TraceOp::allreduce, 7, {}, 0});
     tracer.batch_begin(5);
     tracer.batch_tensor(track);
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     tracer.batch_begin(6);
-    late = monotonic_ns();
+    late = trace::monotonic_ns();
     const DevicePhase phases[] = {{trace::Phase::wait_for_data, begun + 1'000'000, begun + 3'000'000},
                                   {trace::Phase::nccl, begun + 3'000'000, begun + 7'000'000}};
     tracer.ran(5, phases, begun + 8'000'000);

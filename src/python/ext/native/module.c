@@ -355,7 +355,8 @@ attribute_names attributes;
 static int intern_names(void) {
   attributes.grad = PyUnicode_InternFromString("grad");
   attributes.process_set_id = PyUnicode_InternFromString("process_set_id");
-  return attributes.grad && attributes.process_set_id ? 0 : -1;
+  attributes.layout = PyUnicode_InternFromString("layout");
+  return attributes.grad && attributes.process_set_id && attributes.layout ? 0 : -1;
 }
 
 PyMODINIT_FUNC PyInit__native(void) {

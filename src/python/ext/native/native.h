@@ -105,7 +105,7 @@ void submitted(hvd_handle handle);
 
 /* module.c: names of attributes, interned: looking one up by a C string costs more than the attribute. */
 typedef struct attribute_names {
-  PyObject *grad, *process_set_id;
+  PyObject *grad, *process_set_id, *layout;
 } attribute_names;
 extern attribute_names attributes;
 

@@ -10,6 +10,7 @@ static struct {
   const dl_exchange* exchange; /* NULL: no tensor is read in C */
   PyObject *tensor, *parameter;
   PyObject* is_negative; /* torch.Tensor.is_neg */
+  PyObject* strided;     /* torch.strided */
   int32_t gpus;          /* the runtime also handles tensors on GPUs */
 } reader;
 
@@ -45,9 +46,18 @@ static int is_negative(PyObject* tensor) {
   return is;
 }
 
+/* Whether an attribute of the tensor is this object. */
+static int attribute_is(PyObject* tensor, PyObject* name, const PyObject* wanted) {
+  PyObject* found = PyObject_GetAttr(tensor, name);
+  const int is = found == wanted;
+  Py_XDECREF(found);
+  return is;
+}
+
 static int read_view(PyObject* object, tensor_memory* memory) {
   dl_tensor view;
-  if (reader.exchange->view(object, &view)) return 0;
+  /* torch raises an error for a sparse tensor, which takes milliseconds: it unwinds the C++ stack. */
+  if (!attribute_is(object, attributes.layout, reader.strided) || reader.exchange->view(object, &view)) return 0;
   memory->dtype = dtype_of(&view);
   if (memory->dtype < 0 || view.ndim > MAX_DIMS) return 0;
   memcpy(&memory->dl_dtype, &view.dtype, sizeof memory->dl_dtype);
@@ -106,10 +116,11 @@ PyObject* tensor_over(void* managed) {
   return reader.exchange->to_object(managed, &tensor) ? NULL : tensor;
 }
 
-/* use_tensors(capsule or None, tensor type, parameter type, is_neg) -> whether tensors are read in C from now on. */
+/* use_tensors(capsule or None, tensor type, parameter type, is_neg, strided) -> whether tensors are read in C from now
+ * on. */
 static PyObject* py_use_tensors(PyObject* self, PyObject* const* args, Py_ssize_t count) {
   (void)self;
-  if (count != 4) return wrong_count("use_tensors", count);
+  if (count != 5) return wrong_count("use_tensors", count);
   const dl_exchange* found = NULL;
   if (args[0] != Py_None) {
     found = PyCapsule_GetPointer(args[0], DL_EXCHANGE_CAPSULE);
@@ -117,10 +128,11 @@ static PyObject* py_use_tensors(PyObject* self, PyObject* const* args, Py_ssize_
     while (found && found->major != DL_EXCHANGE_MAJOR) found = found->older;
   }
   if (found && !found->view) found = NULL;
-  for (int i = 1; i < 4; ++i) Py_INCREF(args[i]); /* for ever: objects of the framework */
+  for (int i = 1; i < 5; ++i) Py_INCREF(args[i]); /* for ever: objects of the framework */
   reader.tensor = args[1];
   reader.parameter = args[2];
   reader.is_negative = args[3];
+  reader.strided = args[4];
   reader.exchange = found;
   return PyBool_FromLong(found != NULL);
 }
@@ -133,6 +145,7 @@ static PyObject* py_use_gpu_tensors(PyObject* self, PyObject* unused) {
 
 PyMethodDef tensor_methods[] = {
     {"use_tensors", FAST(py_use_tensors), METH_FASTCALL,
-     "use_tensors(exchange capsule or None, tensor type, parameter type, is_neg) -> whether tensors are read in C"},
+     "use_tensors(exchange capsule or None, tensor type, parameter type, is_neg, strided) -> whether tensors are read "
+     "in C"},
     {"use_gpu_tensors", py_use_gpu_tensors, METH_NOARGS, "use_gpu_tensors(): those on GPUs too"},
     {NULL, NULL, 0, NULL}};

@@ -24,7 +24,7 @@ _MOVED |= {getattr(torch, "u" + name): DTYPES[name] for name in ("int32", "int64
 
 # Ordinary tensors are read in C where torch offers that (2.10 and later); the others, and all before, by TorchAdapter.
 _exchange = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
-_native.use_tensors(_exchange, torch.Tensor, torch.nn.Parameter, torch.Tensor.is_neg)
+_native.use_tensors(_exchange, torch.Tensor, torch.nn.Parameter, torch.Tensor.is_neg, torch.strided)
 
 
 def _current_stream(gpu: int) -> int:
