@@ -23,7 +23,8 @@ struct Nodes {
   }
   /// No node has more than one rank.
   bool alone() const { return static_cast<std::size_t>(count()) == node_of.size(); }
-  /// The local rank of node @p n that exchanges data with @p rank, of another node, for all of node @p n.
+  /// The local rank of node @p n that exchanges data with @p rank on behalf of its whole node.  If @p rank is itself on
+  /// node @p n: its own local rank.
   int relay(int rank, int n) const { return local_of[static_cast<std::size_t>(rank)] % local_size(n); }
 };
 

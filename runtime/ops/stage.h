@@ -30,7 +30,7 @@ struct Item {
   Scale scale;
   WideReduce wide;  ///< the format of parts between nodes; element_bytes 0: parts have the tensor's dtype
 
-  /// Bytes that @p length bytes of this tensor take on the wire, with padding to 64 bytes of the tensor.
+  /// Bytes on the wire for @p length bytes of this tensor; the length is first rounded up to a multiple of 64.
   std::size_t wire_bytes(std::size_t length) const {
     length = (length + 63) / 64 * 64;
     return wide.element_bytes ? length / element_bytes * wide.element_bytes : length;
