@@ -49,11 +49,11 @@ class BetweenNodes final : public SliceHook {
     bool tensors = false;                 ///< `result` and `mine` point into the caller's tensors
     std::size_t begin = 0, end = 0;       ///< in the stream
     int round = 0;                        ///< the current round; plan_.rounds(): finished
-    std::vector<Range> held;          ///< [stages + 1] held[i]: what this node holds before stage i, from `begin`
-    std::vector<unsigned char> own;   ///< memory of the result if the caller gave none
-    std::vector<unsigned char> wide;  ///< the sum in the wider type; empty: no tensor of the slice needs one
-    std::vector<std::size_t> at;      ///< [stages] begin of the stage's received parts in `from`
-    std::vector<unsigned char> from;  ///< received parts: by stage, then by digit
+    std::vector<Range> held;              ///< [stages + 1] held[i]: what this node holds before stage i, from `begin`
+    std::vector<unsigned char> own;       ///< memory of the result if the caller gave none
+    std::vector<unsigned char> wide;      ///< the sum in the wider type; empty: no tensor of the slice needs one
+    std::vector<std::size_t> at;          ///< [stages] begin of the stage's received parts in `from`
+    std::vector<unsigned char> from;      ///< received parts: by stage, then by digit
     /// [stages] messages with parts, and messages with results.  The two kinds have different tags: a later slice may
     /// exchange parts in a stage while this slice exchanges results in it.
     std::deque<MessageSet> parts, results;
