@@ -4,8 +4,8 @@
 /// have the levels 2, 2, 3.  Neighbours are added in pairs, then pairs of pairs, then the three sums of four nodes from
 /// left to right.
 ///
-/// After each level all nodes of a group have the same sum, so an exchange may consist of one stage for each level, or
-/// for several.  Every such algorithm adds an element in the same order and gives the same bits.
+/// After each level all nodes of a group have the same sum.  So a stage of an exchange may cover one level or several.
+/// Every such algorithm adds an element in the same order and gives the same bits.
 #pragma once
 #include <span>
 #include <vector>

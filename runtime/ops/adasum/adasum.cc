@@ -32,8 +32,8 @@ class Tree {
     for (std::size_t i = 0; i < n_; ++i) {
       if (vector(a)[i] == 0) continue;
       for (std::size_t j = 0; j < n_; ++j)
-        if (vector(b)[j] != 0)
-          sum += vector(a)[i] * product(i, j) * vector(b)[j];  // in this order: large * tiny * large
+        // This order, large * tiny * large, keeps each product in double's range.
+        if (vector(b)[j] != 0) sum += vector(a)[i] * product(i, j) * vector(b)[j];
     }
     return sum;
   }

@@ -52,7 +52,7 @@ class BetweenNodes final : public SliceHook {
     std::vector<Range> held;              ///< [stages + 1] held[i]: what this node holds before stage i, from `begin`
     std::vector<unsigned char> own;       ///< memory of the result if the caller gave none
     std::vector<unsigned char> wide;      ///< the sum in the wider type; empty: no tensor of the slice needs one
-    std::vector<std::size_t> at;          ///< [stages] begin of the stage's received parts in `from`
+    std::vector<std::size_t> at;          ///< [stages] start of the stage's received parts in `from`
     std::vector<unsigned char> from;      ///< received parts: by stage, then by digit
     /// [stages] messages with parts, and messages with results.  The two kinds have different tags: a later slice may
     /// exchange parts in a stage while this slice exchanges results in it.

@@ -1,9 +1,9 @@
 /// @file direct.h — allreduce of tensors in registered memory, straight between the arrays of the ranks of a node.
 ///
 /// Once a batch is published, all its tensors are readable.  Each rank adds its own slice over all ranks' arrays, in
-/// rank order, and stores the sum in all of them.  Slices do not overlap, so ranks wait for each other only once, at
-/// the end. With two ranks, each byte is read and written once.  Streaming through the rings reads and writes each byte
-/// twice, and waits at every chunk.
+/// rank order, and stores the sum in all of them.  Slices do not overlap, so ranks wait for each other only at the end.
+/// With two ranks, each byte is read and written once.  Streaming through the rings reads and writes each byte twice,
+/// and waits at every chunk.
 #pragma once
 #include <cstdint>
 #include <optional>

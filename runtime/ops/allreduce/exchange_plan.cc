@@ -27,8 +27,8 @@ Range ExchangePlan::part(Range all, int s, int digit) const {
 /// the time of its messages, its bytes on the link and its additions.
 double ExchangePlan::cost(std::size_t bytes, std::size_t slice, const NetworkModel& m) const {
   slice = std::max<std::size_t>(1, std::min(slice, bytes));
-  double latency = 0, messages = 0, sent = 0, added = 0,
-         held = 1;  // for one slice; `sent`, `added` and `held` are fractions of it
+  // All are for one slice; `sent`, `added` and `held` are fractions of its bytes.
+  double latency = 0, messages = 0, sent = 0, added = 0, held = 1;
   for (const ExchangeStage& s : stages_) {
     const double others = s.group - 1;
     if (!whole_) held /= s.group;

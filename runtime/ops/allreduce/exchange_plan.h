@@ -1,5 +1,4 @@
-/// @file exchange_plan.h — the plan of an allreduce between nodes: stages, in which small groups of nodes exchange
-/// data.
+/// @file exchange_plan.h — the plan of an allreduce between nodes: small groups of nodes exchange data, in stages.
 ///
 /// A node's number is written in digits, one digit for each stage.  In a stage, the nodes whose numbers differ in this
 /// digit alone form a group.  With one stage, every node sends to every other node.  Stages with groups of two are

@@ -1,5 +1,4 @@
-/// @file cpu_kernels.h — arithmetic on memory: reduce, scale, copy, dot products.  The process picks the instruction
-/// set.
+/// @file cpu_kernels.h — reductions, dot products and copies in memory, with the best instruction set of the CPU.
 #pragma once
 #include <cstddef>
 
@@ -24,11 +23,10 @@ using ReduceFn = void (*)(const void* const* src, int n, void* dst, std::size_t 
 
 /// A reduction in steps, with parts of a wider type that travel between the steps.  Only the last step rounds or wraps.
 struct WideReduce {
-  std::size_t element_bytes =
-      0;                     ///< of an element of a part; 0: the dtype itself is wide enough, all functions are null
-  ReduceFn part = nullptr;   ///< src: the dtype, dst: wide; applies only `before` and `weights`
-  ReduceFn parts = nullptr;  ///< src: wide, dst: wide; give a plain() scale
-  ReduceFn whole = nullptr;  ///< src: wide, dst: the dtype; applies only `after` and `divisor`
+  std::size_t element_bytes = 0;  ///< of a part's element; 0: no wider type is needed, the functions are null
+  ReduceFn part = nullptr;        ///< src: the dtype, dst: wide; applies only `before` and `weights`
+  ReduceFn parts = nullptr;       ///< src: wide, dst: wide; give a plain() scale
+  ReduceFn whole = nullptr;       ///< src: wide, dst: the dtype; applies only `after` and `divisor`
 };
 /// Parts of f16, bf16 and 8-bit floats are f32.  Parts of 8- and 16-bit integers have 32 bits, of 32-bit integers 64.
 /// Every other dtype, and Adasum, gets element_bytes 0.

@@ -1,7 +1,7 @@
 /// @file gather_plan.h — plans of an allgather between nodes: direct, or in rounds.
 ///
 /// Direct: every node sends to every other node.  This costs one latency, n - 1 messages and n - 1 connections.
-/// In rounds: in round k a node sends all data that it has to the node whose number is 2^k higher.  This costs
+/// In rounds: in round k a node sends the data that it has to the node whose number is 2^k higher.  This costs
 /// ceil(log2 n) latencies, messages and connections (J. Bruck, C.-T. Ho, S. Kipnis, E. Upfal, D. Weathersby, "Efficient
 /// Algorithms for All-to-All Communications in Multiport Message-Passing Systems", 1997).
 #pragma once

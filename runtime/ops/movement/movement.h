@@ -24,8 +24,8 @@ struct MovedTensor {
   std::int64_t rows = 0;                 ///< allgather: rows of this rank
   int root = 0;                          ///< broadcast only
   const std::int64_t* splits = nullptr;  ///< alltoall: [size] rows for each rank
-  /// allgather, alltoall: the data of all ranks, in rank order.  After take() the caller owns it, and calls free().
-  /// nullptr: the result is in `out`.
+  /// allgather, alltoall: the data of all ranks, in rank order, in memory of malloc().  After take() the caller owns
+  /// it. nullptr: the result is in `out`.
   void* result = nullptr;
   std::vector<std::int64_t> received;  ///< allgather, alltoall: [size] rows from each rank
 };
@@ -54,10 +54,10 @@ class Movement final : public Stage {
   transport::Transport& transport_;
   std::vector<MovedTensor> tensors_;
   std::size_t alltoalls_ = 0;
-  std::vector<std::int64_t> my_rows_, rows_;  ///< rows of the allgathers: [gathers]; [size][gathers]
-  std::vector<std::int64_t> my_local_,
-      local_;  ///< rows to local ranks: [alltoalls][locals]; [locals][alltoalls][locals]
-  std::vector<std::int64_t> my_counts_, counts_;  ///< [size][alltoalls]: rows to, and from, ranks of other nodes
+  // Numbers of rows: of this rank, and of the others.
+  std::vector<std::int64_t> my_rows_, rows_;      ///< of allgathers: [gathers]; [size][gathers]
+  std::vector<std::int64_t> my_local_, local_;    ///< to local ranks: [alltoalls][locals]; [locals][alltoalls][locals]
+  std::vector<std::int64_t> my_counts_, counts_;  ///< to, and from, ranks of other nodes: [size][alltoalls]
   std::vector<int> roots_;                        ///< the roots of the broadcasts, each once
   std::size_t next_root_ = 0;
   std::unique_ptr<Transfer> lengths_, data_;

@@ -17,7 +17,7 @@ class PeerStream {
  public:
   static constexpr std::size_t largest = 256 << 10;
   /// @param pieces  addresses of the bytes; the memory must stay valid until done()
-  /// @param here    returns how many bytes, from the begin of the stream, can be sent now.  Empty function: all of them
+  /// @param here    returns how many bytes, from the start of the stream, can be sent now.  Empty function: all of them
   PeerStream(transport::Transport& transport, int peer, bool outgoing, Pieces pieces,
              std::function<std::size_t()> here = {})
       : transport_(transport),
@@ -42,7 +42,7 @@ class PeerStream {
       post(segments_[next_++]);
     return moved;
   }
-  /// Bytes, from the begin of the stream, that have arrived at their place (incoming) or have been sent (outgoing; the
+  /// Bytes, from the start of the stream, that have arrived at their place (incoming) or have been sent (outgoing; the
   /// caller may change them).
   std::size_t through() const { return through_; }
   bool done() const { return through_ == pieces_.bytes(); }

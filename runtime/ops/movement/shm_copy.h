@@ -1,5 +1,4 @@
-/// @file shm_copy.h — every rank of a node copies a stream of bytes into its ring; the other ranks copy their parts
-/// out.
+/// @file shm_copy.h — each rank of a node copies a stream of bytes into its ring; the other ranks copy it out.
 ///
 /// In step k each rank copies the next part of its own stream into its ring, and reads the rings of all other ranks.
 /// A rank whose stream is shorter copies nothing in the last steps, but still advances its counters.
@@ -17,7 +16,7 @@ namespace hvd::ops {
 
 class ShmCopy final : public Stage {
  public:
-  /// Returns how many bytes, from the begin of this rank's stream, can be copied now.
+  /// Returns how many bytes, from the start of this rank's stream, can be copied now.
   using Ready = std::function<std::size_t()>;
   /// @param streams  [local ranks]: this rank's stream has the addresses to read; the stream of another rank has the
   ///                 addresses to which this rank copies it, nullptr for data that this rank does not need

@@ -58,8 +58,8 @@ Transfer::Transfer(Rings& rings, const Nodes& nodes, transport::Transport& trans
   copy_ = std::make_unique<ShmCopy>(rings, std::move(streams), [this, own] { return own + arrived(); });
 }
 
-/// Makes one stream for each peer and direction.  The messages of two ranks arrive in order, so one stream carries the
-/// data for all ranks first, then the data for one rank.
+/// Makes one stream for each peer and direction: messages between two ranks are matched in order, so two streams would
+/// be mixed up.  The stream carries the data for all ranks first, then the data for one rank.
 void Transfer::send_directly(const Nodes& nodes, transport::Transport& transport, const TransferPlan& load) {
   const int me = nodes.rank(nodes.node, nodes.local);
   for (const int n : other_nodes(nodes, false))
@@ -80,8 +80,8 @@ void Transfer::send_directly(const Nodes& nodes, transport::Transport& transport
     }
 }
 
-/// Each rank exchanges data with the ranks of the same local rank on other nodes.  It sends the data that it receives
-/// in a round in all later rounds.
+/// Each rank exchanges data with the ranks of the same local rank on other nodes.  It sends received data on
+/// in later rounds.
 void Transfer::pass_on(const Nodes& nodes, transport::Transport& transport, const TransferPlan& load) {
   const GatherPlan plan(nodes.count());
   const auto given_by = [&](int node) -> const Pieces& {

@@ -1,5 +1,4 @@
-/// @file transfer.h — moves bytes between ranks; all lengths are known.  Allgather, broadcast and alltoall use this
-/// pass.
+/// @file transfer.h — moves bytes of known lengths between ranks, for allgather, broadcast and alltoall.
 ///
 /// Within a node all data goes through the rings (shm_copy.h).  Data for all ranks crosses to another node once: one
 /// rank there receives it into its own result, and copies it to the other ranks of its node.  If only one rank sends,

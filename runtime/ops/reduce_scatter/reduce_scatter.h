@@ -1,17 +1,17 @@
 /// @file reduce_scatter.h — every rank gets its own part of many tensors, combined over all ranks: implements
 /// reducescatter, and the first pass of Adasum.
 ///
-/// Each tensor is divided among the ranks.  A rank's shard is the data that it reduces within its node, laid end to
-/// end.
+/// Each tensor is divided among the ranks.  A rank's shard is the data that it reduces within its node, without gaps.
 ///
 /// On one node, the shard is the rank's own part of every tensor.  Each rank copies the other ranks' shards from its
 /// tensors into its ring.  Then it combines its own shard over all ranks, in rank order.  It reads its own input
 /// straight from the tensor.  Results are not sent to other ranks.
 ///
 /// With several nodes, a shard also holds parts for ranks of other nodes (Nodes::relay()).  The rank reduces such a
-/// part over its node and sends it to its owner, block by block.  The owner combines the blocks in the order of the
-/// nodes. So each byte crosses the network once, and staging takes a few blocks, whatever the tensor's size. All shards
-/// of a node are in the same block at the same time.  So two nodes never wait for each other in opposite orders.
+/// part over its node and sends it to its owner, block by block.  The owner combines the blocks in node order.
+/// So each byte crosses the network once, and staging takes a few blocks, whatever the tensor's size.
+/// All shards of a node are in the same block at the same time.  So two nodes never wait for each other in opposite
+/// orders.
 #pragma once
 #include <deque>
 #include <memory>
@@ -29,8 +29,8 @@ class ShardSink {
  public:
   virtual ~ShardSink() = default;
   /// @param which   index of the tensor
-  /// @param offset  in bytes, in the tensor.  Offsets ascend; each is a multiple of 64 behind the begin of this rank's
-  ///                part
+  /// @param offset  byte offset in the tensor.  Offsets ascend.  The distance from the start of this rank's part is a
+  ///                multiple of 64
   /// @param src     [n] the inputs of all ranks, or with several nodes the sums of all nodes; each has @p bytes
   virtual void take(std::size_t which, std::size_t offset, const void* const* src, int n, std::size_t bytes) = 0;
 };
@@ -77,7 +77,7 @@ class ReduceScatter final : public Stage {
     std::size_t staging, block;  ///< offset in staging_; number of the block
   };
   struct Chunk {
-    std::size_t block, from;  ///< from: bytes behind the begin of this block in each shard
+    std::size_t block, from;  ///< from: bytes from the start of the block, in each shard
   };
   struct Sending {
     std::size_t block;

@@ -40,8 +40,9 @@ class Distance {
     far_ = best > far_ns;
   }
   bool far() const { return far_; }
-  /// Whether a stream of @p bytes is copied past the caches.  Every rank of the node calls this function for every
-  /// stream.  It measures the distance for each stream of 4 MiB or more, and for every 32nd smaller one.
+  /// Whether the copies of a stream of @p bytes bypass the caches; never below 16 KiB.  Every rank of the node calls
+  /// this function for every stream.  Each stream of 4 MiB or more, and every 32nd of the others, measures the
+  /// distance.
   bool streaming(const memory::Node& node, std::size_t bytes) {
     if (bytes < streaming_from) return false;
     if (bytes >= measured_from || streams_++ % 32 == 0) measure(node);

@@ -1,5 +1,4 @@
-/// @file eager.h — allreduce of small tensors: a rank copies its tensor to a slot at submit; every rank reduces all
-/// slots.
+/// @file eager.h — allreduce of small tensors: ranks copy them to slots at submit, and each rank reduces all slots.
 ///
 /// Every rank fills its slot before it sets its ready bit.  So a published batch needs no further flag.
 ///
@@ -31,8 +30,8 @@ class EagerSlots {
   unsigned char* at(int r, std::size_t offset, unsigned parity) const {
     return begin_[parity & 1][static_cast<std::size_t>(r)] + offset;
   }
-  /// Reduces the slots of all ranks into @p out: [elements].  The caller ensures that all ranks have filled their
-  /// slots. One thread at a time.
+  /// Reduces the slots of all ranks into @p out: [elements].  All ranks must have filled their slots.  One thread at a
+  /// time.
   void reduce(ReduceFn f, const Scale& scale, std::size_t offset, unsigned parity, std::size_t elements, void* out) {
     const std::vector<unsigned char*>& begin = begin_[parity & 1];
     for (std::size_t r = 0; r < source_.size(); ++r) source_[r] = begin[r] + offset;

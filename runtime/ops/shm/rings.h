@@ -3,10 +3,10 @@
 /// Each rank has a ring of two buffers, in which other ranks read its input.  The node has one result ring of two
 /// buffers.  Chunks are numbered from 0 since init, across batches and operations, alike on every rank of the node.
 /// For chunk c, with the counters of memory::Progress:
-///   write ring[c]      used of all ranks       >= c - 1     all ranks have finished with chunk c - 2
-///   read  ring[c]      in of its owner         >= c + 1
-///   write result[c]    out of all ranks        >= c - 1
-///   read  result[c]    reduced of its writer   >= c + 1
+///   write ring[c]      `used` of all ranks       >= c - 1     all ranks have finished with chunk c - 2
+///   read  ring[c]      `in` of its owner         >= c + 1
+///   write result[c]    `out` of all ranks        >= c - 1
+///   read  result[c]    `reduced` of its writer   >= c + 1
 /// At the end of every operation a rank's four counters are equal.
 #pragma once
 #include <cstring>

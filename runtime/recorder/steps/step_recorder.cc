@@ -160,7 +160,7 @@ void StepRecorder::count_until(std::int64_t now) {
   counted_moved_ = moved_now;
 }
 
-/// Counts the time since the last asked(), or since the begin of the record, as waiting.
+/// Counts the time since the last asked(), or since the start of the record, as waiting.
 void StepRecorder::count_asked_until(std::int64_t now) {
   const std::int64_t time = std::max<std::int64_t>(now - std::max(asked_ns_, began_ns_), 0);
   const std::int64_t moved = std::clamp<std::int64_t>(moved_until(now) - asked_moved_, 0, time);

@@ -28,7 +28,7 @@ namespace hvd::recorder {
 
 enum class StepPart : std::uint8_t { work, input, waiting, collect, save };
 
-/// Learns of the end of each step, and of the begin and end of each part.  The recorder calls it under its lock, so one
+/// Learns of the end of each step, and of the start and end of each part.  The recorder calls it under its lock, so one
 /// call at a time.
 class StepListener {
  public:
@@ -156,7 +156,7 @@ class StepRecorder {
   std::int64_t epoch_ = 0, number_ = 0, written_number_ = 0;
   std::int64_t steps_a_record_ = 1;         ///< steps of a record: a power of two
   int short_records_ = 0;                   ///< short records in a row
-  std::int64_t began_ns_ = 0;               ///< begin of the current record
+  std::int64_t began_ns_ = 0;               ///< start of the current record
   std::array<StepPart, deepest> within_{};  ///< open parts, the innermost last
   std::size_t depth_ = 0;
   std::int64_t counted_ns_ = 0, counted_moved_ = 0;  ///< end of the counted time; moved_until() then
@@ -170,7 +170,7 @@ class StepRecorder {
   int link_told_ = -1;                           ///< the peer whose link the last record with a link holds
   wire::Loader loader_ = wire::Loader::none;     ///< of this record
   Waiting blocked_, told_;                       ///< of StepPart::waiting; between asked() and told()
-  ProcessUse used_;                              ///< at the begin of this record
+  ProcessUse used_;                              ///< at the start of this record
   std::optional<ThrottledTime> throttled_;       ///< only with a guard
   std::int64_t throttled_ns_ = 0;                ///< throttled time at the last look_at_group()
   std::int64_t looked_ns_ = 0;                   ///< time of the last look_at_group(); 0: none
