@@ -21,7 +21,7 @@ struct Nodes {
     for (const auto& r : ranks) least = std::min(least, r.size());
     return static_cast<int>(least);
   }
-  /// No node has more than one rank.
+  /// True if no node has more than one rank.
   bool alone() const { return static_cast<std::size_t>(count()) == node_of.size(); }
   /// The local rank of node @p n that exchanges data with @p rank on behalf of its whole node.  If @p rank is itself on
   /// node @p n: its own local rank.

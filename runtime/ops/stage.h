@@ -9,8 +9,8 @@
 
 namespace hvd::ops {
 
-/// All ranks of the set go through the same stages in the same order.  A stage runs in steps that never block, so that
-/// one thread can serve several sets, and two ranks never wait for each other in opposite orders.
+/// All ranks of the set go through the same stages in the same order.  A stage runs in steps that never block.  So one
+/// thread can serve several sets, and two ranks never wait for each other in opposite orders.
 class Stage {
  public:
   virtual ~Stage() = default;

@@ -1,7 +1,7 @@
 /// @file direct.h — allreduce of tensors in registered memory, straight between the arrays of the ranks of a node.
 ///
-/// Once a batch is published, all its tensors are readable.  Each rank adds its own slice over all ranks' arrays, in
-/// rank order, and stores the sum in all of them.  Slices do not overlap, so ranks wait for each other only at the end.
+/// Once a batch is published, all its tensors are readable.  Each rank adds its slice over all ranks' arrays, in rank
+/// order, and stores the sum in all of them.  Slices do not overlap, so ranks wait for each other only at the end.
 /// With two ranks, each byte is read and written once.  Streaming through the rings reads and writes each byte twice,
 /// and waits at every chunk.
 #pragma once
@@ -19,8 +19,8 @@ namespace hvd::ops {
 class RegisteredTensors {
  public:
   explicit RegisteredTensors(const memory::Node& node) : node_(node) {}
-  /// True if all ranks of the node have tensor @p id in memory that all of them can reach, in the round with this
-  /// parity.  Call it after the batch was published.  False on a node with one rank.
+  /// True if every rank of the node has tensor @p id in memory that all of them can reach.  @p parity: of the round.
+  /// Call it after the batch was published.  False on a node with one rank.
   bool registered(std::uint32_t id, unsigned parity);
 
  private:

@@ -37,8 +37,8 @@ ReduceFn reducer(DType dtype, Reduce reduce);
 
 /// Adds to `sums` the dot products of all pairs of n vectors, in double.  src: [n][count].  scratch: [n][dot_block].
 /// sums: [n * (n + 1) / 2][8]; the pair (i, j >= i) has the index i * n - i * (i - 1) / 2 + j - i.  Its product is the
-/// total of 8 sums.  Element e of this call goes to sum e % 8.  So a caller may give the vectors in pieces, each but
-/// the last a multiple of 64 bytes, and gets the same bits.
+/// total of 8 sums.  Element e of this call goes to sum e % 8.  So the bits are the same if a caller gives the vectors
+/// in pieces.  Each piece except the last must be a multiple of 64 bytes.
 using DotsFn = void (*)(const void* const* src, int n, std::size_t count, double* sums, double* scratch);
 inline constexpr std::size_t dot_block = 64;
 

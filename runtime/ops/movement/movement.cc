@@ -50,8 +50,8 @@ bool Movement::step() {
   return true;
 }
 
-/// Exchanges the lengths: the rows of every rank for the allgathers; for the alltoalls the rows from each local rank to
-/// each local rank, and the rows from ranks of other nodes to this rank.
+/// Exchanges the numbers of rows.  Allgather: of every rank.  Alltoall: from each local rank to each local rank, and
+/// from ranks of other nodes to this rank.
 void Movement::begin_lengths() {
   constexpr std::size_t number = sizeof(std::int64_t);
   my_counts_.resize(size() * alltoalls_);

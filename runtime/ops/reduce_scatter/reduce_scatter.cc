@@ -102,8 +102,8 @@ ReduceScatter::Shard ReduceScatter::shard_of(int l, std::size_t blocks) {
   return shard;
 }
 
-/// Divides the blocks into chunks.  At most a quarter of a shard is in one chunk, so that copying and reducing overlap,
-/// unless the chunks of all local ranks together would then be shorter than 32 KiB.
+/// Divides the blocks into chunks.  A chunk holds at most a quarter of each shard: copying and reducing overlap.
+/// It may hold more if a buffer of the ring would else have less than 32 KiB.
 void ReduceScatter::build_chunks(std::size_t blocks) {
   std::size_t most = 0;
   for (const Shard& shard : shards_) most = std::max(most, shard.bytes);

@@ -39,7 +39,7 @@ class OperationRecorder {
       name_at = keep(name);
     const std::uint64_t number = operations_->taken.fetch_add(1, std::memory_order_relaxed) + 1;
     wire::OperationSlot& slot = at(number);
-    slot.turn.store(0, std::memory_order_relaxed);  // before the rest, whose stores are releases
+    slot.turn.store(0, std::memory_order_relaxed);  // first: the stores below are releases
     slot.sequence.store((o.sequence & (~0ull >> 16)) | epoch_, std::memory_order_release);
     slot.submit_ns.store(now, std::memory_order_release);
     slot.begin_ns.store(0, std::memory_order_release);

@@ -93,9 +93,9 @@ class StepRecorder {
   /// The job's live report, as JSON; empty: no report has arrived.  The first call asks hvdrun for reports.
   std::string live_report();
 
-  /// asked(): the program asks to be told of the end of an operation.  told(): the program was told.  The time from the
-  /// last asked() to the told() that answers the last open request counts as waiting, if the training thread does its
-  /// own work meanwhile.
+  /// asked(): the program asks to be told of the end of an operation.  told(): the program was told.  Time counts as
+  /// waiting from the last asked() to the told() that answers the last open request.  It replaces only time that would
+  /// count as the training thread's own work.
   void asked();
   void told();
 

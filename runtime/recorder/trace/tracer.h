@@ -79,8 +79,8 @@ class Tracer {
   /// Turns recording on and starts the writer thread.  Does nothing if recording is on.  Any thread.
   /// @param mark_cycles  record cycle()
   void start(std::unique_ptr<Sink> sink, bool mark_cycles);
-  /// Turns recording off and returns.  The writer thread writes the remaining records and closes the sink, unless
-  /// another thread starts or stops the tracer at this moment.  Any thread.
+  /// Turns recording off and returns.  Then the writer thread writes the remaining records and closes the sink.  If
+  /// another thread starts or stops the tracer at this moment, the writer is left to that thread.  Any thread.
   void stop_soon();
   /// Turns recording off, and waits until the writer thread has written the remaining records and closed the sink (see
   /// Sink::hurry()).
