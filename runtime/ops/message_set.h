@@ -1,4 +1,4 @@
-/// @file message_set.h — messages to and from other ranks, as many as belong together.
+/// @file message_set.h — a set of messages that is complete when all of them are.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace hvd::ops {
 
-/// Messages under way that belong together; those left when it is destroyed are given up.
+/// Sends and receives under way.  The destructor abandons the unfinished ones (Transport::abandon()).
 class MessageSet {
  public:
   explicit MessageSet(transport::Transport& t, transport::Tag tag = transport::Tag::data) : transport_(t), tag_(tag) {}
@@ -17,7 +17,8 @@ class MessageSet {
   ~MessageSet() {
     for (transport::Ticket t : tickets_) transport_.abandon(t);
   }
-  /// Large ones go in pieces: MPI counts in 32 bits.
+  /// The memory must stay valid until done() returns true.  Both functions cut a message at each 64 MiB, because MPI
+  /// counts in 32 bits.
   void send(int to, const unsigned char* data, std::size_t bytes) {
     for (std::size_t at = 0; at < bytes; at += piece)
       tickets_.push_back(transport_.isend(to, tag_, data + at, std::min(piece, bytes - at)));
@@ -26,7 +27,7 @@ class MessageSet {
     for (std::size_t at = 0; at < bytes; at += piece)
       tickets_.push_back(transport_.irecv(from, tag_, data + at, std::min(piece, bytes - at)));
   }
-  /// True when all are done.
+  /// True if all messages are complete.
   bool done() {
     while (!tickets_.empty() && transport_.test(tickets_.front())) tickets_.pop_front();
     return tickets_.empty();

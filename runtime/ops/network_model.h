@@ -1,4 +1,4 @@
-/// @file network_model.h — what a message between nodes costs, and a byte: what plans of exchanges are chosen by.
+/// @file network_model.h — the time of a message and of a byte between nodes; plans of exchanges are chosen by it.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -7,14 +7,14 @@
 namespace hvd::ops {
 
 struct NetworkModel {
-  double latency_ns = 15'000;  ///< from a rank that sends to one that sleeps or polls for it
-  double message_ns = 3'000;   ///< of a processor's time, for each message
-  double byte_ns = 0.5;        ///< on the link, each way at once
-  double add_byte_ns = 0.1;
+  double latency_ns = 15'000;  ///< from a rank that sends to a rank that sleeps or polls
+  double message_ns = 3'000;   ///< processor time for each message
+  double byte_ns = 0.5;        ///< for each byte on the link; both directions work at once
+  double add_byte_ns = 0.1;    ///< for adding a byte
 
-  /// So many slices keep the link busy while each of them goes through its rounds.
+  /// The number of slices of @p slice bytes that keep the link busy while each slice goes through its rounds.
   std::uint64_t slices_under_way(int rounds, std::size_t slice) const {
-    constexpr std::uint64_t least = 3, most = 16;  // slices; the memory limits them
+    constexpr std::uint64_t least = 3, most = 16;  // slices; memory sets the upper limit
     const double one = message_ns + static_cast<double>(slice) * byte_ns;
     return std::clamp(2 + static_cast<std::uint64_t>(rounds * latency_ns / one), least, most);
   }

@@ -5,7 +5,7 @@
 namespace hvd::ops {
 namespace {
 
-constexpr std::size_t order_block_bytes = 16 << 10;  ///< all levels of it while it is in the first caches
+constexpr std::size_t order_block_bytes = 16 << 10;  ///< all levels of a block are added while it is in the L1 cache
 
 }  // namespace
 

@@ -1,10 +1,11 @@
-/// @file node_order.h — the one order in which nodes' parts are added up.
+/// @file node_order.h — the one order in which the parts of all nodes are added.
 ///
-/// A tree over the prime factors of the number of nodes, the least first: with 12 nodes (2, 2, 3) neighbours are added
-/// in pairs, then pairs of pairs, then the three fours from left to right.  With 2 or 3 nodes that is from left to
-/// right. An exchange may stop at any of these levels, since all of a level's nodes then have the same sum: so every
-/// algorithm that is built of such stages adds an element in the same order, whatever its place, and gives the same
-/// bits.
+/// The order is a tree.  Its levels are the prime factors of the number of nodes, the least first.  Example: 12 nodes
+/// have the levels 2, 2, 3.  Neighbours are added in pairs, then pairs of pairs, then the three sums of four nodes from
+/// left to right.
+///
+/// After each level all nodes of a group have the same sum.  So a stage of an exchange may cover one level or several.
+/// Every such algorithm adds an element in the same order and gives the same bits.
 #pragma once
 #include <span>
 #include <vector>
@@ -13,25 +14,26 @@
 
 namespace hvd::ops {
 
-/// The levels of the tree for @p nodes: prime factors, the least first.  With @p left_to_right: one level.
+/// The levels of the tree for @p nodes: its prime factors, the least first.  With @p left_to_right: one level.
 std::vector<int> levels_of_order(int nodes, bool left_to_right);
 
-/// What travels of an item between nodes, and how it is added up.
+/// How the parts of an item that nodes exchange are added.
 struct NodeReduce {
   explicit NodeReduce(const Item& item);
-  ReduceFn parts;                        ///< of parts, as they travel: a part again
-  ReduceFn whole;                        ///< of parts: the result, in the dtype
-  Scale scale;                           ///< of the result
-  std::size_t part_bytes, result_bytes;  ///< an element
+  ReduceFn parts;                        ///< adds parts; the sum is a part again
+  ReduceFn whole;                        ///< adds parts; the sum is the result, in the item's dtype
+  Scale scale;                           ///< for `whole`
+  std::size_t part_bytes, result_bytes;  ///< bytes of an element of a part, and of the result
 };
 
 class NodeOrder {
  public:
-  /// @param source  [product of @p levels] parts of @p elements each, in the order of the nodes.  All but source[own]
-  ///                may be overwritten
-  /// @param own     the part that stays; -1: all parts may be overwritten
-  /// @param kept    takes the sums that contain source[own]; may be source[own] itself
-  /// @param to      takes a part, or with @p last the result; may be @p kept
+  /// Adds the parts of several nodes.
+  /// @param source  [product of @p levels] parts of @p elements each, in the order of the nodes.  The function may
+  ///                overwrite every part except source[own]
+  /// @param own     index of the part that must stay; -1: none must stay
+  /// @param kept    memory for the sums that contain source[own]; may be source[own] itself
+  /// @param to      receives the sum: a part, or with @p last the result in the dtype; may be @p kept
   void add_up(const NodeReduce& how, std::span<const int> levels, std::span<unsigned char* const> source, int own,
               unsigned char* kept, unsigned char* to, std::size_t elements, bool last);
 

@@ -1,4 +1,4 @@
-/// @file pieces.h — bytes that lie scattered in memory, seen as one stream.
+/// @file pieces.h — ranges of memory, seen as one stream of bytes.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -7,7 +7,8 @@
 
 namespace hvd::ops {
 
-/// Pieces laid end to end.  A piece without an address is counted and passed over.
+/// Pieces laid end to end; the memory belongs to the caller.  A piece whose address is nullptr takes its bytes of the
+/// stream, but is neither read nor written.
 class Pieces {
  public:
   void add(const void* at, std::size_t bytes) {
@@ -20,7 +21,7 @@ class Pieces {
   }
   std::size_t bytes() const { return total_; }
 
-  /// Calls f(address, position in the stream, length) for what of [begin, end) has an address.
+  /// Calls f(address, position in the stream, length) for each part of [begin, end) that has an address.
   template <class F>
   void each(std::size_t begin, std::size_t end, F&& f) const {
     auto i = std::upper_bound(pieces_.begin(), pieces_.end(), begin,
@@ -30,7 +31,7 @@ class Pieces {
       if (i->at) f(i->at + (from - i->begin), from, to - from);
     }
   }
-  /// Copies [begin, end) of the stream from or to a buffer.
+  /// read() copies [begin, end) of the stream to a buffer; write() copies a buffer to [begin, end).
   void read(std::size_t begin, std::size_t end, unsigned char* to) const {
     each(begin, end,
          [&](unsigned char* at, std::size_t from, std::size_t n) { std::memcpy(to + (from - begin), at, n); });
@@ -40,12 +41,14 @@ class Pieces {
          [&](unsigned char* at, std::size_t to, std::size_t n) { std::memcpy(at, from + (to - begin), n); });
   }
 
-  /// A cut of the stream into messages, the same for all who know the lengths of its pieces: long pieces travel from
-  /// and to where they lie, short neighbours are packed together.
+  /// The part of the stream that one message carries.
   struct Segment {
     std::size_t begin = 0, end = 0;
-    unsigned char* direct = nullptr;  ///< nullptr: to be packed
+    unsigned char* direct = nullptr;  ///< the bytes lie here, in one piece; nullptr: the message must be packed
   };
+  /// Cuts the stream into segments of at most @p largest bytes.  The cut depends on the lengths of the pieces only, so
+  /// sender and receiver cut alike.  Pieces of 32 KiB or more must have an address: they are sent without a copy.
+  /// Shorter neighbours are packed into one segment.
   std::vector<Segment> segments(std::size_t largest) const {
     std::vector<Segment> all;
     for (const Piece& p : pieces_) {

@@ -1,4 +1,4 @@
-/// @file stage.h — one part of a batch, as a small state machine.
+/// @file stage.h — Stage, one part of a batch as a state machine; Stream, the tensors of a batch; Cut, its chunks.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -9,12 +9,12 @@
 
 namespace hvd::ops {
 
-/// Runs in pieces so that one thread can serve several sets and two ranks never wait for each other in opposite
-/// orders.  All ranks of the set go through the same stages in the same order.
+/// All ranks of the set go through the same stages in the same order.  A stage runs in steps that never block.  So one
+/// thread can serve several sets, and two ranks never wait for each other in opposite orders.
 class Stage {
  public:
   virtual ~Stage() = default;
-  /// Does what can be done without waiting.  True when anything moved.
+  /// Does all work that needs no waiting.  True if there was any.
   virtual bool step() = 0;
   virtual bool done() const = 0;
 };
@@ -24,24 +24,24 @@ struct Item {
   const unsigned char* in = nullptr;
   unsigned char* out = nullptr;
   std::size_t bytes = 0;
-  std::size_t at = 0;  ///< where it begins in the stream of the batch, a multiple of 64
+  std::size_t at = 0;  ///< position in the stream, a multiple of 64; Stream::add() sets it
   std::size_t element_bytes = 1;
   ReduceFn reduce = nullptr;
   Scale scale;
-  WideReduce wide;  ///< how nodes' parts travel; element_bytes 0: in the dtype
+  WideReduce wide;  ///< the format of parts between nodes; element_bytes 0: parts have the tensor's dtype
 
-  /// What @p length bytes of it take on the wire.
+  /// Bytes on the wire for @p length bytes of this tensor; the length is first rounded up to a multiple of 64.
   std::size_t wire_bytes(std::size_t length) const {
     length = (length + 63) / 64 * 64;
     return wide.element_bytes ? length / element_bytes * wide.element_bytes : length;
   }
 };
 
-/// The tensors of a batch laid end to end, each at a multiple of 64 bytes: any cut at a multiple of 64 falls between
-/// elements of any dtype.
+/// The tensors of a batch laid end to end, each at a multiple of 64 bytes.  So a cut at a multiple of 64 never divides
+/// an element, whatever the dtype.
 struct Stream {
   std::vector<Item> items;
-  std::size_t bytes = 0;  ///< whole length, with the gaps
+  std::size_t bytes = 0;  ///< the length of the stream, with the gaps between tensors
 
   void clear() { items.clear(), bytes = 0; }
   void add(Item item) {
@@ -55,7 +55,7 @@ struct Stream {
   template <class F>
   void pieces(std::size_t begin, std::size_t end, F&& f) const {
     std::size_t low = 0, high = items.size();
-    while (low < high) {  // first item that ends behind begin
+    while (low < high) {  // finds the first item that ends behind `begin`
       const std::size_t middle = (low + high) / 2;
       if (items[middle].at + items[middle].bytes > begin)
         high = middle;
@@ -71,26 +71,29 @@ struct Stream {
   }
 };
 
-/// How a stream is cut: chunks, each divided among the carriers in whole lines.
+/// How a stream is cut into chunks, and each chunk into one slice for each carrier.  Slices are multiples of 64 bytes.
 struct Cut {
-  std::size_t bytes = 0, chunk = 0;  ///< chunk: of each chunk but the last; with `begins`, of the largest
-  int carriers = 1;
+  /// chunk: bytes of every chunk except the last, which may be shorter.  With `begins`: bytes of the largest chunk.
+  std::size_t bytes = 0, chunk = 0;
+  int carriers = 1;                 ///< ranks of a node that reduce a slice
   std::vector<std::size_t> begins;  ///< [chunks + 1]; empty: chunks of equal size
 
-  /// At least four chunks where that leaves them 32 KiB, so that copying and adding overlap.
+  /// Makes four chunks, so that copying and adding overlap; fewer if a chunk would be shorter than 32 KiB, more if a
+  /// chunk would be longer than @p largest.
   static Cut of(std::size_t bytes, std::size_t largest, int carriers) {
     std::size_t chunk = (bytes / 4 + 63) / 64 * 64;
     if (chunk < (32 << 10)) chunk = 32 << 10;
     if (chunk > largest) chunk = largest;
     return {bytes, chunk, carriers, {}};
   }
-  /// For one carrier: a chunk holds one tensor, a piece of one, or several small tensors.  Most tensors can then be
-  /// sent and received without a copy.  Fewer chunks are better where nothing is copied.
-  /// @param most_whole  bytes up to which a tensor is not cut
+  /// For one carrier: a chunk holds one tensor, a piece of one tensor, or several tensors shorter than 32 KiB.  Most
+  /// tensors can then be sent and received without a copy.
+  /// @param largest     most bytes of a chunk, except for a chunk that holds one whole tensor
+  /// @param most_whole  a tensor of at most that many bytes is not cut: without a copy, fewer chunks are faster
   static Cut at_tensors(const Stream& stream, std::size_t largest, std::size_t most_whole) {
     constexpr std::size_t large = 32 << 10;
     Cut cut{stream.bytes, 64, 1, {}};
-    bool joins = false;  // the last chunk holds small tensors
+    bool joins = false;  // the last chunk holds small tensors, and may take more of them
     for (const Item& item : stream.items) {
       const std::size_t length = (item.bytes + 63) / 64 * 64;
       if (length < large) {
@@ -113,7 +116,7 @@ struct Cut {
     if (!begins.empty()) return begins[k + 1];
     return (k + 1) * chunk < bytes ? (k + 1) * chunk : bytes;
   }
-  /// Where slice s of chunk k begins; slice `carriers` begins where the chunk ends.
+  /// The position in the stream where slice @p s of chunk @p k begins; for s = carriers, the end of the chunk.
   std::size_t slice(std::uint64_t k, int s) const {
     const std::size_t length = end(k) - begin(k);
     const std::size_t each =

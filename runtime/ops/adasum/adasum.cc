@@ -7,13 +7,13 @@ namespace {
 
 std::size_t pairs(int n) { return static_cast<std::size_t>(n) * static_cast<std::size_t>(n + 1) / 2; }
 
-/// Vectors as combinations of the inputs, of which all dot products are known.
+/// Vectors, each a linear combination of the inputs.  The dot products of all inputs are known.
 class Tree {
  public:
   Tree(const double* dots, int n) : dots_(dots), n_(static_cast<std::size_t>(n)), vectors_(n_ * n_) {
     for (std::size_t i = 0; i < n_; ++i) vector(i)[i] = 1;
   }
-  /// Vector a becomes the combination of a and b.
+  /// Replaces vector a by Adasum's combination of a and b.
   void combine(std::size_t a, std::size_t b) {
     const double ab = dot(a, b);
     const double fa = factor(a, ab), fb = factor(b, ab);
@@ -32,15 +32,16 @@ class Tree {
     for (std::size_t i = 0; i < n_; ++i) {
       if (vector(a)[i] == 0) continue;
       for (std::size_t j = 0; j < n_; ++j)
-        if (vector(b)[j] != 0) sum += vector(a)[i] * product(i, j) * vector(b)[j];  // large * tiny * large
+        // This order, large * tiny * large, keeps each product in double's range.
+        if (vector(b)[j] != 0) sum += vector(a)[i] * product(i, j) * vector(b)[j];
     }
     return sum;
   }
-  /// A vector that has cancelled out but for rounding has no direction: it counts in full, like a zero.  So does one
-  /// of which the squares have lost bits below double's range (none of f32 can).
+  /// The factor of vector a.  A vector of which only rounding errors are left has no direction: its factor is 1, like a
+  /// zero vector's.  So is that of a vector whose squares are so small that a double loses bits (no f32 vector is).
   double factor(std::size_t a, double ab) {
     constexpr double rounding = 1e-11, least_square = 0x1p-960;
-    double length = 0;  // if nothing had cancelled
+    double length = 0;  // the length if nothing had cancelled
     for (std::size_t i = 0; i < n_; ++i) length += std::fabs(vector(a)[i]) * std::sqrt(product(i, i));
     const double norm = dot(a, a);
     return norm <= least_square || norm <= rounding * length * length ? 1.0 : 1.0 - ab / (2 * norm);
@@ -63,7 +64,7 @@ std::vector<double> adasum_factors(const double* dots, int n) {
   return tree.first();
 }
 
-/// Adds up dot products of this rank's part of every tensor.
+/// Adds the dot products over this rank's part of every tensor.
 class Adasum::Dots final : public ShardSink {
  public:
   Dots(const std::vector<AdasumTensor>& tensors, int n)
@@ -164,14 +165,15 @@ void Adasum::advance() {
 }
 
 void Adasum::begin_dots(const Nodes& nodes) {
-  std::vector<DividedTensor> tensors;  // whole lines, so that every piece begins at one
+  std::vector<DividedTensor> tensors;  // divided into lines of 64 bytes, so that every piece begins at a line
   for (const AdasumTensor& t : tensors_)
     tensors.push_back({t.item, static_cast<std::int64_t>((t.item.bytes + 63) / 64), 64});
   shards_ = std::make_unique<ReduceScatter>(rings_, nodes, transport_, std::move(tensors), dots_.get());
   stage_ = shards_.get();
 }
 
-/// The products of all parts, added in the order of the ranks.
+/// Starts an allreduce that adds the dot products of all parts, in an order that depends on the ranks only.
+/// @p everywhere: of all nodes, not of this node alone.
 void Adasum::begin_sums(bool everywhere) {
   products_ = dots_->products();
   auto* data = reinterpret_cast<unsigned char*>(products_.data());

@@ -1,21 +1,19 @@
-/// @file adasum.h — Adasum: a sum in which gradients that point the same way count once, for any number of ranks.
+/// @file adasum.h — Adasum: a sum in which gradients of the same direction count once, for any number of ranks.
 ///
 /// Source: Maleki, Musuvathi, Mytkowicz, Saarikivi, Xu, Eksarevskiy, Ekanayake,
 /// Barsoum, "Scaling Distributed Training with Adaptive Summation", 2020
 /// (arXiv:2006.02924).  Two vectors become
 ///     (1 - a.b / 2|a|^2) a + (1 - a.b / 2|b|^2) b
-/// and a tree of this rule combines all: ranks at distance 1, 2, 4, ...; those
-/// beyond the largest power of two are combined with the first ranks before.
-/// Over several nodes the tree of each node comes first, then one over the nodes.
-/// Every tensor by itself, so fusion changes nothing.
+/// A tree applies this rule to all ranks: it combines ranks at distance 1, then 2, 4, ...  Before that, each rank
+/// beyond the largest power of two is combined with one of the first ranks.  With several nodes, each node combines its
+/// ranks first; then a tree over the nodes combines their results.  Each tensor is combined by itself, so fusion does
+/// not change the result.
 ///
-/// The paper halves vectors recursively between pairs.  Here one pass computes
-/// the dot products of all pairs of inputs (reduce_scatter.h), which is enough to know
-/// every norm and dot product in the tree, hence the factor of every input; a
-/// second pass is an ordinary allreduce with these factors.  So staging stays
-/// small, the inputs are rounded once, not once a level, and all ranks have the
-/// same bits.  The price is n^2 / 2 products an element within a node, and a
-/// table of nodes^2 / 2 numbers a tensor between nodes.
+/// The paper halves vectors recursively between pairs.  Here a first pass computes the dot products of all pairs of
+/// inputs (reduce_scatter.h).  They determine every norm and dot product in the tree, and so the factor of every input.
+/// A second pass is an ordinary allreduce with these factors.  So staging stays small, inputs are rounded once instead
+/// of once per level, and all ranks get the same bits.  Within a node the cost is n^2 / 2 products for
+/// each element.  Between nodes it is a table of nodes^2 / 2 numbers for each tensor.
 #pragma once
 #include <memory>
 #include <vector>
@@ -27,10 +25,10 @@
 
 namespace hvd::ops {
 
-/// The factor of each of @p n inputs.  dots: [n * (n + 1) / 2], pairs as in cpu_kernels.h.
+/// Returns the factor of each of @p n inputs.  dots: [n * (n + 1) / 2], in the order of DotsFn (cpu_kernels.h).
 std::vector<double> adasum_factors(const double* dots, int n);
 
-/// A floating-point tensor; item.reduce adds.
+/// A floating-point tensor; item.reduce is the sum.
 struct AdasumTensor {
   Item item;
   DType dtype = DType::f32;
@@ -50,7 +48,7 @@ class Adasum final : public Stage {
   void begin_sums(bool everywhere);
   void begin_result();
   void begin_stream(bool everywhere);
-  /// The phase under way is over.
+  /// Starts the next phase; called when the stage of this phase is done.
   void advance();
 
   Rings& rings_;

@@ -5,7 +5,7 @@
 namespace hvd::ops {
 namespace {
 
-constexpr std::size_t most_kept_bytes = 4 << 20;  ///< of a slice that is over
+constexpr std::size_t most_kept_bytes = 4 << 20;  ///< a finished slice with more memory than this is freed
 
 }  // namespace
 
@@ -29,14 +29,14 @@ std::size_t BetweenNodes::wire_bytes(const Slice& s, Range r) const {
   return total;
 }
 
-/// The others of a group, one after the other.
+/// The parts of the other nodes lie one after another; this node's own digit has no place.
 unsigned char* BetweenNodes::from(Slice& s, int stage, int d) const {
   const auto i = static_cast<std::size_t>(stage);
   const std::size_t bytes = wire_bytes(s, s.held[i + 1]);
   return s.from.data() + s.at[i] + bytes * static_cast<std::size_t>(d < digit(stage) ? d : d - 1);
 }
 
-/// New memory costs a page fault for each 4 KiB: slices are used again.
+/// Slices are used again, because new memory costs a page fault for each 4 KiB.
 std::unique_ptr<BetweenNodes::Slice> BetweenNodes::fresh() {
   if (spare_.empty()) return std::make_unique<Slice>();
   auto s = std::move(spare_.back());
@@ -49,7 +49,7 @@ std::unique_ptr<BetweenNodes::Slice> BetweenNodes::fresh() {
   return s;
 }
 
-/// Lengths are those of the tensors, without the gap behind the last one: all nodes find the same.
+/// The slice ends with its last tensor, before the gap that follows.  All nodes get the same length.
 unsigned char* BetweenNodes::expect(unsigned char* result, std::size_t begin, std::size_t end, bool tensors) {
   auto s = fresh();
   if (!result && s->own.size() < end - begin) s->own.resize(end - begin);
@@ -63,7 +63,7 @@ unsigned char* BetweenNodes::expect(unsigned char* result, std::size_t begin, st
   });
   s->held.emplace_back(0, s->end - s->begin);
   if (any_wide) {
-    s->wide.resize(64);  // it is wide
+    s->wide.resize(64);  // wire_bytes() takes a slice for wide if this is not empty
     s->wide.resize(wire_bytes(*s, s->held[0]));
   }
   for (int i = 0; i < plan_.stages(); ++i) s->held.push_back(plan_.part(s->held.back(), i, digit(i)));
@@ -83,7 +83,7 @@ void BetweenNodes::receive_all(Slice& s) {
     const auto tag = m == &s.parts ? transport::Tag::data : transport::Tag::second;
     while (m->size() < static_cast<std::size_t>(plan_.stages())) m->emplace_back(transport_, tag);
   }
-  if (s.begin == s.end) return;  // this rank may carry nothing, and have no counterpart on other nodes
+  if (s.begin == s.end) return;  // this rank carries nothing, and may have no counterpart on other nodes
   for (int i = 0; i < plan_.stages(); ++i) {
     const auto k = static_cast<std::size_t>(i);
     const std::size_t bytes = wire_bytes(s, s.held[k + 1]);
@@ -91,7 +91,8 @@ void BetweenNodes::receive_all(Slice& s) {
       if (d == digit(i)) continue;
       s.parts[k].receive(rank(i, d), from(s, i, d), bytes);
       if (plan_.whole()) continue;
-      // Nobody has this before what lies there now has come to where it is added up.
+      // The result may lie where this node's part still waits to be sent.  Posting the receive now is safe: the peer
+      // has this result only after it has received that part.
       const Range r = plan_.part(s.held[k], i, d);
       s.results[k].receive(rank(i, d), s.result + r.first, r.second - r.first);
     }
@@ -109,13 +110,14 @@ void BetweenNodes::start(const unsigned char* slice) {
   enter(**next);
 }
 
-/// Those of the round that a slice is in.
+/// The messages of the slice's current round.
 MessageSet& BetweenNodes::messages(Slice& s) const {
   const int stages = plan_.stages();
   return s.round < stages ? s.parts[static_cast<std::size_t>(s.round)]
                           : s.results[static_cast<std::size_t>(2 * stages - 1 - s.round)];
 }
 
+/// Sends this node's data of the slice's current round.
 void BetweenNodes::enter(Slice& s) {
   if (s.begin == s.end) return;
   if (s.round < plan_.stages()) return send_parts(s, s.round);
@@ -134,20 +136,20 @@ void BetweenNodes::send_parts(Slice& s, int stage) {
   }
 }
 
-/// All parts of a stage are here.  In the last one the sum is the result.
+/// Adds the parts of a stage, all of which have arrived.  In the last stage the sum is the result, in the dtype.
 void BetweenNodes::reduce(Slice& s, int stage) {
   const ExchangePlan::ExchangeStage& group = plan_.stage(stage);
   const bool last = stage + 1 == plan_.stages();
   const Range r = s.held[static_cast<std::size_t>(stage) + 1];
   const int own = digit(stage);
   std::vector<unsigned char*> source(static_cast<std::size_t>(group.group));
-  std::size_t wire = 0;  // of the piece, within the range
+  std::size_t wire = 0;  // offset of the piece on the wire, within the range
   const std::size_t begin = wire_bytes(s, {0, r.first});
   stream_->pieces(s.begin + r.first, s.begin + r.second,
                   [&](const Item& item, std::size_t, std::size_t at, std::size_t bytes) {
                     unsigned char* result = s.result + (at - s.begin);
                     if (s.wide.empty()) wire = at - s.begin - r.first;
-                    for (int d = 0; d < group.group; ++d)  // of the own one nothing is written there
+                    for (int d = 0; d < group.group; ++d)  // add_up() does not write to source[own]
                       source[static_cast<std::size_t>(d)] =
                           d == own ? const_cast<unsigned char*>(s.mine) + begin + wire : from(s, stage, d) + wire;
                     unsigned char* kept = s.wide.empty() ? result : s.wide.data() + begin + wire;
@@ -159,7 +161,7 @@ void BetweenNodes::reduce(Slice& s, int stage) {
 }
 
 bool BetweenNodes::finished() {
-  int before = plan_.rounds();  // the round of the slice before
+  int before = plan_.rounds();  // the round of the previous slice
   for (auto& s : slices_) {
     if (!s->mine) break;
     while (s->round < before && messages(*s).done()) {
@@ -177,11 +179,11 @@ bool BetweenNodes::finished() {
 
 void BetweenNodes::drop() {
   for (auto& s : slices_) {
-    if (s->tensors) {  // the caller may free them
+    if (s->tensors) {  // the caller may free its tensors: this abandons the messages
       s->parts.clear();
       s->results.clear();
     }
-    (void)s.release();  // a message may still arrive there
+    (void)s.release();  // never freed: a message may still arrive in its memory
   }
   slices_.clear();
 }

@@ -1,16 +1,15 @@
 /// @file between_nodes.h — the step between nodes of an allreduce: each local rank carries its own slice.
 ///
-/// The carriers with the same local index, one a node, reduce their slice among themselves, in stages of small groups
-/// (exchange_plan.h), always in the order of ops/node_order.h: like within a node, the bits do not depend on what was
-/// fused, nor on when messages arrive, nor on the stages.
+/// The carriers with the same local rank, one on each node, reduce their slice in stages of small groups
+/// (exchange_plan.h).  They add in the order of ops/node_order.h.  So the bits do not depend on fusion, on the arrival
+/// of messages, or on the stages.
 ///
-/// Receives are posted when a slice is expected, before it is there: what comes then goes straight to its place, and
-/// nobody waits to be asked.  Several slices are under way, each of them in a round of its own; a slice never overtakes
-/// the one before it, so both ends of every pair send in the same sequence, which is how receives are matched.
+/// Receives are posted when a slice is expected, before its data exists.  So messages go straight to their place, and
+/// no sender waits for a receive.  Several slices are under way, and each may be in a different round.  A slice never
+/// overtakes the previous one, so both ranks of a pair send and receive in the same sequence.
 ///
-/// Parts that would lose something in the tensor's dtype travel wide (f16 and
-/// bf16 in f32), so that a result is rounded once, as it is within a node; what
-/// is sent round is in the dtype again.
+/// Parts that would lose precision in the tensor's dtype travel in a wider type (f16 and bf16 in f32).  So a result is
+/// rounded once, as within a node.  Finished results travel in the tensor's dtype.
 #pragma once
 #include <deque>
 #include <memory>
@@ -28,9 +27,9 @@ class BetweenNodes final : public SliceHook {
  public:
   BetweenNodes(const Nodes& nodes, transport::Transport& transport, const NetworkModel& model = {})
       : nodes_(nodes), transport_(transport), model_(model) {}
-  /// From the next begin() on.  The same on all nodes.
+  /// Takes effect at the next begin().  All nodes must set the same latency.
   void set_latency(double ns) { model_.latency_ns = ns; }
-  /// Before ShmAllreduce::begin.  @p stream must outlive the operation.
+  /// Call it before ShmAllreduce::begin(), with the same arguments.  @p stream must outlive the operation.
   void begin(const Stream& stream, const Cut& cut);
   bool takes_tensors() const override { return transport_.gives_memory_back(); }
   std::uint64_t most_slices() const override { return most_slices_; }
@@ -38,31 +37,34 @@ class BetweenNodes final : public SliceHook {
   unsigned char* wide() override;
   void start(const unsigned char* slice) override;
   bool finished() override;
-  /// After a lost peer.  What messages may still write to is kept until the end of the process.
+  /// Gives up all slices after a peer was lost.  Memory of this object to which a message may still write is never
+  /// freed.  No message writes to the caller's tensors any more.
   void drop();
   const ExchangePlan& plan() const { return plan_; }
 
  private:
   struct Slice {
     unsigned char* result = nullptr;
-    const unsigned char* mine = nullptr;  ///< this node's; nullptr: it is not there yet
-    bool tensors = false;                 ///< both lie in the caller's tensors
+    const unsigned char* mine = nullptr;  ///< this node's sum so far; nullptr: start() was not called yet
+    bool tensors = false;                 ///< `result` and `mine` point into the caller's tensors
     std::size_t begin = 0, end = 0;       ///< in the stream
-    int round = 0;                        ///< that it is in
-    std::vector<Range> held;              ///< [stages + 1] what of it this node goes on with, relative to begin
-    std::vector<unsigned char> own;       ///< the result's memory where nobody gave any
-    std::vector<unsigned char> wide;      ///< the slice as it travels; empty: as it lies there
-    std::vector<std::size_t> at;          ///< [stages] where in `from` the others' begins
-    std::vector<unsigned char> from;      ///< what the others have sent, a group after the other, by digit
-    /// [stages] of parts, and of results.  They have tags of their own: a later slice may be in a stage for the first
-    /// time while this one is in it for the second.
+    int round = 0;                        ///< the current round; plan_.rounds(): finished
+    std::vector<Range> held;              ///< [stages + 1] held[i]: what this node holds before stage i, from `begin`
+    std::vector<unsigned char> own;       ///< memory of the result if the caller gave none
+    std::vector<unsigned char> wide;      ///< the sum in the wider type; empty: no tensor of the slice needs one
+    std::vector<std::size_t> at;          ///< [stages] start of the stage's received parts in `from`
+    std::vector<unsigned char> from;      ///< received parts: by stage, then by digit
+    /// [stages] messages with parts, and messages with results.  The two kinds have different tags: a later slice may
+    /// exchange parts in a stage while this slice exchanges results in it.
     std::deque<MessageSet> parts, results;
   };
+  /// An empty slice; its memory may come from a finished slice.
   std::unique_ptr<Slice> fresh();
   int rank(int stage, int digit) const;
   int digit(int stage) const { return plan_.digit(nodes_.node, stage); }
-  /// What a range of the slice takes as it travels.
+  /// Bytes of a range of the slice on the wire.
   std::size_t wire_bytes(const Slice& s, Range r) const;
+  /// The place for the part that the node with this digit sends in a stage; not for this node's own digit.
   unsigned char* from(Slice& s, int stage, int digit) const;
   void receive_all(Slice& s);
   MessageSet& messages(Slice& s) const;
@@ -77,8 +79,8 @@ class BetweenNodes final : public SliceHook {
   NodeOrder order_;
   std::uint64_t most_slices_ = 2;
   const Stream* stream_ = nullptr;
-  std::deque<std::unique_ptr<Slice>> slices_;  ///< expected, and not finished
-  std::vector<std::unique_ptr<Slice>> spare_;  ///< over, with memory that has been touched before
+  std::deque<std::unique_ptr<Slice>> slices_;  ///< expected, not finished; the oldest first
+  std::vector<std::unique_ptr<Slice>> spare_;  ///< finished; their memory is used again
 };
 
 }  // namespace hvd::ops

@@ -6,14 +6,13 @@
 namespace hvd::ops {
 namespace {
 
-constexpr std::size_t part_bytes =
-    16 << 10;  ///< reduced to one array, then copied to the others out of the first cache
-constexpr std::size_t piece_bytes = 1 << 20;  ///< a step
+constexpr std::size_t part_bytes = 16 << 10;  ///< reduced into one array, then copied to the others from the L1 cache
+constexpr std::size_t piece_bytes = 1 << 20;  ///< reduced in one step()
 
 }  // namespace
 
 bool RegisteredTensors::reach_all() {
-  if (!reach_all_) {  // every rank has said so before its first ready bit
+  if (!reach_all_) {  // every rank sets `reach` before its first ready bit
     bool all = true;
     for (int r = 0; r < node_.ranks; ++r) all &= node_.presence(r).reach.load(std::memory_order_acquire) != 0;
     reach_all_ = all;

@@ -1,10 +1,9 @@
-/// @file direct.h — allreduce of tensors in registered memory, straight between the ranks' arrays.
+/// @file direct.h — allreduce of tensors in registered memory, straight between the arrays of the ranks of a node.
 ///
-/// Once a batch is published all its tensors are readable.  Each rank adds its
-/// own slice over all ranks' arrays, in rank order, and stores it in all of them:
-/// slices do not overlap, so one counter at the end is all that ranks wait for.
-/// For two ranks each byte is read and written once, by one of them; streaming
-/// through the rings reads and writes it twice, and waits at every chunk.
+/// Once a batch is published, all its tensors are readable.  Each rank adds its slice over all ranks' arrays, in rank
+/// order, and stores the sum in all of them.  Slices do not overlap, so ranks wait for each other only at the end.
+/// With two ranks, each byte is read and written once.  Streaming through the rings reads and writes each byte twice,
+/// and waits at every chunk.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -16,11 +15,12 @@
 
 namespace hvd::ops {
 
-/// Where a tensor lies in every rank's arena.  The same answer on all ranks.
+/// Tells which tensors lie in memory that all ranks of the node can reach.  All ranks get the same answer.
 class RegisteredTensors {
  public:
   explicit RegisteredTensors(const memory::Node& node) : node_(node) {}
-  /// True when all ranks of the node have tensor @p id of this round in memory that all of them can reach.
+  /// True if every rank of the node has tensor @p id in memory that all of them can reach.  @p parity: of the round.
+  /// Call it after the batch was published.  False on a node with one rank.
   bool registered(std::uint32_t id, unsigned parity);
 
  private:
@@ -33,9 +33,9 @@ class DirectAllreduce final : public Stage {
  public:
   explicit DirectAllreduce(Rings& rings) : rings_(rings) {}
   void clear();
-  /// @p item: this rank's own; its place in the stream is set here.
+  /// Adds a tensor for which registered() is true.  @p item: this rank's tensor; add() sets item.at in its own copy.
   void add(Item item, std::uint32_t id, unsigned parity);
-  /// After clear() and add(); every rank of the node has added the same tensors.
+  /// Call it after clear() and add().  Every rank of the node must have added the same tensors in the same order.
   void begin();
   bool step() override;
   bool done() const override { return done_; }
@@ -47,8 +47,8 @@ class DirectAllreduce final : public Stage {
   Rings& rings_;
   Stream stream_;
   std::vector<unsigned char*> in_, out_;  ///< [items][ranks]
-  std::uint64_t batch_ = 0;               ///< batches with registered tensors so far, counted alike on all ranks
-  std::size_t at_ = 0, end_ = 0;          ///< of this rank's slice
+  std::uint64_t batch_ = 0;               ///< batches with registered tensors so far; equal on all ranks
+  std::size_t at_ = 0, end_ = 0;          ///< the part of this rank's slice that is not reduced yet
   bool posted_ = false, done_ = true;
 };
 

@@ -14,7 +14,7 @@ ExchangePlan::ExchangePlan(const std::vector<int>& levels, int most_group, bool 
   }
 }
 
-/// Parts begin at multiples of a line: so they hold whole elements of any dtype.
+/// Parts begin at multiples of 64 bytes, so each holds whole elements of any dtype.
 Range ExchangePlan::part(Range all, int s, int digit) const {
   if (whole_) return all;
   const std::size_t length = all.second - all.first, count = static_cast<std::size_t>(stage(s).group);
@@ -23,10 +23,12 @@ Range ExchangePlan::part(Range all, int s, int digit) const {
   return {at(digit), at(digit + 1)};
 }
 
-/// The first slice goes through all rounds; the others follow it, at the rate of what is slowest.
+/// The first slice goes through all rounds, with their latencies.  The other slices follow without latency; each takes
+/// the time of its messages, its bytes on the link and its additions.
 double ExchangePlan::cost(std::size_t bytes, std::size_t slice, const NetworkModel& m) const {
   slice = std::max<std::size_t>(1, std::min(slice, bytes));
-  double latency = 0, messages = 0, sent = 0, added = 0, held = 1;  // of a slice: sent and added in parts of it
+  // All are for one slice; `sent`, `added` and `held` are fractions of its bytes.
+  double latency = 0, messages = 0, sent = 0, added = 0, held = 1;
   for (const ExchangeStage& s : stages_) {
     const double others = s.group - 1;
     if (!whole_) held /= s.group;

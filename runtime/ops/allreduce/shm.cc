@@ -6,8 +6,8 @@ namespace hvd::ops {
 namespace {
 
 using memory::Progress;
-constexpr std::size_t block_bytes = 8 << 10;     ///< reduced piece by piece in the first cache, then stored twice
-constexpr std::size_t streaming_from = 4 << 20;  ///< outputs that large leave the caches anyway
+constexpr std::size_t block_bytes = 8 << 10;     ///< reduced in the L1 cache, then stored in the tensor and the ring
+constexpr std::size_t streaming_from = 4 << 20;  ///< outputs of this size leave the caches anyway
 
 }  // namespace
 
@@ -19,7 +19,7 @@ void ShmAllreduce::begin(const Stream& stream, const Cut& cut, SliceHook* hook) 
   rings_.next += cut_.chunks();
   in_ = expected_ = used_ = reduced_ = out_ = 0;
   places_.clear();
-  // In place the lines are still in the cache, and plain stores win; measured both ways.
+  // In place, the lines of the output are still in the cache, and plain stores are faster (both cases measured).
   streaming_out_ =
       stream.bytes >= streaming_from && !stream.items.empty() && stream.items.front().in != stream.items.front().out;
 }
@@ -42,8 +42,8 @@ bool ShmAllreduce::step() {
   return moved;
 }
 
-/// Of the result ring at most two slices are between reduced-here and published.  A rank that is alone on its node, and
-/// has a hook, does not use it.
+/// Whether all ranks have copied in the next chunk, and its buffer of the result ring is free.  A rank that is alone on
+/// its node and has a hook does not use the result ring.
 bool ShmAllreduce::may_reduce() const {
   if (used_ == in_ || !rings_.all(&Progress::in, base_ + used_ + 1)) return false;
   return (hook_ && rings_.ranks == 1) || rings_.may_write_result(base_ + used_);
@@ -88,7 +88,7 @@ void ShmAllreduce::reduce(std::uint64_t k) {
       const std::size_t n = std::min(block_bytes, bytes - done);
       for (int r = 0; r < rings_.ranks; ++r)
         source[r] = r == rings_.me ? item.in + from + done : ring[r] + (at + done - chunk);
-      // Straight to the tensor where that is an ordinary store, and from there, still in the first cache, to the ring.
+      // With plain stores the sum goes to the tensor, and from there, still in the L1 cache, to the ring.
       unsigned char* out = item.out + from + done;
       unsigned char* to = streaming_out_ ? block : out;
       item.reduce(source, rings_.ranks, to, n / item.element_bytes, item.scale);
@@ -111,7 +111,8 @@ const Item* ShmAllreduce::tensor_of(std::uint64_t k) const {
   return as_it_is ? tensor : nullptr;
 }
 
-/// Receives are posted ahead, but not two into one buffer of the result ring.
+/// Announces slices ahead, so that the hook posts their receives.  A buffer of the result ring is announced only once
+/// at a time.
 void ShmAllreduce::expect() {
   constexpr std::uint64_t buffers = 2;
   const std::uint64_t most = rings_.ranks == 1 ? hook_->most_slices() : buffers;
@@ -127,8 +128,8 @@ void ShmAllreduce::expect() {
   }
 }
 
-/// This node's part of what other nodes add to: not divided or scaled yet, and wide where the dtype would lose
-/// something.
+/// Reduces this rank's slice over this node, for the hook.  The sum is not divided or scaled with `after` yet.  It has
+/// a wider type where the dtype would lose precision.
 void ShmAllreduce::reduce_part(std::uint64_t k) {
   if (const Item* tensor = tensor_of(k)) return hook_->start(tensor->in + (my_begin(k) - tensor->at));
   const std::size_t chunk = cut_.begin(k), begin = my_begin(k), end = my_end(k);
@@ -151,7 +152,7 @@ void ShmAllreduce::publish(std::uint64_t k) {
     const unsigned char* result = places_.front();
     places_.pop_front();
     const std::size_t begin = my_begin(k);
-    if (!tensor_of(k))  // what came back from the other nodes belongs in this rank's tensor too
+    if (!tensor_of(k))  // copies the result of all nodes to this rank's tensor
       stream_->pieces(begin, my_end(k), [&](const Item& item, std::size_t from, std::size_t at, std::size_t bytes) {
         std::memcpy(item.out + from, result + (at - begin), bytes);
       });

@@ -1,9 +1,9 @@
 /// @file shm.h — allreduce within a node, streamed through the rings.
 ///
-/// Each rank copies in only what others reduce, adds its own slice over all
-/// ranks in rank order (its own part straight from the tensor), and copies the
-/// others' finished slices out.  So the order of addition of an element depends
-/// on nothing but the ranks: the bits are the same however tensors were fused.
+/// Each chunk is divided into slices, one for each carrier.  A rank copies into its ring the slices that other ranks
+/// reduce.  It adds its own slice over all ranks in rank order, and reads its own input straight from the tensor.  Then
+/// it copies the other ranks' finished slices out.  The order of addition depends on the ranks only, so the bits are
+/// the same however tensors are fused.
 #pragma once
 #include <algorithm>
 #include <deque>
@@ -14,41 +14,45 @@
 
 namespace hvd::ops {
 
-/// What happens to a finished slice before it is published to the node: nothing on one node, the exchange with other
-/// nodes when there are several (between_nodes.h).
+/// Processes each reduced slice before it is published to the node: the exchange with other nodes (between_nodes.h).
+/// On one node there is no hook.
 class SliceHook {
  public:
   virtual ~SliceHook() = default;
-  /// Slices may lie in tensors, which belong to the caller again once an operation has failed.
+  /// Whether slices may lie in the caller's tensors.  The hook must then be able to stop using them at once: they
+  /// belong to the caller again when an operation has failed.
   virtual bool takes_tensors() const = 0;
-  /// So many slices may be expected that have not finished, at least 2.
+  /// The number of slices, at least 2, that may be expected and not finished at the same time.
   virtual std::uint64_t most_slices() const = 0;
-  /// The next slice is [begin, end) of the stream, perhaps empty, and its result belongs to @p result.  Called ahead,
-  /// in the order of the slices.  @p tensors: that is a tensor's own memory.  nullptr: to memory of the hook's own,
-  /// valid until the next slice is expected after this one has finished.  Returns where the result will be.
+  /// Announces the next slice, [begin, end) of the stream, which may be empty.  Called before the slice is reduced, in
+  /// the order of the slices.  Returns the address where its result will be.
+  /// @param result   memory for the result; nullptr: the hook provides it.  The hook's memory is valid until the first
+  ///                 expect() after this slice has finished
+  /// @param tensors  @p result is the memory of a tensor
   virtual unsigned char* expect(unsigned char* result, std::size_t begin, std::size_t end, bool tensors) = 0;
-  /// Before the next slice is reduced: where its parts go one after the other, each Item::wire_bytes() long, when some
-  /// of them are wider than the dtype; nullptr: to where its result belongs.
+  /// Called before the next slice is reduced.  If a tensor of the slice needs parts wider than its dtype: memory for
+  /// all parts, one after another, each with Item::wire_bytes().  nullptr: the parts go to the memory of the result.
   virtual unsigned char* wide() = 0;
-  /// The next slice lies at @p slice, reduced over this node, or where wide() has said.
+  /// The next slice is reduced over this node.  It lies in the memory that wide() gave, else at @p slice.
   virtual void start(const unsigned char* slice) = 0;
-  /// True when the oldest started slice is reduced over all nodes and scaled.
+  /// True once for each slice, in order, when the slice is reduced over all nodes and scaled.
   virtual bool finished() = 0;
 };
 
 class ShmAllreduce final : public Stage {
  public:
   explicit ShmAllreduce(Rings& rings) : rings_(rings) {}
-  /// @p stream must outlive the stage.
-  /// How it is cut; carriers: how many of the node's first ranks reduce (all, on one node).  @p slice: of one of them,
-  /// no more than that (0: what there is room for).
+  /// How the stream is cut for begin().
+  /// @param carriers  the number of this node's ranks that reduce a slice, from local rank 0 on; on one node: all
+  /// @param slice     most bytes of a slice; 0: as many as the ring has room for
   Cut cut(const Stream& stream, int carriers, std::size_t slice = 0) const {
     const std::size_t room = rings_.chunk_bytes(), chunk = slice * static_cast<std::size_t>(carriers);
     return Cut::of(stream.bytes, chunk > 0 ? std::min(chunk, room) : room, carriers);
   }
-  /// The same for one carrier a node, and a hook.  @p alone: no node has more than one rank, so the rings are not used.
+  /// Like cut(), for one carrier on each node, with a hook.
+  /// @param alone  no node has more than one rank, so the rings are not used
   Cut cut_at_tensors(const Stream& stream, bool alone, std::size_t slice = 0) const {
-    constexpr std::size_t most_whole = 1 << 20;  // measured: below, one round beats overlap
+    constexpr std::size_t most_whole = 1 << 20;  // measured: for smaller tensors one round is faster than overlap
     const std::size_t room = rings_.chunk_bytes();
     if (slice > 0) {
       const std::size_t most = alone ? slice : std::min(slice, room);
@@ -56,11 +60,13 @@ class ShmAllreduce final : public Stage {
     }
     return Cut::at_tensors(stream, room, alone ? most_whole : room);
   }
+  /// @p stream and @p hook must stay valid until done().  @p hook: nullptr on one node.
   void begin(const Stream& stream, const Cut& cut, SliceHook* hook);
   bool step() override;
   bool done() const override { return out_ == cut_.chunks(); }
-  /// This rank's first chunk is in the ring; its last slice is reduced.
+  /// This rank has copied its first chunk into the ring.
   bool entered() const { return in_ > 0; }
+  /// This rank's last slice is reduced.
   bool reduced() const { return reduced_ == cut_.chunks(); }
 
  private:
@@ -71,11 +77,11 @@ class ShmAllreduce final : public Stage {
   bool step_reduce();
   bool may_reduce() const;
   void expect();
-  /// The one tensor that holds this rank's slice, where nothing is done to it on this node, so that nodes may exchange
-  /// it from and to where it lies; nullptr: none does.
+  /// The tensor that holds all of this rank's slice of chunk k, if this node does not change the slice.  Nodes then
+  /// exchange the slice straight from and to the tensor.  nullptr: there is no such tensor.
   const Item* tensor_of(std::uint64_t k) const;
   void publish(std::uint64_t k);
-  /// This rank's slice of chunk k; empty when it is no carrier.
+  /// This rank's slice of chunk k; empty if this rank is no carrier.
   std::size_t my_begin(std::uint64_t k) const { return cut_.slice(k, std::min(rings_.me, cut_.carriers)); }
   std::size_t my_end(std::uint64_t k) const { return cut_.slice(k, std::min(rings_.me + 1, cut_.carriers)); }
 
@@ -83,7 +89,7 @@ class ShmAllreduce final : public Stage {
   const Stream* stream_ = nullptr;
   SliceHook* hook_ = nullptr;
   Cut cut_{0, 64, 1, {}};
-  std::deque<unsigned char*> places_;  ///< of the results of the slices from reduced_ to expected_, with a hook
+  std::deque<unsigned char*> places_;  ///< addresses of the results of the slices [reduced_, expected_); with a hook
   std::uint64_t base_ = 0, in_ = 0, expected_ = 0, used_ = 0, reduced_ = 0, out_ = 0;
   bool streaming_out_ = false;
 };

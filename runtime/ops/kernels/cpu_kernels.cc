@@ -1,4 +1,4 @@
-/// @file cpu_kernels.cc — which instruction set this process uses, and copies past the caches.
+/// @file cpu_kernels.cc — the choice of the instruction set, and copies that bypass the caches.
 #include "ops/kernels/cpu_kernels.h"
 
 #include <cstdint>
@@ -44,7 +44,7 @@ DotsFn dots(DType d) { return dots_baseline(d); }
 void copy_streaming(void* dst, const void* src, std::size_t bytes) {
   auto* d = static_cast<unsigned char*>(dst);
   auto* s = static_cast<const unsigned char*>(src);
-  // Whole lines only: a partly written line costs more than it saves.
+  // Streams whole lines only: a partly written line costs more time than it saves.
   const std::size_t head = (64 - reinterpret_cast<std::uintptr_t>(d) % 64) % 64;
   if (bytes < head + 64) {
     std::memcpy(d, s, bytes);

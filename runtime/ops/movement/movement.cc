@@ -10,7 +10,7 @@
 namespace hvd::ops {
 namespace {
 
-/// For free().
+/// Memory for a result, which its owner frees with free().  Throws Error{unavailable} if there is none.
 void* allocate(const MovedTensor& p, std::size_t bytes) {
   void* const result = memory::ResultMemory::process().take(bytes);
   if (!result)
@@ -50,8 +50,8 @@ bool Movement::step() {
   return true;
 }
 
-/// Rows of every rank for the gathers; for the alltoalls what each neighbour sends each neighbour, and what the ranks
-/// of other nodes send here.
+/// Exchanges the numbers of rows.  Allgather: of every rank.  Alltoall: from each local rank to each local rank, and
+/// from ranks of other nodes to this rank.
 void Movement::begin_lengths() {
   constexpr std::size_t number = sizeof(std::int64_t);
   my_counts_.resize(size() * alltoalls_);
@@ -81,7 +81,7 @@ void Movement::begin_lengths() {
   lengths_ = std::make_unique<Transfer>(rings_, nodes_, transport_, load);
 }
 
-/// Gathers and alltoalls together, then the broadcasts, a root after the other.
+/// Starts the pass of all allgathers and alltoalls.  The broadcasts follow, one pass for each root.
 void Movement::begin_data() {
   for (const MovedTensor& p : tensors_)
     if (p.kind == Kind::broadcast && std::find(roots_.begin(), roots_.end(), p.root) == roots_.end())
@@ -123,7 +123,7 @@ void Movement::add_gather(TransferPlan& load, MovedTensor& p) {
 }
 
 void Movement::add_alltoall(TransferPlan& load, MovedTensor& p, std::size_t which) {
-  // What local rank a sends local rank b.
+  // Rows from local rank a to local rank b.
   const auto between = [&](std::size_t a, std::size_t b) { return local_[(a * alltoalls_ + which) * locals() + b]; };
   for (std::size_t r = 0; r < size(); ++r) {
     const bool here = nodes_.node_of[r] == nodes_.node;

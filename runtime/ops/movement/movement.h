@@ -1,8 +1,8 @@
-/// @file movement.h — allgather, broadcast and alltoall: all of a batch together.
+/// @file movement.h — the allgathers, broadcasts and alltoalls of a batch, executed together.
 ///
-/// Lengths that differ from rank to rank are exchanged once for the whole batch,
-/// then all their data goes in one pass, and what each root broadcasts in one of its own.  So many small gathers cost
-/// what one does.
+/// First the ranks exchange, once for the whole batch, the lengths that differ from rank to rank.  Then one pass moves
+/// the data of all allgathers and alltoalls.  Then one pass for each root moves its broadcasts.  So many small
+/// allgathers take about as long as one.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -14,19 +14,20 @@
 
 namespace hvd::ops {
 
-/// One operation that moves bytes as they are.
+/// An operation that moves bytes without changing them.
 struct MovedTensor {
   Kind kind = Kind::broadcast;
   const unsigned char* in = nullptr;
-  unsigned char* out = nullptr;  ///< broadcast; alltoall: for a result of out_bytes
-  std::size_t out_bytes = 0;
-  std::size_t row_bytes = 0;             ///< broadcast: of the whole tensor
-  std::int64_t rows = 0;                 ///< allgather: of this rank
-  int root = 0;                          ///< broadcast
+  unsigned char* out = nullptr;          ///< broadcast: the result; alltoall: the result, if it has exactly out_bytes
+  std::size_t out_bytes = 0;             ///< alltoall: bytes of `out`
+  std::size_t row_bytes = 0;             ///< bytes of a row; broadcast: of the whole tensor
+  std::int64_t rows = 0;                 ///< allgather: rows of this rank
+  int root = 0;                          ///< broadcast only
   const std::int64_t* splits = nullptr;  ///< alltoall: [size] rows for each rank
-  void* result = nullptr;                ///< allgather, alltoall: malloc'd when done, by rank; now the caller's.
-                                         ///< nullptr: it is in `out`
-  std::vector<std::int64_t> received;    ///< allgather, alltoall: [size] rows from each rank
+  /// allgather, alltoall: the data of all ranks, in rank order, in memory of malloc().  After take() the caller owns
+  /// it. nullptr: the result is in `out`.
+  void* result = nullptr;
+  std::vector<std::int64_t> received;  ///< allgather, alltoall: [size] rows from each rank
 };
 
 class Movement final : public Stage {
@@ -35,7 +36,7 @@ class Movement final : public Stage {
   ~Movement() override;
   bool step() override;
   bool done() const override { return data_ && data_->done() && next_root_ == roots_.size(); }
-  /// Once done; takes over the results.
+  /// The operations with their results, which the caller then owns.  Call it once, after done().
   std::vector<MovedTensor> take() { return std::exchange(tensors_, {}); }
 
  private:
@@ -53,10 +54,11 @@ class Movement final : public Stage {
   transport::Transport& transport_;
   std::vector<MovedTensor> tensors_;
   std::size_t alltoalls_ = 0;
-  std::vector<std::int64_t> my_rows_, rows_;      ///< [gathers]; [size][gathers]
-  std::vector<std::int64_t> my_local_, local_;    ///< [alltoalls][locals]; the same of every local rank in front
-  std::vector<std::int64_t> my_counts_, counts_;  ///< [size][alltoalls]: to and from the ranks of other nodes
-  std::vector<int> roots_;                        ///< of the broadcasts
+  // Numbers of rows: of this rank, and of the others.
+  std::vector<std::int64_t> my_rows_, rows_;      ///< of allgathers: [gathers]; [size][gathers]
+  std::vector<std::int64_t> my_local_, local_;    ///< to local ranks: [alltoalls][locals]; [locals][alltoalls][locals]
+  std::vector<std::int64_t> my_counts_, counts_;  ///< to, and from, ranks of other nodes: [size][alltoalls]
+  std::vector<int> roots_;                        ///< the roots of the broadcasts, each once
   std::size_t next_root_ = 0;
   std::unique_ptr<Transfer> lengths_, data_;
 };

@@ -1,4 +1,4 @@
-/// @file peer_stream.h — streams of scattered bytes between pairs of ranks, a few messages at a time.
+/// @file peer_stream.h — a stream of scattered bytes between two ranks, a few messages at a time.
 #pragma once
 #include <deque>
 #include <functional>
@@ -10,12 +10,14 @@
 
 namespace hvd::ops {
 
-/// One stream to or from one rank.  Both ends cut it alike.  Few messages of it are under way, more where nothing has
-/// to be packed: those need no memory, and fill links of some milliseconds.  Pairs do not wait for each other.
+/// One stream to or from one rank.  Both ends cut it into the same segments.  At most 4 packed messages are under way,
+/// or 16 direct ones.  Direct messages need no buffer; 16 of them fill a link with a latency of some milliseconds.
+/// Streams do not wait for each other.
 class PeerStream {
  public:
   static constexpr std::size_t largest = 256 << 10;
-  /// @param here  how many bytes from the front can be sent now; empty: all
+  /// @param pieces  addresses of the bytes; the memory must stay valid until done()
+  /// @param here    returns how many bytes, from the start of the stream, can be sent now.  Empty function: all of them
   PeerStream(transport::Transport& transport, int peer, bool outgoing, Pieces pieces,
              std::function<std::size_t()> here = {})
       : transport_(transport),
@@ -40,12 +42,13 @@ class PeerStream {
       post(segments_[next_++]);
     return moved;
   }
-  /// So many bytes from the front are where they belong (incoming), or need no longer stay (outgoing).
+  /// Bytes, from the start of the stream, that have arrived at their place (incoming) or have been sent (outgoing; the
+  /// caller may change them).
   std::size_t through() const { return through_; }
   bool done() const { return through_ == pieces_.bytes(); }
 
  private:
-  static constexpr std::size_t most_packed = 4, most_direct = 16;  ///< under way
+  static constexpr std::size_t most_packed = 4, most_direct = 16;  ///< messages under way
   struct SegmentInFlight {
     SegmentInFlight(transport::Transport& t, Pieces::Segment l) : segment(l), messages(t) {}
     Pieces::Segment segment;

@@ -1,8 +1,8 @@
-/// @file shm_copy.h — every rank of a node copies a stream of bytes into its ring, and the others take what is theirs.
+/// @file shm_copy.h — each rank of a node copies a stream of bytes into its ring; the other ranks copy it out.
 ///
-/// In step k each rank copies the next buffer of its own stream, and all read all.
-/// Ranks with less data just take part in the counting.  All know how long each
-/// stream is and what lies where in it.
+/// In each step a rank copies the next part of its own stream into its ring, and reads all other ranks' rings.
+/// A rank whose stream is shorter copies nothing in the last steps, but still advances its counters.
+/// All ranks know the length and the layout of every stream.
 #pragma once
 #include <algorithm>
 #include <functional>
@@ -16,15 +16,18 @@ namespace hvd::ops {
 
 class ShmCopy final : public Stage {
  public:
-  /// How many bytes from the front of this rank's stream can be copied now.
+  /// Returns how many bytes, from the start of this rank's stream, can be copied now.
   using Ready = std::function<std::size_t()>;
-  /// @param streams  [local ranks]: this rank's says where to read, the others' where what they copy goes
+  /// @param streams  [local ranks].  This rank's stream has the addresses to read.  Another rank's stream has the
+  ///                 addresses to which this rank copies it; nullptr: this rank does not need the data
+  /// @param ready    empty function: all of the stream can be copied
   ShmCopy(Rings& rings, std::vector<Pieces> streams, Ready ready = {})
       : rings_(rings), streams_(std::move(streams)), ready_(std::move(ready)), base_(rings.next) {
     std::size_t most = 0;
     for (const Pieces& s : streams_) most = std::max(most, s.bytes());
     if (rings_.ranks == 1) most = 0;  // nobody reads
-    // At least four steps where that leaves them 32 KiB, so that copying and taking overlap.
+    // Four steps, so that copying in and copying out overlap.  Fewer, to have at least 32 KiB in a step; more, to have
+    // at most a buffer of the ring in a step.
     step_bytes_ = std::min(std::max<std::size_t>((most / 4 + 63) / 64 * 64, 32 << 10), rings.chunk_bytes());
     steps_ = (most + step_bytes_ - 1) / step_bytes_;
     rings_.next += steps_;

@@ -7,8 +7,8 @@
 namespace hvd::ops {
 namespace {
 
-/// Until the last node has all of it: the first segment goes down, the others follow at the rate of a link that carries
-/// them to all children.
+/// Estimated time in ns until the last node has all bytes.  The first segment travels down the tree.  The other
+/// segments follow at the rate of a link that carries each segment to all children.
 double cost(int nodes, int arity, double bytes, const NetworkModel& m) {
   int depth = 0;
   for (std::int64_t reached = 1, level = 1; reached < nodes; ++depth) reached += level *= arity;

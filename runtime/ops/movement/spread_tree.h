@@ -1,8 +1,8 @@
-/// @file spread_tree.h — the nodes that hand on what one rank sends to all.
+/// @file spread_tree.h — the tree of nodes over which one rank's data reaches all nodes.
 ///
-/// A heap whose root is the sender's node: node k of it hands on to k·arity + 1 and so on.  With one child a node it is
-/// a chain, over which much data travels at the rate of a link, however many nodes there are; with all of them the
-/// sender reaches everybody at once, which suits little data and few nodes.
+/// The tree is a heap; its root is the sender's node.  Place k passes the data on to the places k·arity + 1 to
+/// k·arity + arity.  With arity 1 the tree is a chain: large data travels at the rate of a link, whatever the number of
+/// nodes.  With arity n - 1 the sender reaches all nodes directly: this suits small data and few nodes.
 #pragma once
 #include <cstddef>
 #include <utility>
@@ -13,13 +13,15 @@ namespace hvd::ops {
 
 class SpreadTree {
  public:
-  /// @param root  the sender's node
-  /// @param bytes  that it sends: the same on all ranks, as is what is chosen
+  /// Chooses the arity with the least estimated time.  All ranks give the same arguments, so all choose alike.
+  /// @param root   the sender's node
+  /// @param bytes  length of the data
   SpreadTree(int nodes, int root, std::size_t bytes, const NetworkModel& model = {});
 
   int arity() const { return arity_; }
-  /// Of a node that is not the root.
+  /// The node from which @p node receives.  Not for the root.
   int parent(int node) const { return node_at((place(node) - 1) / arity_); }
+  /// Number of nodes to which @p node sends.
   int children(int node) const;
   int child(int node, int i) const { return node_at(place(node) * arity_ + 1 + i); }
 

@@ -9,15 +9,15 @@ namespace hvd::ops {
 
 namespace {
 
-/// Decided alike on all ranks: all know what each of them gives to all.
+/// Whether nodes pass the data on in rounds.  All ranks decide alike, because each knows the lengths of all to_all().
 bool passes_on(const Nodes& nodes, const TransferPlan& load) {
   if (load.only_sender >= 0 || load.any_for_one) return false;
-  const int locals = nodes.local_size(0);  // equal, or a rank's counterparts on other nodes differ from round to round
+  const int locals = nodes.local_size(0);  // must be equal: else a rank has no counterpart on every node
   for (int n = 1; n < nodes.count(); ++n)
     if (nodes.local_size(n) != locals) return false;
   std::size_t most = 0;
   for (int l = 0; l < locals; ++l) {
-    std::size_t bytes = 0;  // through the l-th rank of each node
+    std::size_t bytes = 0;  // that pass through the l-th rank of each node
     for (const auto& ranks : nodes.ranks)
       bytes += load.common[static_cast<std::size_t>(ranks[static_cast<std::size_t>(l)])].bytes();
     most = std::max(most, bytes);
@@ -25,7 +25,7 @@ bool passes_on(const Nodes& nodes, const TransferPlan& load) {
   return GatherPlan::is_faster(nodes.count(), most);
 }
 
-/// In the order in which what they have given is copied on this one.
+/// All other nodes, in the order in which this node's ranks copy their data into the rings.
 std::vector<int> other_nodes(const Nodes& nodes, bool passed_on) {
   std::vector<int> others;
   const GatherPlan plan(nodes.count());
@@ -38,7 +38,7 @@ std::vector<int> other_nodes(const Nodes& nodes, bool passed_on) {
 
 Transfer::Transfer(Rings& rings, const Nodes& nodes, transport::Transport& transport, const TransferPlan& load)
     : own_(load.own) {
-  std::vector<Pieces> streams;  // [local ranks]: its own, then what it takes in
+  std::vector<Pieces> streams;  // [local ranks]: the rank's own data, then the data that it receives for its node
   for (int l = 0; l < rings.ranks; ++l) {
     streams.push_back(load.common[static_cast<std::size_t>(nodes.rank(nodes.node, l))]);
     streams.back().append(load.local[static_cast<std::size_t>(l)]);
@@ -58,7 +58,8 @@ Transfer::Transfer(Rings& rings, const Nodes& nodes, transport::Transport& trans
   copy_ = std::make_unique<ShmCopy>(rings, std::move(streams), [this, own] { return own + arrived(); });
 }
 
-/// One stream a pair and direction: messages of one pair arrive in order.
+/// Makes one stream for each peer and direction: messages between two ranks are matched in order, so two streams would
+/// be mixed up.  The stream carries the data for all ranks first, then the data for one rank.
 void Transfer::send_directly(const Nodes& nodes, transport::Transport& transport, const TransferPlan& load) {
   const int me = nodes.rank(nodes.node, nodes.local);
   for (const int n : other_nodes(nodes, false))
@@ -79,7 +80,8 @@ void Transfer::send_directly(const Nodes& nodes, transport::Transport& transport
     }
 }
 
-/// Each rank with its counterparts of other nodes: what comes in a round goes on in all later ones.
+/// Each rank exchanges data with the ranks of the same local rank on other nodes.  It sends received data on
+/// in later rounds.
 void Transfer::pass_on(const Nodes& nodes, transport::Transport& transport, const TransferPlan& load) {
   const GatherPlan plan(nodes.count());
   const auto given_by = [&](int node) -> const Pieces& {
@@ -104,7 +106,7 @@ void Transfer::pass_on(const Nodes& nodes, transport::Transport& transport, cons
   }
 }
 
-/// One rank of each node takes it in and hands it on while the rest of it is on its way.
+/// One rank of each node receives the sender's data, and passes it on while it still receives the rest.
 void Transfer::spread(const Nodes& nodes, transport::Transport& transport, int sender, const Pieces& pieces) {
   const int from = nodes.node_of[static_cast<std::size_t>(sender)];
   const auto hands_on = [&](int node) { return node == from ? sender : nodes.rank(node, nodes.relay(sender, node)); };
@@ -122,14 +124,14 @@ void Transfer::spread(const Nodes& nodes, transport::Transport& transport, int s
         std::make_unique<PeerStream>(transport, hands_on(tree.child(nodes.node, i)), true, pieces, here));
 }
 
-/// How much is here of what this rank takes in for others: that goes out in order.
+/// The bytes that have arrived for the ranks of this node, counted up to the first gap: they are passed on in order.
 std::size_t Transfer::arrived() {
   while (first_ < arrivals_.size() && arrivals_[first_].stream->through() >= arrivals_[first_].bytes)
     arrived_ += arrivals_[first_++].bytes;
   return first_ < arrivals_.size() ? arrived_ + arrivals_[first_].stream->through() : arrived_;
 }
 
-/// A part of it: messages are looked at in between.
+/// Copies at most 256 KiB, so that messages advance in between.  True if anything was copied.
 bool Transfer::copy_own() {
   constexpr std::size_t most = 256 << 10;
   const std::size_t begin = copied_, end = std::min(own_.read.bytes(), begin + most);

@@ -1,11 +1,9 @@
-/// @file transfer.h — bytes from ranks to ranks, all lengths known: the pass that gathers, broadcasts and alltoalls
-/// share.
+/// @file transfer.h — moves bytes of known lengths between ranks, for allgather, broadcast and alltoall.
 ///
-/// Within a node everything goes through the rings (shm_copy.h).  What is for
-/// everybody crosses to another node once: one rank there takes it in where it
-/// belongs in its own result, and copies it for its neighbours.  Where only one
-/// rank sends, nodes hand it on to one another (spread_tree.h), and where all do
-/// and nodes are many (gather_plan.h).  What is for one rank goes straight to it.
+/// Within a node all data goes through the rings (shm_copy.h).  Data for all ranks crosses to another node once: one
+/// rank there receives it into its own result, and copies it to the other ranks of its node.  If only one rank sends,
+/// nodes pass the data on in a tree (spread_tree.h).  If all ranks send and this is faster, nodes pass it on in rounds
+/// (gather_plan.h).  Data for one rank goes straight to that rank.
 #pragma once
 #include <cstring>
 #include <functional>
@@ -18,8 +16,8 @@
 
 namespace hvd::ops {
 
-/// What goes where, as this rank sees it.  Every rank adds the same things in the same order; `from` is read on the
-/// sender only, `to` is written on receivers only, nullptr where the other role is played.
+/// The transfers of a pass, with this rank's addresses.  Every rank adds the same transfers in the same order.  `from`
+/// is read on the sender only; `to` is written on receivers only.  A rank without that role may give nullptr.
 class TransferPlan {
  public:
   explicit TransferPlan(const Nodes& nodes)
@@ -30,25 +28,27 @@ class TransferPlan {
         nodes_(nodes),
         me_(nodes.rank(nodes.node, nodes.local)) {}
 
-  /// A transfer in which @p sender alone adds anything, and that to all.
+  /// Promises that all transfers are to_all() of this sender.
   void only(int sender) { only_sender = sender; }
+  /// From rank @p sender to all ranks.
   void to_all(int sender, const void* from, void* to, std::size_t bytes) {
     copy_own(sender == me_, from, to, bytes);
     common[index(sender)].add(sender == me_ ? from : to, bytes);
   }
-  /// From local rank @p sender to all of this node.
+  /// From local rank @p sender to all ranks of this node.
   void to_node(int sender, const void* from, void* to, std::size_t bytes) {
     copy_own(sender == nodes_.local, from, to, bytes);
     local[index(sender)].add(sender == nodes_.local ? from : to, bytes);
   }
-  /// From local rank @p sender to local rank @p receiver; known to the whole node.
+  /// From local rank @p sender to local rank @p receiver.  All ranks of the node add it.
   void to_neighbour(int sender, int receiver, const void* from, void* to, std::size_t bytes) {
     if (sender == receiver)
       copy_own(sender == nodes_.local, from, to, bytes);
     else
       local[index(sender)].add(sender == nodes_.local ? from : receiver == nodes_.local ? to : nullptr, bytes);
   }
-  /// To and from a rank of another node; only the two know of it.
+  /// From this rank to a rank of another node, and from a rank of another node to this rank.  Only these two ranks add
+  /// the transfer: the sender calls send(), the receiver receive().
   void send(int receiver, const void* from, std::size_t bytes) {
     any_for_one = true;
     out[index(receiver)].add(from, bytes);
@@ -58,11 +58,11 @@ class TransferPlan {
     in[index(sender)].add(to, bytes);
   }
 
-  int only_sender = -1;
+  int only_sender = -1;                 ///< see only(); -1: any rank may send
   bool any_for_one = false;             ///< send() or receive() was called: on all ranks, or on none
-  std::vector<Pieces> common, out, in;  ///< [size]
-  std::vector<Pieces> local;            ///< [local ranks]
-  /// Within this rank: `read` goes where `write` lies.  As long as each other.
+  std::vector<Pieces> common, out, in;  ///< [size]: to_all() by sender, send() by receiver, receive() by sender
+  std::vector<Pieces> local;            ///< [local ranks]: transfers within the node, by sender
+  /// Copies from this rank to itself: from `read` to `write`, which have equal lengths.
   struct OwnCopy {
     Pieces read, write;
   };
@@ -86,6 +86,7 @@ class TransferPlan {
 
 class Transfer final : public Stage {
  public:
+  /// @p load is read during the call only; its memory must stay valid until done().
   Transfer(Rings& rings, const Nodes& nodes, transport::Transport& transport, const TransferPlan& load);
   bool step() override;
   bool done() const override { return copy_->done() && busy_.empty() && copied_ == own_.read.bytes(); }
@@ -93,7 +94,7 @@ class Transfer final : public Stage {
  private:
   struct Arrival {
     const PeerStream* stream;
-    std::size_t bytes;  ///< of what the whole node wants
+    std::size_t bytes;  ///< the first bytes of the stream, which are for all ranks of the node
   };
   void spread(const Nodes& nodes, transport::Transport& transport, int sender, const Pieces& pieces);
   void send_directly(const Nodes& nodes, transport::Transport& transport, const TransferPlan& load);
@@ -102,10 +103,10 @@ class Transfer final : public Stage {
   bool copy_own();
 
   std::vector<std::unique_ptr<PeerStream>> streams_to_peers_;
-  std::vector<PeerStream*> busy_;  ///< not done yet
-  std::vector<Arrival> arrivals_;  ///< what this rank copies for others, in the order in which it does
+  std::vector<PeerStream*> busy_;  ///< streams that are not done
+  std::vector<Arrival> arrivals_;  ///< data that this rank passes on, in the order in which it does
   std::size_t first_ = 0, arrived_ = 0;
-  const TransferPlan::OwnCopy own_;  ///< made while messages are under way
+  const TransferPlan::OwnCopy own_;  ///< copied while messages are under way
   std::size_t copied_ = 0;
   std::unique_ptr<ShmCopy> copy_;
 };

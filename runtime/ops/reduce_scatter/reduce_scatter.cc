@@ -33,7 +33,7 @@ ReduceScatter::ReduceScatter(Rings& rings, const Nodes& nodes, transport::Transp
   rings_.next += chunks_.size();
 }
 
-// ---- what lies where
+// ---- layout of shards, blocks and chunks
 
 void ReduceScatter::build() {
   const std::size_t most = *std::max_element(length_.begin(), length_.end());
@@ -54,7 +54,7 @@ void ReduceScatter::build() {
   from_.resize(2 * static_cast<std::size_t>(nodes_.count()) * block_);
 }
 
-/// What rank @p d gets, tensor by tensor, cut where a block ends.
+/// The data that rank @p d gets: its part of each tensor in turn, cut at the ends of blocks.
 std::vector<ReduceScatter::Piece> ReduceScatter::pieces_for(int d) const {
   std::vector<Piece> all;
   std::size_t at = 0;
@@ -72,7 +72,7 @@ std::vector<ReduceScatter::Piece> ReduceScatter::pieces_for(int d) const {
   return all;
 }
 
-/// The shard of local rank @p l: block by block, the ranks that it works for.
+/// The shard of local rank @p l: for each block, the parts of all ranks for which @p l reduces.
 ReduceScatter::Shard ReduceScatter::shard_of(int l, std::size_t blocks) {
   Shard shard;
   std::vector<int> ranks;
@@ -102,7 +102,8 @@ ReduceScatter::Shard ReduceScatter::shard_of(int l, std::size_t blocks) {
   return shard;
 }
 
-/// At least four chunks where that leaves a rank some KiB, so that copying and reducing overlap.
+/// Divides the blocks into chunks.  A chunk holds at most a quarter of each shard: copying and reducing overlap.
+/// It may hold more if a buffer of the ring would else have less than 32 KiB.
 void ReduceScatter::build_chunks(std::size_t blocks) {
   std::size_t most = 0;
   for (const Shard& shard : shards_) most = std::max(most, shard.bytes);
@@ -120,7 +121,7 @@ std::pair<std::size_t, std::size_t> ReduceScatter::part(const Shard& shard, cons
   return {begin, std::min(end, begin + width_)};
 }
 
-/// Calls f(piece, offset in the tensor, position, length) for each part of a piece within [begin, end).
+/// Calls f(piece, offset in the tensor, position in the shard, length) for each part of a piece within [begin, end).
 template <class F>
 void ReduceScatter::each(const std::vector<Piece>& pieces, std::size_t begin, std::size_t end, F&& f) {
   auto i = std::upper_bound(pieces.begin(), pieces.end(), begin,
@@ -185,7 +186,7 @@ void ReduceScatter::reduce(std::size_t k) {
   if (!alone_) send_finished(end);
 }
 
-/// The last step for a piece of this rank's own part.
+/// Reduces a piece of this rank's own part into the result, or gives its @p n inputs to the sink.
 void ReduceScatter::last(const Piece& p, std::size_t offset, std::size_t bytes, const void* const* src, int n,
                          const Scale& scale) {
   const DividedTensor& t = tensors_[p.which];
@@ -197,13 +198,14 @@ void ReduceScatter::last(const Piece& p, std::size_t offset, std::size_t bytes, 
 
 // ---- across nodes
 
-/// The staging of a block is free again once the one before the last has gone out and was used here.
+/// Whether the staging memory for block @p b is free.  Block b uses the memory of block b - 2.  That block's messages
+/// must be sent, and this rank must have combined its own part of it.
 bool ReduceScatter::may_stage(std::size_t b) const {
   if (alone_ || b < 2) return true;
   return (sends_.empty() || sends_.front().block > b - 2) && combined_ >= std::min(own_blocks_, b - 1);
 }
 
-/// This rank's shard is reduced over the node up to @p shard_end: what is complete goes out.
+/// Sends the blocks that are complete.  This rank's shard is reduced over its node up to @p shard_end.
 void ReduceScatter::send_finished(std::size_t shard_end) {
   for (; next_outgoing_ < outgoing_.size() && outgoing_[next_outgoing_].end <= shard_end; ++next_outgoing_) {
     const OutgoingBlock& p = outgoing_[next_outgoing_];
@@ -238,7 +240,7 @@ bool ReduceScatter::step_messages() {
   return moved;
 }
 
-/// All nodes' shares of block @p b are here: combined in the order of the nodes.
+/// Combines block @p b of this rank's part, which has arrived from all nodes, in the order of the nodes.
 void ReduceScatter::combine(std::size_t b) {
   const unsigned char* mine = staging_.data() + own_staging_[b & 1];
   std::vector<const void*> source(static_cast<std::size_t>(nodes_.count()));

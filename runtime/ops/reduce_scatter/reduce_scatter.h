@@ -1,16 +1,17 @@
-/// @file reduce_scatter.h — every rank gets its own part of many tensors, combined over all ranks: the pass under
-/// reducescatter.
+/// @file reduce_scatter.h — every rank gets its own part of many tensors, combined over all ranks: implements
+/// reducescatter, and the first pass of Adasum.
 ///
-/// Each tensor is divided among the ranks; the parts for one rank, laid end to
-/// end, are its shard.  Within a node each rank copies into its ring what the
-/// others combine, and combines its own shard over all of them in rank order, its
-/// own part straight from the tensor.  No result goes round.
+/// Each tensor is divided among the ranks.  A rank's shard is the data that it reduces within its node, without gaps.
 ///
-/// Across nodes the shard of a rank of another node is reduced by one rank here
-/// and sent to it, block by block; it combines what the nodes sent, in their
-/// order.  So each byte crosses once, and staging is a few blocks at any size.
-/// All shards of a node are in the same block at the same time: two nodes can
-/// never wait for each other in opposite orders.
+/// On one node, the shard is the rank's own part of every tensor.  Each rank copies the other ranks' shards from its
+/// tensors into its ring.  Then it combines its own shard over all ranks, in rank order.  It reads its own input
+/// straight from the tensor.  Results are not sent to other ranks.
+///
+/// With several nodes, a shard also holds parts for ranks of other nodes (Nodes::relay()).  The rank reduces such a
+/// part over its node and sends it to its owner, block by block.  The owner combines the blocks in node order.
+/// So each byte crosses the network once, and staging takes a few blocks, whatever the tensor's size.
+/// All shards of a node are in the same block at the same time.  So two nodes never wait for each other in opposite
+/// orders.
 #pragma once
 #include <deque>
 #include <memory>
@@ -23,23 +24,25 @@
 
 namespace hvd::ops {
 
-/// Receives what a rank's shard holds instead of a reduction; see adasum.h.
+/// Receives the inputs of this rank's part, instead of a reduction into a tensor (adasum.h).
 class ShardSink {
  public:
   virtual ~ShardSink() = default;
-  /// @p src: [n] the pieces of all ranks (or nodes) at @p offset bytes of tensor @p which, @p bytes long.  Offsets are
-  /// multiples of 64 from where the part of this rank begins, and ascend.
+  /// @param which   index of the tensor
+  /// @param offset  byte offset in the tensor.  Offsets ascend.  The distance from the start of this rank's part is a
+  ///                multiple of 64
+  /// @param src     [n] the inputs of all ranks, or with several nodes the sums of all nodes; each has @p bytes
   virtual void take(std::size_t which, std::size_t offset, const void* const* src, int n, std::size_t bytes) = 0;
 };
 
-/// A tensor and how it is divided: `units` of equal size (the last may be shorter), the first ranks get one more where
-/// they do not divide.
+/// A tensor, divided among the ranks in `units` of equal size; the last unit may be shorter.  If the units do not
+/// divide evenly, each of the first ranks gets one unit more.
 struct DividedTensor {
-  Item item;  ///< out: this rank's part; unused with a sink
+  Item item;  ///< item.out holds this rank's part only; a sink leaves it unused
   std::int64_t units = 0;
   std::size_t unit_bytes = 0;  ///< 0: the tensor is a whole number of units
 
-  /// The part of rank @p d of @p ranks.
+  /// The first byte of the part of rank @p d of @p ranks.
   std::size_t begin(int d, int ranks) const {
     if (units == 0) return 0;
     const std::int64_t at = units / ranks * d + std::min<std::int64_t>(d, units % ranks);
@@ -57,24 +60,24 @@ class ReduceScatter final : public Stage {
   bool done() const override { return used_ == chunks_.size() && combined_ == own_blocks_ && sends_.empty(); }
 
  private:
-  /// Part of a tensor within a shard; `at` as in Stream, a multiple of 64.
+  /// A piece of a tensor within a shard.
   struct Piece {
-    std::size_t at, bytes, offset;  ///< offset: in the tensor
-    std::uint32_t which;
+    std::size_t at, bytes, offset;  ///< at: in the shard, a multiple of 64; offset: in the tensor
+    std::uint32_t which;            ///< index of the tensor
   };
   struct Shard {
     std::vector<Piece> pieces;
-    std::vector<std::size_t> blocks;  ///< [blocks + 1]: where each begins
+    std::vector<std::size_t> blocks;  ///< [blocks + 1]: where each block begins
     std::size_t bytes = 0;
   };
-  /// A block of this rank's shard for one rank: where it ends in the shard, and where it lies in the staging.
+  /// The part of a block of this rank's shard that belongs to one rank.
   struct OutgoingBlock {
-    std::size_t begin, end;
-    int to;
-    std::size_t staging, block;
+    std::size_t begin, end;      ///< in the shard
+    int to;                      ///< the rank that owns it
+    std::size_t staging, block;  ///< offset in staging_; number of the block
   };
   struct Chunk {
-    std::size_t block, from;  ///< bytes from where the block begins in each shard
+    std::size_t block, from;  ///< from: bytes from the start of the block, in each shard
   };
   struct Sending {
     std::size_t block;
@@ -87,7 +90,7 @@ class ReduceScatter final : public Stage {
   void build_chunks(std::size_t blocks);
   template <class F>
   static void each(const std::vector<Piece>& pieces, std::size_t begin, std::size_t end, F&& f);
-  /// What of a shard belongs to a chunk: [begin, end).
+  /// The range [begin, end) of a shard that belongs to a chunk.
   std::pair<std::size_t, std::size_t> part(const Shard& shard, const Chunk& c) const;
   void copy_in(std::size_t k);
   void reduce(std::size_t k);
@@ -109,19 +112,19 @@ class ReduceScatter final : public Stage {
   const std::vector<DividedTensor> tensors_;
   ShardSink* const sink_;
   const int me_, ranks_;
-  const bool alone_;                     ///< one node
+  const bool alone_;                     ///< there is only one node
   std::size_t block_ = 0;                ///< bytes of a block for one rank
-  std::vector<std::size_t> length_;      ///< [size] of what each rank gets
+  std::vector<std::size_t> length_;      ///< [size] bytes that each rank gets
   std::vector<Shard> shards_;            ///< [local ranks]
-  std::vector<OutgoingBlock> outgoing_;  ///< of this rank's shard, when there are several nodes
-  std::vector<Piece> own_;               ///< what this rank gets, cut at blocks
+  std::vector<OutgoingBlock> outgoing_;  ///< of this rank's shard; empty on one node
+  std::vector<Piece> own_;               ///< the data that this rank gets, cut at blocks; empty on one node
   std::vector<Chunk> chunks_;
-  std::size_t width_ = 64;  ///< of a shard in a chunk
+  std::size_t width_ = 64;  ///< most bytes of one shard in a chunk
   std::uint64_t base_ = 0;
   std::size_t in_ = 0, used_ = 0, next_outgoing_ = 0;
   std::size_t own_blocks_ = 0, own_staging_[2] = {}, reduced_own_ = 0, asked_ = 0, combined_ = 0;
-  std::vector<unsigned char> staging_;  ///< [2][outgoing blocks of a block][block_]: what this rank reduced
-  std::vector<unsigned char> from_;     ///< [2][nodes][block_]: what came for this rank
+  std::vector<unsigned char> staging_;  ///< [2][ranks that this rank reduces for][block_]: sums over this node
+  std::vector<unsigned char> from_;     ///< [2][nodes][block_]: blocks received from other nodes
   std::deque<Sending> sends_;
   std::deque<std::unique_ptr<MessageSet>> receives_;
 };

@@ -1,10 +1,9 @@
-/// @file distance.h — how far apart the cores of two neighbours are at this moment.
+/// @file distance.h — measures how far apart the cores of two neighbouring ranks are at this moment.
 ///
-/// Virtual machines move between core complexes by themselves; a flag's round
-/// trip is then 100 or 450 ns.  When the cores are far, stores into the rings
-/// that bypass the caches are twice as fast; when near, plain ones win by a third
-/// (measured).  So a large batch begins with a few ping-pongs.  The choice is
-/// local: it changes no byte and needs no agreement.
+/// A hypervisor moves virtual CPUs between core complexes.  A flag's round trip takes 100 ns within a complex and
+/// 450 ns between two.  If the cores are far apart, ring stores that bypass the caches are twice as fast.  If the
+/// cores are near, plain stores are faster by a third (both measured).  So a large batch begins with eight ping-pongs.
+/// Each rank chooses for itself: the choice changes no result, so ranks need not agree.
 #pragma once
 #include "memory/futex.h"
 #include "memory/node.h"
@@ -15,7 +14,8 @@ class Distance {
  public:
   static constexpr std::int64_t far_ns = 250;
 
-  /// Plays with the neighbour, who does the same now; gives up after some ten microseconds when it is late.
+  /// Exchanges eight ping-pongs with the neighbour, which calls measure() at about the same time.  Gives up, and keeps
+  /// the old answer, after about 50 us.
   void measure(const memory::Node& node) {
     const int other = node.me ^ 1;
     if (other >= node.ranks) return;
@@ -29,7 +29,7 @@ class Distance {
       if (first) mine.store(attempt_ + i, std::memory_order_release);
       for (int tries = 0; theirs.load(std::memory_order_acquire) < attempt_ + i; ++tries)
         if (tries % 64 == 63 && memory::now_ns() > end) {
-          mine.store(attempt_ + 8, std::memory_order_release);  // the other need not wait for the rest
+          mine.store(attempt_ + 8, std::memory_order_release);  // the neighbour need not wait for the remaining pings
           return;
         }
       if (!first) mine.store(attempt_ + i, std::memory_order_release);
@@ -40,8 +40,9 @@ class Distance {
     far_ = best > far_ns;
   }
   bool far() const { return far_; }
-  /// Whether a stream of @p bytes is copied past the caches.  Every rank asks for every stream of the node.  A large
-  /// stream makes this function measure the distance to the other core; a smaller one does so now and then.
+  /// Whether the copies of a stream of @p bytes bypass the caches; never below 16 KiB.  Every rank of the node calls
+  /// this function for every stream.  Each stream of 4 MiB or more, and every 32nd of the others, measures the
+  /// distance.
   bool streaming(const memory::Node& node, std::size_t bytes) {
     if (bytes < streaming_from) return false;
     if (bytes >= measured_from || streams_++ % 32 == 0) measure(node);
@@ -50,9 +51,9 @@ class Distance {
 
  private:
   static constexpr std::size_t streaming_from = 16 << 10, measured_from = 4 << 20;
-  std::uint64_t attempt_ = 0;  ///< both count alike
-  std::uint64_t streams_ = 0;  ///< counted alike on all ranks
-  bool far_ = true;            ///< until measured: bypassing costs less when wrong
+  std::uint64_t attempt_ = 0;  ///< equal on both neighbours
+  std::uint64_t streams_ = 0;  ///< streams of 16 KiB to 4 MiB so far; equal on all ranks
+  bool far_ = true;            ///< the guess before the first measurement; a wrong "near" would cost more
 };
 
 }  // namespace hvd::ops

@@ -1,9 +1,9 @@
-/// @file eager.h — small tensors: copied to a slot at submit, reduced by everybody from all slots.
+/// @file eager.h — allreduce of small tensors: ranks copy them to slots at submit, and each rank reduces all slots.
 ///
-/// No flag is needed once the batch is published: every rank has filled its slot
-/// before it set its ready bit.  Two slots a tensor, by the parity of the round:
-/// whoever fills a slot for round k + 2 has seen round k + 1 published, so all
-/// ranks have submitted k + 1, so all have read k.
+/// Every rank fills its slot before it sets its ready bit.  So a published batch needs no further flag.
+///
+/// A tensor has two slots on each rank, chosen by the parity of the round.  A rank fills its slot for round k + 2 only
+/// after round k + 1 was published.  By then all ranks have submitted round k + 1, so all have read round k.
 #pragma once
 #include <vector>
 
@@ -12,10 +12,10 @@
 
 namespace hvd::ops {
 
-inline constexpr std::size_t eager_limit = 8 << 10;  ///< bytes a tensor
+inline constexpr std::size_t eager_limit = 8 << 10;  ///< bytes of the largest eager tensor
 
-/// Where the slots of a node's ranks are.  A rank's slots of one parity lie together: one rank may fill tiny tensors of
-/// the next round while another still reads those of this one, and they should not share lines.
+/// The addresses of the slots of a node's ranks.  A rank's slots of one parity lie together.  One rank may fill slots
+/// of the next round while another rank reads slots of this round; the two parities must not share cache lines.
 class EagerSlots {
  public:
   explicit EagerSlots(const memory::Node& node) : source_(static_cast<std::size_t>(node.ranks)) {
@@ -23,13 +23,15 @@ class EagerSlots {
       for (std::size_t parity = 0; parity < 2; ++parity)
         begin_[parity].push_back(node.eager(r) + parity * bytes(node.geometry));
   }
-  /// What a rank's slots of one parity take together.
+  /// Bytes that all slots of one rank and one parity take together.
   static std::size_t bytes(const memory::Geometry& g) { return g.eager_bytes / 2 / 64 * 64; }
 
+  /// The slot of rank @p r at @p offset bytes.
   unsigned char* at(int r, std::size_t offset, unsigned parity) const {
     return begin_[parity & 1][static_cast<std::size_t>(r)] + offset;
   }
-  /// Everybody's input is in the slots.  @p out: [elements].  One thread at a time.
+  /// Reduces the slots of all ranks into @p out: [elements].  All ranks must have filled their slots.  One thread at a
+  /// time.
   void reduce(ReduceFn f, const Scale& scale, std::size_t offset, unsigned parity, std::size_t elements, void* out) {
     const std::vector<unsigned char*>& begin = begin_[parity & 1];
     for (std::size_t r = 0; r < source_.size(); ++r) source_[r] = begin[r] + offset;
@@ -38,7 +40,7 @@ class EagerSlots {
 
  private:
   std::vector<unsigned char*> begin_[2];  ///< [parity][ranks]
-  std::vector<const void*> source_;       ///< [ranks], scratch of reduce()
+  std::vector<const void*> source_;       ///< [ranks]; scratch of reduce()
 };
 
 }  // namespace hvd::ops

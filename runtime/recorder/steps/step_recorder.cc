@@ -18,14 +18,14 @@ namespace {
 
 using trace::monotonic_ns;
 
-// A record is of so many steps that there are at most 100 in a second.
+// Records of short steps are merged, until there are at most about 100 records in a second.
 constexpr std::int64_t shortest_record_ns = 10'000'000, longest_record_ns = 4 * shortest_record_ns;
-constexpr int enough_short_records = 4;  // in a row
+constexpr int enough_short_records = 4;  // after this many in a row, a record covers twice as many steps
 constexpr std::int64_t most_steps_a_record = 1 << 16;
 constexpr std::int64_t look_again_ns = 250'000'000;
 constexpr std::int64_t storage_block = 512;
 
-/// An address that no other thread has.
+/// An address that only the calling thread has.
 const void* this_thread() {
   thread_local const char own = 0;
   return &own;
@@ -33,7 +33,7 @@ const void* this_thread() {
 
 std::int64_t ns_of(const timeval& t) { return std::int64_t{t.tv_sec} * 1'000'000'000 + t.tv_usec * 1000; }
 
-/// Part @p index of the numbers in a small file of the kernel's; 0 where there is none.
+/// The number with this index in a small file of the kernel; 0: there is no such number.
 std::int64_t number_in(int fd, int index) {
   char text[128];
   const ssize_t n = fd < 0 ? -1 : ::pread(fd, text, sizeof text - 1, 0);
@@ -97,7 +97,7 @@ std::string StepRecorder::live_report() {
 
 bool StepRecorder::trains_here() const { return trainer_.load(std::memory_order_relaxed) == this_thread(); }
 
-/// This thread trains from now on.
+/// Makes the calling thread the training thread.
 void StepRecorder::adopt_thread() {
   if (trains_here()) return;
   trainer_.store(this_thread(), std::memory_order_relaxed);
@@ -107,7 +107,7 @@ void StepRecorder::adopt_thread() {
   schedstat_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
 }
 
-/// What was counted so far is of no step.
+/// Begins a record at @p now.  All time before belongs to no step.
 void StepRecorder::restart(std::int64_t now) {
   count_until(now);
   sums_ = {};
@@ -123,7 +123,7 @@ void StepRecorder::begin_slowly(StepPart part, wire::Loader loader) {
   if (!trains_here()) return;
   const std::lock_guard lock(mutex_);
   if (depth_ == deepest) return;
-  loader_ = std::max(loader_, loader);  // Keras' epochs ask others
+  loader_ = std::max(loader_, loader);  // a step may use several loaders, as in Keras' epochs
   const std::int64_t now = monotonic_ns();
   if (part == StepPart::input && number_ == 0 && sums_[static_cast<std::size_t>(StepPart::input)] == 0 && depth_ == 0)
     restart(now);
@@ -133,7 +133,7 @@ void StepRecorder::begin_slowly(StepPart part, wire::Loader loader) {
   if (StepListener* const listener = listener_) listener->part(part, true);
 }
 
-/// Ends those within it too: their own ends may have been left out.
+/// Also ends the parts within @p part, because a program may omit their ends.
 void StepRecorder::end_slowly(StepPart part) {
   if (!trains_here()) return;
   const std::lock_guard lock(mutex_);
@@ -146,7 +146,7 @@ void StepRecorder::end_slowly(StepPart part) {
     }
 }
 
-/// The time since the last call counts for the innermost part.
+/// Adds the time since the last call to the innermost open part.
 void StepRecorder::count_until(std::int64_t now) {
   const std::int64_t time = now - counted_ns_, moved_now = moved_until(now);
   const StepPart part = depth_ > 0 ? within_[depth_ - 1] : StepPart::work;
@@ -160,7 +160,7 @@ void StepRecorder::count_until(std::int64_t now) {
   counted_moved_ = moved_now;
 }
 
-/// The time since the last asked() counts as waiting.
+/// Counts the time since the last asked(), or since the start of the record, as waiting.
 void StepRecorder::count_asked_until(std::int64_t now) {
   const std::int64_t time = std::max<std::int64_t>(now - std::max(asked_ns_, began_ns_), 0);
   const std::int64_t moved = std::clamp<std::int64_t>(moved_until(now) - asked_moved_, 0, time);
@@ -194,11 +194,12 @@ void StepRecorder::links(const std::vector<LinkCounts>& so_far) {
   for (const LinkCounts& now : so_far) {
     TwoCounts& link = links_[now.peer];
     link.now = now;
-    if (now.bytes < link.told.bytes || now.busy_ns < link.told.busy_ns) link.told = now;  // connections have ended
+    // A count falls when connections end.
+    if (now.bytes < link.told.bytes || now.busy_ns < link.told.busy_ns) link.told = now;
   }
 }
 
-/// By turns: of some steps each link is told as often as the others.
+/// Puts one link with traffic into the record.  The links take turns, so each appears in records equally often.
 void StepRecorder::tell_link(wire::StepRecord& r) {
   const auto untold = [](const auto& link) { return link.second.now.busy_ns > link.second.told.busy_ns; };
   auto next = std::find_if(links_.upper_bound(link_told_), links_.end(), untold);
@@ -218,7 +219,7 @@ void StepRecorder::fetch_begins(wire::Loader loader) {
   fetch_ns_ = monotonic_ns();
 }
 
-/// Of a batch that never came, at the end of the data, nothing is told.
+/// At the end of the data no batch arrives and nobody calls fetch_ended(); that fetch is not counted.
 void StepRecorder::fetch_ended() {
   if (!memory_) return;
   const std::lock_guard lock(mutex_);
@@ -239,7 +240,7 @@ void StepRecorder::round_ended(std::int64_t number) {
   const std::lock_guard lock(mutex_);
   if (told_of_steps_ || number <= number_) return;
   if (number_ > 0) return end_step(number);
-  restart(monotonic_ns());  // what was before belongs to no round
+  restart(monotonic_ns());  // the time before belongs to no round
   number_ = written_number_ = number;
   if (StepListener* const listener = listener_) listener->step_ended(number);
 }
@@ -258,7 +259,7 @@ void StepRecorder::end_step(std::int64_t number) {
     steps_a_record_ /= 2;
 }
 
-/// The record ends here.
+/// Ends the current record at @p now, writes it, and begins the next.
 void StepRecorder::write(std::int64_t now) {
   count_until(now);
   if (asked_ > 0) {
@@ -274,7 +275,8 @@ void StepRecorder::write(std::int64_t now) {
   r.step_ns = now - began_ns_;
   r.collect_ns = sum(StepPart::collect);
   r.save_ns = sum(StepPart::save);
-  // What was told happened beside what this thread did: only its own work may have been waiting in truth.
+  // fetch_begins() and asked() come from any thread, so their times overlap the parts of the training thread.  They
+  // replace only time that counts as its own work: in that time the thread may have waited.
   std::int64_t work = sum(StepPart::work);
   const auto beside = [&work](std::int64_t told) {
     told = std::min(told, work);
@@ -287,7 +289,8 @@ void StepRecorder::write(std::int64_t now) {
   const ProcessUse before = used_;
   used_ = use();
   r.cpu_ns = used_.cpu_ns - before.cpu_ns;
-  r.run_delay_ns = std::max<std::int64_t>(used_.run_delay_ns - before.run_delay_ns, 0);  // it may be another thread's
+  // The difference may be negative if the training thread has changed.
+  r.run_delay_ns = std::max<std::int64_t>(used_.run_delay_ns - before.run_delay_ns, 0);
   r.read_bytes = used_.read_bytes - before.read_bytes;
   r.written_bytes = used_.written_bytes - before.written_bytes;
   r.major_faults = static_cast<std::int32_t>(used_.major_faults - before.major_faults);
@@ -313,7 +316,8 @@ ProcessUse StepRecorder::use() const {
           usage.ru_oublock * storage_block, usage.ru_majflt};
 }
 
-/// Memory, and time without processor by its group's limit, now and then: each costs the opening or reading of a file.
+/// Adds the resident memory and the time throttled by the cgroup to a record, at most four times a second: both need
+/// reads of files.
 void StepRecorder::look_at_group(std::int64_t now, wire::StepRecord& r) {
   if (looked_ns_ != 0 && now - looked_ns_ < look_again_ns) return;
   looked_ns_ = now;

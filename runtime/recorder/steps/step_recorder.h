@@ -1,10 +1,11 @@
-/// @file step_recorder.h — what this rank does in each step of its training, for its guard.
+/// @file step_recorder.h — records how this rank spends the time of each training step; its guard reads the records
+/// (wire/shared/step_record.h).
 ///
-/// Its guard reads the records (wire/shared/step_record.h).
+/// The recorder divides the time of the training thread into parts: its own work, input, waiting for operations, the
+/// garbage collector, saving a checkpoint.  If a part begins within another part, the outer part pauses.
+/// The time of waiting is divided again.  While data moves, it counts as transfer; else the rank waits for other ranks.
 ///
-/// Time counts for what the thread that trains is in: its own work, input, waiting for operations, the garbage
-/// collector, a checkpoint; when one begins within another, the outer one pauses.  While it waits, data moves or does
-/// not, which tells waiting for other ranks from transfer.
+/// The training thread is the thread that called the constructor, begin_epoch(), follow() or step_ended() last.
 #pragma once
 #include <sys/types.h>
 
@@ -27,7 +28,8 @@ namespace hvd::recorder {
 
 enum class StepPart : std::uint8_t { work, input, waiting, collect, save };
 
-/// Gets each step when it ends.  The recorder calls it under its lock: one call at a time.
+/// Learns of the end of each step, and of the start and end of each part.  The recorder calls it under its lock, so one
+/// call at a time.
 class StepListener {
  public:
   virtual ~StepListener() = default;
@@ -35,74 +37,80 @@ class StepListener {
   virtual void part(StepPart part, bool begins) = 0;
 };
 
-/// What the process has used so far.
+/// Resources that the process has used so far; run_delay_ns is that of the training thread.
 struct ProcessUse {
   std::int64_t cpu_ns = 0, run_delay_ns = 0, read_bytes = 0, written_bytes = 0, major_faults = 0;
 };
 
-/// Of a whole rank.  Thread-safe.  Without a guard's memory and a listener every call is one comparison.
+/// A rank has one.  Thread-safe, except where a function says otherwise.  If there is neither a guard's memory nor a
+/// listener, a call costs one comparison.
 class StepRecorder {
  public:
-  /// @p fd  HVD_RECORDER_FD, or -1.  The thread that calls it is the one that trains, until another ends a step.
+  /// @param fd  HVD_RECORDER_FD, or -1: there is no guard
   explicit StepRecorder(int fd);
   ~StepRecorder();
   StepRecorder(const StepRecorder&) = delete;
   StepRecorder& operator=(const StepRecorder&) = delete;
 
-  /// The guard's; nullptr: there is none.
+  /// The memory that the guard reads; nullptr: there is no guard.
   wire::RecorderMemory* memory() const { return memory_; }
 
-  /// @p listener  nullptr: nobody.  It must outlive the recorder, or the next call
+  /// @param listener  must stay valid until the next follow() or the recorder's end; nullptr: none
   void follow(StepListener* listener);
 
-  /// Steps count from 1 again.  @p epoch  which world this is
+  /// A new world begins: steps count from 1 again.
+  /// @param epoch  number of the world
   void begin_epoch(std::int64_t epoch);
 
-  /// A part begins or ends; on other threads than the one that trains nothing happens.
-  /// @p loader  where it is input: whose
+  /// A part begins or ends.  Calls on other threads than the training thread have no effect.
+  /// @param loader  for StepPart::input: the data loader
   void begin(StepPart part, wire::Loader loader = wire::Loader::none) {
     if (used()) begin_slowly(part, loader);
   }
   void end(StepPart part) {
     if (used()) end_slowly(part);
   }
-  /// The program tells that a step has ended: from now on nothing is guessed.
+  /// The program has ended a step.  From now on, until the next epoch, round_ended() has no effect.
   void step_ended();
-  /// The operations of a round begin to repeat, the @p number th time: a step, unless the program tells.
+  /// The operations of a round begin to repeat, for the @p number th time.  A round counts as a step, unless the
+  /// program calls step_ended().
   void round_ended(std::int64_t number);
 
+  /// Counts submitted operations, and the bytes of their tensors.
   void submitted(std::size_t operations, std::int64_t bytes) {
     if (!memory_) return;
     operations_.fetch_add(static_cast<std::int64_t>(operations), std::memory_order_relaxed);
     bytes_.fetch_add(bytes, std::memory_order_relaxed);
   }
 
-  /// A process set has begun, or ended, to move data, at @p ns.  One thread at a time.
+  /// A process set begins (@p now is true) or ceases to move data, at the time @p ns.  One thread at a time.
   void moves(bool now, std::int64_t ns) {
     if (!memory_) return;
     if (now ? moving_sets_++ != 0 : --moving_sets_ != 0) return;
     moved_.store(moved_.load(std::memory_order_relaxed) + (now ? -ns : ns), std::memory_order_relaxed);
   }
 
-  /// The job's live report: JSON; empty: none has come.  The first call asks for it.
+  /// The job's live report, as JSON; empty: no report has arrived.  The first call asks hvdrun for reports.
   std::string live_report();
 
-  /// Somebody wants to be told of the end of an operation; somebody was told.  From the last one asked for until the
-  /// last one told of the rank waits, whatever its threads do.
+  /// asked(): the program asks to be told of the end of an operation.  told(): the program was told.  Time counts as
+  /// waiting from the last asked() to the told() that answers the last open request.  It replaces only time that would
+  /// count as the training thread's own work.
   void asked();
   void told();
 
-  /// Bytes sent to a peer so far, noted a few times a second (transport::LinkUse).  One thread at a time.
+  /// The traffic to a peer so far (transport::LinkUse).
   struct LinkCounts {
     int peer = -1;
     std::int64_t bytes = 0, busy_ns = 0;
   };
+  /// Call it a few times a second.  One thread at a time.
   void links(const std::vector<LinkCounts>& so_far);
 
-  /// Some thread asks for a batch for which the one that trains waits; it has it.
+  /// A thread asks for a batch, for which the training thread waits; the thread has received the batch.
   void fetch_begins(wire::Loader loader);
   void fetch_ended();
-  /// hvd_batches_made()
+  /// See hvd_batches_made().
   void batches_made(std::int64_t ns);
 
  private:
@@ -117,7 +125,7 @@ class StepRecorder {
   void begin_slowly(StepPart part, wire::Loader loader);
   void end_slowly(StepPart part);
   struct TwoCounts {
-    LinkCounts now, told;
+    LinkCounts now, told;  ///< told: up to the last record with this link
   };
   void tell_link(wire::StepRecord& r);
   void restart(std::int64_t now);
@@ -127,7 +135,7 @@ class StepRecorder {
   void write(std::int64_t now);
   ProcessUse use() const;
   void look_at_group(std::int64_t now, wire::StepRecord& r);
-  /// The time for which data has moved.
+  /// The total time, up to @p now, during which data has moved.
   std::int64_t moved_until(std::int64_t now) const {
     const std::int64_t moved = moved_.load(std::memory_order_relaxed);
     return moved < 0 ? moved + now : moved;
@@ -135,35 +143,37 @@ class StepRecorder {
 
   wire::RecorderMemory* memory_ = nullptr;
   std::atomic<StepListener*> listener_{nullptr};
-  std::atomic<const void*> trainer_{nullptr};  ///< of the thread that trains, an address of its own
+  std::atomic<const void*> trainer_{nullptr};  ///< an address that only the training thread has
   std::atomic<std::int64_t> operations_{0}, bytes_{0};
   int moving_sets_ = 0;
-  std::atomic<std::int64_t> moved_{0};  ///< while data moves: less the time at which that began, hence negative
+  /// The total time in ns during which data has moved.  While data moves, the time at which this began is subtracted,
+  /// so the value is negative.
+  std::atomic<std::int64_t> moved_{0};
 
-  std::mutex mutex_;    ///< of all below
-  int schedstat_ = -1;  ///< of the thread that trains
-  bool told_of_steps_ = false;
+  std::mutex mutex_;            ///< protects all members below
+  int schedstat_ = -1;          ///< descriptor of the training thread's schedstat
+  bool told_of_steps_ = false;  ///< the program has called step_ended() in this epoch
   std::int64_t epoch_ = 0, number_ = 0, written_number_ = 0;
-  std::int64_t steps_a_record_ = 1;         ///< a power of two
-  int short_records_ = 0;                   ///< in a row
-  std::int64_t began_ns_ = 0;               ///< the record
-  std::array<StepPart, deepest> within_{};  ///< parts that have begun, the innermost last
+  std::int64_t steps_a_record_ = 1;         ///< steps of a record: a power of two
+  int short_records_ = 0;                   ///< short records in a row
+  std::int64_t began_ns_ = 0;               ///< start of the current record
+  std::array<StepPart, deepest> within_{};  ///< open parts, the innermost last
   std::size_t depth_ = 0;
-  std::int64_t counted_ns_ = 0, counted_moved_ = 0;  ///< until when time was counted
+  std::int64_t counted_ns_ = 0, counted_moved_ = 0;  ///< end of the counted time; moved_until() then
   std::array<std::int64_t, most_parts> sums_{};
-  int asked_ = 0;                                ///< and not told
-  std::int64_t asked_ns_ = 0, asked_moved_ = 0;  ///< when the last one was
-  std::int64_t fetch_ns_ = 0;                    ///< when a batch was asked for last; 0: it came
-  std::int64_t fetched_ns_ = 0;                  ///< waited for batches
-  std::int64_t made_ns_ = 0;                     ///< batches were made
+  int asked_ = 0;                                ///< open requests: asked() without told()
+  std::int64_t asked_ns_ = 0, asked_moved_ = 0;  ///< time, and time of moving data, at the last asked()
+  std::int64_t fetch_ns_ = 0;                    ///< time of the last fetch_begins(); 0: no fetch is open
+  std::int64_t fetched_ns_ = 0;                  ///< time between fetch_begins() and fetch_ended(), in this record
+  std::int64_t made_ns_ = 0;                     ///< sum of batches_made(), in this record
   std::map<int, TwoCounts> links_;               ///< by peer
-  int link_told_ = -1;                           ///< last: a peer
-  wire::Loader loader_ = wire::Loader::none;     ///< of the record
-  Waiting blocked_, told_;                       ///< of the thread that trains; between asked() and told()
-  ProcessUse used_;                              ///< when the record began
-  std::optional<ThrottledTime> throttled_;       ///< where somebody reads what is written
-  std::int64_t throttled_ns_ = 0;                ///< when it was looked at last
-  std::int64_t looked_ns_ = 0;
+  int link_told_ = -1;                           ///< the peer whose link the last record with a link holds
+  wire::Loader loader_ = wire::Loader::none;     ///< of this record
+  Waiting blocked_, told_;                       ///< of StepPart::waiting; between asked() and told()
+  ProcessUse used_;                              ///< at the start of this record
+  std::optional<ThrottledTime> throttled_;       ///< only with a guard
+  std::int64_t throttled_ns_ = 0;                ///< throttled time at the last look_at_group()
+  std::int64_t looked_ns_ = 0;                   ///< time of the last look_at_group(); 0: none
 };
 
 }  // namespace hvd::recorder

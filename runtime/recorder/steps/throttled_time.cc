@@ -11,7 +11,8 @@
 namespace hvd::recorder {
 namespace {
 
-/// Inside a container the path in /proc/self/cgroup may be the host's; what is mounted is then the group itself.
+/// Opens the statistics of @p group.  In a container the path of the group may be the host's; then the mount point is
+/// the group itself.
 Fd open_stat(const std::string& mount, const std::string& group) {
   for (const std::string& directory : {mount + (group == "/" ? "" : group), mount})
     for (const char* name : {"/cpu.stat.local", "/cpu.stat"})

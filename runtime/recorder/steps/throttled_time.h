@@ -1,8 +1,8 @@
-/// @file throttled_time.h — for how long a limit of processor time (a container's --cpus, cpu.max) has held this
+/// @file throttled_time.h — how long a limit of processor time (a container's --cpus, cpu.max) has stopped this
 /// process.
 ///
-/// The kernel's file of its cgroup: cpu.stat.local, which counts limits of the groups above it too, where the kernel
-/// has that (6.6), else cpu.stat.  v1 and v2.
+/// The source is the kernel's file of the process's cgroup, v1 or v2: cpu.stat.local if the kernel has it (since 6.6),
+/// else cpu.stat.  cpu.stat.local also counts the limits of parent groups.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -12,20 +12,20 @@
 
 namespace hvd::recorder {
 
-/// Thread: one at a time.
+/// The constructor opens the file.  One thread at a time.
 class ThrottledTime {
  public:
   ThrottledTime() : ThrottledTime("/proc/self/cgroup", "/sys/fs/cgroup") {}
-  /// For tests: other files of the same kind.
+  /// For tests, with other files of the same format.
   ThrottledTime(const std::string& groups_file, const std::string& mount);
-  /// Of all threads of the group together, since it was made; 0: not known.
+  /// The throttled time in ns of all threads of the cgroup together, since the cgroup exists; 0: not known.
   std::int64_t ns() const;
 
  private:
   Fd file_;
 };
 
-/// What such a file says; 0: nothing.
+/// The throttled time in ns that the text of such a file gives; 0: it gives none.
 std::int64_t throttled_ns_in(std::string_view cpu_stat);
 
 }  // namespace hvd::recorder

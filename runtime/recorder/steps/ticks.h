@@ -1,6 +1,7 @@
-/// @file ticks.h — the cheapest clock that all cores agree on.
+/// @file ticks.h — the fastest clock that is equal on all cores.
 ///
-/// The time-stamp counter where the kernel itself trusts it (half the cost of clock_gettime), else nanoseconds.
+/// This is the time-stamp counter if the kernel uses it as its own clock; a read takes half as long as clock_gettime().
+/// Else it is CLOCK_MONOTONIC in nanoseconds.
 #pragma once
 #include <time.h>
 
@@ -19,7 +20,7 @@ inline std::int64_t monotonic_ns() noexcept {
   return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
-/// True when ticks() may read the counter: the kernel uses it as its own clock.
+/// True if ticks() may read the time-stamp counter: the kernel uses it as its own clock.
 inline bool counter_is_trusted() {
 #if defined(__x86_64__)
   std::ifstream source("/sys/devices/system/clocksource/clocksource0/current_clocksource");
@@ -30,6 +31,7 @@ inline bool counter_is_trusted() {
 #endif
 }
 
+/// @param use_counter  the result of counter_is_trusted().  False: the result is in ns
 inline std::uint64_t ticks(bool use_counter) noexcept {
 #if defined(__x86_64__)
   if (use_counter) return __rdtsc();
@@ -44,7 +46,7 @@ struct ClockPair {
   std::int64_t ns = 0;
 };
 
-/// The tightest of a few tries, so that a preemption between the two reads does no harm.
+/// Reads both clocks four times, and returns the pair whose reads are closest: a preemption may delay some of them.
 inline ClockPair read_clocks(bool use_counter) noexcept {
   ClockPair best;
   std::uint64_t width = ~0ull;

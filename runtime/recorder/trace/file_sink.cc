@@ -13,10 +13,10 @@ namespace hvd::trace {
 
 namespace {
 
-/// How long after a batch was written the next look for hanging operations comes, at the earliest.
+/// The least time between two searches for hanging operations.
 constexpr std::int64_t pending_period_ns = 500'000'000;
 
-/// Two hosts, or one host twice booted, count CLOCK_MONOTONIC from different moments.
+/// Identifies a boot of a host.  CLOCK_MONOTONIC values of two boots, or of two hosts, cannot be compared.
 std::string boot_id() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string id;
@@ -64,7 +64,7 @@ class FileSink : public Sink {
   }
 
   void quiet() override {
-    timeline_.show_pending(INT64_MAX);  // whatever is under way hangs
+    timeline_.show_pending(INT64_MAX);  // every operation under way counts as hanging
     timeline_.flush();
   }
 
@@ -75,7 +75,7 @@ class FileSink : public Sink {
   }
 
  private:
-  /// Once.
+  /// Logs the file's warning, once.
   void tell() {
     const std::string warning = told_ ? "" : file_.warning();
     if (!warning.empty()) log_warning(warning), told_ = true;

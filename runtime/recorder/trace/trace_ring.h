@@ -1,7 +1,8 @@
 /// @file trace_ring.h — a byte ring from one producer to the writer thread.
 ///
-/// The producer is one thread at a time (or whoever holds the engine's lock); its plain members are handed over by
-/// whatever orders the producers.  Records are contiguous: one that would cross the end is preceded by nops.
+/// One thread at a time is the producer.  The caller orders the producers, by a lock or by a hand-over of the ring;
+/// this also protects the plain members.  A record is contiguous: before a record that would cross the ring's end, nops
+/// fill the rest.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -19,7 +20,7 @@ class TraceRing {
  public:
   static constexpr std::size_t max_record_bytes = 64;
 
-  /// @param bytes power of two, at least 1024
+  /// @param bytes  size of the ring: a power of two, at least 1024
   TraceRing(std::size_t bytes, std::uint16_t stream_number)
       : stream(stream_number), bytes_(new std::uint8_t[bytes]), capacity_(bytes), wake_at_(bytes / 2) {}
 
@@ -27,7 +28,8 @@ class TraceRing {
 
   /// @name Producer
   /// @{
-  /// Room for one record of at most max_record_bytes, or nullptr when the ring is full (then the record is counted).
+  /// Returns room for one record of at most max_record_bytes.  nullptr: the ring is full, and the record counts as
+  /// lost.
   std::uint8_t* reserve() noexcept {
     const std::size_t offset = head_local_ & (capacity_ - 1);
     const std::size_t to_end = capacity_ - offset;
@@ -46,7 +48,8 @@ class TraceRing {
     }
     return &bytes_[head_local_ & (capacity_ - 1)];
   }
-  /// Publishes the record that ends before @p end.  True when the writer should be woken.
+  /// Publishes the record that begins where reserve() said and ends before @p end.  True if the caller should wake the
+  /// writer: half a ring was written since the last time.
   bool commit(const std::uint8_t* end) noexcept {
     head_local_ += static_cast<std::size_t>(end - &bytes_[head_local_ & (capacity_ - 1)]);
     head_.store(head_local_, std::memory_order_release);
@@ -55,20 +58,20 @@ class TraceRing {
     wake_at_ = head_local_ + capacity_ / 2;
     return true;
   }
-  /// Records dropped since the last call.
+  /// The number of records lost since the last call.
   std::uint64_t take_lost() noexcept { return std::exchange(lost_now_, 0); }
   bool has_lost() const noexcept { return lost_now_ != 0; }
 
-  std::uint64_t last_ticks = 0;  ///< of the last record written
-  std::uint32_t last_track = 0;  ///< likewise
-  std::uint64_t run = 0;         ///< Tracer::start() that the differences belong to
+  std::uint64_t last_ticks = 0;  ///< the next record's time is a difference to this
+  std::uint32_t last_track = 0;  ///< the next record's track is a difference to this
+  std::uint64_t run = 0;         ///< number of the Tracer::start() to which the last record belongs
   /// @}
 
   /// @name Writer thread
   /// @{
   std::uint64_t head() const noexcept { return head_.load(std::memory_order_acquire); }
   std::uint64_t tail() const noexcept { return tail_.load(std::memory_order_relaxed); }
-  /// The bytes from tail() up to @p head, or up to the ring's end if that comes first.
+  /// The bytes from tail() to @p head, or to the ring's end if the end comes first.
   std::span<const std::uint8_t> readable(std::uint64_t head) const noexcept {
     const std::uint64_t from = tail();
     const std::size_t offset = from & (capacity_ - 1);
@@ -77,14 +80,15 @@ class TraceRing {
   void consume(std::size_t bytes) noexcept { tail_.store(tail() + bytes, std::memory_order_release); }
   /// @}
 
+  /// The number of records lost so far.  Any thread.
   std::uint64_t lost() const noexcept { return lost_.load(std::memory_order_relaxed); }
 
  private:
   std::unique_ptr<std::uint8_t[]> bytes_;
   const std::size_t capacity_;
-  // producer
+  // of the producer
   std::uint64_t head_local_ = 0, tail_seen_ = 0, wake_at_, lost_now_ = 0;
-  // shared; 128: neighbouring lines are fetched in pairs
+  // shared by producer and writer; 128 bytes, because the processor fetches lines in pairs
   alignas(128) std::atomic<std::uint64_t> head_{0};
   std::atomic<std::uint64_t> lost_{0};
   alignas(128) std::atomic<std::uint64_t> tail_{0};

@@ -1,4 +1,4 @@
-/// @file trace_settings.cc — what the environment says about the timeline.
+/// @file trace_settings.cc — reads the settings of the timeline from the environment.
 #include <string_view>
 
 #include "options/configuration.h"

@@ -25,7 +25,7 @@ void TraceWindow::begin(bool otherwise) {
   if (last_) start_();
 }
 
-/// What was asked for counts once: a program that starts and stops the timeline itself may do so in between.
+/// Starts or stops the tracer only when wanted() changes.  So a program may start and stop the timeline in between.
 void TraceWindow::step_ended(std::int64_t number) {
   const bool next = wanted(number + 1).value_or(last_);
   tracer_.step(next || !last_ ? number : -number);
@@ -34,7 +34,7 @@ void TraceWindow::step_ended(std::int64_t number) {
   if (!last_) return tracer_.stop_soon();
   try {
     start_();
-  } catch (const std::exception& e) {  // on the program's way through its steps
+  } catch (const std::exception& e) {  // must not reach the program, which only ends a step
     log_warning(std::string("the timeline is not recorded: ") + e.what());
   }
   tracer_.step(number);
@@ -49,7 +49,7 @@ void TraceWindow::part(recorder::StepPart part, bool begins) {
     case recorder::StepPart::save:
       return tracer_.part(TracedPart::save, begins);
     default:
-      return;  // the program's own work, and operations: they are in the timeline already
+      return;  // the timeline shows operations already, and does not show the program's own work
   }
 }
 

@@ -1,7 +1,7 @@
-/// @file trace_window.h — which steps are in the timeline: all, those of --timeline-steps, or those between `hvdrun
-/// timeline start` and `stop`.
+/// @file trace_window.h — the steps that are in the timeline: all steps, the steps of --timeline-steps, or the steps
+/// between `hvdrun timeline start` and `hvdrun timeline stop`.
 ///
-/// Follows the steps: it tells the tracer of them, and starts and stops it between two of them.
+/// TraceWindow reports each step to the tracer, and starts and stops the tracer between two steps.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -19,16 +19,17 @@ namespace hvd::trace {
 /// Calls come from StepRecorder, one at a time.
 class TraceWindow final : public recorder::StepListener {
  public:
-  /// @param steps   nothing: what began without it stays as it is
-  /// @param memory  with what hvdrun has asked for; nullptr: nobody can
-  /// @param start   starts @p tracer
+  /// @param steps   the steps to record; nullopt: begin() and hvdrun alone decide
+  /// @param memory  holds the last order of `hvdrun timeline`; nullptr: there is no hvdrun.  Must outlive this object
+  /// @param start   starts @p tracer; may throw
   TraceWindow(Tracer& tracer, std::optional<TraceSteps> steps, const wire::RecorderMemory* memory,
               std::function<void()> start)
       : tracer_(tracer), steps_(steps), memory_(memory), start_(std::move(start)) {}
 
-  /// Before the first step.  @p otherwise  whether to record where nobody has said
+  /// Call it before the first step.  Starts the tracer if the first step is to be recorded.
+  /// @param otherwise  whether to record if neither the options nor hvdrun have decided
   void begin(bool otherwise);
-  /// Whether @p number is to be recorded; nothing where nobody has said.
+  /// Whether step @p number is to be recorded; nullopt: neither the options nor hvdrun have decided.
   std::optional<bool> wanted(std::int64_t number) const;
   void step_ended(std::int64_t number) override;
   void part(recorder::StepPart part, bool begins) override;
@@ -38,7 +39,7 @@ class TraceWindow final : public recorder::StepListener {
   const std::optional<TraceSteps> steps_;
   const wire::RecorderMemory* const memory_;
   const std::function<void()> start_;
-  bool last_ = false;  ///< what wanted() said last
+  bool last_ = false;  ///< the current step is to be recorded
 };
 
 }  // namespace hvd::trace

@@ -1,8 +1,9 @@
-/// @file trace_writer.cc — the thread that takes the rings' bytes to the sink.
+/// @file trace_writer.cc — the thread that moves the bytes of the rings to the sink.
 ///
-/// Awake every flush_ms while anything is recorded; after a second of silence it sleeps until a producer rings.
-/// Producers pay no fence for that: before it sleeps, the writer makes every core of the process pass a barrier
-/// (membarrier), so that a record is seen by the last look or its producer sees the flag.
+/// The writer wakes up every flush_ms while there are records.  After about a second of silence it sleeps until a
+/// producer wakes it.  Producers need no fence for this.  Before the writer sleeps, it sets a flag and makes every core
+/// of the process pass a barrier (membarrier).  So either the writer's last look finds a new record, or the producer of
+/// the record sees the flag.
 #include <linux/futex.h>
 #include <linux/membarrier.h>
 #include <pthread.h>
@@ -19,20 +20,22 @@ namespace hvd::trace {
 
 namespace {
 
-constexpr int quiet_rounds_before_sleep = 33;  // of 30 ms
+constexpr int quiet_rounds_before_sleep = 33;  // about a second, at 30 ms each
 
 void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t value, const timespec* limit) {
   syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, value, limit, nullptr, 0);
 }
 
 bool register_barrier() { return syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0; }
-/// The system call is a full barrier for the caller too; ThreadSanitizer knows no std::atomic_thread_fence.
+/// The system call is also a full barrier for the caller.  So no std::atomic_thread_fence() is needed, which
+/// ThreadSanitizer does not support.
 void barrier_on_all_cores() {
   std::atomic_signal_fence(std::memory_order_seq_cst);
   syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
 }
 
-/// Signals are for the program's own threads.
+/// Blocks all signals during its lifetime.  A thread that starts meanwhile inherits this, so signals go to the
+/// program's own threads.
 class BlockedSignals {
  public:
   BlockedSignals() {
@@ -56,7 +59,7 @@ void Tracer::State::start(std::unique_ptr<Sink> sink) {
   const std::lock_guard control(control_mutex_);
   if (enabled_.load()) return;
   stop_locked();
-  // What a straggler left after the last stop is void.
+  // Drops records that a slow producer has published after the last stop.
   engine_ring.consume(engine_ring.head() - engine_ring.tail());
   shared_ring.consume(shared_ring.head() - shared_ring.tail());
   for (TraceRing* ring : pool_->all()) ring->consume(ring->head() - ring->tail());
@@ -74,8 +77,8 @@ void Tracer::State::start(std::unique_ptr<Sink> sink) {
   const ClockPair begun = clocks();
   begun_ticks_.store(begun.ticks, std::memory_order_relaxed);
   begun_ns_.store(begun.ns, std::memory_order_relaxed);
-  put_clock();                                      // the first of the two that the first records' times lie between
-  enabled_.store(true, std::memory_order_release);  // before the writer can find its sink gone and take it back
+  put_clock();  // the times of the first records lie between this clock pair and the next
+  enabled_.store(true, std::memory_order_release);  // before the writer starts: it clears the flag if its sink is gone
   const BlockedSignals blocked;
   writer_ = std::thread([this] { write_loop(); });
 }
@@ -109,7 +112,7 @@ void Tracer::State::wake_writer() noexcept {
 
 void Tracer::State::write_loop() {
   pthread_setname_np(pthread_self(), "hvd-trace");
-  setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), 19);  // the program's threads go first
+  setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), 19);  // the program's threads have priority
   send_frame();
   int quiet = 0;
   while (true) {
@@ -142,8 +145,8 @@ bool Tracer::State::rings_are_empty() const {
   return true;
 }
 
-/// Takes all that is there now.  Heads are read in the opposite order of sending: whatever a record refers to was
-/// written before it, so it is in this batch or an earlier one.  True when there was anything.
+/// Sends all records that exist now.  True if there were any.  The function reads the heads in the opposite order of
+/// sending.  A record refers only to records written before it, so those are in this batch or in an earlier one.
 bool Tracer::State::drain() {
   const std::uint64_t engine_head = engine_ring.head();
   const std::uint64_t shared_head = shared_ring.head();

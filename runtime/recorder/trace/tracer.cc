@@ -14,7 +14,8 @@ std::uint8_t* put_tag(std::uint8_t* to, TraceTag tag) {
   return to;
 }
 
-/// Time and track go into the ring as differences; a record that found no room leaves them as they were.
+/// Writes the time as a difference to the ring's last time.  Call it only after reserve() gave room: a dropped record
+/// must not change the last time.  put_track() likewise.
 std::uint8_t* put_time(TraceRing& ring, std::uint8_t* to, std::uint64_t now) {
   to = put_varint(to, zigzag(static_cast<std::int64_t>(now - ring.last_ticks)));
   ring.last_ticks = now;
@@ -78,7 +79,7 @@ void Tracer::record_batch(TraceTag tag, std::uint32_t batch) {
 }
 
 void Tracer::record_batch_tensor(Track track) {
-  if (track.id == 0) return;  // submitted before recording began
+  if (track.id == 0) return;  // the tensor was submitted before recording began
   TraceRing& ring = state_->engine_ring;
   std::uint8_t* to = state_->prepare(ring) ? ring.reserve() : nullptr;
   if (to == nullptr) return;
@@ -127,7 +128,7 @@ void Tracer::record_failed(Track track) {
   state_->publish(ring, put_track(ring, to, track.id));
 }
 
-/// All in one stream, so that they stay in order whichever threads tell of them.
+/// Steps and their parts go to one ring, so that they stay in order, whichever threads report them.
 void Tracer::record_step(std::int64_t number) {
   const std::lock_guard lock(state_->shared_mutex);
   TraceRing& ring = state_->shared_ring;

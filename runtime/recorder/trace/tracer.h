@@ -1,18 +1,20 @@
-/// @file tracer.h — what one rank records for the timeline.
+/// @file tracer.h — the recording of one rank's operations for the timeline.
 ///
-/// One Tracer belongs to one runtime instance; there is no global state.  Off, every call is one relaxed load.  On,
-/// a call takes the time itself and puts a few bytes into a ring: no lock, no allocation, no system call (but one
-/// wake of the writer after silence or half a ring).  A full ring drops and counts.  A writer thread hands the rings
-/// to the Sink every 30 ms while there is anything.
+/// One Tracer belongs to one runtime instance; there is no global state.  While recording is off, each call costs one
+/// relaxed load.  While it is on, a call reads the clock and puts a few bytes into a ring.  It takes no lock and
+/// allocates no memory, with three exceptions: a thread's or a track's first use, steps and their parts, and threads
+/// beyond the 64th.  It makes a system call only to wake the writer, after silence or half a ring.  A full ring drops
+/// records and counts them.  A writer thread hands the records to the Sink every 30 ms.
 ///
-/// How an engine calls it, for each operation:
-///     submitted(track, tensor)         submitting thread, when this rank's tensor is ready     NEGOTIATE_<OP> begins
-///     batch_begin(batch)               engine, when the batch is known here                    NEGOTIATE ends, <OP>
-///     begins batch_tensor(track) …            right after it, once for each tensor in the batch phase_begin(batch,
-///     Phase::shm), phase_end(batch, Phase::shm) …                           inside <OP> batch_end(batch) before
-///     handles are set                                  <OP> ends
-/// A batch on a device has ran() instead of batch_end().
-/// The marks "rank r is ready" are made from the submissions of all ranks by whoever writes the file.
+/// The calls for each operation, their callers, and the events in the timeline:
+///     submitted(track, tensor)   submitting thread: this rank's tensor is ready      NEGOTIATE_<OP> begins
+///     batch_begin(batch)         engine: this rank knows the batch                   NEGOTIATE_<OP> ends, <OP> begins
+///     batch_tensor(track)        engine: then, once for each tensor of the batch     (assigns tensors to the batch)
+///     phase_begin(batch, phase)  engine: before a phase                              a phase within <OP> begins
+///     phase_end(batch, phase)    engine: after a phase                               the phase ends
+///     batch_end(batch)           engine: before handles are set                      <OP> ends
+/// For a batch on a device, ran() replaces batch_end().
+/// The writer of the file adds the marks "rank r is ready", from the submissions of all ranks.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -25,18 +27,19 @@
 
 namespace hvd::trace {
 
-/// What a track in the timeline shows; views are read during the call only.
+/// The tensor that a track of the timeline shows.  The tracer reads the views during the call only.
 struct TraceTensor {
   std::string_view name;
   TraceOp op = TraceOp::allreduce;
   int dtype = 0;  ///< hvd_dtype
   std::span<const std::int64_t> shape;
-  int home = 0;  ///< world rank of the set's first member: its track gets the ready marks
+  int home = 0;  ///< world rank of the first member of the process set; the track of this rank shows the ready marks
 };
 
-/// The engine keeps one in each tensor's entry and zeroes it whenever op, dtype, shape or set change.
+/// The engine keeps a Track in each tensor's entry.  It sets the Track to zero when the tensor's operation, dtype,
+/// shape or set changes.
 struct Track {
-  std::uint32_t id = 0;  ///< 0: not named yet
+  std::uint32_t id = 0;  ///< 0: submitted() has not named the track yet
 };
 
 /// A phase on a device.  Times: CLOCK_MONOTONIC.
@@ -45,63 +48,67 @@ struct DevicePhase {
   std::int64_t begin_ns, end_ns;
 };
 
-/// Where the writer thread's batches go.  Called by that thread only.
+/// Takes the records.  The writer thread calls all functions except hurry().
 class Sink {
  public:
   virtual ~Sink() = default;
-  /// One frame body (trace_record.h), at most trace_frame_bytes.  False: the other end is gone, recording stops.
+  /// @p body: one frame body (trace_record.h) of at most trace_frame_bytes.  False: the receiver is gone, and recording
+  /// stops.
   virtual bool write(std::span<const std::uint8_t> body) = 0;
-  /// Nothing was recorded for a second; nothing is called until something is.
+  /// Nothing was recorded for about a second.  The next call follows only when there are new records.
   virtual void quiet() {}
-  /// From any thread: stop() waits; whatever blocks now or later has two seconds in all.
+  /// stop() waits for the sink.  From now on all calls together may block for at most two seconds.  Any thread.
   virtual void hurry() {}
-  /// After the last write, from the same thread.
+  /// Called once, after the last write().
   virtual void close() {}
 };
 
 class Tracer {
  public:
   struct Options {
-    std::size_t ring_bytes = 1u << 20;  ///< per thread, power of two
-    int flush_ms = 30;                  ///< scripts that open the file a tenth of a second later find their events
+    std::size_t ring_bytes = 1u << 20;  ///< for each ring: a power of two, at least 1024
+    int flush_ms = 30;                  ///< short: scripts that read the file after 100 ms must find their events
   };
 
-  Tracer();  // default Options
+  Tracer();
   explicit Tracer(const Options& options);
-  ~Tracer();  ///< stop()
+  ~Tracer();  ///< calls stop()
   Tracer(const Tracer&) = delete;
   Tracer& operator=(const Tracer&) = delete;
 
-  /// Starts the writer thread.  Does nothing when on.  Any thread.
+  /// Turns recording on and starts the writer thread.  Does nothing if recording is on.  Any thread.
+  /// @param mark_cycles  record cycle()
   void start(std::unique_ptr<Sink> sink, bool mark_cycles);
-  /// Turns recording off; the writer thread hands over what the rings hold and closes the sink by itself.  Does nothing
-  /// while another thread starts or stops.  Any thread.
+  /// Turns recording off and returns.  Then the writer thread writes the remaining records and closes the sink.  If
+  /// another thread starts or stops the tracer at this moment, the writer is left to that thread.  Any thread.
   void stop_soon();
-  /// Turns recording off, hands over what the rings hold, closes the sink, joins the writer (see Sink::hurry).
+  /// Turns recording off, and waits until the writer thread has written the remaining records and closed the sink (see
+  /// Sink::hurry()).
   void stop();
 
   bool enabled() const noexcept { return enabled_.load(std::memory_order_relaxed); }
 
   /// @name Any thread
   /// @{
-  /// track is named at its first use; the caller serialises calls for one track.
+  /// This rank's tensor is ready.  Names @p track at its first use.  The caller serialises the calls for one track.
   void submitted(Track& track, const TraceTensor& tensor) {
     if (enabled()) record_submitted(track, tensor);
   }
-  /// Step @p number has ended, and the next begins; negative: the last that is recorded has.  A part of a step begins
-  /// or ends.  The caller serialises the calls.
+  /// Step @p number has ended, and the next step begins.  Negative: step -number has ended, and the next step is not
+  /// recorded.  The caller serialises step() and part().
   void step(std::int64_t number) {
     if (enabled()) record_step(number);
   }
+  /// A part of a step begins or ends.
   void part(TracedPart part, bool begins) {
     if (enabled()) record_part(part, begins);
   }
-  /// Records dropped because a ring was full, since start().
+  /// The number of records dropped since start(), because a ring was full.
   std::uint64_t lost() const;
   /// @}
 
-  /// @name Under the engine's lock (or on its one thread)
-  /// batch: any number that is unique among the batches under way.
+  /// @name Under the engine's lock, or on its only thread
+  /// @p batch: a number that no other batch under way has.
   /// @{
   void batch_begin(std::uint32_t batch) {
     if (enabled()) record_batch(TraceTag::batch_begin, batch);
@@ -118,15 +125,16 @@ class Tracer {
   void batch_end(std::uint32_t batch) {
     if (enabled()) record_batch(TraceTag::batch_end, batch);
   }
-  /// What a device has done of a batch, told when that is known: its phases in order, and the end of the batch.
+  /// A device has executed a batch.  Call it when the times are known: the phases in order, and the end of the batch
+  /// (CLOCK_MONOTONIC).
   void ran(std::uint32_t batch, std::span<const DevicePhase> phases, std::int64_t end_ns) {
     if (enabled()) record_ran(batch, phases, end_ns);
   }
-  /// The operation of a submitted tensor will not run: ranks disagree, a peer is lost.
+  /// The operation of a submitted tensor will not run, because ranks disagree or a peer is lost.
   void failed(Track track) {
     if (enabled()) record_failed(track);
   }
-  /// Start of a negotiation round; recorded only when marks were asked for.
+  /// A negotiation round begins.  Recorded only after start() with mark_cycles.
   void cycle() {
     if (enabled() && cycles_.load(std::memory_order_relaxed)) record_cycle();
   }
@@ -150,7 +158,7 @@ class Tracer {
   std::unique_ptr<State> state_;
 };
 
-/// What the environment asks for.
+/// The settings of the timeline in the environment.
 struct TraceSettings {
   enum class Start : std::uint8_t { off, now, later };
   Start start = Start::off;  ///< later: HOROVOD_TIMELINE=DYNAMIC
@@ -159,10 +167,11 @@ struct TraceSettings {
   std::string steps;         ///< HVD_TIMELINE_STEPS: "100-200"; empty: all
   bool collected = false;    ///< HVD_TIMELINE_COLLECT=1 and HVD_LINK_FD: hvdrun writes the file
 };
-/// Throws Error{usage} for a boolean that is none.
+/// Throws Error{usage} for a flag that is not a boolean.
 TraceSettings settings_from_environment();
 
-/// path for rank 0, which is where scripts look for it; for the others path with ".rank<r>" before its last extension.
+/// The file of a rank.  Rank 0, or a single rank, gets @p path, because scripts look for it there.  Other ranks get
+/// @p path with ".rank<r>" before its last extension.
 std::string rank_path(const std::string& path, int rank, int size);
 
 }  // namespace hvd::trace

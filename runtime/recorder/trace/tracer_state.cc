@@ -1,4 +1,4 @@
-/// @file tracer_state.cc — rings of threads, names of tracks, start and stop.
+/// @file tracer_state.cc — rings of threads, names of tracks, and lost records.
 #include "recorder/trace/tracer_state.h"
 
 #include <algorithm>
@@ -12,7 +12,8 @@ std::uint64_t next_tracer_id() {
   return next.fetch_add(1, std::memory_order_relaxed);
 }
 
-/// What a thread remembers of the tracer that it used last; gives the ring back when the thread ends.
+/// A thread's cached ring of the tracer that it used last.  The destructor, at the end of the thread, gives the ring
+/// back.
 struct ThreadRing {
   std::uint64_t tracer = 0;
   TraceRing* ring = nullptr;
@@ -37,7 +38,7 @@ TraceRing* TraceRingPool::take() {
     return ring;
   }
   if (rings_.size() == max_rings) return nullptr;
-  // Streams 0, 1 and 2 are names, engine and the shared ring.
+  // Streams 0, 1 and 2 belong to names and clocks, to the engine, and to the shared ring.
   rings_.push_back(std::make_unique<TraceRing>(ring_bytes_, static_cast<std::uint16_t>(3 + rings_.size())));
   return rings_.back().get();
 }

@@ -1,4 +1,4 @@
-/// @file tracer_state.h — inside of Tracer: rings, names, the writer thread.
+/// @file tracer_state.h — the implementation of Tracer: rings, names of tracks, the writer thread.
 #pragma once
 #include <atomic>
 #include <memory>
@@ -12,17 +12,19 @@
 
 namespace hvd::trace {
 
-/// The rings of the submitting threads.  Outlives its Tracer while a thread still holds a ring of it.
+/// The rings of the submitting threads.  Thread-safe.  The pool outlives its Tracer while a thread still holds one of
+/// its rings.
 class TraceRingPool {
  public:
-  static constexpr std::size_t max_rings = 64;  ///< more threads than this share the last ring under a lock
+  static constexpr std::size_t max_rings = 64;  ///< all further threads share State::shared_ring, under a lock
 
   explicit TraceRingPool(std::size_t ring_bytes) : ring_bytes_(ring_bytes) {}
 
-  /// A ring for this thread alone, or nullptr when there are too many: use shared().
+  /// A ring for the calling thread alone.  nullptr: max_rings are in use.
   TraceRing* take();
+  /// Another thread may take the ring.
   void give_back(TraceRing* ring);
-  /// All rings made so far.
+  /// All rings made so far, free ones included.
   std::vector<TraceRing*> all() const;
 
  private:
@@ -40,22 +42,26 @@ class Tracer::State {
   /// @{
   std::uint64_t now() const noexcept { return ticks(use_counter_); }
   ClockPair clocks() const noexcept { return read_clocks(use_counter_); }
-  /// What the counter showed at @p ns, between the start of recording and @p now.
+  /// The value of ticks() at the time @p ns (CLOCK_MONOTONIC), interpolated between the start of recording and @p now.
   std::uint64_t ticks_at(std::int64_t ns, const ClockPair& now) const noexcept;
-  /// Gives @p ring's differences a fresh start after start() and reports what was dropped.  False: no room.
+  /// Called before each record.  Resets the ring's differences if recording was started again; reports lost records.
+  /// False: the ring has no room.
   bool prepare(TraceRing& ring) noexcept {
     if (ring.run == run_.load(std::memory_order_relaxed) && !ring.has_lost()) [[likely]]
       return true;
     return prepare_slowly(ring);
   }
+  /// Publishes the record that ends before @p end, and wakes the writer if necessary.
   void publish(TraceRing& ring, const std::uint8_t* end) noexcept {
     const bool full = ring.commit(end);
-    std::atomic_signal_fence(std::memory_order_seq_cst);  // see trace_writer.cc: the writer pays for the other half
+    // No processor fence is needed: the writer makes all cores pass a barrier (trace_writer.cc).
+    std::atomic_signal_fence(std::memory_order_seq_cst);
     if (full || sleeping_.load(std::memory_order_relaxed)) [[unlikely]]
       wake_writer();
   }
-  /// The calling thread's ring; nullptr: use shared_ring under shared_mutex.
+  /// The calling thread's ring.  nullptr: use shared_ring under shared_mutex.
   TraceRing* thread_ring();
+  /// Records the name of a new track, and returns the track's id.
   std::uint32_t add_name(const TraceTensor& tensor);
   /// @}
 
@@ -73,7 +79,7 @@ class Tracer::State {
   bool prepare_slowly(TraceRing& ring) noexcept;
   void wake_writer() noexcept;
 
-  // writer thread
+  // on the writer thread
   void write_loop();
   bool drain();
   bool rings_are_empty() const;
@@ -84,22 +90,22 @@ class Tracer::State {
 
   const Options options_;
   const bool use_counter_;
-  const std::uint64_t id_;  ///< tells a thread's cached ring whose it is
+  const std::uint64_t id_;  ///< identifies this tracer in a thread's cache
   std::atomic<bool>& enabled_;
   std::shared_ptr<TraceRingPool> pool_;
 
   mutable std::mutex names_mutex_;
-  std::vector<std::uint8_t> names_;  ///< name records of all tracks, encoded
+  std::vector<std::uint8_t> names_;  ///< the encoded name records of all tracks
   std::uint32_t tracks_ = 0;
 
   std::atomic<std::uint64_t> run_{0};
-  std::atomic<std::uint64_t> begun_ticks_{0};  ///< when recording started, in both clocks
+  std::atomic<std::uint64_t> begun_ticks_{0};  ///< the start of recording, in both clocks
   std::atomic<std::int64_t> begun_ns_{0};
   std::atomic<std::uint32_t> doorbell_{0};
   std::atomic<bool> sleeping_{false}, stopping_{false};
 
-  std::mutex control_mutex_;  ///< of start() and the ways to stop
-  // writer thread, and start()/stop() while it is not running
+  std::mutex control_mutex_;  ///< held by start(), stop() and stop_soon()
+  // for the writer thread; for start() and stop() while the writer thread does not run
   std::unique_ptr<Sink> sink_;
   std::thread writer_;
   std::vector<std::uint8_t> frame_;
