@@ -1,6 +1,6 @@
 /// @file error.h — the one error type of the project.
 ///
-/// Our C++ throws Error.  Three places catch it and turn it into a status: the C interface (runtime/api/hvd.cc), the
+/// Our C++ throws Error.  Three places catch Error and turn it into a status: the C interface (runtime/api/hvd.cc), the
 /// engine's thread (runtime/core/engine/engine.cc), and the main() of each program.
 #pragma once
 #include <stdexcept>

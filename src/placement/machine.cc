@@ -124,7 +124,8 @@ std::vector<GpuInfo> visible_gpus(const std::vector<GpuInfo>& gpus, const std::s
     if (named.size() == 1) {
       out.push_back(*named[0]);
     } else if (word.starts_with("MIG-") && !gpus.empty()) {
-      // "MIG-GPU-<uuid>/gi/ci" contains the UUID of its GPU; "MIG-<uuid>" does not.  With one GPU, the slice is of it.
+      // "MIG-GPU-<uuid>/gi/ci" contains the UUID of its GPU; "MIG-<uuid>" does not.  If there is one GPU, the slice is
+      // of that GPU.
       GpuInfo slice{"", word, "", static_cast<int>(out.size()), -1};
       const GpuInfo* parent = gpus.size() == 1 ? &gpus[0] : nullptr;
       for (const GpuInfo& g : gpus)

@@ -1,7 +1,7 @@
 /// @file gate.h — admits only the job's own processes to its PMIx server.
 ///
-/// libpmix listens on a port of the loopback address, where any user's process can connect.  libpmix crashes on wrong
-/// bytes, blocks on a silent client, and trusts the user id that a client claims (observed with 4.2.2 and 5.0.11).
+/// libpmix listens on a port of the loopback address, where any user's process can connect.  libpmix 4.2.2 and 5.0.11
+/// crash on wrong bytes, block on a silent client, and trust the user id that a client claims.
 /// Therefore each connection is checked before libpmix gets it: a process below the host daemon must have the other end
 /// open.
 ///

@@ -1,4 +1,4 @@
-/// @file trace_names.h — the names of events in a timeline.  They are Horovod's, because tools look for them.
+/// @file trace_names.h — the names of events in a timeline.  The names are Horovod's, because tools search for them.
 #pragma once
 #include <string>
 #include <string_view>

@@ -34,7 +34,7 @@ enum class TraceTag : std::uint8_t {
   clock = 1,         ///< u64 ticks, i64 ns (both fixed, little endian): one moment in both clocks; control stream
   name = 2,          ///< id, u8 op, u8 dtype, home rank, u8 ndim, dims…, length, bytes; control stream
   submitted = 3,     ///< time, track: this rank has the tensor ready
-  batch_begin = 4,   ///< time, batch: the operation of the tensors in the next records begins
+  batch_begin = 4,   ///< time, batch: the negotiation of the tensors in the next records ends, their operation begins
   batch_tensor = 5,  ///< track: a tensor of the batch that began last
   phase_begin = 6,   ///< time, batch, u8 phase
   phase_end = 7,     ///< time, batch, u8 phase

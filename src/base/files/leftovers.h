@@ -5,10 +5,11 @@
 
 namespace hvd {
 
-/// Removes two kinds of this user's files from @p folder, if they were made after @p since_seconds of the wall clock:
-/// - files of libhvd, if the process that the file's name contains is gone,
-/// - files of Open MPI on this host, if no process has the file open or mapped.
-/// Returns the names of the removed files.
+/// Removes two kinds of this user's files from @p folder:
+/// - A file of libhvd is removed if the process in its name is gone.
+/// - A file of Open MPI on this host is removed if no process has it open or mapped.
+/// @param since_seconds  a time of the wall clock; older files stay
+/// @return the names of the removed files
 std::vector<std::string> remove_shared_memory_leftovers(double since_seconds, const std::string& folder = "/dev/shm");
 /// Removes only libhvd's files, of any age: the name of each file proves that the file's maker is gone.
 std::vector<std::string> remove_files_of_gone_ranks(const std::string& folder = "/dev/shm");

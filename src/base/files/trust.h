@@ -1,10 +1,10 @@
 /// @file trust.h — checks whether other users could have chosen a file that is read or run here.
 ///
 /// A path is followed from / by descriptors, link by link.
-/// - Trusted users are this user, root, the owner of /, the owner of this program, and the owners of the folders above
-///   this program.  The last two could have changed the program itself.  For the same reason, the folders above this
+/// - Trusted users are this user, root and the owner of /.  The owners of this program and of the folders above it are
+///   trusted too, because they could have changed the program itself.  For the same reason, the folders above this
 ///   program may be writable for others.
-/// - Any other user could have chosen the file if that user owns, or may write to, the file or a folder of its path.
+/// - Any other user who owns the file or a folder of its path, or may write to one of them, could have chosen the file.
 /// - A sticky folder of the path may be writable for others, if its entry in the path belongs to a trusted user.
 /// Modes and POSIX access lists are checked.  Further rights that a file server grants are not visible.
 #pragma once

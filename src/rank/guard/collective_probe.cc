@@ -89,7 +89,8 @@ void CollectiveProbe::step(Outbox& outbox, Clock::time_point now) {
   if (link_ && now >= look_at_) look(now);
 }
 
-/// The newest connection counts: a launcher between the guard and the rank may have made a process group first.
+/// A process connects when it uses torch's process groups.  The newest connection counts, because a launcher between
+/// the guard and the rank may have used them earlier.
 void CollectiveProbe::accept_rank() {
   while (listener_) {
     Fd link(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));

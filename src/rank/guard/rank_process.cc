@@ -208,7 +208,7 @@ void RankProcess::keep_killed_orphan(pid_t pid, int signal) {
   orphans_[pid] = {now, {process_name(pid), signal}};
 }
 
-/// When a rank ends, this process adopts the rank's zombies.  It may reap them before it sees the rank's end.
+/// When a rank ends, this process adopts the rank's zombies.  This process may reap them before it sees the rank's end.
 void RankProcess::add_killed_orphans() {
   killed_.merge(killed_children(getpid()));
   for (const auto& [pid, orphan] : orphans_)
@@ -318,7 +318,7 @@ void RankProcess::add_system_facts(wire::DeathRecord* r) const {
 /// Adds facts from the rank's last words.
 void RankProcess::add_last_words(wire::DeathRecord* r) const {
   if (r->cause == wire::Cause::signalled) {
-    // stack_ may contain the crash of a worker.  So it is read only if the rank itself has crashed.
+    // stack_ may contain the crash of a worker.  So stack_ is read only if the rank itself has crashed.
     const bool crashed =
         r->code == SIGSEGV || r->code == SIGABRT || r->code == SIGBUS || r->code == SIGFPE || r->code == SIGILL;
     std::vector<std::string> parts = {r->text, crashed ? stack_.fatal() : "", thrown_exception(r->tail),

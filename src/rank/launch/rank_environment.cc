@@ -37,7 +37,7 @@ constexpr const char* ours_only[] = {"HVD_JOB_KEYS", "HVD_JOB_DIR", "HVD_CONTROL
 constexpr const char* mpiruns_only =
     "HVD_MPIRUN_ONLY";  ///< lists the variables that hvdrun has set only for its mpirun
 
-/// HVD_HOST_SET_NAME in the daemon's environment is the value of NAME on this host, for example a folder of a Spark
+/// HVD_HOST_SET_NAME in the daemon's environment is the value of NAME on this host.  An example is a folder of a Spark
 /// executor.
 constexpr std::string_view of_this_host = "HVD_HOST_SET_";
 
