@@ -117,9 +117,8 @@ class PerfettoRank : public Timeline::Rank {
   std::int64_t step_began_ns_ = 0;
   std::vector<TracedPart> parts_;  ///< the parts under way, the innermost last
   bool step_open_ = false;
-  std::unordered_map<std::string, std::uint64_t>
-      tensor_tracks_;             ///< by row, name, dtype and shape; kept when recording restarts
-  std::vector<RowTrack> tracks_;  ///< by row
+  std::unordered_map<std::string, std::uint64_t> tensor_tracks_;  ///< by row and shown name; kept in a restart
+  std::vector<RowTrack> tracks_;                                  ///< by row
   std::deque<std::pair<std::int64_t, std::uint64_t>> coming_;  ///< submissions that the counter lacks yet: time, bytes
   std::uint32_t starts_ = 0;
   std::uint64_t bytes_under_way_ = 0;

@@ -116,8 +116,7 @@ bool RankProcess::pump_stream(Fd& fd, Output& output, char stream, Outbox& outbo
   }
   const bool had_traceback = output.holds_traceback();
   const std::string out = output.take({buffer.data(), static_cast<std::size_t>(n)}, now);
-  // A killed worker of the rank is a zombie while the rank prints its traceback.  When the rank ends, it reaps the
-  // worker.
+  // A killed worker of the rank is a zombie while the rank prints its traceback.  At its end, the rank reaps workers.
   if (output.holds_traceback() && !had_traceback) killed_.merge(killed_children(pid_));
   if (!out.empty()) outbox.add(wire::Type::output, stream + out);
   return true;
