@@ -1,4 +1,4 @@
-/// @file condition.h — waiting without an end, for libstdc++ of GCC 11 too.
+/// @file condition.h — waiting on a condition variable without a time limit, also with the libstdc++ of GCC 11.
 #pragma once
 #include <chrono>
 #include <condition_variable>
@@ -6,8 +6,8 @@
 
 namespace hvd {
 
-/// As condition.wait(lock, is_true).  That one's symbol is GCC 12's (GLIBCXX_3.4.30), which RHEL 9 lacks; a wait with a
-/// limit is compiled in.
+/// Like condition.wait(lock, is_true).  The symbol of wait() is from GCC 12 (GLIBCXX_3.4.30), and RHEL 9 lacks it.
+/// wait_for() is compiled into the caller.
 template <class Predicate>
 void wait_for_truth(std::condition_variable& condition, std::unique_lock<std::mutex>& lock, Predicate is_true) {
   while (!condition.wait_for(lock, std::chrono::hours(24 * 365), is_true)) {}

@@ -1,15 +1,15 @@
-/// @file dtype_numbers.h — how NCCL, TensorFlow and XLA number our dtypes.
+/// @file dtype_numbers.h — the numbers of our dtypes in NCCL, TensorFlow and XLA.
 ///
-/// The numbers are frozen there: NCCL's by its binary interface, TensorFlow's by saved files, XLA's by serialised
-/// programs.  A dtype that one of them lacks has -1 there: NCCL then moves it and does not add it up, and TensorFlow
-/// and JAX cannot hand it over.
+/// These numbers cannot change: NCCL's binary interface, TensorFlow's saved files and XLA's serialised programs contain
+/// them.  A dtype that a library lacks has -1 in that library's column.  NCCL moves such a dtype, but does not reduce
+/// it.  TensorFlow and JAX cannot pass such a dtype.
 #pragma once
 #include <cstddef>
 
 #include "hvd/hvd.h"
 
 /// In the order of HVD_DTYPES: X(enumerator, word, ncclDataType_t, TF_DataType, TensorFlow's name, PrimitiveType).
-/// TensorFlow's name is the one in an op's definition; "": a definition cannot name it.
+/// TensorFlow's name is the dtype's name in an op's definition; "": a definition cannot name the dtype.
 #define HVD_DTYPE_NUMBERS(X)               \
   X(HVD_U8, u8, 1, 4, "uint8", 6)          \
   X(HVD_I8, i8, 0, 6, "int8", 2)           \

@@ -1,6 +1,6 @@
 /// @file error.h — the one error type of the project.
 ///
-/// Our C++ throws Error.  Three places catch it and turn it into a status: the C interface (runtime/api/hvd.cc), the
+/// Our C++ throws Error.  Three places catch Error and turn it into a status: the C interface (runtime/api/hvd.cc), the
 /// engine's thread (runtime/core/engine/engine.cc), and the main() of each program.
 #pragma once
 #include <stdexcept>
@@ -9,21 +9,21 @@
 
 namespace hvd {
 
-/// The kind of failure, by the person who has to act.  The number is the status in the C interface and the exit code of
-/// every program we ship (hvdrun(1) lists them).
+/// The kind of failure, which tells who has to act.  The number is the status in the C interface, and the exit code of
+/// all our programs (hvdrun(1) lists them).
 enum class Code : int {
   ok = 0,
-  usage = 2,        ///< the caller passed something wrong; retrying is useless
+  usage = 2,        ///< the caller passed a wrong value; retrying is useless
   mismatch = 3,     ///< ranks disagree on shape, dtype or op
-  unavailable = 4,  ///< library, device or host is not there
+  unavailable = 4,  ///< a library, device or host is missing
   peer_lost = 5,    ///< a rank died; elastic callers may restore and retry
-  timeout = 6,      ///< nothing happened for longer than allowed
+  timeout = 6,      ///< a time limit has passed
   internal = 70,    ///< a bug of ours
 };
 
 class Error : public std::runtime_error {
  public:
-  /// @param where  input that was being read: "hosts:3:14", "--np", "MPI_Bcast"
+  /// @param where  the input or the call that is wrong: "hosts:3:14", "--np", "MPI_Bcast"; may be empty
   /// @param what   one line, no newline, no trailing full stop
   /// @param hint   what the user can do next; may be empty
   Error(Code code, std::string where, const std::string& what, std::string hint = {})

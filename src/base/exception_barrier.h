@@ -14,7 +14,7 @@ inline std::string& last_error() {
   return s;
 }
 
-/// Sets last_error(), as one line: control characters (a tensor's name may hold some) become blanks.
+/// Sets last_error() to one line.  Control characters become blanks: a tensor's name may contain some.
 inline void fail_with(std::string text) {
   for (char& c : text)
     if (static_cast<unsigned char>(c) < ' ') c = ' ';
@@ -26,7 +26,7 @@ inline void need(const void* argument, const char* name) {
   if (!argument) throw Error(Code::usage, name, "is NULL");
 }
 
-/// Runs @p body; returns 0, or the Code of what it threw.  Never throws.
+/// Runs @p body.  Returns 0, or the Code of the exception that @p body threw.  Never throws.
 template <class F>
 int exception_barrier(F&& body) noexcept {
   try {

@@ -1,4 +1,4 @@
-/// @file file.h — descriptors and whole files.
+/// @file file.h — owns file descriptors; reads and writes whole files.
 #pragma once
 #include <cstddef>
 #include <string>
@@ -16,20 +16,21 @@ struct FdTraits {
 /// Owns one file descriptor.
 using Fd = Handle<FdTraits>;
 
-/// The whole file.  Throws Error{usage} naming @p path when it cannot be read or is larger than @p limit_bytes.
+/// The whole file.  Throws Error{usage} with where = @p path if the file cannot be read or is larger than
+/// @p limit_bytes.
 std::string read_file(const std::string& path, std::size_t limit_bytes);
 
-/// The first line, without blanks at its ends; empty when there is none.  For the small files of /sys and /proc.
+/// The first line of a small file of /sys or /proc, without blanks at its ends; empty when it cannot be read.
 std::string first_line(const std::string& path);
 
 /// The whole text of a small file of /sys or /proc; empty when it cannot be read.
 std::string whole_text(const std::string& path);
 
-/// Writes all of @p bytes to @p fd, waiting as needed; false when the other end is gone or the disk is full (errno
-/// says).
+/// Writes all of @p bytes to @p fd, which must be in blocking mode.  False when the other end is gone or the disk is
+/// full; errno has the reason.
 bool write_all(int fd, std::string_view bytes);
 
-/// "No such file or directory" for an errno value; safe from any thread.
+/// The text of an errno value, such as "No such file or directory".  Thread: any.
 std::string errno_text(int number);
 
 }  // namespace hvd

@@ -9,7 +9,7 @@ namespace {
 
 template <class Number>
 void append_printed(std::string& out, const std::string& spec, Number number) {
-  char digits[512];  // the largest double has 309 before its point
+  char digits[512];  // the largest double has 309 digits before its point
   const int length = std::snprintf(digits, sizeof digits, spec.c_str(), number);
   out.append(digits, static_cast<std::size_t>(std::clamp(length, 0, static_cast<int>(sizeof digits) - 1)));
 }

@@ -1,12 +1,12 @@
 /// @file format.h — formatted("rank {} on {}", rank, host): the part of std::format that our messages need.
 ///
-/// std::format comes with gcc 13, and gcc 12 is the oldest compiler here.  Patterns are written as std::format reads
-/// them, so that they can stay when it is there.  fmt costs more: header only, 137 % of the compile time of five files
-/// of hvdrun on top; as a library, 7 %, and a library that each host must have (Debian packages no static one).
-///
 /// A pattern holds `{}`, or `{:SPEC}` for a number; SPEC is `[+][0][width][.precision][x|f|g]`.  A floating-point
-/// number must have a SPEC that ends in f or g.  There is no `{{`: write a text with braces another way.  The compiler
+/// number must have a SPEC that ends in f or g.  There is no `{{`, so a pattern cannot contain braces.  The compiler
 /// refuses a pattern that does not fit its values.
+///
+/// The oldest supported compiler is gcc 12, and std::format comes with gcc 13.  std::format can read the same patterns.
+/// fmt costs more.  As headers, fmt adds 137 % to the compile time of five files of hvdrun.  As a library, fmt adds 7
+/// %, and each host must have the library (Debian packages no static one).
 #pragma once
 #include <concepts>
 #include <cstddef>
@@ -44,7 +44,7 @@ class FormatValue {
   };
 };
 
-/// A string literal whose holes the compiler has compared with the types of the values.
+/// A string literal.  The compiler checks its holes against the types of the values.
 template <class... Values>
 class FormatPattern {
  public:
@@ -76,7 +76,7 @@ class FormatPattern {
 
 std::string format_values(std::string_view pattern, std::initializer_list<FormatValue> values);
 
-/// @p pattern with each hole replaced by the value in the same place.
+/// @p pattern, with each hole replaced by the value of the same position.
 template <class... Values>
 std::string formatted(std::type_identity_t<FormatPattern<Values...>> pattern, const Values&... values) {
   return format_values(pattern.text, {FormatValue(values)...});

@@ -9,12 +9,12 @@ namespace hvd {
 /// Traits supplies:
 ///   using type = ...;                      cheap to copy, comparable
 ///   static type null() noexcept;           the empty value
-///   static void abandon(type) noexcept;    local, never blocks, never talks to peers
-/// and, when orderly release needs the peers or can fail:
+///   static void abandon(type) noexcept;    releases locally: never blocks, never talks to other ranks
+/// If an orderly release needs the other ranks or can fail, Traits also supplies:
 ///   static void close(type);               may be collective, may throw
 ///
-/// The destructor runs on error paths, where other ranks may be gone, so it
-/// only ever calls abandon().  Orderly shutdown calls close() by name.
+/// The destructor calls only abandon(), because it runs on error paths, where other ranks may be gone.  An orderly
+/// shutdown calls close().
 template <class Traits>
 class Handle {
  public:

@@ -4,7 +4,8 @@ namespace hvd {
 
 namespace {
 
-/// Length of the valid UTF-8 sequence at the start of @p text (RFC 3629: no surrogates, no overlong forms); 0: none.
+/// The bytes of the first UTF-8 sequence of @p text; 0 if it is not valid by RFC 3629 (no surrogates, no overlong
+/// forms).  @p text  not empty
 std::size_t utf8_length(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned first = byte(0);

@@ -1,7 +1,7 @@
-/// @file json_text.h — pieces of JSON, appended to a string.
+/// @file json_text.h — appends pieces of JSON to a string.
 ///
-/// For two writers only: timelines, which write each event of each rank, and libhvd, which nlohmann::json would make
-/// 155 KiB (7 %) larger.  All others build a value with nlohmann::json and dump it.
+/// Only two writers use these functions.  Timelines write each event of each rank.  libhvd would be 155 KiB (7 %)
+/// larger with nlohmann::json.  All other code builds a value with nlohmann::json and dumps it.
 #pragma once
 #include <charconv>
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace hvd {
 
-/// @p text as a JSON string with its quotes.  Bytes that are not UTF-8 become U+FFFD.
+/// Appends @p text as a JSON string with its quotes.  Bytes that are not UTF-8 become U+FFFD.
 void append_json_string(std::string& to, std::string_view text);
 
 inline void append_number(std::string& to, std::int64_t value) {
@@ -18,7 +18,7 @@ inline void append_number(std::string& to, std::int64_t value) {
   to.append(digits, std::to_chars(digits, digits + sizeof digits, value).ptr);
 }
 
-/// Nanoseconds as Chrome's microseconds: 1234567 → 1234.567.
+/// Appends nanoseconds as Chrome's microseconds: 1234567 → 1234.567.
 inline void append_us(std::string& to, std::int64_t ns) {
   char digits[24];
   char* at = digits;

@@ -1,4 +1,4 @@
-/// @file load.h — how busy this machine is.
+/// @file load.h — the load of this machine.
 #pragma once
 #include <unistd.h>
 
@@ -7,8 +7,8 @@
 
 namespace hvd {
 
-/// How much longer than on an idle machine a thing may take now: 1 to 10, by the load of the last minute for each
-/// processor.  For limits after which a wait is given up.
+/// A factor for time limits: 1 on an idle machine, at most 10.  The factor is the last minute's load average divided by
+/// the number of processors.
 inline double load_factor() {
   double last_minute = 0;
   if (::getloadavg(&last_minute, 1) != 1) return 1;

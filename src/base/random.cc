@@ -10,7 +10,7 @@
 
 namespace hvd {
 
-// Not std::random_device: where libstdc++ is linked in, its arc4random() would ask for a newer C library.
+// std::random_device is not used: a static libstdc++ calls arc4random(), which needs a newer C library.
 void fill_randomly(std::span<std::byte> bytes) {
   while (!bytes.empty()) {
     const ssize_t n = ::getrandom(bytes.data(), bytes.size(), 0);

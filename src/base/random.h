@@ -1,4 +1,4 @@
-/// @file random.h — random bytes from the kernel, fit for keys and for names that nobody may guess.
+/// @file random.h — random bytes from the kernel, for keys and for names that nobody can guess.
 #pragma once
 #include <cstddef>
 #include <span>
@@ -7,10 +7,10 @@
 
 namespace hvd {
 
-/// The letters that random_letters() draws from: five bits each.
+/// The letters of random_letters().  Each letter has five random bits.
 inline constexpr std::string_view random_alphabet = "abcdefghijklmnopqrstuvwxyz234567";
 
-/// Fills @p bytes by getrandom(2).  Throws Error{unavailable} where the kernel gives none.
+/// Fills @p bytes by getrandom(2).  Throws Error{unavailable} if the kernel returns an error.
 void fill_randomly(std::span<std::byte> bytes);
 
 /// @p count letters of random_alphabet.  Throws as fill_randomly() does.

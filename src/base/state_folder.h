@@ -1,4 +1,4 @@
-/// @file state_folder.h — where hvdrun keeps what outlives a job.
+/// @file state_folder.h — the folder of hvdrun's files that outlive a job.
 #pragma once
 #include <string>
 
@@ -6,7 +6,7 @@
 
 namespace hvd {
 
-/// $XDG_STATE_HOME/hvdrun/NAME, else ~/.local/state/hvdrun/NAME.  Empty where there is no home.
+/// $XDG_STATE_HOME/hvdrun/NAME, else $HOME/.local/state/hvdrun/NAME.  Empty if neither variable is an absolute path.
 inline std::string state_folder(const std::string& name) {
   const auto absolute = [](const char* variable) -> std::string {
     const char* value = environment_value(variable);

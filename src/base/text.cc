@@ -89,10 +89,10 @@ namespace {
 
 struct Character {
   std::size_t bytes = 1;
-  std::optional<std::uint32_t> code;  ///< nothing: no UTF-8
+  std::optional<std::uint32_t> code;  ///< nothing: the bytes are not UTF-8
 };
 
-/// The first of @p s, which is not empty.
+/// @param s  not empty
 Character first_character(std::string_view s) {
   const auto byte = [s](std::size_t i) { return static_cast<unsigned char>(s[i]); };
   const unsigned char c = byte(0);
@@ -111,7 +111,7 @@ Character first_character(std::string_view s) {
 
 bool harmless(std::uint32_t c) {
   if (c < 0x20 || (c >= 0x7f && c < 0xa0)) return c == '\t';
-  // Marks that turn the direction of writing, and separators of lines.
+  // Marks that change the direction of writing, and line separators.
   return !((c >= 0x200e && c <= 0x200f) || (c >= 0x2028 && c <= 0x202e) || (c >= 0x2066 && c <= 0x2069));
 }
 

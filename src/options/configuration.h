@@ -1,7 +1,7 @@
 /// @file configuration.h — the values of our variables, checked and typed.
 ///
-/// The name of a variable is its key, and the compiler checks that the table has it with that type:
-/// `configuration.flag("HVD_NCCL_WIDE")`.  An access costs an index into an array.
+/// A variable's name is its key: `configuration.flag("HVD_NCCL_WIDE")`.  The compiler checks that the table has the
+/// variable with this type.  At run time an access is an index into an array.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -11,14 +11,14 @@
 
 namespace hvd::options {
 
-/// A snapshot of the environment.  Copyable; reading it is safe from any thread.
+/// A snapshot of the environment.  Copyable.  Several threads may read one object.
 class Configuration {
  public:
-  /// Everything at its default.
+  /// All variables at their defaults.
   Configuration();
 
-  /// Reads all variables that @p reader reads; empty ones count as not set.
-  /// Throws Error{usage} naming the variable that does not suit its row.
+  /// Reads the variables of @p reader from the environment.  An empty variable counts as not set.
+  /// Throws Error{usage} with where = the variable, if a value does not suit its row.
   static Configuration of_environment(Component reader);
 
   bool flag(FlagVariable variable) const { return values_[variable.row()].number != 0; }
@@ -28,26 +28,27 @@ class Configuration {
   /// In the variable's unit: HOROVOD_FUSION_THRESHOLD in bytes.
   double number(NumberVariable variable) const { return values_[variable.row()].number; }
   const std::string& text(TextVariable variable) const { return values_[variable.row()].text; }
-  /// Whether it was set, be it to its default.
+  /// Whether the variable was set, also if to its default.
   bool given(AnyVariable variable) const { return values_[variable.row()].given; }
 
-  /// As if @p text were in the environment.  Throws as of_environment().
+  /// Sets the variable as if @p text were in the environment.  Throws as of_environment().
   Configuration& set(AnyVariable variable, const std::string& text);
   Configuration& set(AnyVariable variable, double number);
 
  private:
   struct Value {
-    double number = 0;  ///< of flags 0 or 1
+    double number = 0;  ///< of a flag: 0 or 1
     std::string text;
     bool given = false;
   };
 
   static Value parse(const Option& row, const std::string& text);
 
-  std::vector<Value> values_;  ///< by row of the table
+  std::vector<Value> values_;  ///< by the table's row
 };
 
-/// The value of one variable now, for variables that are not read at init.  Throws Error{usage} naming the variable.
+/// Reads one variable from the environment now, for variables that may change after init.
+/// Throws as Configuration::of_environment().
 bool flag_now(FlagVariable variable);
 std::int64_t integer_now(IntegerVariable variable);
 

@@ -1,4 +1,4 @@
-/// @file option.h — the shape of one row of the table of options (table.h).
+/// @file option.h — the type of a row of the table of options (table.h).
 #pragma once
 #include <optional>
 #include <string_view>
@@ -7,16 +7,16 @@ namespace hvd::options {
 
 /// The type of a value.
 enum class ValueType {
-  flag,       ///< on the command line present or not; a boolean as a variable
-  negatable,  ///< --x and --no-x; a boolean as a variable and in the configuration file
+  flag,       ///< an option without a value; as a variable a boolean
+  negatable,  ///< options --x and --no-x; as a variable and in the configuration file a boolean
   integer,
   number,
   text,
-  pair,  ///< two integers after the flag
+  pair,  ///< an option with two integers
 };
 
-/// Section of --help and of the manual.  --help lists the sections up to `life`, and `other`.  --help-all lists all up
-/// to `other`.  The sections after `other` hold variables without an option.
+/// Section of --help and of the manual.  --help lists the sections up to `life`, and `other`.  --help-all lists all
+/// sections up to `other`.  The sections after `other` contain variables without an option.
 enum class Section {
   where,
   what,
@@ -34,30 +34,30 @@ enum class Section {
   runtime,     ///< variables of the runtime
   gpu,         ///< variables of operations on GPUs
   frameworks,  ///< variables of the Python packages
-  files,       ///< where programs and libraries are looked for
+  files,       ///< places of programs and libraries
   testing,     ///< variables that only tests and measurements need
   job,         ///< variables that hvdrun sets for the ranks
-  internal,    ///< between the processes of one job: no user sets them, no manual lists them
+  internal,    ///< variables between the processes of one job: no user sets them, no manual lists them
 };
 
 /// How an option's value becomes the value of its variable.
 enum class Conversion {
   same,
   megabytes,  ///< the option is in MiB, the variable in bytes
-  inverted,   ///< boolean: the variable says the opposite
+  inverted,   ///< boolean: the variable has the opposite value
 };
 
 enum class Effect {
   full,
-  none,     ///< accepted, and changes nothing: `remark` is printed once
-  refused,  ///< an error that says `remark`
+  none,     ///< the option is accepted without an effect, and `remark` is printed once
+  refused,  ///< the option is an error with the text `remark`
 };
 
 /// The programs that read a variable, as a set: hvdrun | libhvd.
 enum class Component : unsigned {
-  nobody = 0,   ///< hvdrun sets the variable for the ranks as Horovod does; see `effect`
+  nobody = 0,   ///< none of our programs; hvdrun sets the variable for the ranks, as Horovod does: see `effect`
   hvdrun = 1,   ///< launcher/
-  guard = 2,    ///< src/rank/: hvdrank and what it starts
+  guard = 2,    ///< src/rank/: hvdrank, and the programs that hvdrank starts
   libhvd = 4,   ///< runtime/
   python = 8,   ///< src/python/, its compiled modules included
   tools = 16,   ///< tools/
@@ -75,24 +75,24 @@ constexpr bool includes(Component set, Component one) {
 /// An option of hvdrun, an environment variable, or both.
 struct Option {
   std::string_view id = {};         ///< canonical long name, without dashes; empty: a variable without an option
-  std::string_view spellings = {};  ///< as typed, comma-separated; negatable ones get --no- by themselves
+  std::string_view spellings = {};  ///< as typed, comma-separated; a negatable option also gets its --no-… spellings
   ValueType type = ValueType::flag;
   Section section = Section::other;
   std::string_view metavar = {};             ///< shown in help
-  const char* variable = "";                 ///< read below the flag; with `for_ranks` also set for the ranks
-  Component readers = Component::hvdrun;     ///< of the variable
-  bool for_ranks = false;                    ///< a value from the command line or the file is handed to the ranks
+  const char* variable = "";                 ///< name of the variable; the command line takes precedence over it
+  Component readers = Component::hvdrun;     ///< the programs that read the variable
+  bool for_ranks = false;                    ///< a value from the command line or the file is set for the ranks
   Conversion conversion = Conversion::same;  ///< from the option to the variable
-  std::string_view fallback = {};            ///< default, as the option has it; empty: none, or said in `help`
+  std::string_view fallback = {};            ///< default, in the option's unit; empty: none, or `help` states it
   std::string_view yaml = {};                ///< key in --config-file, dotted
-  std::string_view keyword = {};             ///< of hvd.run(), comma-separated: the first one given counts
-  std::string_view help = {};                ///< an option: one line, no full stop; a variable: whole sentences
+  std::string_view keyword = {};             ///< keywords of hvd.run(), comma-separated; the first given one counts
+  std::string_view help = {};                ///< of an option: one line, no full stop; of a variable: whole sentences
   Effect effect = Effect::full;
   std::string_view remark = {};
-  std::optional<double> least = std::nullopt;  ///< numbers: smallest value that makes sense, as the option has it
-  std::optional<double> most = std::nullopt;   ///< and largest
+  std::optional<double> least = std::nullopt;  ///< smallest allowed number, in the option's unit
+  std::optional<double> most = std::nullopt;   ///< largest allowed number, in the option's unit
   std::string_view opposites = {};             ///< negatable: other spellings of --no-…, comma-separated
-  std::string_view choices = {};               ///< words that a text may be, comma-separated; case does not matter
+  std::string_view choices = {};               ///< the allowed words of a text, comma-separated; case does not matter
   bool hidden = false;
 
   constexpr bool is_option() const { return !id.empty(); }

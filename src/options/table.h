@@ -1,9 +1,10 @@
 /// @file table.h — one row for every option of hvdrun and every environment variable of this project.
 ///
-/// The rows feed the command line, --config-file, --help, the manual pages, hvd.run()'s keywords, and all readers of
-/// the environment: the launcher's Settings, the runtime's Configuration, hvd/_runtime/environment.py.  A new option or
-/// variable needs one row here, and its use.  scripts/man-options then writes the pages and
-/// src/python/hvd/_job/options.py.
+/// The rows define the command line, --config-file, --help, the manual pages and hvd.run()'s keywords.  All readers of
+/// the environment use them: the launcher's Settings, the runtime's Configuration, and hvd/_runtime/environment.py.
+///
+/// A new option or variable needs one row here, and the code that uses its value.  Then run scripts/man-options, which
+/// writes the manual pages and src/python/hvd/_job/options.py.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -118,7 +119,7 @@ return std::to_array<Option>({
     {.id = "results-of", .spellings = "--results-of", .type = integer, .section = other, .metavar = "RANK", .keyword = "only", .help = "the only rank whose result is returned (for HorovodRunner)", .least = 0, .hidden = true},
     {.id = "parent", .spellings = "--parent", .type = integer, .section = other, .metavar = "PID", .help = "end when this process ends (for hvd.run)", .hidden = true},
     {.id = "dump-options", .spellings = "--dump-options", .type = flag, .section = other, .help = "print this table as JSON", .hidden = true},
-    // Variables without an option.  The runtime:
+    // Variables without an option.  runtime
     {.type = flag, .section = Section::runtime, .variable = "HVD_DETERMINISTIC", .readers = libhvd, .help = "1 requests bitwise equal results of an allreduce from run to run, within a node and across nodes, for any fusion and timing.  Results always have this property if the same ranks share the same nodes, so the variable changes nothing.", .effect = none},
     {.type = text, .section = Section::runtime, .variable = "HVD_BACKENDS", .readers = libhvd, .help = "Same value on all ranks: the backends for ranges of sizes, for measurements.  A list like shm_rings:1M-64M,pinned of nccl, pinned, shm_eager, shm_direct, shm_rings, between_nodes.  A backend runs only operations that it supports."},
     {.type = integer, .section = Section::runtime, .variable = "HVD_RANKS_PER_NODE", .readers = libhvd | tools, .fallback = "0", .help = "Splits a host into nodes of this many ranks, which then communicate as hosts do.  0: each host is one node.  With 1, addition follows the order of the ranks on any hosts: this is slower, but the bits no longer depend on the spread of ranks over hosts.", .least = 0, .most = 1048576},
@@ -152,7 +153,7 @@ return std::to_array<Option>({
     {.type = number, .section = testing, .variable = "HVD_INIT_TIMEOUT", .readers = libhvd | python, .fallback = "600", .help = "Seconds that init() waits for the other ranks.", .least = 0.001, .most = 1e9},
     {.type = integer, .section = testing, .variable = "HVD_TREE_ARITY", .readers = libhvd, .fallback = "0", .help = "Children of a node's leader in the tree over nodes; 0: the built-in number.", .least = 0, .most = 1024},
     {.type = text, .section = testing, .variable = "HVD_TENSORFLOW_DEVICE_TYPE", .readers = python, .fallback = "GPU", .help = "Type of the TensorFlow device whose tensors are treated as a GPU's."},
-    // what a rank finds
+    // job
     {.type = text, .section = job, .variable = "HVD_JOB", .readers = python | script | guard, .help = "The name of the job."},
     {.type = integer, .section = job, .variable = "HVD_RANK", .readers = script | python, .help = "The rank."},
     {.type = integer, .section = job, .variable = "HVD_SIZE", .readers = script | python, .help = "The number of ranks."},
@@ -180,16 +181,16 @@ return std::to_array<Option>({
     {.type = text, .section = internal, .variable = "HVD_MPIRUN_ONLY", .readers = guard, .help = "Names of the variables that hvdrun sets for mpirun alone, blank-separated."},
     {.type = text, .section = internal, .variable = "HVD_HOST_CWD", .readers = guard, .help = "The path of the job's working folder on this host."},
     {.type = text, .section = internal, .variable = "HVD_HOST_SET_", .readers = guard, .help = "HVD_HOST_SET_NAME: the value of NAME on this host."},
-    // from hvdrun to its ssh agent, which mpirun starts
+    // internal: from hvdrun to its ssh agent, which mpirun starts
     {.type = text, .section = internal, .variable = "HVD_AGENT_SSH", .readers = hvdrun, .help = "The ssh program: words, blank-separated."},
     {.type = text, .section = internal, .variable = "HVD_AGENT_SEAL", .readers = hvdrun, .help = "munge: munge seals the secret, since the connection is not encrypted."},
     {.type = text, .section = internal, .variable = "HVD_AGENT_CWD", .readers = hvdrun, .help = "The working folder of the job."},
     {.type = text, .section = internal, .variable = "HVD_AGENT_PREFLIGHT", .readers = hvdrun, .help = "Shell text that runs first on a host."},
     {.type = text, .section = internal, .variable = "HVD_AGENT_LOGS", .readers = hvdrun, .help = "The folder for the output of ssh and the daemon."},
-    // from Spark's tasks to hvdrun --relay-send
+    // internal: from Spark's tasks to hvdrun --relay-send
     {.type = text, .section = internal, .variable = "HVD_RELAY_KEYS", .readers = hvdrun, .help = "The key pair of the sender."},
     {.type = text, .section = internal, .variable = "HVD_RELAY_SERVER_KEY", .readers = hvdrun, .help = "The public key of the listener."},
-    // from the guard to its rank
+    // internal: from the guard to its rank
     {.type = integer, .section = internal, .variable = "HVD_LINK_FD", .readers = libhvd | guard | python, .fallback = "-1", .help = "The socket to the guard; -1: there is none.", .least = -1, .most = 1048576},
     {.type = integer, .section = internal, .variable = "HVD_KEY_FD", .readers = libhvd, .fallback = "-1", .help = "Memory with the key that ranks prove to each other; -1: there is none.", .least = -1, .most = 1048576},
     {.type = integer, .section = internal, .variable = "HVD_MEETING_FD", .readers = libhvd | python, .fallback = "-1", .help = "The socket to the host daemon, through which ranks find each other; -1: there is none.", .least = -1, .most = 1048576},
@@ -207,7 +208,7 @@ return std::to_array<Option>({
 }();
 // clang-format on
 
-/// Rows with an option come first; variables without an option follow.
+/// The number of rows with an option.  These rows come first; the variables without an option follow.
 constexpr std::size_t count_options() {
   std::size_t count = 0;
   while (count < table.size() && table[count].is_option()) ++count;
@@ -219,7 +220,7 @@ static_assert([] {
   return true;
 }());
 
-/// A variable of the table that holds one of @p types.  The compiler finds its row, and refuses a name that no row has.
+/// A variable of the table with one of @p types.  The compiler finds its row, and refuses a name without a row.
 template <ValueType... types>
 class Variable {
  public:

@@ -27,14 +27,15 @@ std::string short_number(double v) {
   return {text, end};
 }
 
-/// @param n  in the option's unit
+/// @param n     the value in the option's unit
+/// @param unit  factor from the option's unit to the unit of @p value
 void check_range(const Option& row, const std::string& where, const std::string& value, double n, double unit) {
   if (row.least && !(n >= *row.least))
     reject(where, value, "possible; the least is " + short_number(*row.least * unit));
   if (row.most && !(n <= *row.most)) reject(where, value, "possible; the most is " + short_number(*row.most * unit));
 }
 
-/// "-12": digits, however many.
+/// Whether @p text is an optional "-" and any number of digits.
 bool is_whole(std::string_view text) {
   if (text.starts_with('-')) text.remove_prefix(1);
   return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;

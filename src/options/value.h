@@ -1,4 +1,4 @@
-/// @file value.h — checks one value against its row.
+/// @file value.h — checks one value against its row of the table.
 #pragma once
 #include <string>
 
@@ -9,12 +9,13 @@ namespace hvd::options {
 /// The unit in which a value is written.  In a row with a Conversion, option and variable have different units.
 enum class ValueUnit { option, variable };
 
-/// @p value in the option's unit and in one spelling: booleans as "1" or "0", a choice as the table writes it.
-/// @param where  for messages: "--grace", "HVD_GRACE", "job.yaml:3:5"
-/// Throws Error{usage, where} when the value does not suit the row.
+/// @p value in the option's unit and in a uniform spelling: a boolean as "1" or "0", a choice as in the table.
+/// @param where  place of the value, for messages: "--grace", "HVD_GRACE", "job.yaml:3:5"
+/// @param unit   the unit of @p value
+/// Throws Error{usage, where} if the value does not suit the row.
 std::string checked(const Option& row, std::string value, const std::string& where, ValueUnit unit);
 
-/// A checked value of an option as the text of its variable.
+/// Converts the result of checked() to the text of the row's variable.
 std::string variable_text(const Option& row, const std::string& checked_value);
 
 }  // namespace hvd::options

@@ -15,8 +15,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// "pci0000:00", "0000:00:01.0", "0000:01:00.0" for /sys/devices/pci0000:00/0000:00:01.0/0000:01:00.0; empty when
-/// there is no such device.
+/// The folders from the host bridge down to a device.  For /sys/devices/pci0000:00/0000:00:01.0/0000:01:00.0 they are
+/// "pci0000:00", "0000:00:01.0", "0000:01:00.0".  Empty if there is no such device.
 std::vector<std::string> steps_to(const std::string& root, const std::string& pci) {
   std::error_code error;
   const fs::path real = fs::canonical(root + "/sys/bus/pci/devices/" + pci, error);
@@ -27,7 +27,7 @@ std::vector<std::string> steps_to(const std::string& root, const std::string& pc
   return steps;
 }
 
-/// The first word that is a version: digits with dots.
+/// The first word of the line that is a version number: digits and dots.
 std::string version_in(const std::string& line) {
   for (const std::string& word : words(line))
     if (word.find('.') != std::string::npos && word.find_first_not_of("0123456789.") == std::string::npos) return word;
@@ -62,7 +62,7 @@ std::vector<GpuPath> read_gpu_paths(const std::vector<GpuInfo>& gpus, const std:
   return ways;
 }
 
-// The open kernel module's line has more words before the version than the other's: the first that is one counts.
+// The line of the open kernel module has more words before the version than the line of the proprietary module.
 std::string read_driver(const std::string& root) {
   const std::string version = version_in(first_line(root + "/sys/module/nvidia/version"));
   return version.empty() ? version_in(first_line(root + "/proc/driver/nvidia/version")) : version;

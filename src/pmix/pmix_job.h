@@ -1,4 +1,4 @@
-/// @file pmix_job.h — the data by which PMIx describes a job to each of its processes.
+/// @file pmix_job.h — the data that describes a job to each of its processes by PMIx.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -9,18 +9,18 @@
 namespace hvd::pmix {
 
 struct HostRanks {
-  std::string host;        ///< a name, distinct for each host
-  std::vector<int> ranks;  ///< world ranks there, by local rank
+  std::string host;        ///< a name that no other host of the job has
+  std::vector<int> ranks;  ///< world ranks on this host, by local rank
 };
 
 struct PmixJob {
-  std::string name;  ///< PMIx's namespace: random, known to the job's own hosts alone
+  std::string name;  ///< PMIx's namespace: random, known only to the job's hosts
   std::vector<HostRanks> hosts;
   int host = 0;                 ///< index of this host
-  std::string folder;           ///< for files of PMIx and Open MPI; only we can enter it
-  bool oversubscribed = false;  ///< more ranks than cores on some host: waiting ranks must yield
+  std::string folder;           ///< for files of PMIx and Open MPI; private to this user
+  bool oversubscribed = false;  ///< a host has more ranks than cores: waiting ranks must yield the processor
 
-  std::vector<int> programs{};  ///< number of ranks of each program, in order; empty: there is one program
+  std::vector<int> programs{};  ///< number of ranks of each program, in order of ranks; empty: one program
 
   /// The number of the rank's program: MPI_APPNUM.
   std::uint32_t program_of(int rank) const {
@@ -36,7 +36,8 @@ struct PmixJob {
   const std::vector<int>& local_ranks() const { return hosts[static_cast<std::size_t>(host)].ranks; }
 };
 
-/// An array of pmix_info_t with all that its values point to.  Move-only; lent to libpmix, which copies it.
+/// An array of pmix_info_t.  Owns the memory to which its values point.  Move-only.  libpmix reads the array until its
+/// call completes.
 class InfoArray {
  public:
   InfoArray() = default;
@@ -49,9 +50,10 @@ class InfoArray {
   void add_u16(const char* key, std::uint16_t value);
   void add_u32(const char* key, std::uint32_t value);
   void add_rank(const char* key, int rank);
-  /// A map of processes in libpmix's compressed form.  Takes over @p regex, which libpmix made by malloc.
+  /// Adds a map of processes in libpmix's compressed form.  Takes ownership of @p regex, which libpmix allocated by
+  /// malloc.
   void add_regex(const char* key, char* regex, bool has_regex_type);
-  /// @p items become one value.
+  /// Adds all @p items as one value.
   void add_array(const char* key, InfoArray items);
 
   pmix_info_t* data() { return items_.data(); }
@@ -62,8 +64,8 @@ class InfoArray {
   std::vector<pmix_info_t> items_;
 };
 
-/// The server's description of @p job: sizes, maps of hosts and ranks, the place of each process.
-/// Throws Error{unavailable} where libpmix refuses.
+/// The description of @p job for the PMIx server: sizes, maps of hosts and ranks, the place of each process.
+/// Throws Error{unavailable} if libpmix refuses a map.
 InfoArray describe(const PmixLibrary& library, const PmixJob& job);
 
 }  // namespace hvd::pmix

@@ -27,9 +27,9 @@ bool find(void* handle, const char* name, Function& function) {
   return function != nullptr;
 }
 
-/// Nothing, with the reason in @p why, where it cannot be opened or lacks a function.
+/// Nothing if the library cannot be opened or lacks a function.  @p why then gets the reason.
 std::optional<PmixLibrary> try_library(const std::string& path, std::string* why) {
-  // Not RTLD_DEEPBIND: the library must find this program's accept(), see gate.h.
+  // Without RTLD_DEEPBIND: libpmix must call this program's accept(), see gate.h.
   void* const handle = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!handle) {
     *why = ::dlerror();

@@ -1,8 +1,9 @@
-/// @file pmix_library.h — libpmix, found and opened at run time.
+/// @file pmix_library.h — finds and opens libpmix at run time.
 ///
-/// Open MPI's processes learn of each other through PMIx.  Any libpmix serves clients of any other version from 3.2 on
-/// (openpmix promises it, tests/pmix tries each pair), so one that is there will do: Open MPI's own, or the system's.
-/// The types come from libpmix-dev; only functions that are the same in 3.2, 4 and 5 are used.
+/// The processes of Open MPI find each other through PMIx.  A libpmix serves clients of any other version from 3.2 on.
+/// openpmix promises this, and tests/launcher/test_daemons.py tries each pair of versions.  So Open MPI's libpmix and
+/// the system's libpmix both work.  The types are from libpmix-dev.  Only functions that are the same in 3.2, 4 and 5
+/// are used.
 #pragma once
 #include <pmix.h>
 #include <pmix_server.h>
@@ -12,11 +13,11 @@
 
 namespace hvd::pmix {
 
-/// The functions of one libpmix.  It stays loaded until the process ends.
+/// The functions of one libpmix, which stays loaded until the process ends.
 struct PmixLibrary {
-  std::string path;            ///< as it was opened
-  std::string version;         ///< as the library says, such as "4.2.2"
-  bool has_regex_type = true;  ///< from 4 on; before, maps of processes travel as plain strings
+  std::string path;            ///< the path that was opened
+  std::string version;         ///< the library's version, such as "4.2.2"
+  bool has_regex_type = true;  ///< from version 4 on; before, maps of processes are plain strings
 
   decltype(&PMIx_server_init) init = nullptr;
   decltype(&PMIx_server_finalize) finalize = nullptr;
@@ -31,8 +32,8 @@ struct PmixLibrary {
   decltype(&PMIx_Error_string) error_string = nullptr;
 };
 
-/// Opens the first of @p paths that has all functions.  Not thread-safe.
-/// Throws Error{unavailable} with the reason for each path and with a package to install.
+/// Opens the first library of @p paths that has all functions.  Later calls return the same library.  Not thread-safe.
+/// Throws Error{unavailable} with a reason for each path, and with a package to install.
 const PmixLibrary& open_library(const std::vector<std::string>& paths);
 
 }  // namespace hvd::pmix

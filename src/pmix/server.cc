@@ -22,10 +22,10 @@ namespace hvd::pmix {
 
 namespace {
 
-/// A random namespace for the server itself: its name is told to nobody.
+/// A random name for the server's own namespace, which no other process knows.
 std::string random_name(const char* prefix) { return prefix + random_letters(26); }
 
-/// The environment of the time before, at the end of a block.  Only while this process has one thread.
+/// Sets variables, and restores their earlier values in the destructor.  Only while this process has one thread.
 class EnvironmentChange {
  public:
   explicit EnvironmentChange(const std::map<std::string, std::string>& set) {
@@ -49,15 +49,16 @@ class EnvironmentChange {
   std::map<std::string, std::optional<std::string>> before_;
 };
 
-/// One call of ours that libpmix completes on its own thread, maybe after we have given up: libpmix has a share of it.
+/// A call that libpmix completes on its own thread.  The caller may have stopped waiting before that.  libpmix
+/// therefore owns a std::shared_ptr of this object.
 struct CallCompletion {
   explicit CallCompletion(InfoArray given) : info(std::move(given)) {}
   std::mutex mutex;
   std::condition_variable changed;
   std::optional<pmix_status_t> status;
-  InfoArray info;  ///< libpmix reads it until done()
+  InfoArray info;  ///< libpmix reads this array until it calls done()
 
-  /// @param share  a std::shared_ptr of libpmix's own
+  /// @param share  libpmix's std::shared_ptr; done() deletes it
   static void done(pmix_status_t status, void* share) {
     const std::unique_ptr<std::shared_ptr<CallCompletion>> kept(static_cast<std::shared_ptr<CallCompletion>*>(share));
     const std::lock_guard lock((*kept)->mutex);
@@ -70,14 +71,14 @@ struct CallCompletion {
 
 struct Server::State {
   const PmixLibrary* library = nullptr;
-  std::string nspace;  ///< of the job
-  std::mutex mutex;    ///< what follows is shared with libpmix's thread
+  std::string nspace;  ///< the job's namespace
+  std::mutex mutex;    ///< guards events, replies and last_token, which libpmix's thread uses too
   std::deque<Event> events;
   struct Reply {
     pmix_modex_cbfunc_t function = nullptr;
     void* data = nullptr;
   };
-  std::map<std::uint64_t, Reply> replies;  ///< to fences and requests
+  std::map<std::uint64_t, Reply> replies;  ///< the callbacks of open fences and requests, by token
   std::uint64_t last_token = 0;
   Fd wake{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
 
@@ -101,8 +102,8 @@ struct Server::State {
     replies.erase(it);
     return reply;
   }
-  // ---- libpmix's thread: each returns at once ----
-  static State* current;  ///< the one server: upcalls carry nothing of ours
+  // ---- callbacks on libpmix's thread, which return at once ----
+  static State* current;  ///< the process's only server; libpmix's callbacks have no parameter for it
   static pmix_status_t on_connected(const pmix_proc_t* process, void*, pmix_op_cbfunc_t, void*);
   static pmix_status_t on_finalized(const pmix_proc_t*, void*, pmix_op_cbfunc_t, void*) {
     return PMIX_OPERATION_SUCCEEDED;
@@ -117,8 +118,9 @@ struct Server::State {
                                 std::size_t, pmix_spawn_cbfunc_t, void*);
   static void on_published(pmix_status_t status, char* data, std::size_t bytes, void* token);
 
-  /// Makes a call that ends on libpmix's thread, and waits for that end.
-  /// @param call  of (info, done, share); libpmix calls done(status, share) only where the call says PMIX_SUCCESS
+  /// Makes a call that completes on libpmix's thread, and waits for its completion.
+  /// @param call  called with (info, done, share).  libpmix calls done(status, share) only if the call returns
+  ///   PMIX_SUCCESS
   template <class Call>
   void finish(const char* what, InfoArray info, std::chrono::milliseconds limit, Call call) const {
     const auto completion = std::make_shared<CallCompletion>(std::move(info));
@@ -155,8 +157,8 @@ pmix_status_t drop_event(pmix_status_t, const pmix_proc_t*, pmix_data_range_t, p
 pmix_status_t refuse_query(pmix_proc_t*, pmix_query_t*, std::size_t, pmix_info_cbfunc_t, void*) {
   return PMIX_ERR_NOT_SUPPORTED;
 }
-/// Without this function libpmix takes no registrations of files to remove when a client has gone (Open MPI 5's
-/// segments in /dev/shm), which it then carries out itself.
+/// With this function, libpmix accepts registrations of files and removes them after a client has ended.  Open MPI 5
+/// registers its segments in /dev/shm.
 pmix_status_t refuse_job_control(const pmix_proc_t*, const pmix_proc_t*, std::size_t, const pmix_info_t*, std::size_t,
                                  pmix_info_cbfunc_t, void*) {
   return PMIX_ERR_NOT_SUPPORTED;
@@ -168,7 +170,7 @@ void refuse_tool(pmix_info_t*, std::size_t, pmix_tool_connection_cbfunc_t reply,
 
 void delete_text(void* text) { delete static_cast<std::string*>(text); }
 
-/// libpmix has its own copy of the data once it calls delete_text.
+/// The data must live until libpmix calls delete_text().
 void send_reply(pmix_modex_cbfunc_t function, void* function_data, std::string data, bool failed) {
   auto* const kept = new std::string(std::move(data));
   function(failed ? PMIX_ERR_UNREACH : PMIX_SUCCESS, kept->data(), kept->size(), function_data, delete_text, kept);
@@ -190,7 +192,7 @@ pmix_status_t Server::State::on_abort(const pmix_proc_t* process, void*, int sta
   return PMIX_OPERATION_SUCCEEDED;
 }
 
-/// The data stays libpmix's (pmix_server.h): it is copied.
+/// Copies the data, which libpmix owns (pmix_server.h).
 pmix_status_t Server::State::on_fence(const pmix_proc_t* processes, std::size_t count, const pmix_info_t*, std::size_t,
                                       char* data, std::size_t bytes, pmix_modex_cbfunc_t reply, void* reply_data) {
   Event event{.kind = Event::Kind::fence};
@@ -256,8 +258,8 @@ Server::Server(const PmixLibrary& library, const std::string& folder, const std:
   info.add_bool(PMIX_SERVER_SYSTEM_SUPPORT, false);
   info.add_text(PMIX_SERVER_NSPACE, random_name("server-"));
   info.add_text(PMIX_HOSTNAME, host);
-  // hwloc would load every plugin and read the configuration of every PCI device: 110 ms instead of 4.  The store in
-  // shared files (gds) would write 8 MB for each job.
+  // By default hwloc loads every plugin and reads every PCI device's configuration: 110 ms instead of 4 ms.  The
+  // default store (gds) writes 8 MB to shared files for each job.
   const EnvironmentChange quick(
       {{"HWLOC_PLUGINS_PATH", folder}, {"HWLOC_COMPONENTS", "-linuxio"}, {"PMIX_MCA_gds", "hash"}});
   State::current = state_.get();

@@ -18,14 +18,15 @@ namespace hvd::rank {
 
 namespace {
 
-constexpr auto most_time = std::chrono::seconds(8);  // a driver that keeps nothing loaded starts each GPU anew
+constexpr auto most_time = std::chrono::seconds(8);  // without persistence mode, the driver first starts each GPU
 
 struct NvlinkPair {
   std::string a, b;  ///< PCI addresses
   int links = 0;
 };
 
-/// The number of NVLinks between each two GPUs: direct links, or the smaller of both numbers of links to switches.
+/// The number of NVLinks between each two GPUs.  Counts direct links.  For GPUs with links to switches, the number is
+/// the smaller of the two GPUs' numbers of such links.
 std::vector<NvlinkPair> nvlinks_of(const std::vector<placement::GpuInfo>& gpus) {
   Nvml nvml;
   std::vector<NvlinkPair> out;

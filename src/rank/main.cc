@@ -1,4 +1,4 @@
-/// @file main.cc — hvdrank: the host daemon, or under mpirun the watchdog and guard of one rank.
+/// @file main.cc — hvdrank: the host daemon; under mpirun, the watchdog and guard of one rank.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -22,14 +22,14 @@
 
 namespace {
 
-/// A closed standard stream would give its number to the next file that is opened.
+/// Opens the closed standard streams.  Otherwise the next opened file gets the number of a standard stream.
 void open_standard_streams() {
   for (int fd = 0; fd <= 2; ++fd)
     if (fcntl(fd, F_GETFD) < 0) static_cast<void>(open("/dev/null", fd == 0 ? O_RDONLY : O_WRONLY));
 }
 
-/// For the shell that starts mpirun's daemon: prints a new folder, owned by process @p owner.  Removes folders of
-/// earlier daemons.
+/// Makes a folder that process @p owner owns, and prints its path, for the shell that starts mpirun's daemon.  Removes
+/// the folders of earlier daemons.
 int make_folder(int owner) {
   const std::string where = hvd::place_for_own_folder();
   hvd::sweep_own_folders(where, "hvdrank-");
@@ -37,7 +37,7 @@ int make_folder(int owner) {
   return 0;
 }
 
-/// Runs a helper's command; nothing where the arguments name none.
+/// Runs a helper command; nothing if the arguments name no such command.
 std::optional<int> run_helper(const std::string& what, const std::string& value) {
   if (what == "--folder") return make_folder(std::atoi(value.c_str()));
   if (what == "--remove-folder") return hvd::remove_own_folder(value) ? 0 : 1;
@@ -46,8 +46,8 @@ std::optional<int> run_helper(const std::string& what, const std::string& value)
 }
 
 /// @param list        the ranks of this host: "0,1,2"
-/// @param mpi_folder  of the libmpi.so.40 that hvdrun found; empty: the loader's own folders
-/// @param elastic     of a job whose ranks come and go
+/// @param mpi_folder  the folder of the libmpi.so.40 that hvdrun found; empty: the dynamic loader's folders
+/// @param elastic     the job's ranks may join and leave
 int run_daemon(const std::string& list, const std::string& mpi_folder, bool elastic) {
   std::vector<int> ranks;
   for (const std::string& one : hvd::split(list, ','))

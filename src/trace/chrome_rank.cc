@@ -57,7 +57,7 @@ void ChromeRank::row_named(std::size_t index, const TraceTrack& track) {
   timeline_.describe(line + "}},\n");
 }
 
-/// `{"ph":"X","name":"…","ts":…` without its end.
+/// Appends the beginning of an event, such as `{"ph":"X","name":"…","ts":…`.
 void ChromeRank::begin_event(char phase, std::string_view name, std::int64_t ns) {
   std::string& out = timeline_.text_;
   out += R"({"ph":")";
@@ -67,7 +67,7 @@ void ChromeRank::begin_event(char phase, std::string_view name, std::int64_t ns)
   timeline_.append_time(R"(","ts":)", at(ns));
 }
 
-/// The mark "this rank is ready", in the row of the set's first rank.
+/// Writes the mark "this rank is ready" to the row of the home rank, which is the set's first rank.
 void ChromeRank::ready(std::size_t index) {
   std::string& out = timeline_.text_;
   out += R"({"ph":"i","s":"t","name":")";

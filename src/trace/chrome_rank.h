@@ -1,7 +1,9 @@
-/// @file chrome_rank.h — one rank of a timeline as Chrome JSON: a process; its threads are tensors.
+/// @file chrome_rank.h — one rank of a timeline as Chrome JSON.  Chrome shows the rank as a process, each tensor as a
+/// thread.
 ///
 /// Thread 0 holds the events that belong to no tensor.  Each event is one line that ends in ",\n".  A finished
-/// operation is a complete event (ph X).  One that has lasted for a second is written as begun (ph B) and ended later.
+/// operation is a complete event (ph X).  An operation that has lasted for a second is written in two events: its
+/// beginning (ph B), and later its end (ph E).
 #pragma once
 #include "trace/timeline_rank.h"
 
@@ -31,8 +33,8 @@ class ChromeRank : public Timeline::Rank {
  private:
   struct RowTexts {
     std::string tail;       ///< `,"pid":0,"tid":7},\n`
-    std::string arguments;  ///< likewise, with dtype and shape
-    std::string ready;      ///< the mark in the home rank's row, after its time
+    std::string arguments;  ///< like `tail`, with dtype and shape
+    std::string ready;      ///< the end of a ready mark, which lies in the home rank's row
   };
 
   void name_row_zero();
@@ -42,7 +44,7 @@ class ChromeRank : public Timeline::Rank {
 
   bool row_zero_named_ = false;
   std::vector<RowTexts> texts_;  ///< by row
-  /// One piece of text for all tensors of a batch with the same operation: the events up to their row.
+  /// The beginnings of a batch's events, up to the row.  All tensors of the batch with operation heads_op_ share them.
   std::vector<std::string> heads_;
   TraceOp heads_op_ = TraceOp::allreduce;
 };

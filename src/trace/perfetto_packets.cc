@@ -7,7 +7,7 @@ namespace hvd::trace {
 
 namespace {
 
-constexpr std::size_t most_names = 1u << 16;  ///< then numbering begins anew
+constexpr std::size_t most_names = 1u << 16;  ///< at this number of names, numbering begins again
 
 }  // namespace
 
@@ -47,7 +47,7 @@ void PerfettoPackets::rename(std::uint64_t track, std::string name) {
   tracks_[track - 1].described = false;
 }
 
-/// Ends the packet in body_: its time, the sequence, and the length before it.
+/// Appends the packet in body_ to to_, with its length, time and sequence.  @p ns  negative: no time
 void PerfettoPackets::packet(std::int64_t ns, bool sequence) {
   if (ns >= 0) body_.number(packet_timestamp, static_cast<std::uint64_t>(ns));
   body_.number(packet_sequence, 1);

@@ -10,12 +10,13 @@ namespace hvd::trace {
 
 namespace {
 
-constexpr std::int64_t shortest_wait_ns = 20'000;  ///< below it, ranks take turns: nobody is waited for
+/// Shorter waits are not shown: ranks arrive in turn, and no rank is late.
+constexpr std::int64_t shortest_wait_ns = 20'000;
 constexpr std::size_t most_meetings = 4096, kept_meetings = 256, most_waits = 1u << 16, most_coming = 1u << 17;
-constexpr std::size_t most_parts = 8;  ///< within each other
+constexpr std::size_t most_parts = 8;  ///< depth of nested parts
 constexpr std::int64_t skew_period_ns = 1'000'000;
 
-/// FNV-1a: the same number for the same tensor in each rank's own file.
+/// FNV-1a.  Ranks that write files of their own get the same number for the same tensor.
 std::uint64_t hash_of(std::string_view text) {
   std::uint64_t hash = 14695981039346656037u;
   for (const char c : text) hash = (hash ^ static_cast<std::uint8_t>(c)) * 1099511628211u;
@@ -54,7 +55,7 @@ void PerfettoWaits::arrived(int rank, std::uint64_t key, std::uint64_t index, st
   const std::int64_t skew = of->last_ns - of->first_ns;
   if (of->last_ns - skew_at_ns_ < skew_period_ns && skew <= skew_ns_) return;
   if (skew_track_ == 0)
-    // The page shows a top track only if it has tracks below.
+    // Perfetto's page shows a top track only if there are tracks below it.
     skew_track_ = packets.add_counter(packets.add_track(0, "all ranks", INT32_MAX), "skew of arrival",
                                       PerfettoPackets::Unit::nanoseconds, INT32_MAX);
   skew_at_ns_ = of->last_ns;
@@ -78,7 +79,8 @@ void PerfettoWaits::write(const BatchWait& wait, int last_rank) {
   if (names_.size() > 1 && last_rank == wait.rank) return;
   const bool told = names_.size() > 1 && last_rank >= 0;
   packets.begin(wait.track, told ? "waited for " + names_[last_rank] : "waited", time(wait.begin_ns));
-  packets.end(wait.track, time(wait.end_ns) - 1);  // the operation that begins then may be in the file already
+  // The file may already hold the operation that begins at end_ns.  The wait ends 1 ns before it.
+  packets.end(wait.track, time(wait.end_ns) - 1);
 }
 
 void PerfettoWaits::wait(BatchWait wait) {
@@ -142,7 +144,7 @@ void PerfettoRank::stage(std::string_view name, std::int64_t begin_ns, std::int6
   launched_ns_ = end_ns;
 }
 
-/// Recording begins at the end of init().
+/// The first clock record after a start comes from the end of init(), where recording begins.
 void PerfettoRank::on_clock(std::int64_t ns) {
   const std::int64_t begin_ns = std::exchange(launched_ns_, -1);
   if (begin_ns < 0 || at(ns) <= begin_ns) return;
@@ -180,7 +182,7 @@ void PerfettoRank::end_parts(std::int64_t ns) {
   for (; !parts_.empty(); parts_.pop_back()) packets_.end(steps_track(), time(ns));
 }
 
-/// The next one has begun: so a step that hangs is there too.
+/// Ends the step under way, and begins the next one at once.  The file therefore also shows a step that hangs.
 void PerfettoRank::on_step(std::int64_t number, std::int64_t ns) {
   const std::vector<TracedPart> within = parts_;
   end_parts(ns);
@@ -233,7 +235,7 @@ void PerfettoRank::row_named(std::size_t index, const TraceTrack& track) {
   if (fresh) place->second = packets_.add_track(tensors_track_, shown, static_cast<std::int32_t>(row(index).number));
   std::uint64_t bytes = dtype_bytes(track.dtype);
   for (const std::uint64_t dim : track.shape) bytes *= dim;
-  // Operations of a row are numbered from a place of its own, by which all ranks mean the same one.
+  // The flow numbers of a row's operations start at a hash of the row.  All ranks get the same number for an operation.
   tracks_.push_back({place->second, bytes, hash_of(formatted("{} {} {}", starts_, track.home, track.name)) | 1});
 }
 
@@ -257,7 +259,7 @@ void PerfettoRank::negotiation_begun(std::size_t index) {
   timeline_.end_event();
 }
 
-/// Writes the bytes under way: those submitted until then, less @p done.
+/// Adds the bytes submitted until @p until_ns, subtracts @p done bytes, and writes the counter's value.
 void PerfettoRank::count_bytes(std::int64_t until_ns, std::uint64_t done) {
   while (!coming_.empty() && coming_.front().first <= until_ns) {
     bytes_under_way_ += coming_.front().second;
@@ -300,7 +302,7 @@ void PerfettoRank::operation(std::size_t index, const Batch& batch, std::int64_t
     timeline_.end_event();
     return;
   }
-  // Its negotiation has ended: `taken` counts it.
+  // flow() is one too high here: the row's `taken` already counts this operation, whose negotiation has ended.
   packets_.begin(track, op_name(op), time(batch.begin_ns), flow(index) - 1);
   for (const Span& span : batch.phases)
     slice(track, phase_name(span.phase, op), span.begin_ns, span.end_ns < 0 ? end_ns : span.end_ns);
@@ -312,7 +314,7 @@ void PerfettoRank::batch_ended(const Batch& batch, std::int64_t end_ns) {
   if (batch.tracks.empty()) return;
   std::uint64_t bytes = 0;
   for (const std::uint32_t track : batch.tracks) bytes += tracks_[track - 1].bytes;
-  // A device's batches may overlap: the rank's own track shows each from where the one before ended.
+  // Batches of a device may overlap.  In the rank's track a batch begins where the batch before it ended.
   const std::int64_t begin_ns = std::max(batch.begin_ns, free_ns_);
   if (!batch.shown && end_ns > begin_ns)
     packets_.begin_counted(track_, lower(op_name(row(batch.tracks.front() - 1).op)), time(begin_ns), "tensors",

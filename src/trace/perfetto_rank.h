@@ -1,9 +1,11 @@
 /// @file perfetto_rank.h — one rank of a timeline in Perfetto's format.
 ///
-/// Each rank has two tracks on top.  One shows its steps, with their time for input, checkpoints and Python's garbage
-/// collector.  The other shows its start, its batches, and the ranks for which it waited.  Folded below are the bytes
-/// under way, and the tensors with their negotiations, operations and phases.  One more track shows the time between
-/// the first and the last rank's arrival.
+/// Each rank has two top tracks.  The first shows its steps, and in them the time for input, checkpoints and Python's
+/// garbage collector.  The second shows the rank's start, its batches, and the ranks for which it waited.
+///
+/// Two tracks are folded below the second: the bytes under way, and the tensors.  The tensors' tracks show
+/// negotiations, operations and phases.  One track for all ranks shows the time between the first and the last rank's
+/// arrival.
 #pragma once
 #include <deque>
 #include <map>
@@ -14,13 +16,14 @@
 
 namespace hvd::trace {
 
-/// The last rank at each operation, for the waits of the others.
+/// Finds the rank that arrives last at each operation.  Names that rank in the waits of the other ranks.
 class PerfettoWaits {
  public:
   PerfettoWaits(std::string& to, std::int64_t origin_ns) : packets(to), origin_ns_(origin_ns) {}
 
-  /// Rows are numbered anew whenever recording starts: a row's key has the number of starts in its upper half.
-  /// Tensors of the batch: key of the row, and the number of its earlier operations.
+  /// A rank's wait before a batch.  `tensors` holds two numbers for each tensor of the batch: the key of its row, and
+  /// the index of its submission in that row.  The index starts at 0 again whenever recording starts.  Therefore the
+  /// upper half of a key is the number of starts.
   struct BatchWait {
     int rank;
     std::uint64_t track;
@@ -29,14 +32,14 @@ class PerfettoWaits {
   };
 
   void add_rank(int rank, std::string name) { names_[rank] = std::move(name); }
-  /// A rank's @p index-th submission to the row of @p key.
+  /// Reports submission @p index (from 0) of a rank to the row of @p key.  @p ns  in the timeline's clock
   void arrived(int rank, std::uint64_t key, std::uint64_t index, std::int64_t ns);
   void wait(BatchWait wait);
-  /// Writes the waits whose last rank is known, and all waits before @p before_ns.
+  /// Writes the waits whose last rank is known, and all waits that ended until @p before_ns.
   void settle(std::int64_t before_ns);
-  /// Records were lost: submissions cannot be told from each other any more.
+  /// Called when records were lost.  The indices of submissions are wrong from then on, so no later wait names a rank.
   void forget();
-  /// The first operation of all: the page begins there.
+  /// Reports the beginning of an operation.  Perfetto's page begins at the first one that is reported.
   void operation_at(std::int64_t ns);
   std::int64_t time(std::int64_t ns) const { return ns - origin_ns_ + perfetto_zero_ns; }
 
@@ -49,7 +52,7 @@ class PerfettoWaits {
     std::int64_t first_ns = INT64_MAX, last_ns = INT64_MIN;
   };
   struct Meetings {
-    std::uint64_t first = 0;  ///< the index of the front
+    std::uint64_t first = 0;  ///< the index of all.front()
     std::deque<Meeting> all;
   };
   Meeting* meeting(std::uint64_t key, std::uint64_t index);
@@ -94,7 +97,7 @@ class PerfettoRank : public Timeline::Rank {
   struct RowTrack {
     std::uint64_t track;
     std::uint64_t bytes;
-    std::uint64_t flow;  ///< of the row's first operation
+    std::uint64_t flow;  ///< the flow number of the row's first operation
     std::uint64_t submissions = 0;
   };
   std::uint64_t key(std::size_t index) { return std::uint64_t{starts_} << 32 | row(index).number; }
@@ -112,15 +115,15 @@ class PerfettoRank : public Timeline::Rank {
   const std::uint64_t track_, bytes_track_, tensors_track_;
   std::uint64_t runtime_track_ = 0, steps_track_ = 0, step_time_track_ = 0;
   std::int64_t step_began_ns_ = 0;
-  std::vector<TracedPart> parts_;  ///< under way, the innermost last
+  std::vector<TracedPart> parts_;  ///< the parts under way, the innermost last
   bool step_open_ = false;
-  std::unordered_map<std::string, std::uint64_t> tensor_tracks_;  ///< by row and look: a restart finds its tracks again
+  std::unordered_map<std::string, std::uint64_t> tensor_tracks_;  ///< by row and shown name; kept in a restart
   std::vector<RowTrack> tracks_;                                  ///< by row
-  std::deque<std::pair<std::int64_t, std::uint64_t>> coming_;     ///< submissions not counted yet: when, bytes
+  std::deque<std::pair<std::int64_t, std::uint64_t>> coming_;  ///< submissions that the counter lacks yet: time, bytes
   std::uint32_t starts_ = 0;
   std::uint64_t bytes_under_way_ = 0;
-  std::int64_t launched_ns_ = -1;              ///< until its program has called init(); in the timeline's clock
-  std::int64_t counted_ns_ = 0, free_ns_ = 0;  ///< of the counter, and of the rank's own track
+  std::int64_t launched_ns_ = -1;  ///< end of the last part of the start, in the timeline's clock; -1 after init()
+  std::int64_t counted_ns_ = 0, free_ns_ = 0;  ///< time of the counter's last value; end of the rank's last batch
 };
 
 }  // namespace hvd::trace

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::int64_t pending_shown_after_ns = 1'000'000'000;
 constexpr std::size_t flush_bytes = 64u << 10;
-constexpr std::size_t max_rows_bytes = 256u << 20;  ///< names of all rows; more share row 0
+constexpr std::size_t max_rows_bytes = 256u << 20;  ///< names of all rows; further tensors share row 0
 constexpr std::size_t max_described_bytes = 16u << 20;
 
 }  // namespace
@@ -74,7 +74,7 @@ void Timeline::flush() {
   if (!good) begin_again();
 }
 
-/// Later events must not refer to earlier ones.
+/// Writes names and tracks again: later events must not refer to earlier events.
 void Timeline::begin_again() {
   if (!perfetto_) {
     text_ += described_;

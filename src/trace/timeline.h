@@ -1,7 +1,8 @@
 /// @file timeline.h — turns the records of all ranks into a trace: Chrome's JSON, or Perfetto's packets.
 ///
-/// A file is only appended to, and readable wherever it stops.  Timeline::opening() begins a file, ending() closes it.
-/// An operation that has lasted for a second is written as begun and ended later: so a hang is visible.
+/// Events are only appended to a file, and a file that stops early can be read.  A file begins with Timeline::opening()
+/// and ends with ending().  After an operation has lasted for a second, its beginning is written, and its end later.
+/// So a hang is visible.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -23,9 +24,9 @@ struct TraceClock {
 };
 
 enum class TimelineFormat : std::uint8_t { chrome, perfetto };
-/// By the ending: .pftrace and .perfetto-trace are Perfetto's, all others Chrome's.
+/// The format by the ending of @p path, also before .gz: Perfetto's for .pftrace and .perfetto-trace, else Chrome's.
 TimelineFormat format_of(std::string_view path);
-/// Behind the format's ending: the file is compressed.
+/// A path with this last ending names a compressed file.
 inline constexpr std::string_view gzip_ending = ".gz";
 
 class PerfettoWaits;
@@ -33,38 +34,38 @@ class PerfettoWaits;
 class Timeline {
  public:
   /// @param origin_ns  the timeline's zero, in its own clock
-  /// @param emit       takes whole events; called with at most about 64 KiB more than one event's text.  False:
-  /// something
-  ///                   of it was left out, or a new file begins; names and tracks are written again
+  /// @param emit       takes whole events: 64 KiB of text, and the event that passes this size.  Returns false when it
+  ///   left something out or a new file begins.  The next call then also gets all names again, at most 16 MiB more
   using Emit = std::function<bool(std::string_view events)>;
   Timeline(std::int64_t origin_ns, Emit emit, TimelineFormat format = TimelineFormat::chrome);
   ~Timeline();
 
   static std::string_view opening(TimelineFormat format = TimelineFormat::chrome);
-  /// The last event, with @p text, and the closing bytes of the file.
+  /// The last event, which holds @p text, and the closing bytes of the file.
   static std::string ending(std::string_view text, TimelineFormat format = TimelineFormat::chrome);
 
-  /// A line of JSON in Perfetto's format.
+  /// The packet of Perfetto's format that holds a line of JSON.
   static std::string packet_of(std::string_view line);
 
-  /// Names a rank's row; @p host as the user wrote it.  A rank that was not named gets a row with its first record.
+  /// Names a rank; @p host as the user wrote it.  A rank without a name is added with its first record.
   void name_rank(int rank, std::string_view host);
   void set_clock(int rank, const TraceClock& clock);
-  /// Takes the body of one frame.  False: it is malformed, and all further records of the rank are ignored; why() says
-  /// why.
+  /// Takes the body of one trace frame.  False: this or an earlier body is malformed.  The rank's further records are
+  /// then ignored, and why() gives the reason.
   bool feed(int rank, std::span<const std::uint8_t> body);
   std::string why(int rank) const;
-  /// A mark in the rank's row 0, now_ns in the timeline's clock.
+  /// Writes a mark to the rank's row 0.  @p now_ns  in the timeline's clock
   void mark(int rank, std::string_view text, std::int64_t now_ns);
-  /// Writes the beginning of operations that have lasted for a second; INT64_MAX: of all.  Call it about once a second.
+  /// Writes the beginnings of operations that have lasted for a second.  Call it about once a second.
+  /// @param now_ns  INT64_MAX: also of operations that began later
   void show_pending(std::int64_t now_ns);
-  /// The rank has ended: writes all that it has under way.
+  /// Called when the rank has ended.  Writes its operations under way, and the mark @p text unless it is empty.
   void rank_ended(int rank, std::string_view text, std::int64_t now_ns);
-  /// No more records will come: writes all that is under way, and flushes.
+  /// Called when no more records will come.  Writes the operations under way, and flushes.
   void show_all();
-  /// A part of the rank's start, in the timeline's clock.
+  /// Adds a part of the rank's start.  Times are in the timeline's clock.  Chrome's format leaves the part out.
   void stage(int rank, std::string_view name, std::int64_t begin_ns, std::int64_t end_ns);
-  /// An event for programs: one JSON object.
+  /// Writes an event for programs.  @p line  one JSON object
   void note(std::string_view line);
   /// Passes all finished events to `emit`.
   void flush();
@@ -80,10 +81,10 @@ class Timeline {
   friend class PerfettoRank;
 
   Rank& rank(int number);
-  /// The row of a tensor: the same in all ranks.
+  /// The number of a tensor's row, which is the same in all ranks.  0: the rows have too many names already.
   std::uint32_t row(const TraceTrack& track);
   void end_event();
-  /// A line of Chrome's that a new file needs too.
+  /// Writes a line of Chrome JSON, and keeps it for the next file.
   void describe(std::string_view line);
   void begin_again();
   void append_time(std::string_view key, std::int64_t ns);

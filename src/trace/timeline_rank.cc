@@ -37,10 +37,10 @@ void Timeline::Rank::on_submitted(std::uint32_t track, std::int64_t ns) {
 /// NEGOTIATE_<OP> ends at @p ns.
 void Timeline::Rank::negotiated(std::uint32_t track, std::int64_t ns, bool failed) {
   Row& row = rows_[track - 1];
-  // Where records were lost, an older submission may still be there: the last one before ns is the right one.
+  // After a loss of records, `submitted` may hold older submissions.  The last submission until ns is the right one.
   while (!row.shown && row.first + 1 < row.submitted.size() && row.submitted[row.first + 1] <= ns) row.pop();
   if (!row.waits() || row.submitted[row.first] > ns + same_time_ns) return;
-  ns = std::max(ns, row.ended_ns);  // a GPU may still have been at work on the one before
+  ns = std::max(ns, row.ended_ns);  // a GPU may have worked on the row's previous operation until then
   if (row.shown)
     negotiation(track - 1, row.next(), std::max(ns, row.next()), failed);
   else
@@ -50,7 +50,7 @@ void Timeline::Rank::negotiated(std::uint32_t track, std::int64_t ns, bool faile
 }
 
 Timeline::Rank::Batch* Timeline::Rank::find(std::uint32_t number) {
-  // The one begun last is the usual one.
+  // From the end: usually the batch begun last is asked for.
   for (std::size_t i = batches_.size(); i-- > 0;)
     if (batches_[i].number == number) return &batches_[i];
   return nullptr;
@@ -83,7 +83,7 @@ void Timeline::Rank::on_phase_end(std::uint32_t number, Phase phase, std::int64_
 }
 
 void Timeline::Rank::finish(Batch& batch, std::int64_t ns) {
-  // Events of one row must not overlap: this one begins when the row's previous operation on a GPU has ended.
+  // Events of one row must not overlap.  The batch therefore begins after the previous operations of all its rows.
   std::int64_t free_ns = batch.begin_ns;
   for (const std::uint32_t track : batch.tracks) free_ns = std::max(free_ns, rows_[track - 1].ended_ns);
   if (!batch.shown) {
@@ -116,7 +116,7 @@ void Timeline::Rank::on_failed(std::uint32_t track, std::int64_t ns) {
 void Timeline::Rank::on_lost(bool engine, std::uint64_t records) {
   lost_ += records;
   timeline_.lost_ += records;
-  // The lost records may contain ends: the state of all batches is unknown now.
+  // The ends of batches may be among the lost records.  The state of all batches is unknown.
   if (engine) batches_.clear();
   lost(lost_);
 }

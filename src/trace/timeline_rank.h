@@ -1,6 +1,6 @@
 /// @file timeline_rank.h — the state of one rank of a timeline: its rows, and its batches under way.
 ///
-/// Puts records together to negotiations and operations; a class for each format writes them.
+/// Timeline::Rank combines records into negotiations and operations.  A derived class for each format writes them.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -17,13 +17,13 @@ class Timeline::Rank : public TraceListener {
   Rank(Timeline& timeline, int number) : timeline_(timeline), number_(number), decoder_(*this) {}
 
   TraceDecoder& decoder() { return decoder_; }
-  /// Writes the beginnings of events that began until @p before_ns and have not ended.
+  /// Writes the beginnings of events that began until @p before_ns (the timeline's clock) and have not ended.
   void show_pending(std::int64_t before_ns);
   void set_clock(const TraceClock& clock);
 
   virtual void name(std::string_view host) = 0;
   virtual void mark(std::string_view text, std::int64_t ns) = 0;
-  /// A part of the rank's start, in the timeline's clock; Chrome's rows have no place for it.
+  /// A part of the rank's start, in the timeline's clock.  Chrome's format leaves it out: its rows are tensors.
   virtual void stage(std::string_view, std::int64_t, std::int64_t) {}
 
   void on_start() override;
@@ -36,7 +36,7 @@ class Timeline::Rank : public TraceListener {
   void on_phase_end(std::uint32_t batch, Phase phase, std::int64_t ns) override;
   void on_batch_end(std::uint32_t batch, std::int64_t ns) override;
   void on_failed(std::uint32_t track, std::int64_t ns) override;
-  /// Chrome's rows, which are tensors, have no place for steps.
+  /// Chrome's format leaves out steps and their parts: its rows are tensors.
   void on_step(std::int64_t, std::int64_t) override {}
   void on_part(TracedPart, bool, std::int64_t) override {}
   void on_lost(bool engine, std::uint64_t records) override;
@@ -45,8 +45,8 @@ class Timeline::Rank : public TraceListener {
   struct Row {
     TraceOp op = TraceOp::allreduce;
     std::uint32_t number = 0;   ///< the same in all ranks
-    bool shown = false;         ///< NEGOTIATE of the first one that waits is in the file as begun
-    std::int64_t ended_ns = 0;  ///< of its last operation
+    bool shown = false;         ///< the file has the beginning of NEGOTIATE of the first submission that waits
+    std::int64_t ended_ns = 0;  ///< end of the last operation
     std::uint64_t taken = 0;    ///< submissions that are no longer in `submitted`
     /// Submissions that no batch has taken yet, from `first` on.  Several: a rank's threads arrive before its engine.
     std::vector<std::int64_t> submitted;
@@ -68,22 +68,22 @@ class Timeline::Rank : public TraceListener {
   struct Batch {
     std::uint32_t number;
     std::int64_t begin_ns;
-    bool shown = false;  ///< <OP> is in the file as begun
+    bool shown = false;  ///< the file has the beginning of <OP>
     std::vector<std::uint32_t> tracks;
     std::vector<Span> phases;
   };
 
-  /// Events for the format to write.  Rows are indices of rows(); times are the rank's.
+  /// Events for the derived class to write.  A row is an index of row(); times are in the rank's clock.
   /// @{
   virtual void restarted() = 0;
   virtual void row_named(std::size_t row, const TraceTrack& track) = 0;
   virtual void submitted(std::size_t row, std::int64_t ns) = 0;
-  /// NEGOTIATE of a row's first submission, whole, or its end where its beginning was shown.
+  /// NEGOTIATE of a row's first submission.  Only its end, if the row is `shown`.
   virtual void negotiation(std::size_t row, std::int64_t begin_ns, std::int64_t end_ns, bool failed) = 0;
   virtual void negotiation_begun(std::size_t row) = 0;
   virtual void batch_begun(const Batch& batch) = 0;  ///< before its tensors' negotiations end
   virtual void operation_begun(std::size_t row, const Batch& batch) = 0;
-  /// A tensor's part of a batch: whole, or only the rest if operation_begun() was called.
+  /// A tensor's operation in a batch, with its phases.  Without its beginning, if the batch is `shown`.
   virtual void operation(std::size_t row, const Batch& batch, std::int64_t end_ns) = 0;
   virtual void batch_ended(const Batch& batch, std::int64_t end_ns) = 0;
   virtual void clock_changed() = 0;
@@ -109,7 +109,7 @@ class Timeline::Rank : public TraceListener {
   std::uint64_t lost_ = 0;
 };
 
-/// Where two ranks' clocks may differ, this is the same time.
+/// A submission may be this much later than its batch: times that were converted from ticks are not exact.
 inline constexpr std::int64_t same_time_ns = 10'000;
 
 }  // namespace hvd::trace

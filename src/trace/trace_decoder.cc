@@ -12,7 +12,7 @@ constexpr std::size_t max_record_bytes = trace_name_bytes + (trace_max_dims + 8)
 
 }  // namespace
 
-/// Reads forward; `ended` when the bytes stop inside a record, `bad` when they can be none.
+/// Reads the parts of records in order.  `ended`: the bytes stop inside a record.  `bad`: the record is malformed.
 class TraceDecoder::Reader {
  public:
   explicit Reader(std::span<const std::uint8_t> bytes) : at_(bytes.data()), end_(bytes.data() + bytes.size()) {}
@@ -86,7 +86,7 @@ bool TraceDecoder::feed_section(std::uint16_t number, std::span<const std::uint8
   if (number >= streams_.size()) streams_.resize(number + 1u);
   Stream& stream = streams_[number];
   if (number == trace_control_stream) stream.begun = true;
-  // First the record that the last section left unfinished, joined with the next bytes.
+  // The record that the last section left unfinished comes first, joined with the next bytes.
   while (!stream.rest.empty() && !bytes.empty()) {
     const std::size_t before = stream.rest.size();
     const std::size_t added = std::min(bytes.size(), max_record_bytes);
@@ -94,7 +94,7 @@ bool TraceDecoder::feed_section(std::uint16_t number, std::span<const std::uint8
     joined.insert(joined.end(), bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(added));
     const std::size_t used = parse(number, stream, joined);
     if (!error_.empty()) return false;
-    if (used < before) {  // still unfinished, all of `bytes` is in it
+    if (used < before) {  // the record is still unfinished, and contains all of `bytes`
       stream.rest = std::move(joined);
       if (stream.rest.size() > max_record_bytes) return fail("a record is too long");
       return true;
@@ -108,7 +108,7 @@ bool TraceDecoder::feed_section(std::uint16_t number, std::span<const std::uint8
   return true;
 }
 
-/// Hands out the whole records at the start of @p bytes; returns how many bytes they take.
+/// Passes the whole records at the start of @p bytes to the listener.  Returns the number of their bytes.
 std::size_t TraceDecoder::parse(std::uint16_t number, Stream& stream, std::span<const std::uint8_t> bytes) {
   Reader reader(bytes);
   const std::uint8_t* record = reader.at();
@@ -127,7 +127,7 @@ std::size_t TraceDecoder::parse(std::uint16_t number, Stream& stream, std::span<
 void TraceDecoder::parse_record(std::uint16_t number, Stream& stream, Reader& reader) {
   const auto tag = static_cast<TraceTag>(reader.byte());
   const bool control = number == trace_control_stream;
-  // Differences are applied only when the record is complete: work on a copy of the stream's position.
+  // Differences apply only when the record is complete.  Until then they go into a copy of the stream's position.
   Stream next{stream.begun, stream.ticks, stream.ns, stream.track, {}};
   const auto done = [&] {
     if (!reader.good()) return false;
@@ -211,7 +211,7 @@ void TraceDecoder::parse_record(std::uint16_t number, Stream& stream, Reader& re
   reader.bad = true;
 }
 
-/// Leaves the stream's position as it is.
+/// Does not change the stream's position.
 void TraceDecoder::parse_ran(TraceTag tag, const Stream& stream, Reader& reader) {
   const std::uint64_t begin = stream.ticks + static_cast<std::uint64_t>(unzigzag(reader.varint()));
   const auto batch = static_cast<std::uint32_t>(reader.varint());
@@ -225,7 +225,7 @@ void TraceDecoder::parse_ran(TraceTag tag, const Stream& stream, Reader& reader)
   listener_.on_phase_end(batch, static_cast<Phase>(phase), std::max(ns, to_ns(begin + duration)));
 }
 
-/// The control stream itself goes on: it has no differences.
+/// Resets all streams except the control stream, which has no differences.
 void TraceDecoder::start() {
   for (std::size_t i = trace_control_stream + 1u; i < streams_.size(); ++i) streams_[i] = Stream{};
   clocks_seen_ = 0;
@@ -239,7 +239,7 @@ void TraceDecoder::parse_clock(Reader& reader) {
   const auto ns = static_cast<std::int64_t>(reader.fixed_u64());
   if (ns < 0 || ns > std::int64_t{1} << 62) reader.bad = true;
   if (!reader.good()) return;
-  // Two readings close to each other make a poor slope: the older one stays until the newer is far from it.
+  // Two readings close to each other give an inexact rate.  The older one stays until the newer is far_ns after it.
   constexpr std::int64_t far_ns = 10'000'000;
   if (clocks_seen_ < 2 || clocks_[1].ns - clocks_[0].ns >= far_ns || clocks_[1].ns < clocks_[0].ns)
     clocks_[0] = clocks_[1];
@@ -289,7 +289,7 @@ std::uint32_t TraceDecoder::read_track(Stream& stream, Reader& reader) {
   return stream.track;
 }
 
-/// Between the two last readings of both clocks, and a little beyond.
+/// Converts by the last clock reading and the rate ns_per_tick_.  @p ticks  at most a year from that reading
 std::int64_t TraceDecoder::to_ns(std::uint64_t ticks) const {
   constexpr double year_ns = 3.2e16;
   const double past = static_cast<double>(static_cast<std::int64_t>(clocks_[1].ticks - ticks)) * ns_per_tick_;

@@ -1,4 +1,4 @@
-/// @file trace_decoder.h — decodes the bytes of trace_record.h into calls, with times.
+/// @file trace_decoder.h — decodes the records of trace_record.h into calls of a listener.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -21,11 +21,11 @@ struct TraceTrack {
 };
 
 /// Receives the events of a decoder.  Tracks are numbered from 1 without gaps.  Times are ns of CLOCK_MONOTONIC of the
-/// rank's host; within a stream they never decrease, but for the work of devices, which is recorded late.
+/// rank's host.  Times of one stream come in order, except the times of devices' work, which is recorded late.
 class TraceListener {
  public:
   virtual ~TraceListener() = default;
-  /// Recording starts (again): tracks are numbered from 1 again, nothing is under way.
+  /// Recording starts or restarts.  Tracks are numbered from 1 again, and no batch is under way.
   virtual void on_start() = 0;
   /// The rank's clock was read.
   virtual void on_clock(std::int64_t ns) = 0;
@@ -38,14 +38,14 @@ class TraceListener {
   virtual void on_batch_end(std::uint32_t batch, std::int64_t ns) = 0;
   virtual void on_failed(std::uint32_t track, std::int64_t ns) = 0;
   virtual void on_cycle(std::int64_t ns) = 0;
-  /// @p number  negative: no other begins
+  /// A step ends and step @p number (from 0) begins.  @p number  negative: no step begins
   virtual void on_step(std::int64_t number, std::int64_t ns) = 0;
   virtual void on_part(TracedPart part, bool begins, std::int64_t ns) = 0;
   virtual void on_lost(bool engine, std::uint64_t records) = 0;
 };
 
-/// The streams of one rank.  Bytes may be hostile: max_tracks and max_name_bytes bound the memory, and after the first
-/// bytes that are no record nothing more of the rank is read.
+/// The streams of one rank.  The bytes may be hostile: the constants below bound the memory.  After the first malformed
+/// record, the decoder ignores all bytes of the rank.
 class TraceDecoder {
  public:
   static constexpr std::uint32_t max_tracks = 1u << 20;
@@ -54,7 +54,7 @@ class TraceDecoder {
 
   explicit TraceDecoder(TraceListener& listener) : listener_(listener) {}
 
-  /// Takes the body of one trace frame.  False: this or an earlier one is malformed; error() says why.
+  /// Takes the body of one trace frame.  False: this or an earlier body is malformed; error() gives the reason.
   bool feed(std::span<const std::uint8_t> body);
   const std::string& error() const { return error_; }
 
@@ -62,7 +62,7 @@ class TraceDecoder {
   struct Stream {
     bool begun = false;  ///< a reset was seen
     std::uint64_t ticks = 0;
-    std::int64_t ns = 0;  ///< of the last record
+    std::int64_t ns = 0;  ///< time of the last record
     std::uint32_t track = 0;
     std::vector<std::uint8_t> rest;  ///< an incomplete record at the end of the last section
   };

@@ -19,11 +19,11 @@
 namespace hvd::trace {
 namespace {
 
-constexpr std::size_t end_bytes = 512;  ///< room for the last event, whatever happens
+constexpr std::size_t end_bytes = 512;  ///< room kept for the last event
 constexpr std::size_t most_written_bytes = 96u << 10;
 constexpr std::string_view no_packet{"\x0a\x00", 2};
 
-/// Where the packet that begins there ends; 0: there is no whole one.
+/// The end of the packet that begins at @p at; 0: no whole packet begins there.
 std::size_t packet_end(std::string_view bytes, std::size_t at) {
   if (at >= bytes.size() || bytes[at] != packet_tag) return 0;
   std::uint64_t length = 0;
@@ -52,8 +52,9 @@ Fd open_for_append(const std::string& path, const std::string& option) {
   }
 }
 
-/// Keeps other processes from writing the file until this one closes it.  Throws Error{usage} where one writes it.
-/// A record lock: children of fork() do not hold it.  A file system without locks gives none.
+/// Locks the file against other processes until this process closes it.  Throws Error{usage} if another process holds
+/// the lock.  A record lock is used, because children of fork() do not inherit it.  A file system without locks: no
+/// lock, no error.
 void lock(const Fd& file, const std::string& path, const std::string& option) {
   struct flock whole {};
   whole.l_type = F_WRLCK;
@@ -70,7 +71,7 @@ bool is_still_at(const std::string& path, const struct stat& file) {
   return stat(path.c_str(), &there) == 0 && there.st_dev == file.st_dev && there.st_ino == file.st_ino;
 }
 
-/// An empty file that no other process writes, at @p path.
+/// Opens @p path as an empty file that no other process writes.  A pipe or a device is opened without that check.
 Fd create(const std::string& path, const std::string& option) {
   constexpr int most_tries = 100;
   for (int tries = 0; tries < most_tries; ++tries) {
@@ -78,7 +79,7 @@ Fd create(const std::string& path, const std::string& option) {
     struct stat about {};
     if (fstat(file.get(), &about) != 0 || !S_ISREG(about.st_mode)) return file;
     lock(file, path, option);
-    if (!is_still_at(path, about)) continue;  // the job that wrote it has just given it another name
+    if (!is_still_at(path, about)) continue;  // another job has just renamed its file
     if (ftruncate(file.get(), 0) == 0) return file;
     throw Error(Code::usage, option, formatted("cannot write '{}': {}", path, errno_text(errno)));
   }
@@ -99,12 +100,12 @@ TraceFile::TraceFile(std::string path, std::uint64_t max_bytes, const std::strin
   if (error_ != 0) throw Error(Code::usage, option, formatted("cannot write '{}': {}", path_, errno_text(error_)));
 }
 
-/// A new file's first bytes.
+/// Writes the first bytes of a new file.
 void TraceFile::begin() {
   const std::string_view opening = Timeline::opening(format_);
   if (gzip_)
-    opening_ = opening;  // with the first events: the page recognises a file by its first member
-  else                   // Perfetto's format begins with nothing: that a device is full shows with the first bytes
+    opening_ = opening;  // written with the first events: Perfetto's page recognises a file by its first member
+  else                   // Perfetto's format has no first bytes; an empty packet shows early that the disk is full
     put(opening.empty() ? no_packet : opening);
   keep_recent(recent_.size(), recent_.size());
 }
@@ -117,7 +118,7 @@ std::string TraceFile::older_path(const std::string& path) {
   return path.substr(0, dot) + ".older" + path.substr(dot);
 }
 
-/// How many bytes at the beginning of recent_ are whole events and no more than @p bytes.
+/// The size of the whole events that lie within the first @p bytes bytes of recent_.
 std::size_t TraceFile::events_within(std::size_t bytes) const {
   if (gzip_) {
     std::size_t whole = 0;
@@ -143,7 +144,7 @@ std::uint64_t TraceFile::count_events(std::size_t from) const {
   return events_in(std::string_view(recent_).substr(from), format_);
 }
 
-/// Of recent_ only these whole events are left.
+/// Removes all of recent_ except the bytes [from, to), which are whole events.
 void TraceFile::keep_recent(std::size_t from, std::size_t to) {
   for (std::size_t left = from; left > 0; recent_members_.pop_front()) {
     if (!gzip_) break;
@@ -156,7 +157,7 @@ void TraceFile::keep_recent(std::size_t from, std::size_t to) {
   recent_.resize(to);
   recent_.erase(0, from);
 }
-/// False when something did not fit: whole events are left out.
+/// Appends to the file.  False: the disk had no room, and make_room() has removed the last events.
 bool TraceFile::put(std::string_view events) {
   const std::string_view bytes = gzip_ ? gzip_->member(opening_.append(events)) : events;
   opening_.clear();
@@ -170,12 +171,12 @@ bool TraceFile::put(std::string_view events) {
   recent_ += bytes;
   if (gzip_) recent_members_.push_back({bytes.size(), events_in(events, format_)});
   if (!good) make_room();
-  // No more of it is kept than make_room() may need.
+  // make_room() needs only the last events.
   if (recent_.size() > 2 * end_bytes) keep_recent(events_within(recent_.size() - end_bytes), recent_.size());
   return good;
 }
 
-/// Takes back events until the end has room: the blocks that the file has stay its own.
+/// After a failed write: removes events from the file's end until end_bytes bytes are free in the file's blocks.
 void TraceFile::make_room() {
   struct stat about {};
   const std::uint64_t recent_at = written_bytes_ - recent_.size();
@@ -188,7 +189,7 @@ void TraceFile::make_room() {
   written_bytes_ = recent_at + kept;
 }
 
-/// The file becomes the older one, and another begins.  Where that fails the file goes on, up to its limit.
+/// Renames the file to older_path() and begins a new file.  False: that failed; the file then grows to its limit.
 bool TraceFile::rotate() {
   if (!may_rotate_) return false;
   may_rotate_ = false;
@@ -196,7 +197,7 @@ bool TraceFile::rotate() {
   Fd fresh;
   try {
     fresh = create(path_, "");
-  } catch (const Error&) { return false; }  // the name may be another job's by now
+  } catch (const Error&) { return false; }  // another job may have taken the name
   put(Timeline::ending("continued in " + path_, format_));
   file_ = std::move(fresh);
   may_rotate_ = true;
@@ -207,7 +208,7 @@ bool TraceFile::rotate() {
 
 bool TraceFile::write(std::string_view events) {
   if (!usable()) return true;
-  const std::uint64_t after = written_bytes_ + events.size() + 2 * end_bytes;  // for the mark, and for the end
+  const std::uint64_t after = written_bytes_ + events.size() + 2 * end_bytes;  // with the mark below, and the end
   full_ = after > max_bytes_;
   if (full_) {
     const std::string mark =
@@ -216,7 +217,7 @@ bool TraceFile::write(std::string_view events) {
     return true;
   }
   const bool good = put(events);
-  // The next events fit as well, as many as are written at once.
+  // The file goes on if the next events fit too.
   if (!regular_ || error_ != 0 || after + most_written_bytes <= max_bytes_ / 2) return good;
   return !rotate() && good;
 }

@@ -1,4 +1,4 @@
-/// @file trace_file.h — a timeline on disk: only appended to, and limited in size.
+/// @file trace_file.h — writes a timeline to a file of limited size.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -12,27 +12,30 @@
 
 namespace hvd::trace {
 
-/// Thread: one at a time.
+/// Not thread-safe: one thread at a time.
 class TraceFile {
  public:
-  /// Creates or empties @p path, of the format that its ending says, and begins it.  Throws Error{usage}, its where @p
-  /// option; also where another process writes the file, which then stays as it is.
+  /// Creates or empties @p path, and writes the first bytes of the format that its ending names.
+  /// Throws Error{usage} with where = @p option, also if another process writes the file.  That file is not changed.
   TraceFile(std::string path, std::uint64_t max_bytes, const std::string& option);
 
-  /// Writes whole events; to a file that ends in .gz as a gzip member of its own.  At half the size limit the file gets
-  /// another name (older_path()), replaces an earlier file of that name, and begins anew: the two files hold the last
-  /// part of the job.  A pipe cannot be renamed: at the limit it gets a last event that says so.  Events
-  /// for which the disk has no room are left out; the next are tried again.  False: something was left out, or a new
-  /// file begins.
+  /// Writes whole events.  A file that ends in .gz gets them as one gzip member.
+  ///
+  /// At half the size limit the file is renamed to older_path(), and a new file begins.  An earlier file of that name
+  /// is replaced.  The two files hold the last part of the job.  A pipe cannot be renamed: at the limit, its last event
+  /// says that the limit is reached.  If the disk has no room for events, they are left out; later events are tried
+  /// again.
+  ///
+  /// Returns false if something was left out or a new file begins.
   bool write(std::string_view events);
-  /// Writes the end of the file, even past the limit, and syncs.
+  /// Writes the end of the file, also beyond the limit, and calls fsync(2).
   void write_end(std::string_view text);
 
   TimelineFormat format() const { return format_; }
-  /// t.older.json, t.older.json.gz
+  /// "t.older.json" for "t.json", "t.older.json.gz" for "t.json.gz".
   static std::string older_path(const std::string& path);
   bool usable() const { return !full_ && !cut_; }
-  /// One line for the user when something is missing in the file; else "".
+  /// One line for the user if events are missing in the file or the timeline has two files; else "".
   std::string warning() const;
 
  private:
@@ -50,18 +53,18 @@ class TraceFile {
   Fd file_;
   std::uint64_t written_bytes_ = 0;
   bool regular_ = false;
-  std::string recent_;                 ///< the last whole events of the file, longer than the file's end needs
-  std::unique_ptr<GzipMembers> gzip_;  ///< where the file's ending asks for it
-  std::string opening_;                ///< first bytes of such a file, written with its first events
+  std::string recent_;                 ///< the file's last whole events, longer than ending()
+  std::unique_ptr<GzipMembers> gzip_;  ///< null unless the file is compressed
+  std::string opening_;                ///< first bytes of a compressed file, written with the first events
   struct Member {
     std::size_t bytes = 0;
     std::uint64_t events = 0;
   };
-  std::deque<Member> recent_members_;  ///< of recent_, then
-  std::uint64_t dropped_ = 0;          ///< events
+  std::deque<Member> recent_members_;  ///< the gzip members in recent_
+  std::uint64_t dropped_ = 0;          ///< number of events that were left out
   bool rotated_ = false, may_rotate_ = true;
   int error_ = 0;     ///< errno
-  bool cut_ = false;  ///< the file ends within an event: a pipe whose reader is gone, say
+  bool cut_ = false;  ///< the file ends inside an event, for example a pipe whose reader is gone
   bool full_ = false;
 };
 

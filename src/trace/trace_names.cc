@@ -15,7 +15,7 @@ namespace {
 constexpr std::array<std::string_view, trace_ops> ops = {HVD_KINDS(HVD_UPPER) "ADASUM"};
 #undef HVD_UPPER
 
-/// As backends spell the operation behind their prefix.
+/// The operation's name after a backend's prefix, such as MPI_.
 std::string_view backend_op(TraceOp op) {
   if (op == TraceOp::broadcast) return "BCAST";
   return op == TraceOp::adasum ? "ADASUM_ALLREDUCE" : op_name(op);

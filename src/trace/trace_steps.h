@@ -12,7 +12,7 @@ struct TraceSteps {
   bool contains(std::int64_t number) const { return number >= first && number <= last; }
 };
 
-/// "100-200"; "100-" goes on to the end, "100" is that one.  Nothing for a text that is none.
+/// Parses "100-200", "100-" (step 100 and all later steps) or "100" (one step).  Nothing for any other text.
 std::optional<TraceSteps> trace_steps(std::string_view text);
 
 }  // namespace hvd::trace

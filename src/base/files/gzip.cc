@@ -13,7 +13,7 @@
 namespace hvd {
 namespace {
 
-// zlib.h's z_stream and numbers, which have not changed since 1.2.
+// z_stream and the constants of zlib.h, which are the same in all versions from 1.2 on.
 struct ZStream {
   const unsigned char* next_in;
   unsigned avail_in;
@@ -50,7 +50,7 @@ void find(void* library, const char* name, Function* out) {
 }
 
 Zlib load() {
-  void* const library = dlopen("libz.so.1", RTLD_NOW | RTLD_LOCAL);  // for good
+  void* const library = dlopen("libz.so.1", RTLD_NOW | RTLD_LOCAL);  // never closed
   if (!library)
     throw Error(Code::unavailable, "zlib", "there is no libz.so.1",
                 "install it (apt install zlib1g), or give the file another ending than .gz");
@@ -72,7 +72,7 @@ const Zlib& zlib() {
   return z;
 }
 
-/// A stream for reading, ended with its scope.
+/// A stream for unpacking.  The destructor ends the stream.
 struct Inflater {
   Inflater() {
     if (zlib().inflate_init(&z, gzip_window, zlib().version(), sizeof z) != 0)
@@ -134,7 +134,7 @@ void gunzip(int from, int to) {
       if (!write_all(to, std::string_view(out).substr(0, out.size() - z.avail_out)))
         throw Error(Code::unavailable, "gunzip", "there is no room for the file's content");
       if (status == stream_end && zlib().inflate_reset(&z) == 0) continue;
-      if (status != 0) return;  // cut off, or nothing is left
+      if (status != 0) return;  // damaged content, or inflate() needs more bytes
     }
   }
 }

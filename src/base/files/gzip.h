@@ -1,4 +1,4 @@
-/// @file gzip.h — gzip's format, by the system's zlib, which is loaded when it is needed.
+/// @file gzip.h — writes and reads gzip's format.  The system's zlib is loaded at the first use.
 #pragma once
 #include <memory>
 #include <string>
@@ -6,17 +6,17 @@
 
 namespace hvd {
 
-/// Makes members: a file of several, one behind the other, is the file of all their contents, and each is whole as soon
-/// as it is written.  Thread: one at a time.
+/// Makes gzip members.  A file may consist of several members; unpacked, their contents follow one another.  A member
+/// can be unpacked without the members after it.  Not thread-safe: one thread at a time.
 class GzipMembers {
  public:
-  /// Throws Error{unavailable} where there is no zlib.
+  /// Throws Error{unavailable} if zlib is missing.
   GzipMembers();
   ~GzipMembers();
   GzipMembers(const GzipMembers&) = delete;
   GzipMembers& operator=(const GzipMembers&) = delete;
 
-  /// Valid until the next call.
+  /// @p content as one member.  The result is valid until the next call.
   std::string_view member(std::string_view content);
 
  private:
@@ -25,8 +25,8 @@ class GzipMembers {
   std::string text_;
 };
 
-/// Unpacks the file @p from into @p to, as far as @p from is undamaged.  Both are descriptors at their beginning.
-/// Throws Error{unavailable} where there is no zlib, or no room.
+/// Unpacks the file @p from into the file @p to, until the first damaged byte.  Both are descriptors at the beginning
+/// of their files.  Throws Error{unavailable} if zlib is missing or @p to cannot be written.
 void gunzip(int from, int to);
 
 }  // namespace hvd

@@ -16,7 +16,7 @@
 namespace hvd {
 namespace {
 
-/// vader_segment.HOST.UID.JOB.RANK (Open MPI 4), sm_segment.… (5).
+/// Whether a file has a name of Open MPI's: vader_segment.HOST.UID.JOB.RANK (version 4) or sm_segment.… (version 5).
 bool is_of_mpi(const std::string& name) {
   static const std::string owner = [] {
     char host[256] = {};
@@ -31,7 +31,8 @@ bool is_of_mpi(const std::string& name) {
   return false;
 }
 
-/// hvd.PID.START.NAMESPACE.RANDOM: libhvd's, until all ranks have it open.
+/// Whether a file is libhvd's, and its maker is gone.  Name: hvd.PID.START.NAMESPACE.RANDOM.  libhvd removes the name
+/// when all ranks have the file open.
 bool is_of_gone_rank(const std::string& name) {
   const std::size_t first = name.find('.'), last = name.rfind('.');
   if (!name.starts_with("hvd.") || last <= first || name.size() - last - 1 != 16) return false;
@@ -39,10 +40,10 @@ bool is_of_gone_rank(const std::string& name) {
   return maker && is_gone(*maker);
 }
 
-/// True when no process of any container has it open or mapped: only then does the kernel give a lease for writing.
+/// True when no process of any container has the file open or mapped.  Only then the kernel grants a write lease.
 bool nobody_has(int file) {
-  // Another process that opens the file now waits until this one closes it.  The kernel would send this process a
-  // signal: SIGURG, which is ignored by default.
+  // A process that opens the file now waits until this process closes it.  The kernel then signals this process.  The
+  // signal is SIGURG, which is ignored by default.
   return ::fcntl(file, F_SETSIG, SIGURG) == 0 && ::fcntl(file, F_SETLEASE, F_WRLCK) == 0;
 }
 
@@ -52,16 +53,16 @@ bool remove_if_left(const std::string& path, const std::string& name, double sin
   const bool of_mpi = is_of_mpi(name);
   if (!of_mpi && !is_of_gone_rank(name)) return false;
   struct stat about {};
-  if (!of_mpi && ::lstat(path.c_str(), &about) == 0 && S_ISSOCK(about.st_mode))  // a socket is not opened
+  if (!of_mpi && ::lstat(path.c_str(), &about) == 0 && S_ISSOCK(about.st_mode))  // open() fails on a socket
     return about.st_uid == ::geteuid() && seconds(about.st_ctim) >= since_seconds && ::unlink(path.c_str()) == 0;
   const Fd file(::open(path.c_str(), O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   if (!file || ::fstat(file.get(), &about) != 0) return false;
   if (!S_ISREG(about.st_mode) || about.st_uid != ::geteuid() || seconds(about.st_ctim) < since_seconds) return false;
-  if (of_mpi && !nobody_has(file.get())) return false;  // the name does not say whose it is
+  if (of_mpi && !nobody_has(file.get())) return false;  // the name does not contain the maker
   return ::unlink(path.c_str()) == 0;
 }
 
-/// Names of what `remove` has removed.
+/// Calls remove(path, name) for each entry of @p folder.  Returns the names for which it returned true.
 template <class Remove>
 std::vector<std::string> remove_all(const std::string& folder, Remove remove) {
   std::vector<std::string> names, removed;

@@ -5,11 +5,13 @@
 
 namespace hvd {
 
-/// Removes two kinds of files from @p folder, if made after @p since_seconds of the wall clock: libhvd's, when the
-/// process that the name tells is gone; and Open MPI's of this user on this host, when no process has them open or
-/// mapped.  Returns the names of the removed files.
+/// Removes two kinds of this user's files from @p folder:
+/// - A file of libhvd is removed if the process in its name is gone.
+/// - A file of Open MPI on this host is removed if no process has it open or mapped.
+/// @param since_seconds  a time of the wall clock; older files stay
+/// @return the names of the removed files
 std::vector<std::string> remove_shared_memory_leftovers(double since_seconds, const std::string& folder = "/dev/shm");
-/// Only libhvd's, however old they are: their names prove that their makers are gone.
+/// Removes only libhvd's files, of any age: the name of each file proves that the file's maker is gone.
 std::vector<std::string> remove_files_of_gone_ranks(const std::string& folder = "/dev/shm");
 
 /// Seconds of the wall clock.

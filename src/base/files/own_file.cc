@@ -20,18 +20,18 @@ namespace {
 
 constexpr int most_tries = 100;
 
-/// The owner of / is root under another number, where a container has no name for root.
+/// Whether @p owner is this user or root.  In a container that does not map root, the owner of / is root.
 bool is_trusted(uid_t owner) {
   struct stat root {};
   return owner == ::geteuid() || owner == 0 || (::stat("/", &root) == 0 && owner == root.st_uid);
 }
 
-/// Where a path leads, held: it cannot be exchanged any more.
+/// The end of a path, as open descriptors: nobody can exchange it any more.
 struct PathEnd {
   Fd folder;  ///< O_PATH
   std::string name;
-  Fd there;                ///< O_PATH, no link; empty where nothing is there
-  bool inherited = false;  ///< through /proc/…/fd: somebody has opened it for us
+  Fd there;                ///< O_PATH, never a link; empty if there is no entry `name`
+  bool inherited = false;  ///< the path leads through /proc/…/fd, to a file that was opened for this process
 };
 
 struct stat about(const Fd& fd, const std::string& path) {
@@ -53,7 +53,7 @@ class OwnPathWalk {
     push(path);
   }
 
-  /// @param make_folders  makes missing folders; the last one for its owner only
+  /// @param make_folders  also makes missing folders, the last one with mode 0700
   PathEnd run(bool make_folders) {
     for (;;) {
       const std::string name = std::move(left_.back());
@@ -72,7 +72,7 @@ class OwnPathWalk {
           follow(there);
           continue;
         }
-        there = Fd(::openat(folder_.get(), name.c_str(), O_PATH | O_CLOEXEC));  // only the kernel makes links there
+        there = Fd(::openat(folder_.get(), name.c_str(), O_PATH | O_CLOEXEC));  // only the kernel makes links in /proc
         if (!there) fail(errno);
       }
       if (last) return {std::move(folder_), name, std::move(there), inherited};
@@ -111,7 +111,7 @@ class OwnPathWalk {
   static constexpr int most_links = 40;  ///< the kernel's own limit
 };
 
-/// Refuses a file that another user has made, or that has a second name.
+/// Refuses a folder and another user's file.  Refuses a file with a second name, if others may write to the folder.
 void check(const PathEnd& spot, const std::string& path) {
   const struct stat file = about(spot.there, path);
   if (S_ISDIR(file.st_mode)) throw Error(Code::unavailable, path, "is a folder, not a file");

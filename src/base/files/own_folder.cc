@@ -40,7 +40,7 @@ std::string host_name() {
   return *name ? name : "-";
 }
 
-/// Also tells bind mounts of one file system apart; 0: cannot be told.
+/// The number of the mount, which also differs between bind mounts of one file system; 0: not known.
 long long mount_of(int fd) {
   const std::string text = read_file(formatted("/proc/self/fdinfo/{}", fd), 1u << 16);
   constexpr std::string_view key = "mnt_id:";
@@ -50,8 +50,8 @@ long long mount_of(int fd) {
       .value_or(0);
 }
 
-/// The folder @p name in @p parent, where it is this user's and on the same mount; nothing otherwise.
-/// @param unlock  gives its owner the right to enter it, where that was taken away
+/// Opens the folder @p name in @p parent.  Empty unless it belongs to this user and is on the same mount.
+/// @param unlock  first restores the owner's missing rights (mode 0700)
 Fd enter(int parent, const char* name, bool unlock) {
   Fd entry(::openat(parent, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   struct stat about {};
@@ -72,7 +72,7 @@ std::vector<std::string> names_in(int folder) {
   return names;
 }
 
-/// All but @p keep.  False where something stays.
+/// Removes all entries of the folder except @p keep.  False if another entry remains.
 bool remove_all_in(int folder, int depth, std::string_view keep) {
   bool all = true;
   for (const std::string& name : names_in(folder)) {
@@ -84,7 +84,7 @@ bool remove_all_in(int folder, int depth, std::string_view keep) {
   return all;
 }
 
-/// The text of the link: "OWNER INODE BOOT HOST".
+/// The owner, boot and host of a mark.  The link's text is "OWNER INODE BOOT HOST".
 struct OwnerMark {
   Maker owner;
   std::string boot, host;
@@ -104,8 +104,8 @@ std::optional<OwnerMark> mark_in(int folder) {
   return OwnerMark{*owner, parts[2], parts[3]};
 }
 
-/// A lock that can be had is needed besides where the host was booted since: two hosts of one name may share the file
-/// system.  Where locks do not reach across hosts, flock() of a folder fails (NFS), and the folder stays.
+/// For a mark of another boot, the host's name must be the same and the folder's lock must be free.  The lock is needed
+/// because two hosts of one name may share the file system.  On NFS flock() of a folder fails, and the folder stays.
 bool owner_is_gone(int folder, const OwnerMark& mark) {
   if (mark.boot == boot_id()) return is_gone(mark.owner);
   return mark.host == host_name() && ::flock(folder, LOCK_EX | LOCK_NB) == 0;
@@ -124,12 +124,12 @@ FolderEntry entry_of(const std::string& path) {
 }
 
 bool remove_marked(const FolderEntry& entry, int folder) {
-  // The mark is removed last, so that a later sweep recognises a folder whose removal was cut short.
+  // The mark is removed last: after an interrupted removal, a later sweep still recognises the folder.
   return remove_all_in(folder, 1, mark_name) && ::unlinkat(folder, mark_name, 0) == 0 &&
          ::unlinkat(entry.parent.get(), entry.name.c_str(), AT_REMOVEDIR) == 0;
 }
 
-/// Calls @p what with each folder PARENT/PREFIX… of this user that has a mark.
+/// Calls what(entry, folder, mark) for each folder PARENT/PREFIX… of this user that has a mark.
 template <class F>
 void each_marked(const std::string& parent, std::string_view prefix, F what) {
   FolderEntry entry{Fd(::open(parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)), ""};
@@ -177,7 +177,7 @@ OwnFolder::OwnFolder(const std::string& parent, std::string_view prefix, pid_t o
 OwnFolder::~OwnFolder() {
   try {
     if (!path_.empty()) remove_marked(entry_of(path_), lock_.get());
-  } catch (const std::exception&) {}  // the next sweep gets it
+  } catch (const std::exception&) {}  // the next sweep removes the folder
 }
 
 std::string OwnFolder::release() {

@@ -1,8 +1,8 @@
-/// @file own_folder.h — a private folder of one process, and the removal of such folders once their process is gone.
+/// @file own_folder.h — a private folder of one process, and the removal of such folders after their process is gone.
 ///
-/// Nothing is removed for its name alone.  Each folder holds a link `.owner` that leads nowhere; the text of the link
-/// says which process made the folder, in which boot, and the folder's inode.  A folder is emptied only if it belongs
-/// to this user and its link fits the inode.  No other links are followed and no mounts entered.
+/// Each folder contains a mark: a symbolic link `.owner`, whose target does not exist.  The target's text names the
+/// process that owns the folder, the folder's inode, the host, and the host's boot.  A folder is removed only if it
+/// belongs to this user and the mark has the folder's inode.  The removal follows no links and enters no mounts.
 #pragma once
 #include <sys/types.h>
 
@@ -17,35 +17,35 @@ namespace hvd {
 
 class OwnFolder {
  public:
-  /// PARENT/PREFIX and eight letters: mode 0700 whatever the umask, owned by process @p owner, the caller or one that
-  /// outlives it.  Throws Error{unavailable}, also where another user could put a folder of his own in its place
-  /// (base/files/trust.h).
+  /// Makes the folder PARENT/PREFIX and eight letters, with mode 0700 for any umask.
+  /// @param owner  the process that owns the folder: the caller, or a process that outlives the caller
+  /// Throws Error{unavailable}, also if another user could exchange the folder (base/files/trust.h).
   OwnFolder(const std::string& parent, std::string_view prefix, pid_t owner);
   OwnFolder(const OwnFolder&) = delete;
   OwnFolder& operator=(const OwnFolder&) = delete;
-  /// Removes it with all that is in it.
+  /// Removes the folder and its content.
   ~OwnFolder();
 
   const std::string& path() const { return path_; }
-  /// Gives the folder up: the destructor leaves it to its owner.  Returns its path.
+  /// Leaves the folder to its owner: the destructor does not remove it.  Returns its path.
   std::string release();
 
  private:
   std::string path_;
-  Fd lock_;  ///< held for life: another host that shares this file system sees the lock, but not the process
+  Fd lock_;  ///< a lock on the folder, for other hosts that share this file system: they cannot see the process
 };
 
-/// Where to make a folder of one's own: $TMPDIR if it is absolute and OwnFolder takes it, else /tmp.
+/// The parent for an OwnFolder: $TMPDIR if the path is absolute and OwnFolder accepts it, else /tmp.
 std::string place_for_own_folder();
 
-/// Removes a folder of this user that has the mark, whichever process owns it.  False when it has no mark, or could not
-/// be removed whole.
+/// Removes a folder of this user that has a mark, whichever process owns it.  False when the folder has no mark, or a
+/// part of it remains.
 bool remove_own_folder(const std::string& path);
 
-/// Removes this user's folders PARENT/PREFIX… whose owner is gone: it has ended, or its host was booted since.
+/// Removes this user's folders PARENT/PREFIX… whose owner is gone: the process has ended, or its host has booted again.
 void sweep_own_folders(const std::string& parent, std::string_view prefix);
 
-/// A folder of this user's whose owner is not known to be gone.
+/// A folder of this user, whose owner is of this boot of this host and is not known to be gone.
 struct LivingFolder {
   std::string path;
   Maker owner;

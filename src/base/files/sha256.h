@@ -1,4 +1,4 @@
-/// @file sha256.h — SHA-256 (FIPS 180-4), for the payload's identity.
+/// @file sha256.h — SHA-256 (FIPS 180-4).  The digest identifies a payload.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace hvd {
 
-/// Takes bytes piece by piece; hex() ends it.
+/// Takes the bytes in any number of add() calls; then hex() returns the digest.
 class Sha256 {
  public:
   void add(std::string_view bytes);

@@ -40,7 +40,7 @@ std::string group_name(gid_t gid) {
   return g ? g->gr_name : std::to_string(gid);
 }
 
-/// Whether /etc/passwd lists all accounts, and so tells which groups belong to one user.
+/// Whether /etc/passwd lists all accounts.  Only then the file shows whether a group belongs to one user.
 bool accounts_are_local() {
   std::ifstream file("/etc/nsswitch.conf");
   std::string line;
@@ -63,7 +63,7 @@ bool is_anothers_own_group(gid_t gid) {
   return false;
 }
 
-/// Whether anybody besides this user and root may be in a group.  A user private group has its user's name.
+/// Whether users other than this user and root may be in a group.  A user private group has the name of its user.
 bool is_shared(gid_t gid) {
   const passwd* self = getpwuid(geteuid());
   const std::string me = self ? self->pw_name : "";
@@ -75,8 +75,8 @@ bool is_shared(gid_t gid) {
   return !accounts_are_local() || is_anothers_own_group(gid);
 }
 
-/// The other users who may write there: "everybody", "the group lab"; empty: nobody.  With an access list the group's
-/// bits of the mode are the most that any entry of it gives.
+/// The other users who may write to a file or folder: "everybody", "the group lab"; empty: none.  With an access list,
+/// the mode's group bits are the upper limit of all its entries.
 std::string other_writers(int fd, const struct stat& about) {
   if (about.st_mode & S_IWOTH) return "everybody";
   if (!(about.st_mode & S_IWGRP)) return {};
@@ -95,7 +95,7 @@ std::string could_choose(const std::string& writers) {
   return std::string("so ") + who + " could choose what runs";
 }
 
-/// One path on its way from / to its end.
+/// Follows one path from / to its end, and checks each part.
 class TrustWalk {
  public:
   TrustWalk(PathUse purpose, const SoftwareOwners& software_owners)
@@ -113,7 +113,7 @@ class TrustWalk {
   }
 
   PathCheck to(const std::string& path) {
-    static_cast<void>(access(path.c_str(), F_OK));  // mounts an automounted folder; O_PATH does not
+    static_cast<void>(access(path.c_str(), F_OK));  // unlike O_PATH, access() makes the automounter mount a folder
     at_ = root();
     for (const std::string& name : split(path, '/')) ahead_.push_back(name);
     while (!ahead_.empty()) {
@@ -151,18 +151,18 @@ class TrustWalk {
     return true;
   }
 
-  /// Users who may write to @p folder could have replaced this very program.
+  /// Whether the folder is above this program.  A user who may write to it could have replaced this program.
   bool holds_program(const struct stat& folder) const {
     return std::ranges::count(above_program_, std::pair(folder.st_dev, folder.st_ino)) > 0;
   }
 
   std::string here() const { return PathCheck{Fd(dup(at_.get()))}.real_path(); }
 
-  /// at_ as a folder on the way.
+  /// Checks at_, a folder of the path.
   void pass() {
     struct stat about {};
     fstat(at_.get(), &about);
-    if (!S_ISDIR(about.st_mode)) return;  // openat() will say so
+    if (!S_ISDIR(about.st_mode)) return;  // openat() then fails with ENOTDIR
     if (!is_trusted(about.st_uid))
       doubt(formatted("its folder {} belongs to another user ({}), who could choose what runs", here(),
                       user_name(about.st_uid)),
@@ -174,7 +174,7 @@ class TrustWalk {
             closing(writers, here()));
   }
 
-  /// Moves from the folder at_ to its entry @p name.  Of a link, the text comes next instead.
+  /// Moves at_ to its entry @p name.  If the entry is a link, the parts of its text come next.  False: found_.error.
   bool enter(const std::string& name) {
     Fd next(openat(at_.get(), name.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
     struct stat about {};
@@ -188,7 +188,8 @@ class TrustWalk {
                       here(), name, user_name(about.st_uid)),
             std::string("use a folder of your own") + allow);
     struct statfs system {};
-    if (fstatfs(at_.get(), &system) == 0 && system.f_type == PROC_SUPER_MAGIC) {  // a descriptor: it has no path
+    if (fstatfs(at_.get(), &system) == 0 &&
+        system.f_type == PROC_SUPER_MAGIC) {  // a link to a descriptor, which may have no path
       at_ = Fd(openat(at_.get(), name.c_str(), O_PATH | O_CLOEXEC));
       handed_ = true;
       return at_ ? true : fail(errno);
@@ -209,7 +210,7 @@ class TrustWalk {
     found_.is_folder = S_ISDIR(about.st_mode);
     found_.is_file = S_ISREG(about.st_mode) || S_ISCHR(about.st_mode) || handed_;
     const bool no_name = handed_ && (!S_ISREG(about.st_mode) || about.st_nlink == 0);
-    if (no_name || S_ISCHR(about.st_mode)) return;  // ours alone; or a device, which only root can make
+    if (no_name || S_ISCHR(about.st_mode)) return;  // only this process has it; or a device, which only root can make
     if (!is_trusted(about.st_uid))
       doubt("belongs to another user (" + user_name(about.st_uid) + "), who could choose what runs",
             std::string("copy it to a place of your own") + allow);
@@ -224,7 +225,7 @@ class TrustWalk {
   std::vector<std::pair<dev_t, ino_t>> above_program_;
   std::deque<std::string> ahead_;
   Fd at_;
-  bool sticky_ = false;  ///< at_ is a folder that others may write to, but each to his own
+  bool sticky_ = false;  ///< at_ is a sticky folder that others may write to
   bool handed_ = false;
   int links_ = 0;
   PathCheck found_;

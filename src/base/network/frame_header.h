@@ -1,7 +1,7 @@
 /// @file frame_header.h — the eight bytes before each message on our sockets.
 ///
-/// u32 length of the body, u32 tag; little endian.  The protocol gives the tag its meaning: a type, or a rank.
-/// Header only, without exceptions: libhvd and the Python host include it.
+/// Layout: u32 length of the body, u32 tag; little endian.  Each protocol defines its tags, for example a type or a
+/// rank.  This header has no .cc file and throws nothing, because libhvd and the Python host include it.
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -13,7 +13,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t read_bytes = 64u << 10;
-constexpr auto rest_limit = std::chrono::seconds(60);  ///< for a frame that has begun
+constexpr auto rest_limit = std::chrono::seconds(60);  ///< for the rest of a frame after its first byte
 
 /// True when the socket is ready; false at the deadline.
 bool wait_until(int socket, short event, Deadline deadline) {
@@ -42,7 +42,7 @@ std::string framed(std::uint32_t tag, std::string_view body) {
 FrameInput::Read FrameInput::read(int socket) {
   in_.erase(0, taken_);
   taken_ = 0;
-  // Not on the stack, all pages of which would be touched: most messages are short, and readers many.
+  // On the heap: -fstack-clash-protection would touch all pages of a buffer on the stack, and most messages are short.
   static thread_local const auto piece = std::make_unique_for_overwrite<char[]>(read_bytes);
   ssize_t n;
   while ((n = ::recv(socket, piece.get(), read_bytes, MSG_DONTWAIT)) < 0 && errno == EINTR) {}

@@ -38,7 +38,7 @@ bool listens_to_others(int fd) {
   return domain == AF_INET6 && !IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6*>(&own)->sin6_addr);
 }
 
-/// Of a socket that listens to others.
+/// Attaches the filter to a socket for which listens_to_others() is true.
 bool attach(int fd, std::vector<sock_filter>& code) {
   const sock_fprog program{static_cast<unsigned short>(code.size()), code.data()};
   return ::setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program) == 0;
@@ -49,7 +49,7 @@ struct Socket {
   std::uint64_t inode;
 };
 
-/// The descriptors of a process that are sockets; empty also where they may not be looked at.
+/// The sockets of a process; empty also if this process may not see the other's descriptors.
 std::vector<Socket> sockets_of(pid_t pid) {
   std::vector<Socket> found;
   DIR* const entries = ::opendir(formatted("/proc/{}/fd", pid).c_str());
@@ -65,7 +65,7 @@ std::vector<Socket> sockets_of(pid_t pid) {
   return found;
 }
 
-/// A copy of another process's descriptor.
+/// A copy of descriptor @p number of another process.  @p process  a pidfd
 Fd borrowed(int process, int number) { return Fd(static_cast<int>(::syscall(SYS_pidfd_getfd, process, number, 0))); }
 
 }  // namespace

@@ -1,9 +1,9 @@
-/// @file listen_filter.h — closes listening sockets to other machines, or to all but some of them.
+/// @file listen_filter.h — closes listening sockets to all other machines, or to all except given addresses.
 ///
-/// Open MPI's mpirun and daemons listen on every address, whatever their options, and obey every message.  Its
-/// ranks listen too, for one another's tensors, and hvdrun's own channel does until all guards have come.  A packet
-/// filter on the listening sockets drops the packets of other machines: the kernel does not even answer them.
-/// Connections that exist already are not touched.
+/// Open MPI's mpirun and daemons listen on every address, with any options, and obey every message.  Open MPI's ranks
+/// listen for tensors of other ranks.  hvdrun's own channel listens until all guards have come.  A packet filter on the
+/// listening sockets drops the packets of other machines; the kernel does not answer them.  Existing connections are
+/// not affected.
 #pragma once
 #include <sys/types.h>
 
@@ -14,29 +14,31 @@
 
 namespace hvd {
 
-/// An IPv6 address, or an IPv4 address as ::ffff:a.b.c.d; network order, and without a scope.
+/// An IPv6 address, or an IPv4 address as ::ffff:a.b.c.d; in network byte order, without a scope.
 using Address = std::array<std::uint8_t, 16>;
 
-/// Closes the listening TCP sockets of a process that other machines could reach.  The process may be this one, or
-/// another one of this user.
-/// @return the number of closed sockets, sockets closed earlier included.  Also 0 where the kernel does not allow it
-/// (before
-///   Linux 5.6, or in a container without pidfd_getfd); the call does no harm there.
+/// Closes those listening TCP sockets of a process that other machines could reach.
+/// @param pid  this process, or another process of this user
+/// @return the number of closed sockets, with the sockets that were closed earlier.  0 also if the kernel refuses
+/// access
+///   to another process's sockets: before Linux 5.6, or in a container without pidfd_getfd
 int close_listeners(pid_t pid) noexcept;
 
-/// The addresses of all interfaces of this network namespace, without loopback; nullopt where they cannot be read.
+/// The addresses of all interfaces of this network namespace, without loopback; nullopt if getifaddrs(3) fails.
 std::optional<std::vector<Address>> own_addresses();
 
-/// The inodes of this process's listening TCP sockets that other machines could reach, ascending.
+/// The inodes, ascending, of those listening TCP sockets of this process that other machines could reach.
 std::vector<std::uint64_t> open_listeners();
 
-/// Lets only @p from and this machine itself connect to one listening socket.  False where that cannot be done.
+/// Lets only @p from and this machine connect to one listening socket.  False if the kernel refuses the filter.
 bool restrict_listener(int fd, const std::vector<Address>& from);
 
-/// Lets only @p from and this machine itself connect to this process's listening sockets, except the sockets in @p but.
-/// Where there are too many addresses for a filter, neighbours are joined to a range with all addresses between them:
-/// no address of @p from is ever shut out, but some others may be let in.
-/// @return how many sockets have the filter.
+/// Lets only @p from and this machine connect to this process's listening sockets.  An empty @p from: only this
+/// machine. The filter has limited room.  With too many IPv4 addresses, near addresses are joined to a range, which
+/// also admits the addresses between them.  With too many IPv6 addresses, whole networks of 64 bits are admitted, or
+/// all of IPv6. No address of @p from is shut out.
+/// @param but  inodes of sockets that are not changed, ascending
+/// @return the number of sockets with the filter
 int restrict_listeners(const std::vector<std::uint64_t>& but, const std::vector<Address>& from);
 
 }  // namespace hvd

@@ -14,13 +14,14 @@ namespace {
 using Instructions = std::vector<sock_filter>;
 using Words = std::array<std::uint32_t, 4>;
 
-// Offsets: the filter of a TCP socket sees the packet from its TCP header on; the IP header is at `network`.
+// Offsets in a packet.  For a TCP socket's filter, offset 0 is the TCP header, and `network` is the IP header.
 constexpr std::uint32_t tcp_flags = 13, network = static_cast<std::uint32_t>(SKF_NET_OFF);
 constexpr std::uint32_t source_4 = network + 12, target_4 = network + 16, source_6 = network + 8,
                         target_6 = network + 24;
 constexpr std::uint32_t tcp_syn = 0x02, accept_all = 0xffffffff, drop = 0;
 
-// The kernel allows a socket's filter net.core.optmem_max, as a rule 20 KiB: 2 500 instructions.  These take 1 400.
+// A socket's filter may have net.core.optmem_max bytes, usually 20 KiB or 2 500 instructions.  With these limits a
+// program has at most 1 400 instructions.
 constexpr std::size_t most_ranges_4 = 250, most_hosts_6 = 60, most_networks_6 = 100;
 
 sock_filter load(std::uint16_t size, std::uint32_t at) {
@@ -28,7 +29,7 @@ sock_filter load(std::uint16_t size, std::uint32_t at) {
 }
 sock_filter recall(std::uint32_t slot) { return BPF_STMT(BPF_LD | BPF_MEM, slot); }
 sock_filter verdict(std::uint32_t what) { return BPF_STMT(BPF_RET | BPF_K, what); }
-/// Skips `yes` instructions where the condition holds for the loaded value, else `no`.
+/// Skips @p yes instructions if the condition is true for the loaded value, else @p no instructions.
 sock_filter when(std::uint16_t condition, std::uint32_t value, std::uint8_t yes, std::uint8_t no) {
   return BPF_JUMP(static_cast<std::uint16_t>(BPF_JMP | BPF_K | condition), value, yes, no);
 }
@@ -39,9 +40,10 @@ Words words_of(const Address& address) {
   return words;
 }
 
-/// Ranges that hold all of the values, which ascend: the widest gaps are left out.
+/// At most most_ranges_4 ranges that contain all values.  The widest gaps lie between the ranges.
+/// @param values  ascending
 std::vector<std::pair<std::uint32_t, std::uint32_t>> ranges_of(const std::vector<std::uint32_t>& values) {
-  std::vector<std::size_t> cuts;  // places at which a new range begins
+  std::vector<std::size_t> cuts;  // indices of values at which a new range begins
   for (std::size_t i = 1; i < values.size(); ++i) cuts.push_back(i);
   if (cuts.size() >= most_ranges_4) {
     const auto last = cuts.begin() + (most_ranges_4 - 1);
@@ -80,7 +82,8 @@ Instructions version_4(const std::vector<std::uint32_t>& from) {
 
 Instructions version_6(std::vector<Words> from) {
   Instructions code;
-  for (std::uint32_t i = 0; i < 4; ++i) {  // ::1 sends to itself, too
+  // Equal source and target: this machine sends to itself.  Packets of ::1 have it as their target too.
+  for (std::uint32_t i = 0; i < 4; ++i) {
     code.push_back(load(BPF_W, source_6 + 4 * i));
     code.push_back(BPF_STMT(BPF_ST, i));
   }
@@ -92,7 +95,7 @@ Instructions version_6(std::vector<Words> from) {
   }
   code.push_back(verdict(accept_all));
   std::uint32_t compared = 4;
-  if (from.size() > most_hosts_6) {  // by networks of 64 bits, then
+  if (from.size() > most_hosts_6) {  // compare only the first 64 bits
     compared = 2;
     for (Words& words : from) words[2] = words[3] = 0;
     from.erase(std::unique(from.begin(), from.end()), from.end());
@@ -129,7 +132,7 @@ std::vector<sock_filter> let_in(const std::vector<Address>& from) {
   Instructions code;
   if (!from.empty()) code = {load(BPF_B, tcp_flags), when(BPF_JSET, tcp_syn, 1, 0), verdict(accept_all)};
   const Instructions four = version_4(from_4), six = version_6(std::move(from_6));
-  code.push_back(load(BPF_B, network));  // the version is in its upper half
+  code.push_back(load(BPF_B, network));  // the upper half of this byte is the IP version
   code.push_back(BPF_STMT(BPF_ALU | BPF_RSH | BPF_K, 4));
   code.push_back(when(BPF_JEQ, 6, 0, 1));
   code.push_back(BPF_STMT(BPF_JMP | BPF_JA, static_cast<std::uint32_t>(four.size())));

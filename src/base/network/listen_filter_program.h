@@ -1,5 +1,5 @@
-/// @file listen_filter_program.h — the packet filter of listen_filter.h, as classic BPF; a header of its own for its
-/// test.
+/// @file listen_filter_program.h — makes the packet filter of listen_filter.h, in classic BPF.  A separate header, so
+/// that a test can include it.
 #pragma once
 #include <linux/filter.h>
 
@@ -9,9 +9,9 @@
 
 namespace hvd {
 
-/// Lets in the packets that this machine sends to itself, and those of the addresses in @p from.  If @p from is not
-/// empty, packets of others that open no connection pass too: accepted sockets inherit the filter, and all their
-/// packets go through it.
+/// The program admits packets that this machine sends to itself, and packets from the addresses in @p from.  Unless
+/// @p from is empty, the program also admits all packets that open no connection: accepted sockets inherit the filter,
+/// and all their packets pass through it.
 std::vector<sock_filter> let_in(const std::vector<Address>& from);
 
 }  // namespace hvd

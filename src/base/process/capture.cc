@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::size_t most_bytes = 1u << 20;
 
-/// Reads what is there; closes @p fd at its end.
+/// Appends the bytes that are there to @p into, up to most_bytes.  Closes @p fd at the end of the stream.
 void drain(Fd& fd, std::string& into) {
   char piece[16384];
   const ssize_t n = ::read(fd.get(), piece, sizeof piece);

@@ -1,4 +1,4 @@
-/// @file capture.h — runs a helper program to its end, within a time limit, and captures its output.
+/// @file capture.h — runs a program within a time limit, and captures its output.
 #pragma once
 #include <chrono>
 #include <string>
@@ -8,14 +8,15 @@ namespace hvd {
 
 struct CaptureResult {
   bool started = false;    ///< false: `err` says why the program cannot be executed
-  bool timed_out = false;  ///< the program was killed, with all of its process group
-  int code = -1;           ///< exit code; 128 + signal
+  bool timed_out = false;  ///< the program's process group was killed at the time limit
+  int code = -1;           ///< exit code; after a signal 128 + the signal's number
   std::string out, err;    ///< the first MiB of each
   bool ok() const { return started && !timed_out && code == 0; }
 };
 
-/// @param command  looked up in PATH; runs in a session of its own, dies with the calling thread
-/// @param input    its standard input
+/// Runs a program to its end.  The program gets a session of its own, and is killed when the calling thread ends.
+/// @param command  argv; the first word is looked up in PATH
+/// @param input    the content of the program's standard input
 /// Thread: any.
 CaptureResult capture(const std::vector<std::string>& command, const std::string& input,
                       std::chrono::milliseconds limit);

@@ -15,7 +15,7 @@
 namespace hvd {
 namespace {
 
-/// What exec needs, made before the child.
+/// The arguments of exec.  They are made before the child, which must not allocate memory.
 class Image {
  public:
   explicit Image(const ChildProgram& program) : words_(program.arguments) {
@@ -42,7 +42,7 @@ struct Child {
   ChildNotes notes;
 
   [[noreturn]] void run() const {
-    ::setsid();  // the terminal's Ctrl-C does not reach it
+    ::setsid();  // Ctrl-C of the terminal does not reach the child
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (::getppid() != parent) ::_exit(127);  // the parent died before the line above
     restore_signals();
@@ -60,7 +60,7 @@ struct Child {
   }
 };
 
-/// vfork: copying the page tables of this process, and then its pages, would take a millisecond.
+/// Uses vfork(2), because fork(2) takes a millisecond to copy this process's page tables and pages.
 pid_t start(const Child& child) {
   sigset_t all, before;
   sigfillset(&all);

@@ -10,26 +10,26 @@
 namespace hvd {
 
 struct ChildProgram {
-  std::string program;                 ///< a path; with search_path also a name, looked up in PATH of `environment`
-  std::vector<std::string> arguments;  ///< argv, with the program's name first
+  std::string program;                 ///< a path; with search_path also a name to look up in PATH of `environment`
+  std::vector<std::string> arguments;  ///< argv, including the program's name
   bool search_path = false;
-  std::optional<std::vector<std::string>> environment{};  ///< "NAME=value" each; nothing: this process's own
+  std::optional<std::vector<std::string>> environment{};  ///< "NAME=value" texts; nothing: this process's own
   int input = -1;                                         ///< standard input; -1: /dev/null
   int output = -1, errors = -1;                           ///< standard output and error; -1: this process's own
 };
 
-/// A note of the child before its exec, or instead of it.
+/// A note that the child sends to its parent before exec, or when it fails.
 struct ChildNote {
-  int stage = 0;  ///< 0: exec has failed; others are the caller's
+  int stage = 0;  ///< 0: exec has failed; other numbers are defined by the caller
   int error = 0;  ///< errno
 };
 
-/// In the child: writes a note for the parent.
+/// Writes notes for the parent.  Used in the child.
 class ChildNotes {
  public:
   explicit ChildNotes(int fd) : fd_(fd) {}
   void say(int stage, int error) const;
-  /// The child ends here: the parent gets the note instead of an exec.
+  /// Sends the note and ends the child.  The parent gets the note as StartedChild::failure.
   [[noreturn]] void fail(int stage, int error) const;
 
  private:
@@ -39,14 +39,15 @@ class ChildNotes {
 struct StartedChild {
   pid_t pid = -1;  ///< -1: the program does not run; `failure` says why
   std::optional<ChildNote> failure{};
-  std::vector<ChildNote> notes{};  ///< of a program that runs
+  std::vector<ChildNote> notes{};  ///< the notes of ChildNotes::say()
 };
 
-/// Starts the program in a session of its own, with every signal at its default and none blocked.  The child is killed
-/// when the calling thread ends.  Returns after its exec; a child that failed is reaped.
-/// @param prepare  run in the child last before exec.  The child shares this process's memory until then, so only
-///   system calls are allowed.  It may end with ChildNotes::fail().
-/// Throws Error{unavailable} when no process can be made.  Thread: any.
+/// Starts the program in a session of its own, with all signals at their defaults and unblocked.  Returns after the
+/// child's exec, or after the child has failed; a failed child is reaped.  The child is killed when the calling thread
+/// ends.
+/// @param prepare  called in the child directly before exec.  The child shares this process's memory until exec, so
+///   only system calls are allowed.  May call ChildNotes::fail()
+/// Throws Error{unavailable} if a pipe or a process cannot be made.  Thread: any.
 StartedChild start_child(const ChildProgram& program, const std::function<void(const ChildNotes&)>& prepare = {});
 
 }  // namespace hvd

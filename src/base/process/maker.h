@@ -1,4 +1,4 @@
-/// @file maker.h — names the process that made a file, so that another process can tell later whether the maker lives.
+/// @file maker.h — names the process that made a file.  Later, another process can check whether the maker has ended.
 #pragma once
 #include <sys/types.h>
 
@@ -8,33 +8,33 @@
 
 namespace hvd {
 
-/// Identifies one process for ever.  A process id alone does not: ids are used again, and in another container's /proc
-/// the same id is another process.
+/// Identifies one process during one boot of a host.  A process id alone is not enough: the kernel uses ids again, and
+/// the same id means another process in another container.
 struct Maker {
   long long pid = 0;
-  long long start_ticks = 0;    ///< since this host's boot
-  long long pid_namespace = 0;  ///< its inode
+  long long start_ticks = 0;    ///< start of the process: clock ticks after the host's boot
+  long long pid_namespace = 0;  ///< inode of the PID namespace
 };
 
-/// Nothing where /proc does not know it.
+/// Nothing if /proc does not show the process.
 std::optional<Maker> maker_of(pid_t pid);
 
-/// "PID.START.NAMESPACE" and back.
+/// "PID.START.NAMESPACE".
 std::string to_text(const Maker& maker);
 std::optional<Maker> maker_from(std::string_view text);
 
-/// True only when it is certain that the process has ended: it was of this namespace, and is not in /proc any more.
-/// For processes of this boot only.
+/// True only if the process is of this namespace, and has certainly ended: it is missing or a zombie, or its id belongs
+/// to another process.  The caller checks that the process is of this boot (boot_id()).
 bool is_gone(const Maker& maker);
 
 bool is_in_this_namespace(const Maker& maker);
 
-/// As in ps(1): R, S, D, T, …; 0 where there is no such process.
+/// One letter as in ps(1): R, S, D, T, …; 0 if there is no such process.
 char process_state(pid_t pid);
-/// Whether the process has a handler for the signal.  By default most signals kill.
+/// Whether the process has a handler for the signal.  Without a handler, most signals kill the process.
 bool catches_signal(pid_t pid, int number);
 
-/// This boot of this host; "-" where it cannot be told.
+/// Identifies this boot of this host; "-" if /proc does not show it.
 std::string boot_id();
 
 }  // namespace hvd

@@ -29,7 +29,7 @@ void each_number(const char* folder, F visit) {
   ::closedir(entries);
 }
 
-/// Where the kernel keeps no lists of children (CONFIG_PROC_CHILDREN).
+/// For kernels without lists of children (CONFIG_PROC_CHILDREN).
 std::vector<pid_t> children_by_walk(pid_t pid) {
   std::vector<pid_t> found;
   for (const auto& [child, entry] : all_processes())
@@ -39,7 +39,7 @@ std::vector<pid_t> children_by_walk(pid_t pid) {
 
 }  // namespace
 
-/// Source of the fields: proc_pid_stat(5).  The name may hold blanks and brackets, so it ends at the last bracket.
+/// Source of the fields: proc_pid_stat(5).  The name may contain blanks and brackets.  It ends at the last bracket.
 std::optional<ProcessEntry> process_entry(pid_t pid) {
   char text[1024];
   const Fd file(::open(formatted("/proc/{}/stat", pid).c_str(), O_RDONLY | O_CLOEXEC));
@@ -111,7 +111,7 @@ std::string process_name(pid_t pid) {
 
 void become_subreaper() { ::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); }
 
-/// From the top down: a killed parent cannot fork again.
+/// Kills parents before their children: a killed parent cannot fork again.
 void kill_descendants_once(KilledProcesses* killed, const std::vector<pid_t>& spared) {
   for (const pid_t pid : descendants(::getpid(), spared)) {
     if (killed != nullptr)
@@ -120,7 +120,7 @@ void kill_descendants_once(KilledProcesses* killed, const std::vector<pid_t>& sp
   }
 }
 
-/// Orphans come up to this process for the next round.
+/// Between two rounds, this process adopts the orphans of the killed processes.
 bool kill_descendants(std::chrono::milliseconds limit, KilledProcesses* killed) {
   constexpr useconds_t between_rounds_us = 2000;
   const auto end = std::chrono::steady_clock::now() + limit;

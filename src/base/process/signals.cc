@@ -8,7 +8,7 @@ namespace {
 void set(int number, void (*handler)(int)) {
   struct sigaction action {};
   action.sa_handler = handler;
-  ::sigaction(number, &action, nullptr);  // fails for SIGKILL, SIGSTOP and those of the C library: nobody ignores them
+  ::sigaction(number, &action, nullptr);  // fails for SIGKILL, SIGSTOP and the C library's signals: these have defaults
 }
 
 bool is_ignored(int number) {

@@ -1,16 +1,17 @@
-/// @file signals.h — the signal dispositions and the mask that a program starts with.
+/// @file signals.h — sets the signal dispositions and the signal mask at the start of a program.
 #pragma once
 
 namespace hvd {
 
-/// Restores signals that the parent left ignored or blocked: exec passes on both states.  A parent that ignores SIGCHLD
-/// would make waitpid(2) fail in this program.  An ignored SIGHUP stays ignored: nohup(1) means it so. SIGXFSZ is
-/// ignored, so that a write beyond `ulimit -f` fails with EFBIG instead of ending the program silently. Called first in
-/// main(), while the program has one thread.
+/// Restores the signals that the parent ignored or blocked.  Call this first in main(), while there is one thread.
+///
+/// exec passes ignored and blocked signals to the new program.  For example, waitpid(2) fails in a program whose parent
+/// ignored SIGCHLD.  An ignored SIGHUP stays ignored, because nohup(1) works this way.  SIGXFSZ becomes ignored: a
+/// write beyond `ulimit -f` then fails with EFBIG, instead of killing the program.
 void take_over_signals();
 
-/// Sets every signal to its default and unblocks all, for the program that a child executes.  Only system calls: it may
-/// run in a child of vfork().
+/// Sets every signal to its default and unblocks all signals, for a child before exec.  Makes only system calls, so a
+/// child of vfork() may call it.
 void restore_signals();
 
 }  // namespace hvd

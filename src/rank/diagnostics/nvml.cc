@@ -1,4 +1,4 @@
-/// Types, numbers and names are from NVIDIA's documentation of NVML.  Each function returns 0 on success.
+/// Types, numbers and names are from NVIDIA's documentation of NVML.  Each NVML function returns 0 on success.
 #include "rank/diagnostics/nvml.h"
 
 #include <dlfcn.h>
@@ -82,7 +82,7 @@ std::vector<Nvml::ProcessMemory> Nvml::processes(Device device) const {
     return {};
   std::vector<ProcessMemory> out;
   for (unsigned i = 0; i < count; ++i) {
-    const auto bytes = static_cast<std::int64_t>(all[i].bytes);  // all ones where the driver does not tell
+    const auto bytes = static_cast<std::int64_t>(all[i].bytes);  // all bits are 1 if the driver does not know
     out.push_back({static_cast<int>(all[i].pid), bytes > 0 ? bytes : 0});
   }
   return out;

@@ -21,7 +21,7 @@ std::vector<wire::StepRecord> RecorderReader::next_steps() {
   if (!recorder_) return steps;
   const auto& ring = recorder_->steps;
   const std::uint64_t written = ring.written();
-  if (written < steps_read_) return steps;  // counts never fall: nothing there is to be believed any more
+  if (written < steps_read_) return steps;  // a valid count never falls: the rank has overwritten the ring
   if (written - steps_read_ > ring.size) steps_read_ = written - ring.size;
   for (; steps_read_ < written && steps.size() < most_steps_at_once; ++steps_read_)
     if (const auto step = ring.get(steps_read_)) steps.push_back(*step);

@@ -26,12 +26,12 @@ StatusPageReader::StatusPageReader() : memory_("hvdrank-tally", wire::status_pag
 void StatusPageReader::tell_host_change(std::uint64_t change) {
   if (!page_) return;
   auto* const word = reinterpret_cast<char*>(page_) + wire::host_changes_at;
-  // An announcement keeps the last change: the rank may not have seen it yet.
+  // An announcement keeps the number of the last change, because the rank may not have seen that change yet.
   host_changes_ = change == 0 ? host_changes_ | 4 : 8 * (host_changes_ / 8 + 1) + (change & 3);
   std::atomic_ref(*reinterpret_cast<std::uint64_t*>(word)).store(host_changes_);
 }
 
-/// Leaves out impossible values: the rank's process could have written anything.
+/// Leaves out impossible values, because the rank's process can write anything to the page.
 void StatusPageReader::fill(wire::DeathRecord* r) const {
   if (!page_) return;
   const std::int64_t steps = page_->steps.load(), timed = page_->timed_steps.load();
@@ -56,7 +56,7 @@ wire::StatusReport StatusPageReader::standing(std::int64_t now_ns) const {
   if (since <= 0 || turn % 2 != 0) return s;
   std::string name;
   for (const std::atomic<char>& c : page_->waits_for) {
-    const char letter = c.load(std::memory_order_acquire);  // before the turn is read again
+    const char letter = c.load(std::memory_order_acquire);  // ordered before the second read of `turn`
     if (!letter) break;
     name += static_cast<unsigned char>(letter) < ' ' ? '?' : letter;
   }
@@ -68,7 +68,7 @@ wire::StatusReport StatusPageReader::standing(std::int64_t now_ns) const {
 
 std::optional<wire::StatusReport> StatusChanges::next(wire::StatusReport now) {
   if (now.waited_seconds < long_wait_seconds) now.waits_for.clear(), now.waited_seconds = 0;
-  // The same wait becomes longer; another one under the same name begins anew.
+  // A longer time under the same name is the same wait.  A shorter time is a new wait.
   const bool same = now.waits_for == told_.waits_for && now.waited_seconds >= told_.waited_seconds;
   if (now.place == told_.place && same) {
     told_.waited_seconds = now.waited_seconds;
@@ -80,7 +80,8 @@ std::optional<wire::StatusReport> StatusChanges::next(wire::StatusReport now) {
 namespace {
 
 constexpr auto look_every = std::chrono::seconds(1);
-constexpr auto most_time_for_errors = std::chrono::milliseconds(500);  // the driver's word after a death
+constexpr auto most_time_for_errors =
+    std::chrono::milliseconds(500);  // limit for the driver's errors after a rank's death
 constexpr int most_generations = 64;
 
 pid_t parent_of(pid_t pid) {
@@ -102,7 +103,7 @@ struct GpuWatch::State {
   std::mutex mutex;
   std::condition_variable change;
   bool over = false;
-  bool errors_wanted = false;  ///< the thread clears it when it has looked
+  bool errors_wanted = false;  ///< a request for errors; the thread clears the flag after it has looked
   bool gone = false;           ///< the thread has ended
   double busy_sum = 0;
   int samples = 0;
@@ -142,7 +143,7 @@ struct GpuWatch::State {
       processes.push_back({p.pid, command_of(p.pid), is_below(p.pid, rank), p.bytes});
     std::lock_guard lock(mutex);
     if (busy) busy_sum += *busy, ++samples;
-    if (errors_wanted) return;  // the rank has ended: its last state before counts
+    if (errors_wanted) return;  // the rank has ended: the state before its end counts
     facts.processes = std::move(processes);
     if (!memory) return;
     peak_bytes = std::max(peak_bytes, memory->used);
@@ -169,7 +170,7 @@ struct GpuWatch::State {
 GpuWatch::GpuWatch(const std::string& gpu, pid_t rank) {
   if (gpu.empty()) return;
   state_ = std::make_shared<State>();
-  sigset_t all, before;  // signals are the guard's loop's
+  sigset_t all, before;  // only the guard's main loop takes signals
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   std::thread([state = state_, gpu, rank] { state->run(gpu, rank); }).detach();

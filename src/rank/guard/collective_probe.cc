@@ -21,18 +21,18 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto probe_every = 1s;
-constexpr auto still_enough = 2s;       // before a rank that does nothing is asked
-constexpr auto ask_busy_every = 3s;     // a rank that runs
-constexpr auto ask_waiting_every = 2s;  // one that waits, until its wait is old
+constexpr auto still_enough = 2s;       // an idle rank is asked after this time
+constexpr auto ask_busy_every = 3s;     // period for a rank that runs
+constexpr auto ask_waiting_every = 2s;  // period for a rank that waits, until old_wait
 constexpr auto old_wait = 30s;
 constexpr auto ask_old_every = 10s;
-constexpr auto all_limit = 1200ms;  // hvdrun waits three seconds
+constexpr auto all_limit = 1200ms;  // hvdrun waits 3 s
 constexpr double worth_telling_seconds = 2;
 constexpr std::size_t most_answer_bytes = 256u << 10;
 
 double seconds_of(std::chrono::steady_clock::duration d) { return std::chrono::duration<double>(d).count(); }
 
-/// Changes whenever the main thread has run: its processor time, and how often it has gone to sleep.
+/// A text that changes whenever the main thread has run: its processor time, and the number of its sleeps.
 std::string main_thread_activity(pid_t pid) {
   const std::string task = formatted("/proc/{}/task/{}/", pid, pid);
   std::string out;
@@ -44,7 +44,7 @@ std::string main_thread_activity(pid_t pid) {
   return out;
 }
 
-/// The wait of a rank that told this.
+/// The wait of a rank that has sent @p told.
 wire::CollectiveWait wait_of(const wire::RankCollectives& told, double still_seconds) {
   wire::CollectiveWait wait;
   wait.init = told.init;
@@ -89,7 +89,8 @@ void CollectiveProbe::step(Outbox& outbox, Clock::time_point now) {
   if (link_ && now >= look_at_) look(now);
 }
 
-/// The newest process counts: a launcher in between may have made a group first.
+/// A process connects when it uses torch's process groups.  The newest connection counts, because a launcher between
+/// the guard and the rank may have used them earlier.
 void CollectiveProbe::accept_rank() {
   while (listener_) {
     Fd link(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
@@ -144,7 +145,7 @@ void CollectiveProbe::look(Clock::time_point now) {
     still_since_ = now;
     asked_since_still_ = false;
   }
-  if (open_question_) return;  // the interpreter is held: it will answer when it can
+  if (open_question_) return;  // the interpreter is blocked, and answers later
   const bool waits = !said_.what.empty() || said_.init;
   const auto since_asked = now - asked_at_;
   const bool is_old = now - still_since_ > old_wait;
@@ -153,7 +154,7 @@ void CollectiveProbe::look(Clock::time_point now) {
                            : since_asked >= ask_busy_every;
   if (!due) return;
   asked_at_ = now;
-  // An answer from before tells of no wait that is long by now.
+  // A question from before still_enough does not count, because its answer cannot show a long wait.
   asked_since_still_ = now - still_since_ >= still_enough;
   ask('w');
 }

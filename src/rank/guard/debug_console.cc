@@ -24,10 +24,10 @@ using wire::ConsoleOutput;
 using wire::ConsoleRefusal;
 
 constexpr int attach_signal = 60;        // also in src/python/hvd/_job/attach.py
-constexpr auto callback_limit = 10s;     // for the main thread to come back from native code
-constexpr auto last_answers = 5s;        // for output after the end of the input
-constexpr auto busy_limit = 3s;          // for an earlier console to end
-constexpr auto before_next_call = 50ms;  // before the rank is called once more
+constexpr auto callback_limit = 10s;     // limit until the main thread returns from native code
+constexpr auto last_answers = 5s;        // limit for output after the end of the input
+constexpr auto busy_limit = 3s;          // limit until an earlier console ends
+constexpr auto before_next_call = 50ms;  // time before the rank is called again
 constexpr std::size_t most_typed_bytes = 1u << 20;
 constexpr auto never = std::chrono::steady_clock::time_point::max();
 
@@ -46,19 +46,19 @@ void DebugConsole::take(std::string_view body, pid_t pid, Outbox& outbox) {
     case ConsoleInput::text:
       if (!is_open() || input_ended_) return;
       typed_.append(body.substr(1));
-      if (typed_.size() > most_typed_bytes) shut(outbox);  // it reads nothing
+      if (typed_.size() > most_typed_bytes) shut(outbox);  // the console does not read its input
       return;
     case ConsoleInput::end:
       input_ended_ = true;
       return;
     case ConsoleInput::leave:
-      if (is_open()) shut(outbox);  // else its end has been told, and another's may have begun since
+      if (is_open()) shut(outbox);  // otherwise hvdrun already knows the end, and another console may have begun
       return;
   }
 }
 
 void DebugConsole::open(pid_t pid, Outbox& outbox) {
-  if (is_open()) return;  // hvdrun has one console a rank; its words are in order
+  if (is_open()) return;  // hvdrun opens one console for each rank, and its messages come in order
   typed_.clear();
   input_ended_ = false;
   pid_ = pid;
@@ -66,7 +66,8 @@ void DebugConsole::open(pid_t pid, Outbox& outbox) {
   if (!catches_signal(pid, attach_signal)) return refuse(ConsoleRefusal::deaf, "", outbox);
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  const std::string name = formatted("hvdrun-attach-{}", pid);  // behind a zero byte: no file
+  const std::string name =
+      formatted("hvdrun-attach-{}", pid);  // after a zero byte: an abstract address, which is no file
   std::memcpy(address.sun_path + 1, name.data(), name.size());
   const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
   listener_ = Fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -109,7 +110,7 @@ void DebugConsole::add_fds(std::vector<pollfd>& fds, const Outbox& outbox) const
   if (state_ == State::connected) fds.push_back({link_.get(), POLLIN, 0});
   if (state_ != State::open) return;
   const int wanted = (outbox.is_full() ? 0 : POLLIN) | (typed_.empty() ? 0 : POLLOUT);
-  // With nothing wanted, a link that the rank has closed would wake us again and again.
+  // With no wanted events, a link that the rank has closed would wake poll() again and again.
   if (wanted != 0) fds.push_back({link_.get(), static_cast<short>(wanted), 0});
 }
 
@@ -123,7 +124,7 @@ void DebugConsole::step(Outbox& outbox, Clock::time_point now) {
   if (is_open()) refuse(ConsoleRefusal::native, "", outbox);
 }
 
-/// Others than the rank are turned away.
+/// Accepts only the rank's connection, and closes connections of other processes.
 void DebugConsole::accept_rank() {
   for (;;) {
     Fd link(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
@@ -135,7 +136,7 @@ void DebugConsole::accept_rank() {
   }
 }
 
-/// The first byte: + or -, where another console is open.
+/// Reads the rank's first byte.  '+': the console is open.  '-': another console is open.
 void DebugConsole::read_answer(Outbox& outbox, Clock::time_point now) {
   char first = 0;
   const ssize_t n = ::recv(link_.get(), &first, 1, 0);

@@ -35,12 +35,12 @@ using std::chrono::milliseconds;
 using wire::Type;
 using State = GuardLife::State;
 
-constexpr double others_come_before = 10;  ///< seconds: ranks of this host that mpirun started before this one
-constexpr std::size_t operations_of_the_dead = 256;  ///< the last ones of a rank that failed, in its report
+constexpr double others_come_before = 10;  ///< seconds; mpirun may have started other ranks of this host earlier
+constexpr std::size_t operations_of_the_dead = 256;  ///< number of last operations in a failed rank's report
 
 milliseconds seconds_to_ms(double s) { return milliseconds(static_cast<std::int64_t>(s * 1000)); }
 
-/// The I/O of a guard.  GuardLife decides.
+/// The I/O of a guard.  GuardLife makes the decisions.
 class Guard {
  public:
   explicit Guard(const LaunchContext& call) : call_(call), inputs_(call) {
@@ -53,8 +53,8 @@ class Guard {
   }
 
   int run() {
-    try_connect();    // a unix socket's connection is there at once
-    hvdrun_.flush();  // the answer comes while the daemon loads libpmix
+    try_connect();    // a Unix socket connects at once
+    hvdrun_.flush();  // hvdrun then answers while the daemon loads libpmix
     while (!life_.is_done()) {
       wait();
       take_signals();
@@ -67,9 +67,9 @@ class Guard {
       if (process_ && process_->shooting()) process_->step_stack(hvdrun_.outbox());
       if (console_.is_open()) console_.step(hvdrun_.outbox(), Clock::now());
       hvdrun_.flush();
-      take_messages();  // a send may have swallowed the edge that announced them
+      take_messages();  // a send may have consumed the edge-triggered event of these messages
     }
-    if (!life_.is_released() && process_) {  // nobody else will look after this host
+    if (!life_.is_released() && process_) {  // no other process cleans up this host
       kill_descendants(GuardLife::descendants_limit);
       remove_shared_memory_leftovers(born_wall_seconds_);
     }
@@ -90,7 +90,7 @@ class Guard {
     if (process_) process_->collectives().add_fds(fds);
     GuardLife::Awaited awaited{.outbox_is_empty = hvdrun_.outbox().empty(), .next = console_.deadline()};
     if (process_) {
-      // libhvd changes pages in shared memory, which wake nobody.
+      // libhvd writes to shared memory, which does not wake poll().
       awaited.is_announced = hvdrun_.is_there() && !hvdrun_.lost_for() && !process_->has_libhvd();
       awaited.takes_picture = process_->shooting();
       awaited.next = std::min({awaited.next, process_->deadline(), process_->collectives().deadline()});
@@ -176,7 +176,7 @@ class Guard {
       case Type::console_input:
         return console_.take(body, process_ && process_->pid() ? process_->python_pid() : 0, hvdrun_.outbox());
       case Type::complete:
-        return MpirunDaemon::close_listeners();  // the job needs no more connections
+        return MpirunDaemon::close_listeners();  // the job needs no further connections
       case Type::release:
         if (body == "sweep") hvdrun_.send(Type::swept, to_json(sweep_host(call_.job, born_wall_seconds_)));
         return life_.release();
@@ -185,7 +185,7 @@ class Guard {
     }
   }
 
-  /// Messages for a rank that has started.
+  /// Handles messages for a rank that has started.
   void pass_on(Type type, const std::string& body) {
     switch (type) {
       case Type::signal: {
@@ -211,7 +211,7 @@ class Guard {
         if (body.size() == 1) process_->tell_host_change(static_cast<unsigned char>(body[0]));
         return;
       default:
-        return;  // of a later version
+        return;  // a type of a later version
     }
   }
 
@@ -231,7 +231,7 @@ class Guard {
   }
 
   // ---- the rank ----
-  /// Once all inputs have come.
+  /// Starts the rank if all inputs have come.
   void start() {
     if (life_.is_stopped() && inputs_.payload_is_ready()) return carry_out(GuardLife::StopOrder::report_unstarted);
     if (!inputs_.are_complete()) return;
@@ -277,7 +277,7 @@ class Guard {
   void follow_rank() {
     const auto now = Clock::now();
     Outbox& outbox = hvdrun_.outbox();
-    // What is ready is read even while the rank ends: at most the outbox's worth in one round.
+    // Ready output is read even while the rank ends.  One round reads until the outbox is full.
     while (process_->pump(outbox, now) && !outbox.is_full()) {}
     process_->expire(outbox, now);
     process_->step_collectives(outbox, now);

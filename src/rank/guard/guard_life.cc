@@ -39,7 +39,8 @@ GuardLife::EndOrder GuardLife::next_of_end(Time now, const Remains& remains) con
   const bool has_time = now < clean_until_;
   if (remains.descendants && has_time) return EndOrder::kill_descendants;
   if (remains.outbox_is_full) return EndOrder::wait;
-  if (remains.streams && has_time) return EndOrder::wait;  // later: a process outside our reach holds them
+  if (remains.streams && has_time)
+    return EndOrder::wait;  // after that time, a process that the guard cannot kill has them open
   return EndOrder::report;
 }
 
@@ -74,7 +75,7 @@ bool GuardLife::steps_are_due(Time now) {
 GuardLife::milliseconds GuardLife::patience(Time now, const Awaited& awaited) const {
   const bool is_announced = awaited.is_announced && state_ == State::running && !alone_;
   milliseconds most = is_announced ? longest_sleep : tick;
-  if (state_ == State::connecting) most = milliseconds(20);  // the first contact has no descriptor
+  if (state_ == State::connecting) most = milliseconds(20);  // the first connection has no descriptor for poll()
   if (state_ == State::ending) most = milliseconds(5);
   if (awaited.takes_picture) most = milliseconds(10);
   if (!awaited.outbox_is_empty) most = std::min(most, milliseconds(20));

@@ -16,8 +16,8 @@
 namespace hvd::rank {
 namespace {
 
-/// All processes on this host that have the environment of a rank of @p job, wherever they are in the tree of
-/// processes.  Guards that were killed leave such processes.
+/// All processes of this host with the environment of a rank of @p job, anywhere in the tree of processes.  Killed
+/// guards leave such processes.
 KilledProcesses strays(const std::string& job) {
   KilledProcesses found;
   const std::string mark = '\0' + ("HVD_JOB=" + job) + '\0', rank_mark = std::string(1, '\0') + "HVD_LINK_FD=";
@@ -26,7 +26,7 @@ KilledProcesses strays(const std::string& job) {
     std::ifstream file(formatted("/proc/{}/environ", pid), std::ios::binary);
     if (!file) continue;
     const std::string text = '\0' + std::string(std::istreambuf_iterator<char>(file), {});
-    // Watchdogs, guards and mpirun's daemon have no link to a rank.
+    // Watchdogs, guards and mpirun's daemon do not have the variable HVD_LINK_FD.
     if (text.find(mark) != text.npos && text.find(rank_mark) != text.npos) found.emplace(pid, std::move(process.name));
   }
   return found;

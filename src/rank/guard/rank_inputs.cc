@@ -39,7 +39,7 @@ std::optional<std::string> RankInputs::take_payload(const std::string& piece) {
     return std::nullopt;
   }
   store_->seal();
-  // A second open file has its own position: others open the same path.
+  // Opened again, because each open file has its own position.  Other guards open the same path.
   payload_ = Fd(::open(store_->path().c_str(), O_RDONLY | O_CLOEXEC));
   payload_is_ready_ = true;
   return store_->path();

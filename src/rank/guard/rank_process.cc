@@ -28,11 +28,11 @@ namespace hvd::rank {
 namespace {
 
 constexpr std::chrono::seconds last_words_time(2);             // an earlier line does not explain the end
-constexpr std::int64_t orphans_of_the_end_ns = 1'000'000'000;  // older ones have nothing to do with the rank's end
-constexpr std::int64_t most_time_to_die_ns = 2'000'000'000;    // more: the log has a clock of its own
+constexpr std::int64_t orphans_of_the_end_ns = 1'000'000'000;  // earlier deaths do not concern the rank's end
+constexpr std::int64_t most_time_to_die_ns = 2'000'000'000;    // a longer time means that the log's clock differs
 
-/// Resources that a zombie and the children that it waited for have used.  Does not reap (glibc's waitid() hides this
-/// argument).
+/// The resources used by a zombie and by the children that it has waited for.  Does not reap the zombie.  The system
+/// call is used directly, because glibc's waitid() lacks this argument.
 rusage usage_of(pid_t pid) {
   siginfo_t info{};
   rusage usage{};
@@ -40,13 +40,14 @@ rusage usage_of(pid_t pid) {
   return usage;
 }
 
-/// Buffer for all reads from the rank.  Not zeroed, so the guard of a silent rank never touches its pages.
+/// The buffer for all reads from the rank.  It is not zeroed, so that the guard of a silent rank never touches its
+/// pages.
 std::span<char> read_buffer() {
   static const auto bytes = std::make_unique_for_overwrite<char[]>(wire::link::max_packet_bytes);
   return {bytes.get(), wire::link::max_packet_bytes};
 }
 
-/// The limit on address space that this process and its rank have; 0: none.
+/// The address space limit (RLIMIT_AS) of this process and its rank, in bytes; 0: no limit.
 std::int64_t address_limit_bytes() {
   rlimit limit{};
   if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return 0;
@@ -68,7 +69,7 @@ RankProcess::RankProcess(const wire::RankManifest& m, const Environment& mine, i
   link_fd_ = Fd(pair[0]);
   const Fd theirs(pair[1]);
   const Binding binding = plan_binding(m, mine);
-  // Another key than the guards': a rank that gives its own away gives nobody hvdrun's.
+  // The ranks' key differs from the guards' key: a rank that leaks its key does not leak hvdrun's.
   const bool many_hosts = m.local_size < m.size;
   const Fd key = many_hosts ? text_in_memory("hvd-key", sha256_hex("hvd: ranks of the job\n" + secret)) : Fd();
   LaunchPlan p =
@@ -118,7 +119,7 @@ bool RankProcess::pump_stream(Fd& fd, Output& output, char stream, Outbox& outbo
   }
   const bool had_traceback = output.holds_traceback();
   const std::string out = output.take({buffer.data(), static_cast<std::size_t>(n)}, now);
-  // A worker that was killed is a zombie for as long as the rank prints, and is waited for when the rank ends.
+  // A killed worker of the rank is a zombie while the rank prints its traceback.  At its end, the rank reaps workers.
   if (output.holds_traceback() && !had_traceback) killed_.merge(killed_children(pid_));
   if (!out.empty()) outbox.add(wire::Type::output, stream + out);
   return true;
@@ -138,7 +139,7 @@ bool RankProcess::pump_link(Outbox& outbox) {
   return true;
 }
 
-/// Passes on the types that a rank may send.  Drops all others: the rank's process could send anything.
+/// Passes on the message types that a rank may send, and drops all others: the rank's process can send anything.
 void RankProcess::take(wire::Type type, std::string_view body, Outbox& outbox) {
   switch (type) {
     case wire::Type::phase:
@@ -169,7 +170,7 @@ void RankProcess::take(wire::Type type, std::string_view body, Outbox& outbox) {
 void RankProcess::send_steps(Outbox& outbox) {
   if (recorder_.wants_report()) outbox.add(wire::Type::want_report, "");
   for (int block = 0; block < 8 && !outbox.is_full();
-       ++block) {  // a ring's worth, but not all that it may write meanwhile
+       ++block) {  // at most one full ring, because the rank may write more meanwhile
     const std::vector<wire::StepRecord> steps = recorder_.next_steps();
     if (steps.empty()) return;
     outbox.add(wire::Type::steps, encode(steps));
@@ -209,7 +210,7 @@ void RankProcess::keep_killed_orphan(pid_t pid, int signal) {
   orphans_[pid] = {now, {process_name(pid), signal}};
 }
 
-/// A rank that ends leaves its zombies to this process, which may reap them before it sees the rank's own end.
+/// When a rank ends, this process adopts the rank's zombies.  This process may reap them before it sees the rank's end.
 void RankProcess::add_killed_orphans() {
   killed_.merge(killed_children(getpid()));
   for (const auto& [pid, orphan] : orphans_)
@@ -230,14 +231,15 @@ bool RankProcess::reap() {
       peak_bytes_ = std::int64_t{usage.ru_maxrss} << 10;
       cpu_seconds_ = seconds_of(usage.ru_utime) + seconds_of(usage.ru_stime);
     }
-    // A zombie still tells its cgroup and its size: look before it is reaped.
+    // /proc shows the cgroup and the size of a zombie.  Read them before the zombie is reaped.
     if (info.si_pid == pid_)
       add_killed_orphans();
     else if ((info.si_code == CLD_KILLED || info.si_code == CLD_DUMPED) && is_trouble(info.si_status))
       keep_killed_orphan(info.si_pid, info.si_status);
     if (info.si_pid == pid_ && info.si_code == CLD_KILLED && info.si_status == SIGKILL)
       oom_ = oom_verdict(pid_, memory_, peak_bytes_);
-    // A large process takes its time to die of it: small ones that were killed after it may be gone before.
+    // A large process needs time to die.  Small processes that are killed later may end earlier.  So the rank's end is
+    // the time of its kill.
     if (info.si_pid == pid_ && oom_.at_us >= 0 && ended_ns_ - oom_.at_us * 1000 < most_time_to_die_ns)
       ended_ns_ = std::min(ended_ns_, oom_.at_us * 1000);
     int status = 0;
@@ -306,7 +308,7 @@ void RankProcess::judge(wire::DeathRecord* r, bool stopped) const {
   }
 }
 
-/// Adds the host's facts to the exit status.
+/// Adds facts about the host: a full /dev/shm, and the place of a core file.
 void RankProcess::add_system_facts(wire::DeathRecord* r) const {
   if (r->cause == wire::Cause::signalled && r->code == SIGBUS) {
     r->text = full_shared_memory();
@@ -318,7 +320,7 @@ void RankProcess::add_system_facts(wire::DeathRecord* r) const {
 /// Adds facts from the rank's last words.
 void RankProcess::add_last_words(wire::DeathRecord* r) const {
   if (r->cause == wire::Cause::signalled) {
-    // A worker that crashed before has written there too: only a crash of the rank's own is looked up.
+    // stack_ may contain the crash of a worker.  So stack_ is read only if the rank itself has crashed.
     const bool crashed =
         r->code == SIGSEGV || r->code == SIGABRT || r->code == SIGBUS || r->code == SIGFPE || r->code == SIGILL;
     std::vector<std::string> parts = {r->text, crashed ? stack_.fatal() : "", thrown_exception(r->tail),
@@ -342,7 +344,7 @@ void RankProcess::add_last_words(wire::DeathRecord* r) const {
 void RankProcess::add_gpu_facts(wire::DeathRecord* r) const {
   if (r->cause != wire::Cause::exited && r->cause != wire::Cause::signalled) return;
   const GpuFacts facts = gpu_->facts();
-  const std::string xid = xid_of(gpu_pci_, started_us_);  // has more words than the library's number
+  const std::string xid = xid_of(gpu_pci_, started_us_);  // the log's text says more than NVML's number
   GpuVerdict errors = gpu_errors(facts);
   if (!xid.empty())
     errors = {"the GPU's driver reports " + xid, "NVIDIA lists what each Xid means and whether the GPU needs a reset"};
@@ -371,9 +373,9 @@ wire::DeathRecord RankProcess::record(Outbox& outbox, bool stopped) {
   const std::string held = err_.finish(&rest);
   const bool killed = r.cause == wire::Cause::signalled || r.cause == wire::Cause::oom;
   if (r.cause == wire::Cause::finished || r.cause == wire::Cause::unstarted || killed) {
-    rest += held;  // it was handled, whatever it was: an exception ends Python with a code
+    rest += held;  // the rank handled that exception: an unhandled one ends Python with an exit code
   } else {
-    // An old traceback that was shown may have nothing to do with the end, unless Python ended by an exception.
+    // A traceback that was shown earlier is the cause of the end only if Python ended by an exception.
     const bool by_exception = WIFEXITED(*status_) && WEXITSTATUS(*status_) == 1;
     r.traceback_shown = held.empty() && by_exception && !err_.shown_traceback().empty();
     r.traceback = r.traceback_shown ? err_.shown_traceback() : held;

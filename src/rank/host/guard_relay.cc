@@ -55,7 +55,7 @@ bool GuardRelay::turn(Outbox& outbox) {
 void GuardRelay::hand_out(const std::string& body) {
   auto inner = wire::from_relayed(body);
   const auto guard = inner ? guards_.find(inner->rank) : guards_.end();
-  if (guard == guards_.end()) return;  // it has ended
+  if (guard == guards_.end()) return;  // the guard has ended
   guard->second.queued_bytes += inner->frame.body.size();
   guard->second.queue.push_back(std::move(inner->frame));
   guard->second.flush();

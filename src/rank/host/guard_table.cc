@@ -19,8 +19,8 @@
 namespace hvd::rank {
 namespace {
 
-/// In a guard: closes the daemon's other descriptors.  The daemon's objects that hold them are never run or freed in
-/// the guard, which ends with _exit().
+/// Called in a guard: closes the descriptors of the daemon except @p kept.  The objects that own them are not used in
+/// the guard, and not destroyed, because the guard ends with _exit().
 void keep_only(std::array<int, 3> kept) {
   std::sort(kept.begin(), kept.end());
   unsigned from = 3;

@@ -40,7 +40,7 @@ std::string temporary_folder() {
   return temporary && *temporary == '/' ? temporary : "/tmp";
 }
 
-/// The loop that joins the parts: guards, relay, meetings, PMIx, and the connection to hvdrun.
+/// The daemon's loop.  It connects the parts: guards, relay, meetings, PMIx, and the connection to hvdrun.
 class HostDaemon {
  public:
   HostDaemon(const LaunchContext& call, const std::vector<int>& ranks, const std::string& mpi_folder, bool elastic)
@@ -50,7 +50,7 @@ class HostDaemon {
     become_subreaper();
     forget_outer_launcher();
     say_hello(ranks.front());
-    if (!elastic)  // most of a start's time: it begins first
+    if (!elastic)  // PMIx begins first, because it takes most of a start's time
       pmix_.start({mpi_folder, temporary_folder(), call.host, ranks.front()});
     for (const int rank : ranks) start_guard(rank);
     signals_ = Fd(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
@@ -74,7 +74,7 @@ class HostDaemon {
     exchange();
     pmix_.end();
     const bool clean = kill_descendants(clean_up_limit);
-    // In an elastic job an earlier daemon may have been killed with all of its ranks, and left files.
+    // In an elastic job, an earlier daemon may have been killed with all its ranks.  Their files remain.
     if (elastic_) remove_files_of_gone_ranks();
     if (guard_was_killed_) remove_shared_memory_leftovers(born_wall_seconds_);
     if (!hvdrun_.is_there()) return static_cast<int>(Code::unavailable);
@@ -95,7 +95,7 @@ class HostDaemon {
   // ---- guards ----
   void start_guard(int rank) { guards_.start(call_, rank, meetings_.add(rank), relays_ ? relay_.add(rank) : Fd()); }
 
-  /// In an elastic job: a guard for one more worker.
+  /// Starts a guard for one more rank of an elastic job.  @p body  Type::start_rank: the rank's number
   void start_later(const std::string& body) {
     std::int32_t rank = -1;
     if (body.size() != sizeof rank || !elastic_ || released_) return;
@@ -112,20 +112,20 @@ class HostDaemon {
       if (!rank) continue;
       meetings_.remove(*rank);
       guard_was_killed_ |= WIFSIGNALED(status);
-      // hvdrun may not know the guard yet: only this message tells its end.
+      // hvdrun may not know the guard yet.  Then only this message reports that the guard has ended.
       if (status != 0) tell(PmixMessage{.kind = PmixMessage::Kind::guard_ended, .rank = *rank, .status = status});
     }
     if (guard_was_killed_) kill_orphans();
   }
 
-  /// Processes below a guard that was killed are below this process now.
+  /// Kills the processes of killed guards, which this process has adopted.
   void kill_orphans() {
     std::vector<pid_t> spared = guards_.living();
     if (pmix_.pid() != 0) spared.push_back(pmix_.pid());
     kill_descendants_once(nullptr, spared);
   }
 
-  /// Lets the guard start its rank.  @param pmix  variables from the PMIx server; nothing: there is none
+  /// Lets the guard start its rank.  @param pmix  variables from the PMIx server; nothing: there is no server
   void give_environment(std::size_t local_rank, const std::optional<std::string>& pmix) {
     const int rank = guards_.rank(local_rank);
     std::string variables;
@@ -144,7 +144,7 @@ class HostDaemon {
 
   // ---- waiting ----
   void wait() {
-    // An error of standard output: hvdrun has gone, or the shell between hvdrun and this process.
+    // poll() reports an error of standard output if hvdrun, or the shell between hvdrun and this process, has ended.
     std::vector<pollfd> fds{{signals_.get(), POLLIN, 0}, {cut_off_ ? -1 : STDOUT_FILENO, 0, 0}};
     const Outbox& outbox = hvdrun_.outbox();
     hvdrun_.add_to(fds, !relay_.is_full());
@@ -152,7 +152,7 @@ class HostDaemon {
     if (!outbox.is_full()) pmix_.add_to(fds);
     meetings_.add_to(fds);
     int patience = -1;
-    if (!outbox.empty()) patience = 20;  // as it is until hvdrun is reached
+    if (!outbox.empty()) patience = 20;  // the outbox is not empty until hvdrun is reached
     if (kill_at_ || guard_was_killed_) patience = 20;
     if (pmix_.is_awaited() && patience < 0) patience = 1000;
     ::poll(fds.data(), fds.size(), patience);
@@ -175,7 +175,7 @@ class HostDaemon {
       if (number == parent_died_signal() || number == SIGHUP) {
         end_alone();
       } else if (number != SIGCHLD && number != SIGCONT && number != SIGPIPE && number != SIGTSTP) {
-        released_ |= number == SIGTERM;  // hvdrun gives up
+        released_ |= number == SIGTERM;  // SIGTERM: hvdrun gives up the job
         guards_.signal(number);
       }
     }
@@ -190,7 +190,7 @@ class HostDaemon {
     relay_.hang_up();
   }
 
-  /// The first message of all.
+  /// Sends the first message to hvdrun.
   void say_hello(int first_rank) {
     wire::Hello h;
     h.protocol = wire::protocol_version;
@@ -253,20 +253,20 @@ class HostDaemon {
       case HostPmix::News::Kind::message:
         return hvdrun_.outbox().add(event.frame);
       case HostPmix::News::Kind::lost:
-        if (manifest_) give_environments_without_pmix();  // else hvdrun is told when the manifest comes
+        if (manifest_) give_environments_without_pmix();  // without a manifest, start_ranks() calls this later
         return;
     }
   }
 
   const LaunchContext& call_;
   const bool elastic_;
-  const bool relays_;      ///< guards speak through this process; on a job's only host they connect to hvdrun
-  bool released_ = false;  ///< elastic: no more guards will be started
+  const bool relays_;      ///< this process relays the guards' messages; on a job's only host, guards connect to hvdrun
+  bool released_ = false;  ///< hvdrun will start no more guards
   bool guard_was_killed_ = false;
   bool cut_off_ = false;  ///< standard output is closed: hvdrun is gone
   const Clock::time_point born_ = Clock::now();
   const double born_wall_seconds_ = wall_seconds() - 10;
-  std::optional<Clock::time_point> kill_at_;  ///< guards that live then are killed
+  std::optional<Clock::time_point> kill_at_;  ///< the remaining guards are killed at this time
   GuardTable guards_;
   MeetingRelay meetings_;
   GuardRelay relay_;
@@ -289,7 +289,7 @@ int run_host_daemon(const LaunchContext& call, const std::vector<int>& ranks, co
     kill_descendants(clean_up_limit);
     code = static_cast<int>(e.code);
   }
-  ::_exit(code);  // what libraries do at exit() is not for libpmix's threads, which still run
+  ::_exit(code);  // without exit handlers: libpmix's threads may still run
 }
 
 }  // namespace hvd::rank

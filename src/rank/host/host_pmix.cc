@@ -13,7 +13,7 @@ using wire::Type;
 
 namespace {
 
-constexpr double longest_start_ms = 20'000;  ///< times the load; 5 ms on an idle machine
+constexpr double longest_start_ms = 20'000;  ///< multiplied by the load; a start takes 5 ms on an idle machine
 
 }  // namespace
 

@@ -35,7 +35,7 @@ std::vector<std::string> MeetingRelay::turn() {
   return messages;
 }
 
-/// A rank may join, withdraw and ask for its place.  The rank's process could send anything else: its socket is closed.
+/// A rank may join, withdraw and ask for its place.  If the rank's process sends anything else, its socket is closed.
 void MeetingRelay::take(RankSocket& from, std::vector<std::string>& messages) {
   while (const auto frame = from.in.take()) try {
       MeetingMessage m = wire::decode_meeting_message(frame->body);

@@ -25,7 +25,7 @@ std::string mpi_variables(const wire::DaemonManifest& manifest, int rank, int lo
   std::vector<std::string> lines{"OMPI_COMM_WORLD_SIZE=" + all, "OMPI_UNIVERSE_SIZE=" + all,
                                  "OMPI_COMM_WORLD_LOCAL_SIZE=" + here, "OMPI_COMM_WORLD_RANK=" + std::to_string(rank),
                                  "OMPI_COMM_WORLD_LOCAL_RANK=" + local, "OMPI_COMM_WORLD_NODE_RANK=" + local,
-                                 // Without these two, 4.1 makes each process a world of its own, in silence.
+                                 // Without these two, each process of 4.1 silently becomes a world of size 1.
                                  "OMPI_MCA_schizo=ompi", "OMPI_MCA_ess=^singleton"};
   if (manifest.oversubscribed) lines.emplace_back("OMPI_MCA_mpi_oversubscribe=1");
   std::string text;

@@ -35,12 +35,12 @@ constexpr auto last_words_limit = milliseconds(200);
 
 std::string text_of(const Error& e) { return std::string(e.what()) + (e.hint.empty() ? "" : "\n" + e.hint); }
 
-/// The server's side of the connection, in the child.
+/// Runs the PMIx server in the child, and talks to the host daemon.
 class PmixChild {
  public:
   PmixChild(Fd socket, const PmixStart& start) : start_(start), connection_(wire::connection_over(std::move(socket))) {}
 
-  /// The process's exit code.
+  /// Returns the process's exit code.
   int run() {
     try {
       server_ = std::make_unique<pmix::Server>(pmix::open_library(pmix::library_paths(start_.mpi_folder)),
@@ -65,7 +65,7 @@ class PmixChild {
     outbox_.flush(*connection_);
   }
 
-  /// Sends what waits, for as long as the daemon reads.
+  /// Sends the waiting messages, until the daemon's end of the connection is lost.  Returns the exit code.
   int say_all() {
     for (outbox_.flush(*connection_); !outbox_.empty() && !connection_->lost_for(); outbox_.flush(*connection_)) {
       pollfd on{connection_->fd(), POLLIN, 0};
@@ -155,19 +155,19 @@ class PmixChild {
   Outbox outbox_;
   std::unique_ptr<pmix::Server> server_;
   bool released_ = false, is_only_host_ = false;
-  std::size_t num_local_ = 0, connected_ = 0;  ///< ranks of this host, and those that PMIx knows
+  std::size_t num_local_ = 0, connected_ = 0;  ///< ranks of this host; ranks that have connected to PMIx
 };
 
 [[noreturn]] void serve(Fd socket, const PmixStart& start, pid_t daemon) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != daemon) ::_exit(1);
   ::prctl(PR_SET_NAME, "hvdrank-pmix");
-  // Without HOME libpmix asks for the user's entry in passwd, and crashes where there is none (4.2.2).  It loads
-  // components from below HOME, so this folder must be root's.
+  // Without HOME, libpmix reads the user's passwd entry, and 4.2.2 crashes if there is none.  libpmix loads components
+  // from folders below HOME.  So the folder must belong to root.
   if (!environment_value("HOME")) ::setenv("HOME", "/", 1);
   int code = static_cast<int>(Code::internal);
   try {
-    // Never deleted: libpmix's threads still run at the end.
+    // Never deleted, because libpmix's threads still run at the end.
     auto* const child = new PmixChild(std::move(socket), start);
     code = child->run();
   } catch (const std::exception&) {}

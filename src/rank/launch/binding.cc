@@ -20,7 +20,7 @@ Binding plan_binding(const wire::RankManifest& m, const Environment& mine) {
       for (const placement::GpuInfo& g : placement::read_gpus())
         if (g.uuid == plan.gpu || g.pci == plan.gpu) b.gpu_pci = g.pci;
   } else {
-    // hvdrun's word for this host (a manifest's) goes before the host's own.
+    // The value in the rank's manifest, which hvdrun sends, precedes the host's value.
     const placement::Machine machine = visible_machine(m.env.contains("CUDA_VISIBLE_DEVICES") ? m.env : mine);
     const placement::GpuMode mode = placement::gpu_mode(plan.gpu_mode).value_or(placement::GpuMode::all);
     const placement::RankResources share =

@@ -20,7 +20,7 @@
 
 namespace hvd::rank {
 
-extern const char bootstrap_text[];  ///< bootstrap.py, put into the program by embed.py
+extern const char bootstrap_text[];  ///< the text of bootstrap.py, which embed.py adds to the program
 
 namespace {
 
@@ -32,8 +32,8 @@ std::string value_in(const Environment& env, const char* name, const char* other
   return it == env.end() ? otherwise : it->second;
 }
 
-/// The rank's own HOME if this host has such a folder, else the home folder in the host's user database.  The database
-/// is asked only then, because the name service loads libraries.
+/// The rank's HOME if this host has that folder, else the home folder in the host's user database.  The database is
+/// read only if necessary, because the name service loads libraries.
 std::string home_folder(const Environment& env) {
   std::error_code ec;
   if (const std::string home = value_in(env, "HOME", ""); home.starts_with('/') && fs::is_directory(home, ec))
@@ -42,7 +42,7 @@ std::string home_folder(const Environment& env) {
   return user && user->pw_dir ? user->pw_dir : "/";
 }
 
-/// hvdrank-python lies next to this program.
+/// The path of hvdrank-python, which is in this program's folder.
 std::string python_host() {
   std::error_code ec;
   const fs::path here = fs::read_symlink("/proc/self/exe", ec);
@@ -50,7 +50,7 @@ std::string python_host() {
   return access(host.c_str(), X_OK) == 0 ? host.string() : "";
 }
 
-/// Parameters of the bootstrap, with the numbers of its inherited descriptors.
+/// The bootstrap's parameters as JSON, including the numbers of its inherited descriptors.
 std::string boot_json(const wire::RankManifest& m, int link_fd, int payload_fd, const std::string& cwd,
                       const std::string& kept_out) {
   const wire::Json json{{"payload_fd", payload_fd},
@@ -64,8 +64,9 @@ std::string boot_json(const wire::RankManifest& m, int link_fd, int payload_fd, 
   return wire::dump(json);
 }
 
-/// `python -c` reads the bootstrap from memory, so that the process list stays readable.  It begins with the working
-/// folder at the head of sys.path; the bootstrap knows whether that may be.
+/// The text for `python -c`.  It reads the bootstrap from a descriptor, which keeps the process list readable.  With
+/// -c, sys.path begins with the working folder.  The text removes that folder, and the bootstrap decides whether to add
+/// it.
 std::string loader(int boot_fd) {
   const std::string fd = std::to_string(boot_fd);
   return "import sys;sys.path[:1]==['']and sys.path.pop(0);import os;exec(compile(os.read(" + fd +
@@ -80,7 +81,8 @@ void check_script(const wire::RankManifest& m, const std::string& cwd) {
                 "copy it there, or run a .pkl, which needs to exist only where hvdrun starts");
 }
 
-/// For a Python that must not look for modules beside the payload.
+/// The option for a Python that must not import modules from the payload's folder.  Throws Error{usage} if this version
+/// of Python does not have the option.
 std::string safe_path_option(const Imports& imports, const std::string& version) {
   if (!knows_safe_path(version))
     throw Error(Code::usage, "", "Python would import from " + imports.folder + ", where others may put modules",
@@ -95,7 +97,7 @@ void prepare_command(const wire::RankManifest& m, const std::string& search_path
   l.argv = {name};
   if (const std::string path = program_path(name, search_path, cwd); m.trusted_only && !path.empty()) {
     need_trusted_program(m, path);
-    if (name.find('/') == std::string::npos) l.program = path;  // run the very file that was checked
+    if (name.find('/') == std::string::npos) l.program = path;  // run the same file that was checked
     if (!imports.kept_out.empty()) l.argv.push_back(safe_path_option(imports, python_version(path)));
   }
   l.argv.insert(l.argv.end(), m.payload.args.begin(), m.payload.args.end());
@@ -109,7 +111,7 @@ LaunchPlan plan_launch(const wire::RankManifest& m, const Environment& mine, con
   l.input = m.input;
   l.env = rank_environment(m, mine, binding);
   l.env[wire::link::fd_variable] = std::to_string(fds.link);
-  l.cwd = value_in(mine, "HVD_HOST_CWD", m.cwd.c_str());  // where this host calls the job's folder something else
+  l.cwd = value_in(mine, "HVD_HOST_CWD", m.cwd.c_str());  // the job's folder may have another path on this host
   std::error_code ec;
   if (!fs::is_directory(l.cwd, ec)) l.fallback_cwd = home_folder(l.env);
   l.cpus = binding.cpus;

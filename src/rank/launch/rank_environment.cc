@@ -21,7 +21,7 @@ std::string get(const char* name) {
   return value ? value : "";
 }
 
-/// The value lies in the block that the kernel shows in /proc/PID/environ: overwrite it there.
+/// Removes a variable, and overwrites its value in the memory that the kernel shows as /proc/PID/environ.
 void scrub(const char* name) {
   if (const char* value = environment_value(name)) explicit_bzero(const_cast<char*>(value), std::strlen(value));
   unsetenv(name);
@@ -34,20 +34,22 @@ int launcher_rank() {
 }
 
 constexpr const char* ours_only[] = {"HVD_JOB_KEYS", "HVD_JOB_DIR", "HVD_CONTROL", "HVD_SERVER_KEY"};
-constexpr const char* mpiruns_only = "HVD_MPIRUN_ONLY";  ///< names variables that hvdrun set for its mpirun only
+constexpr const char* mpiruns_only =
+    "HVD_MPIRUN_ONLY";  ///< lists the variables that hvdrun has set only for its mpirun
 
-/// HVD_HOST_SET_NAME in the daemon's environment: NAME is something else on this host (folders of a Spark executor).
+/// HVD_HOST_SET_NAME in the daemon's environment is the value of NAME on this host.  An example is a folder of a Spark
+/// executor.
 constexpr std::string_view of_this_host = "HVD_HOST_SET_";
 
-/// Variables that the launcher made for this process, without which MPI_Init does not find its world.
+/// Whether the launcher has set the variable for this process.  MPI_Init needs such variables to find its world.
 bool is_launchers(const std::string& name) {
   for (const char* prefix : {"OMPI_", "OPAL_", "ORTE_", "PMIX_", "PMI_", "PRTE_"})
     if (name.starts_with(prefix)) return true;
   return false;
 }
 
-/// Open MPI keeps 4 MiB (4.x) to 16 MiB (5.x) a rank in /dev/shm and does not start without them, though with hvdrun
-/// the ranks of a host hardly use them.  Where a container has too little, they go to the job's own folder.
+/// Open MPI needs 4 MiB (4.x) to 16 MiB (5.x) of /dev/shm for each rank, and does not start without them.  With hvdrun
+/// the ranks of a host hardly use them.  If /dev/shm is too small, as in a container, they go to the job's folder.
 void spare_shared_memory(Environment& env, const Environment& mine, int local_size) {
   constexpr std::uint64_t of_a_rank = 17 << 20, ours = 64 << 20;
   struct statvfs about {};
@@ -128,19 +130,19 @@ Environment rank_environment(const wire::RankManifest& m, const Environment& min
   env.emplace("OMP_NUM_THREADS", std::to_string(binding.threads));
   env.erase("HVD_TIMELINE_COLLECT");
   if (m.timeline) env["HVD_TIMELINE_COLLECT"] = "1";
-  // hvdrun sends it only to its own host; elsewhere the host's own word counts.
+  // hvdrun sends CUDA_VISIBLE_DEVICES only to its own host.  On other hosts, the host's value counts.
   if (const auto own = mine.find("CUDA_VISIBLE_DEVICES"); own != mine.end()) env.insert(*own);
   spare_shared_memory(env, mine, m.local_size);
   if (binding.visible_gpus) {
     env["CUDA_VISIBLE_DEVICES"] = *binding.visible_gpus;
-    env.emplace("JAX_LOCAL_DEVICE_IDS", "0");  // it would take its local rank
+    env.emplace("JAX_LOCAL_DEVICE_IDS", "0");  // by default JAX uses the local rank
   }
   env.erase("HVD_GPU");
   if (!binding.gpu.empty()) {
     env["HVD_GPU"] = binding.gpu;
-    env.emplace("CUDA_DEVICE_ORDER", "PCI_BUS_ID");  // the order of the plan
+    env.emplace("CUDA_DEVICE_ORDER", "PCI_BUS_ID");  // the plan's order
   }
-  // Into a pipe Python would write whole blocks only; users expect output at once.
+  // By default Python writes only whole blocks to a pipe.  Users expect output at once.
   if (m.payload.kind != wire::PayloadKind::command) env.emplace("PYTHONUNBUFFERED", "1");
   return env;
 }

@@ -25,10 +25,10 @@ Pipe make_pipe() {
   return {Fd(fds[0]), Fd(fds[1])};
 }
 
-/// Notes of the child.  0 is a failed exec.
+/// The stages of the child's notes; 0 is a failed exec.
 enum SpawnNote : int { exec_failed, no_folder, used_fallback, bound_otherwise };
 
-/// The rank's own steps before exec, in the child: only system calls.
+/// The steps in the child before exec.  Only system calls are allowed there.
 class Preparation {
  public:
   explicit Preparation(const ProcessSpec& launch) : launch_(launch) {
@@ -47,20 +47,20 @@ class Preparation {
  private:
   std::size_t mask_bytes() const { return mask_.size() * sizeof(cpu_set_t); }
 
-  /// Marks all but the standard streams close-on-exec, then those to keep as kept.
+  /// Marks all descriptors close-on-exec, except the standard streams and those of keep_fds.
   void close_others() const {
 #ifdef SYS_close_range
-    constexpr unsigned cloexec = 4;  // CLOSE_RANGE_CLOEXEC; fails before Linux 5.11, where ours are marked anyway
+    constexpr unsigned cloexec = 4;  // CLOSE_RANGE_CLOEXEC; without it (before Linux 5.11), our descriptors are marked
     syscall(SYS_close_range, 3u, ~0u, cloexec);
 #endif
     for (const int fd : launch_.keep_fds) fcntl(fd, F_SETFD, 0);
   }
 
-  /// A rank that is bound otherwise is slower, not wrong: the note becomes a warning.
+  /// Binds the process to its cores.  If that fails, the rank is slower but correct: the note becomes a warning.
   void bind(const ChildNotes& notes) {
     if (launch_.cpus.empty()) return;
     if (sched_setaffinity(0, mask_bytes(), mask_.data()) != 0) return notes.say(bound_otherwise, errno);
-    // A cgroup's cpuset narrows the mask silently.
+    // A cgroup's cpuset reduces the mask without an error.
     if (sched_getaffinity(0, got_.size() * sizeof(cpu_set_t), got_.data()) < 0) return;
     for (std::size_t cpu = 0; cpu < mask_bytes() * 8; ++cpu)
       if (CPU_ISSET_S(cpu, mask_bytes(), mask_.data()) &&
@@ -77,7 +77,7 @@ class Preparation {
 
   const ProcessSpec& launch_;
   std::vector<cpu_set_t> mask_;
-  std::vector<cpu_set_t> got_ = std::vector<cpu_set_t>(16);  ///< as the kernel has it, up to 16384 CPUs
+  std::vector<cpu_set_t> got_ = std::vector<cpu_set_t>(16);  ///< the kernel's mask, up to 16384 CPUs
 };
 
 [[noreturn]] void fail(const ProcessSpec& launch, const ChildNote& note) {
@@ -95,7 +95,7 @@ class Preparation {
 
 SpawnedProcess spawn(const ProcessSpec& launch) {
   Pipe out = make_pipe(), err = make_pipe();
-  // mpirun gives its rank 0 a pipe, and the others /dev/null.
+  // As under mpirun, a rank with input gets a pipe, and the other ranks get /dev/null.
   Pipe in = launch.input ? make_pipe() : Pipe{};
   std::vector<std::string> variables;
   for (const auto& [name, value] : launch.env) variables.push_back(name + "=" + value);

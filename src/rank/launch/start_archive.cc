@@ -12,7 +12,8 @@ extern const unsigned long start_archive_bytes;
 
 namespace {
 
-/// Programs that a rank starts may have low numbers for folders, which Python would look for modules in.
+/// The least number of the archive's descriptor.  Programs that a rank starts may use low numbers for folders, and
+/// Python would search such a folder for modules.
 constexpr int least_number = 197;
 
 }  // namespace

@@ -19,11 +19,13 @@ using wire::PayloadKind;
 constexpr std::size_t most_script_bytes = 64u << 20;
 constexpr std::size_t shown_digits = 12;
 
-/// The folder of the payload's Python file.
+/// Checks the payload's Python file: its owners, and its SHA-256 if the manifest has one.
+/// @return the file's folder, without links; empty if @p file is a folder or missing
+/// Throws Error{usage}.
 std::string look_at_file(const wire::RankManifest& m, const std::string& file, const std::string& cwd) {
   const fs::path path = fs::path(cwd) / file;
   const PathCheck found = look_at(path);
-  if (!found.fd) return {};  // Python will say
+  if (!found.fd) return {};  // Python reports the missing file
   found.need_trust(file);
   if (found.is_folder) {
     look_at(path, PathUse::modules).need_trust(file);

@@ -1,10 +1,10 @@
 /// @file python_host.cc — hvdrank-python: the process that becomes Python.
 ///
-/// A program of its own, started by exec, so that it looks like the interpreter in
-/// every respect: its argv and environment are the rank's, and it links nothing but
-/// libc: neither our libstdc++ nor ZeroMQ can get in the way of the user's.
-/// No Python headers: a few stable-ABI functions, found in the libpython that
-/// HVD_LIBPYTHON names.  The builtin module _hvdrank serves the .pkl bootstrap.
+/// A separate program, which exec starts with the rank's argv and environment, so that it looks like the interpreter.
+/// It links only libc: our libstdc++ and ZeroMQ cannot conflict with the user's.
+///
+/// Uses no Python headers, but a few stable-ABI functions of the libpython that HVD_LIBPYTHON names.  The builtin
+/// module _hvdrank serves the bootstrap.
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +20,7 @@ namespace {
 struct PyObject;
 using Call = PyObject* (*)(PyObject*, PyObject*);
 
-/// PyMethodDef and PyModuleDef as the stable ABI fixes them.
+/// PyMethodDef and PyModuleDef of the stable ABI.
 struct MethodDef {
   const char* name;
   Call call;
@@ -52,15 +52,15 @@ PyObject** os_error;
 PyObject* (*build_value)(const char*, ...);
 void* (*save_thread)();
 void (*restore_thread)(void*);
-int (*is_finalizing)();  // nullptr: this Python does not say
+int (*is_finalizing)();  // nullptr: this Python has no such function
 
 char* boot_text;
 int link_fd = -1;
 
-/// boot() -> str: the JSON that the guard gave; a second call finds "".
+/// boot() -> str: the bootstrap's parameters from the guard, as JSON; "" if there are none.
 PyObject* boot(PyObject*, PyObject*) { return unicode_from_string(boot_text ? boot_text : ""); }
 
-/// send(type: int, body: bytes, at most 64 KiB) -> None.  Blocks, without the GIL, while the guard is behind.
+/// send(type: int, body: bytes, at most 64 KiB) -> None.  Blocks, without the GIL, until the guard has room.
 PyObject* send(PyObject*, PyObject* args) {
   char* body = nullptr;
   ssize_t bytes = 0;
@@ -93,7 +93,7 @@ bool find(void* library, const char* name, F* out) {
   return *out != nullptr;
 }
 
-/// Takes a variable out of the environment before Python copies it.
+/// Removes a variable from the environment, before Python copies the environment.  Returns the value, or null.
 char* take(const char* name) {
   const char* value = hvd::environment_value(name);
   char* copy = value ? strdup(value) : nullptr;
@@ -105,10 +105,12 @@ char* take(const char* name) {
 
 /// Replaces libc's function for libpython.
 ///
-/// While Python ends, a thread that asks for the GIL never gets it.  Before 3.14 CPython ends such a thread by
-/// pthread_exit(), which unwinds its stack.  A C++ frame that may not be unwound then ends the process with SIGABRT:
-/// this happens when gloo's thread drops a tensor.  So the thread waits for the end of the process, as in 3.14.  The
-/// wait has a limit, because the main thread may be waiting for this one.
+/// While Python ends, a thread that asks for the GIL never gets it.  Before 3.14, CPython ends such a thread by
+/// pthread_exit(), which unwinds the thread's stack.  A C++ frame that must not be unwound then ends the process with
+/// SIGABRT.  For example, gloo's thread does this when it releases a tensor.
+///
+/// Here the thread waits for the end of the process, as in 3.14.  The wait has a limit, because the main thread may
+/// wait for this thread.
 extern "C" [[noreturn]] void pthread_exit(void* value) {
   if (is_finalizing && is_finalizing()) {
     const timespec process_may_take{2, 0};
@@ -135,7 +137,7 @@ int main(int argc, char** argv) {
       find(library, "PyErr_SetFromErrno", &set_from_errno) && find(library, "PyExc_OSError", &os_error) &&
       find(library, "Py_BuildValue", &build_value) && find(library, "PyEval_SaveThread", &save_thread) &&
       find(library, "PyEval_RestoreThread", &restore_thread);
-  if (!whole) {  // the interpreter itself does the same job, and reads HVD_BOOT from its environment
+  if (!whole) {  // run the interpreter instead, which reads HVD_BOOT from its environment
     execv(argv[0], argv);
     perror(argv[0]);
     return 127;

@@ -29,14 +29,15 @@ bool is_elf(const std::string& path) {
                      "ELF";
 }
 
-/// "3.11", "3.13t" from ".../python3.11"; "" when the name does not say.
+/// The version in a program's name: "3.11" for ".../python3.11", "3.13t" for ".../python3.13t"; "": there is none.
 std::string version_in_name(const std::string& program) {
   const std::string name = fs::path(program).filename();
   const std::size_t at = name.rfind("python3.");
   return at == std::string::npos ? "" : name.substr(at + 6);
 }
 
-/// A line of pyvenv.cfg: "version = 3.11.2" (venv) or "version_info = 3.11.2.final.0" (virtualenv).
+/// The version in a virtual environment's pyvenv.cfg: "version = 3.11.2" (venv), or "version_info = 3.11.2.final.0"
+/// (virtualenv).
 std::string version_in_config(const std::string& interpreter) {
   std::ifstream file(fs::path(interpreter).parent_path().parent_path() / "pyvenv.cfg");
   std::string line;
@@ -51,7 +52,7 @@ std::string version_in_config(const std::string& interpreter) {
   return {};
 }
 
-/// The folder of the base interpreter that a copied venv interpreter (--copies) came from, or "".
+/// The folder of the base interpreter from which a virtual environment's interpreter was copied (--copies), or "".
 std::string home_in_config(const std::string& interpreter) {
   std::ifstream file(fs::path(interpreter).parent_path().parent_path() / "pyvenv.cfg");
   std::string line;
@@ -72,7 +73,8 @@ std::string library_in(const fs::path& prefix, const std::string& version) {
   return {};
 }
 
-/// The only libpython3.x under @p prefix, for an interpreter that is just called "python3".
+/// The version of the only libpython3.x below @p prefix, for an interpreter with the name "python3"; "" if there are
+/// several.
 std::string only_version(const fs::path& prefix) {
   std::string found;
   std::error_code ec;
@@ -106,7 +108,7 @@ std::string find_libpython(const std::string& interpreter) {
   if (realpath(interpreter.c_str(), real) == nullptr || !is_elf(real)) return {};  // pyenv's shims are scripts
   const fs::path prefix = fs::path(real).parent_path().parent_path();
   const std::string version = python_version(interpreter);
-  // Free-threaded and debug builds lay out objects in another way than the stable ABI does.
+  // In free-threaded and debug builds, objects do not have the stable ABI's layout.
   if (version.empty() || version.find_first_not_of("0123456789.") != std::string::npos) return {};
   if (std::string found = library_in(prefix, version); !found.empty()) return found;
   const std::string home = home_in_config(interpreter);

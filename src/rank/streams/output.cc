@@ -8,19 +8,19 @@ namespace {
 
 constexpr std::string_view header = "Traceback (most recent call last):";
 constexpr std::string_view group_header = "  + Exception Group Traceback (most recent call last):";
-/// Between the tracebacks of a chain, in the words of CPython's traceback module.
+/// The lines between the tracebacks of a chain, as CPython's traceback module prints them.
 constexpr std::string_view chain_words[] = {
     "During handling of the above exception, another exception occurred:",
     "The above exception was the direct cause of the following exception:",
 };
 
-constexpr std::size_t most_line_bytes = 2000;  ///< of a line, as far as we look at it
+constexpr std::size_t most_line_bytes = 2000;  ///< only the first bytes of a line are examined
 
 constexpr std::string_view mark_begin = "[rank", mark_end = "]: ";
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-/// @p line without the "[rank3]: " in which torch.distributed's excepthook clothes it.
+/// @p line without the mark "[rank3]: ", which torch.distributed's excepthook adds.
 std::string_view without_mark(std::string_view line) {
   if (!line.starts_with(mark_begin)) return line;
   std::size_t end = mark_begin.size();
@@ -29,7 +29,7 @@ std::string_view without_mark(std::string_view line) {
   return marked ? line.substr(end + mark_end.size()) : line;
 }
 
-/// True when more bytes could make @p line begin with a mark, or be one.
+/// True if @p line is the beginning of a mark, or a whole mark.
 bool may_become_mark(std::string_view line) {
   if (line.size() <= mark_begin.size()) return mark_begin.starts_with(line);
   if (!line.starts_with(mark_begin)) return false;
@@ -42,7 +42,7 @@ bool is_header(std::string_view line) {
   return text == header || text == group_header;
 }
 
-/// True when more bytes could make @p line a header: it must not go out yet.
+/// True if @p line may become a header with more bytes.  Such a line is held.
 bool may_become_header(std::string_view line) {
   if (line.empty()) return false;
   const std::string_view text = without_mark(line);
@@ -57,7 +57,7 @@ bool tells_why(std::string_view line) {
          line.find("Warning: ") == line.npos;
 }
 
-/// A traceback that was held, each line without mark.
+/// @p text with the mark of each line removed.
 std::string without_marks(std::string_view text) {
   std::string out;
   while (!text.empty()) {
@@ -82,7 +82,8 @@ std::string Output::release() {
   return std::exchange(held_, {});
 }
 
-/// The line under way is whole: it starts, goes on with or follows a traceback, or is nothing special.
+/// Called at the end of line_.  Notes whether the line continues a chain of tracebacks, or begins a traceback that the
+/// process survives.
 void Output::end_of_line(Clock::time_point now) {
   if (!line_.empty() && line_.back() == '\r') line_.pop_back();
   tail_.add(line_);
@@ -113,9 +114,9 @@ std::string Output::take(std::string_view bytes, Clock::time_point now) {
     const std::string_view text = whole ? piece.substr(0, piece.size() - 1) : piece;
     if (line_.size() < most_line_bytes) line_.append(text.substr(0, most_line_bytes - line_.size()));
 
-    const bool begins = hold_ && !survived_;  // a thread's death is told at once
+    const bool begins = hold_ && !survived_;  // the traceback of a dead thread is passed on at once
     if (begins && whole && is_header(line_)) {
-      // A new traceback that does not continue the chain makes the one before ordinary output.
+      // If a new traceback does not continue the chain, the traceback before it becomes ordinary output.
       if (in_traceback_ && !chained_) {
         const std::size_t start = held_.size() - (line_.size() - text.size());
         const std::string begun = held_.substr(start);

@@ -13,7 +13,7 @@
 namespace hvd::rank {
 namespace {
 
-/// The parent of the watchdog.  0: the daemon is gone, or this is mpirun's own host.
+/// mpirun's daemon, which is the watchdog's parent.  0: the daemon is gone, or this is mpirun's own host.
 pid_t find_daemon() {
   const auto watchdog = process_entry(::getppid());
   const pid_t above = watchdog ? watchdog->parent : 0;
@@ -21,7 +21,7 @@ pid_t find_daemon() {
   return name == "orted" || name == "prted" ? above : 0;
 }
 
-/// Besides this guard's watchdog.
+/// Whether the daemon has other living children than this guard's watchdog.
 bool has_other_children(pid_t daemon) {
   const std::vector<pid_t> children = children_of(daemon);
   return std::any_of(children.begin(), children.end(),

@@ -17,7 +17,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Reaps all children that have ended.  True when @p guard was one of them; *status is then its status.
+/// Reaps all children that have ended.  True if @p guard was one of them; *status is then the guard's wait status.
 bool reap(pid_t guard, int* status) {
   bool ended = false;
   int s = 0;
@@ -50,8 +50,8 @@ int wait_for(pid_t guard) {
 
 int run_guard(const std::function<int()>& guard, pid_t watchdog) {
   prctl(PR_SET_PDEATHSIG, parent_died_signal());
-  if (getppid() != watchdog) return 1;  // it died before the line above
-  setpgid(0, 0);                        // mpirun signals the watchdog's group; the watchdog passes on
+  if (getppid() != watchdog) return 1;  // the watchdog died before the line above
+  setpgid(0, 0);                        // mpirun signals the watchdog's group, and the watchdog passes signals on
   become_subreaper();
   return guard();
 }
@@ -59,7 +59,7 @@ int run_guard(const std::function<int()>& guard, pid_t watchdog) {
 }  // namespace
 
 int watch_guard(const std::function<int()>& guard) {
-  const double born_seconds = wall_seconds() - 10;  // other ranks of this host may have come sooner
+  const double born_seconds = wall_seconds() - 10;  // other ranks of this host may have started earlier
   const sigset_t set = awaited_signals();
   sigprocmask(SIG_BLOCK, &set, nullptr);
   become_subreaper();

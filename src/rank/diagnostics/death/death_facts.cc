@@ -52,7 +52,7 @@ std::vector<std::string> local_mounts(const std::string& mounts) {
                                                "zfs",  "jfs",  "overlay", "tmpfs", "vfat",  "exfat"};
   std::vector<std::string> found;
   for (const std::string& line : split(mounts, '\n')) {
-    const std::vector<std::string> field = words(line);  // device, folder, type, options
+    const std::vector<std::string> field = words(line);  // fields: device, folder, type, options
     if (field.size() < 4 || std::find(std::begin(local), std::end(local), field[2]) == std::end(local)) continue;
     const bool is_read_only = field[3] == "ro" || field[3].starts_with("ro,");
     if (!is_read_only && field[1].find('\\') == std::string::npos) found.push_back(field[1]);
@@ -91,14 +91,15 @@ std::string core_place(const std::string& pattern, const std::string& cwd) {
   return "its core file is in " + (folder.empty() ? "/" : folder);
 }
 
-/// "6,1234,5678901234,-;NVRM: Xid (PCI:0000:34:00): 79, pid=1234, GPU has fallen off the bus."
+/// The Xid in a record of the kernel's log, if it is of GPU @p pci and not older than @p since_us; else empty.  A
+/// record: "6,1234,5678901234,-;NVRM: Xid (PCI:0000:34:00): 79, pid=1234, GPU has fallen off the bus."
 std::string xid_in(const std::string& record, const std::string& pci, std::int64_t since_us) {
   const std::size_t text = record.find(';');
   const std::size_t xid = record.find("NVRM: Xid (PCI:");
   if (text == std::string::npos || xid == std::string::npos || xid < text) return {};
   const std::vector<std::string> head = split(std::string_view(record).substr(0, text), ',');
   if (head.size() < 3 || to_integer(head[2]).value_or(-1) < since_us) return {};
-  // The driver leaves the function out: 0000:34:00 for 0000:34:00.0.
+  // The driver omits the PCI function: it writes 0000:34:00 for 0000:34:00.0.
   if (pci.size() < 10 || record.find(pci.substr(0, pci.rfind('.'))) == std::string::npos) return {};
   return std::string(trim(std::string_view(record).substr(xid + 6, record.find('\n', xid) - xid - 6)));
 }
@@ -109,7 +110,7 @@ std::string xid_of(const std::string& pci, std::int64_t since_us) {
   char record[8192];
   for (int i = 0; log && !pci.empty() && i < 100000; ++i) {
     const ssize_t n = read(log.get(), record, sizeof record);
-    if (n < 0 && errno == EPIPE) continue;  // records were overwritten meanwhile
+    if (n < 0 && errno == EPIPE) continue;  // the kernel has overwritten the next record
     if (n <= 0) break;
     if (std::string xid = xid_in({record, static_cast<std::size_t>(n)}, pci, since_us); !xid.empty())
       last = std::move(xid);

@@ -13,7 +13,7 @@ namespace hvd::rank {
 
 namespace {
 
-/// Where the last of what stands for "no memory on the GPU" begins; npos: nowhere.
+/// The position of the last text that means "no memory on the GPU"; npos: there is none.
 std::size_t last_sign(std::string_view words) {
   static constexpr std::string_view signs[] = {"CUDA out of memory",         "CUDA error: out of memory",
                                                "CUDA_ERROR_OUT_OF_MEMORY",   "cudaErrorMemoryAllocation",
@@ -29,7 +29,7 @@ std::size_t last_sign(std::string_view words) {
   return best;
 }
 
-/// "20.00 GiB" after @p key; a number of plain bytes in words for people; empty when there is none.
+/// The amount after @p key, such as "20.00 GiB".  A plain number of bytes is converted to this form.  Empty: no amount.
 std::string amount_after(std::string_view words, std::string_view key) {
   const std::size_t at = words.find(key);
   if (at == std::string_view::npos) return {};
@@ -53,9 +53,9 @@ std::string first_amount(std::string_view words, std::initializer_list<std::stri
 std::string free_text(std::string_view said, const GpuFacts& facts) {
   const std::string total = amount_after(said, "total capacity of "), left = amount_after(said, " of which ");
   if (!total.empty() && !left.empty()) return left + " of " + total;
-  if (const std::size_t open = said.find('('), close = said.find(" are free)");  // libhvd's own words
+  if (const std::size_t open = said.find('('), close = said.find(" are free)");  // libhvd's message
       open < close && close != std::string_view::npos && said.starts_with("no device memory for")) {
-    const std::string_view amounts = said.substr(open + 1, close - open - 1);  // unless others wrote in between
+    const std::string_view amounts = said.substr(open + 1, close - open - 1);  // other threads' output may be mixed in
     if (amounts.size() <= 40 && amounts.find_first_not_of("0123456789. ofKMGiB") == std::string_view::npos)
       return std::string(amounts);
   }

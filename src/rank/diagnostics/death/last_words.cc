@@ -14,10 +14,10 @@ bool has_one_of(std::string_view words, const std::string_view (&signs)[n]) {
                      [words](std::string_view sign) { return words.find(sign) != words.npos; });
 }
 
-/// Errors of an empty standard input: input(), and pdb at its prompt.
+/// Errors from an empty standard input: of input(), and of pdb's prompt.
 constexpr std::string_view no_input[] = {"EOFError: EOF when reading a line", "bdb.BdbQuit"};
 
-/// Errors of host memory: Python, C++, the kernel, torch, NumPy.
+/// Messages about missing host memory: of Python, C++, the kernel, torch and NumPy.
 constexpr std::string_view no_memory[] = {"MemoryError", "std::bad_alloc", "Cannot allocate memory",
                                           "can't allocate memory", "Unable to allocate"};
 

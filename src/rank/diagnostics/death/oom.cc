@@ -11,7 +11,7 @@
 namespace hvd::rank {
 namespace {
 
-/// Of the line "key number"; -1 when there is none.
+/// The number in the line "key number" of a file; -1 if there is no such line.
 std::int64_t value_of(const std::string& path, const std::string& key) {
   for (const std::string& line : split(whole_text(path), '\n'))
     if (line.starts_with(key + " ")) return to_integer(trim(std::string_view(line).substr(key.size()))).value_or(-1);
@@ -20,31 +20,32 @@ std::int64_t value_of(const std::string& path, const std::string& key) {
 
 std::int64_t limit_of(const std::string& path) {
   const std::int64_t n = to_integer(trim(whole_text(path))).value_or(0);
-  return n >= (std::int64_t{1} << 60) ? 0 : n;  // v1's way to say "none"
+  return n >= (std::int64_t{1} << 60) ? 0 : n;  // cgroup v1's value for "no limit"
 }
 
 bool exists(const std::string& path) { return access(path.c_str(), R_OK) == 0; }
 
-/// The group at @p directory; without a directory where no memory is counted.
+/// The memory group at @p directory.  The result's directory is empty if the group does not count memory.
 MemoryGroup read_directory(const std::string& directory) {
   struct Files {
     const char *counter, *limit;
   };
-  for (const Files& files : {Files{"/memory.oom_control", "/memory.limit_in_bytes"},  // v1
-                             Files{"/memory.events", "/memory.max"}}) {               // v2
+  for (const Files& files : {Files{"/memory.oom_control", "/memory.limit_in_bytes"},  // cgroup v1
+                             Files{"/memory.events", "/memory.max"}}) {               // cgroup v2
     if (directory.empty() || !exists(directory + files.counter)) continue;
     return {directory, value_of(directory + files.counter, "oom_kill"), limit_of(directory + files.limit)};
   }
   return {};
 }
 
-/// Inside a container the path of /proc/PID/cgroup may be the host's; the mounted folder is then the group itself.
+/// In a container, /proc/PID/cgroup may contain the host's path.  Then the mounted folder is the group itself.
 MemoryGroup read_group(const std::string& mount, const std::string& path) {
   MemoryGroup group = read_directory(mount + path);
   return group.directory.empty() ? read_directory(mount) : group;
 }
 
-/// The time in the kernel's log at which it names @p pid as killed; -1: it does not, or may not be read.
+/// The time, in µs of the kernel's log, of the record that @p pid was killed; -1: there is no such record, or this user
+/// may not read the log.
 std::int64_t time_in_log(pid_t pid) {
   const Fd log(open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC));
   if (!log) return -1;
@@ -52,11 +53,12 @@ std::int64_t time_in_log(pid_t pid) {
   char record[8192];
   for (int i = 0; i < 100000; ++i) {
     const ssize_t n = read(log.get(), record, sizeof record);
-    if (n < 0 && errno == EPIPE) continue;  // records were overwritten meanwhile
+    if (n < 0 && errno == EPIPE) continue;  // the kernel has overwritten the next record
     if (n <= 0) return -1;
     const std::string_view text(record, static_cast<std::size_t>(n));
     if (text.find(wanted) == std::string_view::npos) continue;
-    const std::vector<std::string> head = split(text.substr(0, text.find(';')), ',');  // priority, number, time, …
+    const std::vector<std::string> head =
+        split(text.substr(0, text.find(';')), ',');  // fields: priority, number, time, …
     return head.size() < 3 ? -1 : to_integer(head[2]).value_or(-1);
   }
   return -1;
@@ -67,7 +69,7 @@ std::int64_t time_in_log(pid_t pid) {
 MemoryGroup memory_group(pid_t pid) {
   MemoryGroup found;
   for (const std::string& line : split(whole_text(formatted("/proc/{}/cgroup", pid)), '\n')) {
-    const std::vector<std::string> part = split(line, ':');  // id:controllers:path
+    const std::vector<std::string> part = split(line, ':');  // fields: id:controllers:path
     if (part.size() < 3) continue;
     const std::string path = part[2] == "/" ? "" : part[2];
     if (part[1] == "memory") return read_group("/sys/fs/cgroup/memory", path);

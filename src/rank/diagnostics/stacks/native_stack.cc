@@ -1,5 +1,5 @@
-/// Native frames of another process through elfutils' libdw, loaded at run time.  Without libdw a line says that the
-/// frames are missing.  Declarations are from libdwfl(3) 0.158 and newer.
+/// Reads native frames of another process with elfutils' libdw, which is loaded at run time.  Without libdw, a line of
+/// the output says that the frames are missing.  The declarations fit libdwfl(3) from 0.158 on.
 #include <cxxabi.h>
 #include <dlfcn.h>
 #include <sys/syscall.h>
@@ -77,15 +77,15 @@ struct StackWalk {
   Dwfl* dwfl = nullptr;
   pid_t pid = 0;
   int depth = 0;
-  std::map<pid_t, std::string> doing;  ///< of each thread, before it was stopped to be read
+  std::map<pid_t, std::string> doing;  ///< the system call of each thread, read before the thread was stopped
 };
 
-/// Names of functions are enough; files with line numbers would be looked for all over the system.
+/// Finds no debug files.  Function names are enough, and a search for files with line numbers takes long.
 int no_debuginfo(Module*, void**, const char*, std::uint64_t, const char*, const char*, std::uint32_t, char**) {
   return -1;
 }
 
-/// A C++ name as it is written in source.
+/// The demangled name of a C++ function; other names unchanged.
 std::string readable(const char* name) {
   int status = 0;
   char* plain = abi::__cxa_demangle(name, nullptr, nullptr, &status);
@@ -97,7 +97,7 @@ std::string readable(const char* name) {
 struct SystemCall {
   long number;
   const char* words;
-  bool of_file;  ///< its first argument is a descriptor
+  bool of_file;  ///< the call's first argument is a descriptor
 };
 
 constexpr SystemCall calls[] = {
@@ -124,7 +124,7 @@ constexpr SystemCall calls[] = {
 #endif
 };
 
-/// The system call of a thread, by /proc/PID/task/TID/syscall: "reads from /data/part-3"; empty: unknown.
+/// The system call of a thread in words, from /proc/PID/task/TID/syscall: "reads from /data/part-3"; empty: not known.
 std::string waits_for(pid_t pid, pid_t thread) {
   std::ifstream file(formatted("/proc/{}/task/{}/syscall", pid, thread));
   std::string number, first;
@@ -146,7 +146,7 @@ int one_frame(Frame* frame, void* data) {
   std::uint64_t pc = 0;
   bool exact = false;
   if (!walk.library.pc(frame, &pc, &exact)) return stop;
-  const std::uint64_t at = exact ? pc : pc - 1;  // a return address belongs to the call before it
+  const std::uint64_t at = exact ? pc : pc - 1;  // a return address is one past its call instruction
   Module* module = walk.library.module_at(walk.dwfl, at);
   const char* name = module ? walk.library.name_at(module, at) : nullptr;
   const char* file =

@@ -23,15 +23,15 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr auto python_limit = milliseconds(1500);  ///< for the handler to begin
-constexpr auto quiet = milliseconds(40);           ///< without growth: it has ended
+constexpr auto python_limit = milliseconds(1500);  ///< limit until the signal handler writes
+constexpr auto quiet = milliseconds(40);           ///< the handler has ended if the file does not grow for this time
 constexpr auto native_limit = milliseconds(8000);
-constexpr std::size_t most_text_bytes = 256u << 10;  // two of them fit a message, also as control characters in JSON
+constexpr std::size_t most_text_bytes = 256u << 10;  // two such texts fit a message, also if JSON escapes all bytes
 
 }  // namespace
 
 StackCapture::StackCapture() : file_(memfd_create("hvdrank-stacks", MFD_CLOEXEC)) {
-  // The writer shares our position, which begin() moves back; O_APPEND keeps a late writer from leaving a hole.
+  // The rank shares the file's position.  begin() truncates the file; with O_APPEND a late write then leaves no hole.
   if (file_) fcntl(file_.get(), F_SETFL, O_APPEND);
 }
 
@@ -47,7 +47,7 @@ void StackCapture::begin(pid_t pid, bool native) {
   limit_ = now;
   if (!file_ || state_ == 'T' || state_ == 't' || !catches_signal(pid, stack_signal)) return;
   if (ftruncate(file_.get(), 0) != 0) return;
-  // To the main thread: the one that faulthandler then calls the current one.
+  // To the main thread: faulthandler marks the thread that gets the signal as the current thread.
   if (syscall(SYS_tgkill, pid, pid, stack_signal) == 0) limit_ = now + python_limit;
 }
 
@@ -57,7 +57,7 @@ std::string StackCapture::fatal() const {
 
 namespace {
 
-/// `  File "train.py", line 12 in step` as "train.py:12 (step)"; empty for another line.
+/// "train.py:12 (step)" for the line `  File "train.py", line 12 in step`; empty for any other line.
 std::string frame_in_words(const std::string& line) {
   constexpr std::string_view before = "  File \"";
   if (!line.starts_with(before)) return {};
@@ -129,7 +129,7 @@ std::optional<std::string> StackCapture::after_python() {
 }
 
 std::string StackCapture::finish() {
-  if (helper_pid_ > 0) kill(helper_pid_, SIGKILL);  // the guard reaps it with everybody else
+  if (helper_pid_ > 0) kill(helper_pid_, SIGKILL);  // the guard reaps all its children
   helper_pid_ = -1;
   helper_.reset();
   step_ = Step::idle;

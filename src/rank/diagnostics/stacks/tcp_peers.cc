@@ -26,7 +26,8 @@ std::optional<std::uint32_t> hex(std::string_view text) {
   return error == std::errc() && end == text.data() + text.size() ? std::optional(value) : std::nullopt;
 }
 
-/// "0100007F:1F90", or four such words before the colon: the machine's own words, in its byte order.  Empty: neither.
+/// The address in a text such as "0100007F:1F90" (IPv4), or with four such words before the colon (IPv6).  The words
+/// are in the machine's byte order.  Empty for any other text.
 std::string address(std::string_view text) {
   text = text.substr(0, text.find(':'));
   std::array<std::uint32_t, 4> words{};
@@ -46,7 +47,7 @@ std::string address(std::string_view text) {
   return buffer;
 }
 
-/// Of the sockets that @p pid has open; empty where that cannot be read.
+/// The inodes of the sockets that @p pid has open; empty if /proc does not show them.
 std::set<std::string> socket_inodes(pid_t pid) {
   constexpr std::string_view begin = "socket:[";
   std::set<std::string> inodes;
@@ -82,9 +83,9 @@ std::vector<std::string> own_addresses() {
 std::set<std::string> unanswered_in(const std::string& table, const std::set<std::string>& inodes) {
   std::set<std::string> found;
   for (const std::string& line : split(table, '\n')) {
-    // number, local, remote, state, queues, timer:when, repeated, user, probes, inode
+    // Fields: number, local, remote, state, queues, timer:when, retransmits, user, probes, inode.
     const std::vector<std::string> w = words(line);
-    if (w.size() < 10 || !w[5].starts_with("01:") || !inodes.contains(w[9])) continue;  // 01: the timer of repetitions
+    if (w.size() < 10 || !w[5].starts_with("01:") || !inodes.contains(w[9])) continue;  // 01: retransmission timer
     const auto repeated = hex(w[6]);
     const std::string peer = address(w[2]);
     if (repeated && *repeated >= many_times && !peer.empty()) found.insert(peer);
