@@ -29,7 +29,8 @@ struct ZStream {
   int data_type;
   unsigned long adler, reserved;
 };
-constexpr int finish = 4, stream_end = 1, deflated = 8, gzip_window = 15 + 16, fastest = 1, memory_level = 8;
+constexpr int finish = 4, stream_end = 1, needs_input = -5, deflated = 8, gzip_window = 15 + 16, fastest = 1,
+              memory_level = 8;
 
 struct Zlib {
   const char* (*version)();
@@ -134,7 +135,8 @@ void gunzip(int from, int to) {
       if (!write_all(to, std::string_view(out).substr(0, out.size() - z.avail_out)))
         throw Error(Code::unavailable, "gunzip", "there is no room for the file's content");
       if (status == stream_end && zlib().inflate_reset(&z) == 0) continue;
-      if (status != 0) return;  // damaged content, or inflate() needs more bytes
+      if (status == needs_input) break;  // all of this input had just filled the output
+      if (status != 0) return;           // damaged content
     }
   }
 }

@@ -47,5 +47,23 @@ TEST_CASE("gzip: members one behind the other are their contents, and a cut-off 
   CHECK(unpacked("no gzip at all").empty());
 }
 
+/// @p packed with a padding field in its header, so that it has @p bytes.
+std::string padded(std::string packed, std::size_t bytes) {
+  const std::size_t extra = bytes - packed.size() - 2;
+  packed[3] |= 4;  // FEXTRA
+  const std::string length{static_cast<char>(extra & 255), static_cast<char>(extra >> 8)};
+  return packed.insert(10, length + std::string(extra, 'x'));
+}
+
+TEST_CASE("gzip: nothing is lost where a piece of the file just fills the output") {
+  GzipMembers members;
+  std::string text;
+  for (int i = 0; text.size() < 256u << 10; ++i) text += "event " + std::to_string(i * 7919 % 1009) + " of a step,\n";
+  text.resize(256 << 10);
+  const std::string first = padded(std::string(members.member(text)), 64 << 10);
+  REQUIRE(first.size() == 64 << 10);
+  CHECK(unpacked(first + std::string(members.member("end\n"))) == text + "end\n");
+}
+
 }  // namespace
 }  // namespace hvd
