@@ -30,7 +30,7 @@ pointer_of.restype, pointer_of.argtypes = ctypes.c_void_p, [ctypes.py_object, ct
 NAME = b"dlpack_exchange_api"
 if (torchs := getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)) is not None:
     ours = exchange.fake_exchange(pointer_of(torchs, NAME), hasattr(driver, "fake_cuda_copy_later"))
-    _native.use_tensors(capsule_of(ours, NAME, None), torch.Tensor, torch.nn.Parameter, torch.Tensor.is_neg)
+    _native.use_tensors(capsule_of(ours, NAME, None), torch.Tensor, torch.nn.Parameter, torch.Tensor.is_neg, torch.strided)
     _native.use_gpu_tensors()
     _world.at_new_world.append(lambda world: exchange.fake_exchange_gpu(world.local_rank))
 
