@@ -29,9 +29,9 @@ class PayloadDelivery {
   /// Tells a rank where its payload is, or that a copy follows.  False: the rank waits for its host's copy.
   bool complete(wire::RankManifest& manifest, bool local) const;
 
-  /// The rank's copy is to be sent.
+  /// Starts to send a copy to @p rank, from the first byte.
   void begin(int rank) { sent_bytes_[rank] = 0; }
-  /// The copy is not sent to its end yet.
+  /// True from begin() until the last piece of the copy has been taken.
   bool is_under_way(int rank) const { return sent_bytes_.contains(rank); }
   /// The next piece of the rank's copy; the empty piece ends it.  Nothing: too many other copies are on their way.
   std::optional<wire::Frame> next_piece(int rank);

@@ -160,8 +160,8 @@ struct StacksWanted {
   std::function<void(const Pictures&)> done;
 };
 
-/// Ranks have begun to wait for an operation: the user is to be told where the ranks' operations differ.
-struct OperationsWanted {};
+/// Ranks have begun to wait for an operation.  hvdrun then tells the user where the ranks' operations differ.
+struct DifferenceWanted {};
 
 /// Asks all ranks for their last operations.  `done` is called later, with the answers.
 struct OperationsAsked {
@@ -180,7 +180,7 @@ using JobEvent = std::variant<RankStarted, RankWrote, RankTraced, ResultCame, Op
                               StatusCame, StackCame, StepsCame, ReportWanted, OperationsCame, HostSwept, InputTaken,
                               RankPaused, ConsoleSaid, GuardCame, RankEnded, ClockSampled, SessionNote, RankAborted,
                               RankSpawned, PmixMissing, GuardEnded, WorkerWaits, WorldMet, NextWorldAsked, HangTold,
-                              HangTooLong, StacksWanted, OperationsWanted, OperationsAsked, KillWanted, ElasticOver>;
+                              HangTooLong, StacksWanted, DifferenceWanted, OperationsAsked, KillWanted, ElasticOver>;
 
 /// Takes one event.  The finder of the event calls it on its own thread and waits for its return.
 using EventSink = std::function<void(const JobEvent&)>;

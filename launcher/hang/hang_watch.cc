@@ -202,7 +202,7 @@ void HangWatch::tell(const IncidentNotice& event) {
     keep_lines(lines);
     const bool of_operations =
         event.incident.kind == IncidentKind::operation || event.incident.kind == IncidentKind::stuck;
-    if (event.kind == NoticeKind::opened && of_operations) events_(OperationsWanted{});
+    if (event.kind == NoticeKind::opened && of_operations) events_(DifferenceWanted{});
   };
   events_(StacksWanted{whom_to_ask(event.incident), tell_lines});
 }

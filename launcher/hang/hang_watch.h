@@ -20,7 +20,7 @@ class HangWatch {
   /// @param patience  std::nullopt: the user wants no messages about hangs
   /// @param elastic  ranks may come and go: see world_is()
   /// @param events  gets HangTold, StacksWanted, HangTooLong, OperationsAsked, and, after lines about an operation,
-  /// OperationsWanted
+  /// DifferenceWanted
   HangWatch(const Session& session, const JobMap& map, std::optional<HangLimits> patience, bool elastic,
             EventSink events);
 

@@ -7,7 +7,7 @@
 
 namespace hvd::launcher {
 
-/// What the user asked for, and what was found.
+/// The hosts and slots that the user named, and those that schedulers offer.
 struct AllocationSources {
   std::optional<int> np;
   std::optional<int> least{};   ///< an elastic job begins with this number of slots, if there are fewer than np

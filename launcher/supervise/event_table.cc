@@ -75,7 +75,7 @@ void Supervisor::on_event(const JobEvent& event) {
                    if (p.ending.goes_on()) printer_.say(e.line);
                  },
                  [&](const StacksWanted& e) { p.server.ask(e.ranks, e.done); },
-                 [&](const OperationsWanted&) { tell_difference(); },
+                 [&](const DifferenceWanted&) { tell_difference(); },
                  [&](const OperationsAsked& e) { p.operations.ask(e.done); },
                  [&](const HangTooLong& e) { p.ending.stop_for_hang(e.why); },
                  [&](const ElasticOver& e) { p.ending.stop_elastic(e.why); },

@@ -90,7 +90,7 @@ void QueryServer::listen_to(QueryClient& peer) {
   if (::poll(&end, 1, 0) > 0 && (end.revents & (POLLHUP | POLLERR))) peer.gone = true;
 }
 
-/// False when the caller's connection is to be closed.
+/// Reads a question from @p peer and sends the answer, as far as neither waits.  False: the connection is over.
 bool QueryServer::serve(QueryClient& peer) {
   char piece[512];
   if (peer.converses) listen_to(peer);

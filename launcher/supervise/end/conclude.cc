@@ -21,7 +21,7 @@ std::string same_job(const Job& job) {
   return text + "\n" + what_runs(job) + formatted("\n{} ranks, {} hosts", job.map.ranks.size(), job.map.hosts.size());
 }
 
-/// Hosts on which no process of the job is left: each guard ends what is below it before it reports its rank's end.
+/// Hosts without any process of the job.  A guard ends its descendants before it reports the end of its rank.
 /// A rank that failed leaves its host unsure, except in an elastic job, whose guards go at once.
 std::set<std::string> emptied_hosts(const EndedJob& ended) {
   std::set<std::string> emptied;

@@ -36,11 +36,11 @@ class Streams {
   void result_came(int rank, std::string_view piece);
 
   void add_fds(std::vector<pollfd>& fds) const;
-  /// Reads input, and prints what was held.
+  /// Reads hvdrun's input for the rank, and prints lines whose time has come.
   void turn();
   /// Writes what can be written without waiting.
   void flush();
-  /// Output or results wait for their reader, or lines for a later turn.
+  /// True when no output, result or held line waits.
   bool is_quiet() const { return printer_.pending_bytes() == 0 && pending_results() == 0 && printer_.is_quiet(); }
   /// Output or results have piled up: guards, and so ranks, have to wait for the reader.
   bool is_full() const;

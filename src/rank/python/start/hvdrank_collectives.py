@@ -97,6 +97,7 @@ class Watcher:
         if self.link is not None:
             self.link.close()
         self.ending = True
+        self.lock = threading.Lock()  # the parent's thread may have held the old one, and nobody releases it here
 
     def end(self):
         """Waits at exit until the thread has left torch; otherwise it would abort the process."""
@@ -123,7 +124,7 @@ class Watcher:
             answer["records"] = answer["records"][len(answer["records"]) // 2 + 1 :]
             text = json.dumps(answer, separators=(",", ":")).encode()
         try:
-            self.link.send(text[:MOST_BYTES])
+            self.link.send(text[:MOST_BYTES], socket.MSG_DONTWAIT)  # a guard that does not read delays no rank
         except OSError:
             pass
 
