@@ -312,7 +312,10 @@ void RankProcess::judge(wire::DeathRecord* r, bool stopped) const {
 void RankProcess::add_system_facts(wire::DeathRecord* r) const {
   if (r->cause == wire::Cause::signalled && r->code == SIGBUS) {
     r->text = full_shared_memory();
-    if (!r->text.empty()) r->hint = "give it more: mount -o remount,size=8G /dev/shm, or docker run --shm-size=8g";
+    if (!r->text.empty()) {
+      r->fact = wire::DeathFact::shared_memory_full;
+      r->hint = "give it more: mount -o remount,size=8G /dev/shm, or docker run --shm-size=8g";
+    }
   }
   if (r->core_dumped) r->hint = core_place(core_pattern(), cwd_);
 }
@@ -323,17 +326,21 @@ void RankProcess::add_last_words(wire::DeathRecord* r) const {
     // stack_ may contain the crash of a worker.  So stack_ is read only if the rank itself has crashed.
     const bool crashed =
         r->code == SIGSEGV || r->code == SIGABRT || r->code == SIGBUS || r->code == SIGFPE || r->code == SIGILL;
-    std::vector<std::string> parts = {r->text, crashed ? stack_.fatal() : "", thrown_exception(r->tail),
-                                      reached_limit(*r)};
+    const std::string limit = reached_limit(*r);
+    if (!limit.empty()) r->fact = wire::DeathFact::limit;
+    if (crashed) r->frame = stack_.fatal_frame();
+    std::vector<std::string> parts = {r->text, crashed ? stack_.fatal() : "", thrown_exception(r->tail), limit};
     std::erase(parts, "");
     r->text = join(parts, "; ");
   } else if (r->cause == wire::Cause::exited) {
     r->text = killed_text(killed_);
     const bool by_words = is_python_ && (r->code == 1 || r->code == 2) && r->traceback.empty();
     if (r->text.empty() && by_words) r->text = err_.last_line(Clock::now() - last_words_time);
-    if (!r->hint.empty()) return;
     const std::string& words = r->traceback.empty() ? join(r->tail, "\n") : r->traceback;
+    if (!r->text.empty() && tells_dead_worker(words)) r->fact = wire::DeathFact::worker_killed;
+    if (!r->hint.empty()) return;
     if (tells_full_disk(words)) r->hint = full_folders(cwd_, temporary_folder_);
+    if (!r->hint.empty()) r->fact = wire::DeathFact::disk_full;
     if (r->hint.empty()) r->hint = mpirun_in_a_rank(join(r->tail, "\n"));
     if (r->hint.empty()) r->hint = killed_workers(memory_);
     if (r->hint.empty()) r->hint = hint_for(words, address_limit_bytes());
@@ -347,12 +354,14 @@ void RankProcess::add_gpu_facts(wire::DeathRecord* r) const {
   const std::string xid = xid_of(gpu_pci_, started_us_);  // the log's text says more than NVML's number
   GpuVerdict errors = gpu_errors(facts);
   if (!xid.empty())
-    errors = {"the GPU's driver reports " + xid, "NVIDIA lists what each Xid means and whether the GPU needs a reset"};
+    errors = {"the GPU's driver reports " + xid, "NVIDIA lists what each Xid means and whether the GPU needs a reset",
+              errors.fact == wire::DeathFact::none ? wire::DeathFact::gpu_error : errors.fact};
   const std::string& words = r->traceback.empty() ? join(r->tail, "\n") : r->traceback;
   for (const GpuVerdict& v : {errors, gpu_planned_ ? out_of_gpu_memory(words, facts) : GpuVerdict{}}) {
     if (v.text.empty()) continue;
     r->text += (r->text.empty() ? "" : "; ") + v.text;
     if (r->hint.empty()) r->hint = v.hint;
+    r->fact = v.fact;
   }
 }
 
