@@ -192,6 +192,14 @@ void HangWatch::keep_lines(const std::vector<std::string>& lines) {
       open_lines_.push_back(line.starts_with("hvdrun: ") ? line.substr(8) : line.substr(6));
 }
 
+std::optional<OpenHang> HangWatch::open_hang() const {
+  std::optional<OpenHang> hang = open_hang_;
+  // On a loaded machine the guard's word that the rank is stopped may come later than the lines for the user.
+  const auto rank = static_cast<std::size_t>(hang ? hang->rank : -1);
+  if (rank < ranks_.size() && ranks_[rank].stopped_since) hang->is_stopped = true;
+  return hang;
+}
+
 void HangWatch::tell(const IncidentNotice& event) {
   if (event.kind == NoticeKind::closed) return events_(HangTold{closed_line(event.incident, event.seconds, map_)});
   if (event.kind == NoticeKind::give_up && !open_hang_) open_hang_ = hang_data(event.incident, map_, {});

@@ -118,20 +118,24 @@ def run(
 
 @contextlib.contextmanager
 def started(*args: str, env: dict[str, str] | None = None, **options: Any) -> Iterator[subprocess.Popen[str]]:
-    """A running hvdrun; killed when the block ends."""
+    """A running hvdrun; killed when the block ends.  Checks the verdict that it has written until then."""
     options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
-    process = subprocess.Popen(
-        [program(), *args],
-        stdin=subprocess.DEVNULL,
-        text=True,
-        env=environment(**(env or {})),
-        **options,
-    )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait(10)
+    with tempfile.TemporaryDirectory(prefix="hvd-test-verdict-") as folder:
+        verdict = pathlib.Path(folder, "verdict.json")
+        process = subprocess.Popen(
+            [program(), *args],
+            stdin=subprocess.DEVNULL,
+            text=True,
+            env=environment(**{"HVD_VERDICT_FILENAME": str(verdict), **(env or {})}),
+            **options,
+        )
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait(10)
+        if verdict.exists():
+            verdicts.checked(verdict.read_text())
 
 
 def python_args() -> list[str]:
