@@ -59,6 +59,7 @@ return std::to_array<Option>({
     {.id = "stdin", .spellings = "--stdin", .type = integer, .section = output, .metavar = "RANK", .yaml = "output.stdin", .help = "rank that gets hvdrun's standard input, usually 0 (default: none)", .least = 0},
     {.id = "report", .spellings = "--report", .type = negatable, .section = output, .variable = "HVD_REPORT", .yaml = "output.report", .help = "report at the end: time, causes of slow steps, use of CPU, memory, GPUs (default: on a terminal)"},
     {.id = "report-filename", .spellings = "--report-filename", .type = text, .section = timeline, .metavar = "FILE", .variable = "HVD_REPORT_FILENAME", .yaml = "output.report_filename", .help = "also write the report to this file: JSON, or a page with plots (.html)"},
+    {.id = "verdict-filename", .spellings = "--verdict-filename", .type = text, .section = output, .metavar = "FILE", .variable = "HVD_VERDICT_FILENAME", .yaml = "output.verdict_filename", .help = "write how the job ended, and advice, to this file, as JSON: hvdrun-verdict(5)"},
     {.id = "metrics", .spellings = "--metrics", .type = text, .section = timeline, .metavar = "FILE", .variable = "HVD_METRICS", .yaml = "output.metrics", .help = "write steps, waiting and causes to this file, for Prometheus (.prom)"},
     {.id = "timeline-filename", .spellings = "--timeline-filename", .type = text, .section = output, .metavar = "FILE", .variable = "HOROVOD_TIMELINE", .readers = hvdrun | libhvd, .for_ranks = true, .yaml = "timeline.filename", .help = "record a trace of all ranks, .pftrace or .json (open it in ui.perfetto.dev)"},
     {.id = "timeline-mark-cycles", .spellings = "--timeline-mark-cycles", .type = negatable, .section = timeline, .variable = "HOROVOD_TIMELINE_MARK_CYCLES", .readers = hvdrun | libhvd, .for_ranks = true, .fallback = "0", .yaml = "timeline.mark_cycles", .help = "mark each cycle in the trace"},
@@ -147,6 +148,7 @@ return std::to_array<Option>({
     {.type = text, .section = files, .variable = "HVD_LIBRARY", .readers = python, .help = "Path of libhvd.so; replaces the one in the Python package."},
     {.type = text, .section = files, .variable = "HVD_RUN_PROGRAM", .readers = python, .help = "Path of the hvdrun that hvd.run() starts; replaces the installed one."},
     {.type = text, .section = files, .variable = "HVD_RANK_PROGRAM", .readers = hvdrun, .help = "Path of hvdrank; replaces the one beside hvdrun."},
+    {.type = text, .section = files, .variable = "HVD_TERMINATION_LOG", .readers = hvdrun, .fallback = "/dev/termination-log", .help = "File that gets the headline of a failed job, if it exists: the terminationMessagePath of a Kubernetes pod."},
     {.type = text, .section = files, .variable = "HVD_KUBECTL", .readers = hvdrun, .help = "Path of the kubectl that reaches the hosts of a Kubernetes MPIJob; replaces the one that the job names."},
     {.type = flag, .section = files, .variable = "HVD_RANK_EXEC", .readers = guard, .fallback = "0", .help = "1: a Python rank starts the interpreter itself, even if a shared libpython could be embedded."},
     // testing
