@@ -30,8 +30,8 @@ class StandIn(NumpyAdapter):
         super().__init__()
         self._code = DTYPE_CODES[dtype]
 
-    def view(self, tensor: Any) -> Any:
-        found = super().view(tensor)
+    def view(self, tensor: Any, writes: bool = False) -> Any:
+        found = super().view(tensor, writes)
         return None if found is None else (found[0], self._code, *found[2:])
 
 
