@@ -20,7 +20,7 @@ from hvd._runtime.arguments import reduce_op, scatter_op
 from hvd.process_sets import ProcessSet, global_process_set
 from hvd.torch import ops as _ops
 from hvd.torch.compression import Compression
-from hvd.torch.ops import collectives, moving
+from hvd.torch.ops import collectives
 
 Tensor = torch.Tensor
 _library: Any = torch.library.Library("hvd", "FRAGMENT")  # type: ignore[no-untyped-call]
@@ -107,8 +107,8 @@ _derive(
 
 def _allgather(tensors: list[Tensor], together: bool, name: str | None, number: int) -> list[Tensor]:
     if together:
-        return moving.grouped_allgather(tensors, name, _set(number))
-    return [moving.allgather(tensors[0], name, _set(number))]
+        return collectives.grouped_allgather(tensors, name, _set(number))
+    return [collectives.allgather(tensors[0], name, _set(number))]
 
 
 def _gathered(tensors: list[Tensor], *_: Any) -> list[Tensor]:
@@ -142,7 +142,7 @@ _derive(
 
 
 def _broadcast(tensor: Tensor, root: int, name: str | None, number: int) -> Tensor:
-    return moving.broadcast(tensor, root, name, _set(number))
+    return collectives.broadcast(tensor, root, name, _set(number))
 
 
 def _broadcast_gradient(grad: Tensor, root: int, name: str | None, number: int) -> Tensor:
@@ -168,7 +168,7 @@ _derive("broadcast", _keep_broadcast, lambda ctx, grad: (_hvd.broadcast_gradient
 
 
 def _alltoall(tensor: Tensor, splits: Tensor | None, name: str | None, number: int, ranks: int) -> tuple[Tensor, Tensor]:
-    return moving.synchronize(moving.alltoall_async(tensor, splits, name, _set(number)))
+    return collectives.synchronize(collectives.alltoall_async(tensor, splits, name, _set(number)))
 
 
 def _exchanged(tensor: Tensor, splits: Tensor | None, name: str | None, number: int, ranks: int) -> tuple[Tensor, Tensor]:
