@@ -87,6 +87,7 @@ fill_environment() {
 more_of() {
   case $1 in
   classic) echo scripts/requirements/petastorm.txt ;;
+  spark) echo scripts/requirements/lightning.txt ;;
   tensorflow) echo scripts/requirements/keras2.txt ;;
   esac
 }
