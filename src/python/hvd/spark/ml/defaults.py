@@ -22,7 +22,7 @@ PARAMS: dict[str, tuple[Any, str]] = {
     "output_cols": (None, "names of the predictions' columns; LABEL__output by default"),
     "validation": (None, "a part of the rows (0 to 1), or a column that is true for validation rows"),
     "label_shapes": (None, "shape of each label column; that of the model's output by default"),
-    "callbacks": (None, "callbacks of Keras, or functions (epoch, model, logs) for torch"),
+    "callbacks": (None, "callbacks of Keras or Lightning, or functions (epoch, model, logs) for torch"),
     "checkpoint_callback": (None, "Keras: a BestModelCheckpoint; the model returned is the best one that it kept"),
     "batch_size": (32, "rows a rank takes at a step"),
     "val_batch_size": (None, "likewise in validation; batch_size by default"),
