@@ -1,6 +1,6 @@
 /// @file join_token.h — the secret that hvdrun --listen and hvdrun join share, and their keys.
 ///
-/// Both ends derive both key pairs from the token.  Whoever has the token can join the job, and can pose as the job.
+/// Both ends derive both key pairs from the token.  A holder of the token can join the job, and can pose as it.
 #pragma once
 #include "launcher/options/settings.h"
 #include "wire/channel/channel.h"
