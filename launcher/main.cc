@@ -177,13 +177,13 @@ int run(const std::vector<std::string>& args) {
   remark_on_colon(line);
   for (const std::string& remark : given.remarks()) std::fprintf(stderr, "hvdrun: %s\n", printable(remark).c_str());
 
-  if (given.has("listen"))
-    if (const auto code = listen_for_hosts(args, line.settings)) return *code;
-  if (given.flag("show-map")) return show_map(std::move(line.settings));
-  const bool starts = !given.flag("dry-run");
+  const bool starts = !given.flag("dry-run") && !given.flag("show-map");
   const std::string verdict_file = given.text("verdict-filename");
   Job job;
   try {
+    if (given.has("listen"))
+      if (const auto code = listen_for_hosts(args, line.settings)) return *code;
+    if (given.flag("show-map")) return show_map(std::move(line.settings));
     job = prepare(std::move(line), environment_value);
   } catch (const Error& e) {
     if (starts) tell_failed_start(verdict_file, e);

@@ -78,8 +78,11 @@ def test_every_pod_ends_with_the_jobs_exit_code(nodes: Cluster, code: int) -> No
 def test_too_few_pods_within_the_limit(nodes: Cluster) -> None:
     pods.give_token(nodes, "alpha", "beta")
     worker = pods.worker(nodes, "beta", "--slots", "2")
-    code, _, err = pods.ended(pods.launcher(nodes, "-np", "3", "true", limit=3))
+    told = nodes.tmp("alpha") / "termination-log"
+    told.touch()
+    code, _, err = pods.ended(pods.launcher(nodes, "-np", "3", "true", limit=3, HVD_TERMINATION_LOG="/tmp/termination-log"))
     assert code == 6, err
+    assert "no more came in 3 s" in told.read_text()
     assert "2 slots on 1 host (beta) joined, and the job needs 3 slots; no more came in 3 s" in err
     code, _, err = pods.ended(worker, 20)
     assert code == 6, err
