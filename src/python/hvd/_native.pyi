@@ -28,6 +28,7 @@ Product: int
 REDUCE_NAMES: tuple[str, ...]
 DTYPES: dict[str, int]
 ITEM_BYTES: tuple[int, ...]
+PART_COMPILE: int
 PART_FUTURE: int
 PART_INPUT: int
 PART_INPUT_TENSORFLOW: int
