@@ -18,15 +18,17 @@ double median(std::vector<double>& values) {
   return *middle;
 }
 
-/// The waiting time of the rank that waited least: it waited for messages, not for another rank.  Many small operations
-/// cost that.
-std::int64_t common_wait(const JoinedStep& step) {
+/// The time that the rank that waited least has waited, for ranks and for data.  Nobody waited for it in vain: this is
+/// the time of messages and data under way.  A slow link shows on one of its ranks as waiting for the other rank.
+std::int64_t least_wait(const JoinedStep& step) {
   if (step.parts.size() < 2) return 0;
-  const auto least = std::min_element(step.parts.begin(), step.parts.end(), [](const auto& a, const auto& b) {
-    return a.record.waited_ns < b.record.waited_ns;
-  });
-  return least->record.waited_ns;
+  std::int64_t least = INT64_MAX;
+  for (const JoinedStep::Part& p : step.parts) least = std::min(least, p.record.waited_ns + p.record.moved_ns);
+  return least;
 }
+
+/// The time for which a rank waited for data under way.  @p least  least_wait() of the step
+std::int64_t moved_ns(const wire::StepRecord& r, std::int64_t least) { return std::max(r.moved_ns, least); }
 
 /// A rank's own time: neither waiting nor moving data.
 std::int64_t own_ns(const wire::StepRecord& r) { return r.step_ns - r.waited_ns - r.moved_ns; }
@@ -117,14 +119,14 @@ void StepStatistics::add(const JoinedStep& step) {
   if (step.parts.empty() || step.steps <= 0) return;
   std::vector<double> lengths;
   std::int64_t operations = 0, bytes = 0;
-  const std::int64_t latency = common_wait(step);
+  const std::int64_t least = least_wait(step);
   begin_stretch();
   for (const auto& [rank, r] : step.parts) {
     RankSums& sums = ranks_[rank];
     sums.steps += step.steps;
     sums.seconds += seconds_of(r.step_ns);
-    sums.waited += seconds_of(r.waited_ns - latency);
-    sums.moved += seconds_of(r.moved_ns + latency);
+    sums.waited += seconds_of(r.waited_ns + r.moved_ns - moved_ns(r, least));
+    sums.moved += seconds_of(moved_ns(r, least));
     const DelaySeconds parts = parts_of(r);
     for (std::size_t i = 0; i < delay_kinds; ++i) sums.parts[i] += parts[i];
     StretchSum& stretch = stretch_of(sums);
@@ -222,13 +224,14 @@ void StepStatistics::draw(const JoinedStep& step, double step_seconds) {
   }
   StepPoint& point = course_.back();
   const auto n = static_cast<double>(step.parts.size());
-  const std::int64_t latency = common_wait(step);
+  const std::int64_t least = least_wait(step);
   point.number = step.number;
   point.steps += step.steps;
   point.seconds += step_seconds;
   for (const JoinedStep::Part& p : step.parts) {
-    point.waited += seconds_of(p.record.waited_ns - latency) / n;
-    point.moved += seconds_of(p.record.moved_ns + latency) / n;
+    const std::int64_t moved = moved_ns(p.record, least);
+    point.waited += seconds_of(p.record.waited_ns + p.record.moved_ns - moved) / n;
+    point.moved += seconds_of(moved) / n;
     point.input += seconds_of(p.record.input_ns) / n;
   }
   point.longest = std::max(point.longest, step_seconds / static_cast<double>(step.steps));

@@ -126,6 +126,26 @@ TEST_CASE("verdicts: a long way between hosts is latency, a slow card is rate") 
   CHECK(text(40, 9000, 800 << 20).find("rate") != std::string::npos);
 }
 
+TEST_CASE("verdicts: a slow link counts as data under way, though one of its ranks waits for the other") {
+  StepStatistics statistics;
+  for (int number = 1; number <= 100; ++number) {
+    JoinedStep step{0, number, 1, {}};
+    for (int rank = 0; rank < 2; ++rank) {
+      wire::StepRecord r;
+      r.number = number;
+      r.step_ns = simulated::ns(100), r.cpu_ns = simulated::ns(10);
+      r.moved_ns = simulated::ns(rank == 0 ? 5 : 85), r.waited_ns = simulated::ns(rank == 0 ? 83 : 2);
+      r.operations = 2, r.operation_bytes = 2 << 20;
+      step.parts.push_back({rank, r});
+    }
+    statistics.add(step);
+  }
+  const Diagnosis d = diagnose(statistics, places(2, 1));
+  INFO(words_of(d));
+  CHECK(d.findings[0].cause == SlowCause::communication);
+  CHECK(d.communication_seconds == doctest::Approx(0.087));
+}
+
 TEST_CASE("verdicts: torch's own backends tell no bytes") {
   SimulatedJob job{.ranks = 2};
   job.plant = [](int, int, Work& w) { w.moved = 30, w.operations = 1, w.operation_bytes = 0; };
