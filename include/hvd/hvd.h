@@ -289,8 +289,9 @@ enum hvd_part {
                            waits from the last request until the last answer */
   HVD_PART_FETCH = 5,   /**< from any thread for which the training thread waits: HVD_PART_INPUT inside of a compiled
                            program of TensorFlow's */
-  HVD_PART_INPUT_TORCH = 6,     /**< HVD_PART_INPUT of torch's DataLoader */
-  HVD_PART_INPUT_TENSORFLOW = 7 /**< HVD_PART_INPUT of tf.data */
+  HVD_PART_INPUT_TORCH = 6,      /**< HVD_PART_INPUT of torch's DataLoader */
+  HVD_PART_INPUT_TENSORFLOW = 7, /**< HVD_PART_INPUT of tf.data */
+  HVD_PART_COMPILE = 8           /**< compiles the program, as JAX and torch.compile do */
 };
 /**
  * hvd_part_begin(), hvd_part_end(): the begin and the end of such a part. Parts may be nested, and operations may be

@@ -154,10 +154,15 @@ Json findings_of(const Diagnosis& d, std::size_t most_ranks = SIZE_MAX) {
 Json parts_of(const RankSums& sums) {
   const auto n = static_cast<double>(std::max<std::int64_t>(sums.steps, 1));
   const auto part = [&](Delay delay) { return sums.parts[static_cast<std::size_t>(delay)] / n; };
-  return {{"input_seconds", part(Delay::input)},           {"saving_seconds", part(Delay::saving)},
-          {"collecting_seconds", part(Delay::collecting)}, {"no_core_seconds", part(Delay::no_core)},
-          {"asleep_seconds", part(Delay::asleep)},         {"computing_seconds", part(Delay::computing)},
-          {"waited_for_ranks_seconds", sums.waited / n},   {"moved_seconds", sums.moved / n}};
+  return {{"input_seconds", part(Delay::input)},
+          {"saving_seconds", part(Delay::saving)},
+          {"collecting_seconds", part(Delay::collecting)},
+          {"compiling_seconds", part(Delay::compiling)},
+          {"no_core_seconds", part(Delay::no_core)},
+          {"asleep_seconds", part(Delay::asleep)},
+          {"computing_seconds", part(Delay::computing)},
+          {"waited_for_ranks_seconds", sums.waited / n},
+          {"moved_seconds", sums.moved / n}};
 }
 
 Json parts_of_rank(const RankSums& sums) {

@@ -39,6 +39,8 @@ std::optional<StepPart> part_of(int number) {
       return StepPart::collect;
     case HVD_PART_SAVE:
       return StepPart::save;
+    case HVD_PART_COMPILE:
+      return StepPart::compile;
     default:
       return std::nullopt;
   }

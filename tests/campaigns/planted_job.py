@@ -15,15 +15,15 @@ import threading
 import time
 from collections.abc import Iterator
 
+import numpy
 import planted_machine
 import torch
 from planted_cause import BATCH, CAUSE, ROWS, STEPS, planted
-from planted_training import Samples, model_and_optimizer, work
+from planted_training import Samples, World, model_and_optimizer, work
 
-import hvd.torch as hvd
-
+hvd = World()
 RUBBISH: list[list[int]] = []
-STATE = torch.ones(40_000_000 if CAUSE == "torch.save" else 1)
+STATE = torch.ones(40_000_000 if CAUSE in ("torch.save", "np.save") else 1)
 
 
 def read(index: int) -> None:
@@ -55,6 +55,10 @@ class Disturbance:
             time.sleep(0.02)
         if planted("gc.collect()"):
             gc.collect()
+        if planted("evaluation now and then") and step % 25 == 24:
+            work(1200)
+        if planted("np.save") and step % 20 == 0:
+            numpy.save(folder / "state.npy", STATE.numpy())
         if planted("tensors are kept"):
             self._kept.append(torch.ones(1 << 17))
         if planted("torch.save") and step % 20 == 0:

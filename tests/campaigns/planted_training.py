@@ -1,12 +1,46 @@
-"""The training of the two torch jobs of slowness.py: synthetic rows through a small network."""
+"""The training of the two torch jobs of slowness.py: synthetic rows through a small network.
+
+PLANTED_BACKEND says what sums the gradients: hvd.torch (the default), or torch's DistributedDataParallel over gloo or hvd.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 import torch
 
-import hvd.torch as hvd
+BACKEND = os.environ.get("PLANTED_BACKEND", "hvd.torch")
+if BACKEND == "hvd.torch":
+    import hvd.torch as hvd
+
+
+class World:
+    """The functions of hvd.torch that the jobs use, over any backend."""
+
+    def init(self) -> None:
+        if BACKEND == "hvd.torch":
+            hvd.init()
+        else:
+            torch.distributed.init_process_group(BACKEND)
+
+    def rank(self) -> int:
+        return int(os.environ["HOROVOD_RANK"])
+
+    def size(self) -> int:
+        return int(os.environ["HOROVOD_SIZE"])
+
+    def allreduce(self, tensor: torch.Tensor, name: str) -> None:
+        if BACKEND == "hvd.torch":
+            hvd.allreduce(tensor, name=name)
+        else:
+            torch.distributed.all_reduce(tensor)
+
+    def shutdown(self) -> None:
+        if BACKEND == "hvd.torch":
+            hvd.shutdown()
+        else:
+            torch.distributed.destroy_process_group()
 
 
 class Samples(torch.utils.data.Dataset[torch.Tensor]):
@@ -23,12 +57,14 @@ class Samples(torch.utils.data.Dataset[torch.Tensor]):
         return torch.ones(256)
 
 
-def model_and_optimizer() -> tuple[torch.nn.Sequential, torch.optim.Optimizer]:
+def model_and_optimizer() -> tuple[torch.nn.Module, torch.optim.Optimizer]:
     """A model and its optimizer, the same on all ranks."""
     layers = [torch.nn.Linear(256, 640), torch.nn.ReLU(), torch.nn.Linear(640, 640), torch.nn.ReLU(), torch.nn.Linear(640, 8)]
     model = torch.nn.Sequential(*layers)
     sgd = torch.optim.SGD(model.parameters(), lr=0.001)
-    return model, hvd.DistributedOptimizer(sgd, named_parameters=model.named_parameters())
+    if BACKEND == "hvd.torch":
+        return model, hvd.DistributedOptimizer(sgd, named_parameters=model.named_parameters())
+    return torch.nn.parallel.DistributedDataParallel(model), sgd
 
 
 def work(times: int) -> None:

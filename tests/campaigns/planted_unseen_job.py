@@ -21,9 +21,9 @@ from typing import Any
 import numpy
 import torch
 from planted_cause import BATCH, CAUSE, ROWS, STEPS, planted
-from planted_training import Samples, model_and_optimizer, work
+from planted_training import Samples, World, model_and_optimizer, work
 
-import hvd.torch as hvd
+hvd = World()
 
 LINE = b"x" * 4096
 SLOW_READER = "import sys, time\nwhile sys.stdin.buffer.read(16384): time.sleep(0.01)"

@@ -1,6 +1,6 @@
 """Checks that the report names a planted cause: real jobs, one cause each, and clean ones.
 
-    tests/campaigns/run slowness --ranks 2 --rounds 1 --steps 200 --clean 20 [--unseen]
+    tests/campaigns/run slowness --ranks 2 --rounds 1 --steps 200 --clean 20 [--unseen] [--backend gloo] [--hosts 3]
 
 Uses the results of scripts/setup --tests: hvdrun and the ranks' interpreter of .venv, TensorFlow's of .cache/tensorflow. On a
 busy machine the report on a clean run may say that cores are missing, which is true then, but it must blame no rank.
@@ -9,13 +9,17 @@ busy machine the report on a clean run may say that cores are missing, which is 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import os
 import pathlib
 import subprocess
 import tempfile
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from campaigns.engine import Campaign, Outcome, Trial
+from netns.cluster import Cluster, why_not
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -31,13 +35,15 @@ class Cause(NamedTuple):
     words: str = ""  # expected in the cause's text or advice
     steps: int = 1  # multiple of --steps
     job: str = "planted_job.py"
+    card: str = ""  # on several hosts: the queueing discipline of the first host's network interface
 
     def name(self) -> str:
         """The row of the table."""
-        return f"{self.what}, {'all ranks' if self.everywhere else 'the last rank'}"
+        kind = "" if self.job in ("planted_job.py", "planted_unseen_job.py", KERAS) else ", NumPy"
+        return f"{self.what}, {'all ranks' if self.everywhere else 'the last rank'}{kind}"
 
 
-KERAS = "planted_keras_job.py"
+KERAS, NUMPY = "planted_keras_job.py", "planted_numpy_job.py"
 NOTHING = Cause("nothing", "BALANCED", True)
 CAUSES = [
     Cause("input sleeps", "INPUT"),
@@ -57,6 +63,12 @@ CAUSES = [
     Cause("a Python thread computes", "STRAGGLER"),
     Cause("torch.save", "CHECKPOINT"),
     Cause("torch.save", "CHECKPOINT", True),
+    Cause("np.save", "CHECKPOINT"),
+    Cause("evaluation now and then", "STRAGGLER"),
+    Cause("twice the work", "STRAGGLER", job=NUMPY),
+    Cause("pause", "STRAGGLER", job=NUMPY),
+    Cause("np.save", "CHECKPOINT", job=NUMPY),
+    Cause("evaluation now and then", "STRAGGLER", job=NUMPY),
     Cause("gc.collect()", "GC"),
     Cause("gc.collect()", "GC", True),
     Cause("1000 small operations", "COMMUNICATION", True),
@@ -67,6 +79,12 @@ CAUSES = [
     Cause("Keras: a callback that sleeps", "STRAGGLER", job=KERAS),
     Cause("Keras: a callback that sleeps", "COMPUTE", True, job=KERAS),
     NOTHING,
+]
+
+# Only over hosts; with three, the first is named.
+BETWEEN_HOSTS = [
+    Cause(f"a card of {rate} Mbit/s", "COMMUNICATION", True, job=NUMPY, card=f"tbf rate {rate}mbit burst 256k latency 50ms")
+    for rate in (50, 100, 200)
 ]
 
 # Causes for which the rules were not written.
@@ -109,15 +127,33 @@ def interpreter(job: str) -> pathlib.Path:
     return ROOT / (".cache/tensorflow" if job == KERAS else ".venv") / "bin" / "python"
 
 
-def run(cause: Cause, ranks: int, steps: int) -> Found | None:
+@contextlib.contextmanager
+def cluster_of(options: argparse.Namespace, cause: Cause) -> Iterator[Cluster | None]:
+    """The hosts of a job, if it wants several, with the cause's network interface."""
+    if not options.hosts:
+        yield None
+        return
+    with Cluster(hosts=options.hosts) as cluster:
+        if cause.card:
+            inside = ["nsenter", f"--target={cluster.init_pid('alpha')}", "--net"]
+            subprocess.run([*inside, "tc", "qdisc", "add", "dev", "eth0", "root", *cause.card.split()], check=True, timeout=10)
+        yield cluster
+
+
+def run(cause: Cause, ranks: int, options: argparse.Namespace) -> Found | None:
     """Runs one job; None if the cause cannot be planted on this machine."""
-    with tempfile.TemporaryDirectory() as folder:
-        report = pathlib.Path(folder) / "report.json"
+    variables = {"PLANTED_BACKEND": options.backend, "OMP_NUM_THREADS": "1"}
+    with tempfile.TemporaryDirectory() as folder, cluster_of(options, cause) as cluster:
+        report = (cluster.tmp("alpha") if cluster else pathlib.Path(folder)) / "report.json"
         whom = "-1" if cause.everywhere else str(ranks - 1)
-        job = [str(interpreter(cause.job)), str(HERE / cause.job), cause.what, whom, str(steps)]
-        hvdrun = str(ROOT / ".venv/bin/hvdrun")
-        argv = [hvdrun, "-np", str(ranks), "--report-filename", str(report), "--no-report", *job]
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=600)
+        job = [str(interpreter(cause.job)), str(HERE / cause.job), cause.what, whom, str(options.steps * cause.steps)]
+        argv = [str(ROOT / ".venv/bin/hvdrun"), "--no-report", "--report-filename"]
+        if cluster:
+            hosts = ",".join(f"{host}:1" for host in cluster.names)
+            done = cluster.run("alpha", [*argv, "/tmp/report.json", "-H", hosts, *job], env=variables, timeout=600)
+        else:
+            words = [*argv, str(report), "-np", str(ranks), *job]
+            done = subprocess.run(words, capture_output=True, text=True, timeout=600, env={**os.environ, **variables})
         if done.returncode == LEFT_OUT:
             return None
         if done.returncode != 0:
@@ -133,6 +169,8 @@ def run(cause: Cause, ranks: int, steps: int) -> Found | None:
 def is_right(cause: Cause, found: Found, ranks: int) -> bool:
     """Whether the finding is right.  On a busy machine the report may say that it is busy."""
     wanted = [] if cause.everywhere else [ranks - 1]
+    if cause.card and ranks > 2:
+        wanted = [0]
     if cause is NOTHING and found.cause == "COMPUTE" and "for a core" in found.what:
         return found.ranks == []
     told = found.ranks == wanted or cause.said == "MEMORY_CREEP"
@@ -141,17 +179,19 @@ def is_right(cause: Cause, found: Found, ranks: int) -> bool:
 
 def judge(trial: Trial, _: None, options: argparse.Namespace) -> list[Outcome]:
     """One job."""
-    cause = next(cause for cause in [*CAUSES, *UNSEEN] if cause.name() == trial.case)
-    found = run(cause, options.ranks, options.steps * cause.steps)
+    cause = next(cause for cause in [*CAUSES, *BETWEEN_HOSTS, *UNSEEN] if cause.name() == trial.case)
+    ranks = options.hosts or options.ranks
+    found = run(cause, ranks, options)
     if found is None:
         return [Outcome(*trial, right=True, skipped="cannot be planted on this machine")]
     about = f"{found.cause} {found.ranks} {found.what}" + (f"; and {' | '.join(found.others)}" if found.others else "")
-    return [Outcome(*trial, right=is_right(cause, found, options.ranks), about=about)]
+    return [Outcome(*trial, right=is_right(cause, found, ranks), about=f"load {os.getloadavg()[0]:.0f}: {about}")]
 
 
 def trials(options: argparse.Namespace) -> list[Trial]:
     """The causes, round by round, then the jobs without one."""
-    causes = [c for c in (UNSEEN if options.unseen else CAUSES) if not options.only or options.only in c.what]
+    table = UNSEEN if options.unseen else [*CAUSES, *BETWEEN_HOSTS] if options.hosts else CAUSES
+    causes = [c for c in table if not options.only or options.only in c.what]
     planted = [Trial(cause.name(), turn) for turn in range(options.rounds) for cause in causes]
     return planted + [Trial(NOTHING.name(), options.rounds + number) for number in range(options.clean)]
 
@@ -162,7 +202,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--clean", type=int, default=0, help="so many jobs without a cause afterwards")
     parser.add_argument("--unseen", action="store_true", help="causes that the report's rules were not written for")
+    parser.add_argument("--backend", default="hvd.torch", choices=["hvd.torch", "gloo", "hvd"], help="of the torch jobs")
+    parser.add_argument("--hosts", type=int, default=0, choices=[0, 2, 3], help="so many, with a rank each")
     parser.add_argument("--only", help="causes whose name has this in it")
 
 
-CAMPAIGN = Campaign(__doc__, trials, judge, add_options)
+CAMPAIGN = Campaign(__doc__, trials, judge, add_options, why_not=lambda options: (why_not() or "") if options.hosts else "")

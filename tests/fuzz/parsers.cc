@@ -110,7 +110,7 @@ void pmix(const std::string& s) {
 void steps(const std::string& s) {
   const auto records = wire::decode_step_records(s);
   for (const wire::StepRecord& r : records)
-    hold(r.waited_ns + r.moved_ns + r.input_ns + r.save_ns + r.collect_ns <= r.step_ns && r.number >= 0);
+    hold(r.waited_ns + r.moved_ns + r.input_ns + r.save_ns + r.collect_ns + r.compile_ns <= r.step_ns && r.number >= 0);
   hold(encode(wire::decode_step_records(encode(records))) == encode(records));
 }
 

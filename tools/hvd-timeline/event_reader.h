@@ -36,7 +36,7 @@ class EventReader {
   /// Returns false at the end. Throws Error{usage} with file and line for a line that is no event, unless it is the
   /// last line.
   bool next(TimelineEvent& event);
-  /// The file ends without its closing bracket: its writer was killed.
+  /// The file ends without its closing bracket: its job still records, or its writer was killed.
   bool cut_off() const { return packets_ ? !packets_->closed() : !closed_; }
   const std::string& path() const { return path_; }
   /// The file has Perfetto's format.

@@ -166,7 +166,7 @@ std::vector<std::string> convert(const std::string& input, const std::string& ou
   while (reader.next(event))
     if (event.name != "hvd_end") to.put(event, event.line, reader.of_packets());
   to.close("converted");
-  if (reader.cut_off()) return {input + ": ends early, its writer was killed"};
+  if (reader.cut_off()) return {input + ": has no end: its job still records, or its writer was killed"};
   return {};
 }
 

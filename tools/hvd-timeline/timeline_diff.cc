@@ -96,7 +96,7 @@ std::string sentence(const TimelineDiff& diff) {
 
 std::string about(const char* which, const TimelineReport& report) {
   return formatted("{}: {}, {} ranks, {:.3f} s{}\n", which, printable(report.file), report.ranks, report.span_us / 1e6,
-                   report.cut_off ? ", ends early: its writer was killed" : "");
+                   report.cut_off ? ", has no end: its job still records, or its writer was killed" : "");
 }
 
 }  // namespace

@@ -197,9 +197,9 @@ TimelineReport make_report(const std::string& path) {
 }
 
 std::string to_text(const TimelineReport& report) {
-  std::string text =
-      printed("%s: %llu rank(s), %.3f s%s\n", report.file.c_str(), static_cast<unsigned long long>(report.ranks),
-              report.span_us / 1e6, report.cut_off ? ", ends early: its writer was killed" : "");
+  std::string text = printed("%s: %llu rank(s), %.3f s%s\n", report.file.c_str(),
+                             static_cast<unsigned long long>(report.ranks), report.span_us / 1e6,
+                             report.cut_off ? ", has no end: its job still records, or its writer was killed" : "");
   if (report.unfinished > 0)
     text += printed("%llu operations began and never ended\n", static_cast<unsigned long long>(report.unfinished));
   text += printed("\n%-32s %10s %12s %12s %12s %12s %14s\n", "event", "count", "total ms", "mean us", "p99 us",

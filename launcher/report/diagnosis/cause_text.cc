@@ -14,6 +14,8 @@ const char* const own_limit = "a higher limit (docker --cpus, cpu.max, Kubernete
 const char* const fewer_threads = "fewer threads a rank (OMP_NUM_THREADS), or fewer ranks on a host";
 const char* const no_garbage =
     "gc.freeze() after the model is built, then gc.disable() and gc.collect() every some hundred steps";
+const char* const same_shapes =
+    "tensors of the same shapes in each step (drop the last batch, or pad it), and the same code on all ranks";
 const char* const stacks = "hvdrun stacks, which shows where it stands: a disk, a network, a lock, a pause or a GPU";
 
 /// Advice about batches that come late, in the terms of the rank's loader.
@@ -30,8 +32,11 @@ std::string faster_loader(const RankMeans& m) {
   return "more threads or processes that make batches ahead";
 }
 
-bool reads_storage(const RankMeans& m, double usual_bytes) {
-  return static_cast<double>(m.sums->read_bytes) > 4 * usual_bytes + 1e6;
+/// True if @p m read much more than usual, and enough to explain that it was asleep for @p seconds in each step.
+bool reads_storage(const RankMeans& m, double usual_bytes, double seconds) {
+  constexpr double slow_disk = 1e6;  // bytes a second, a few hundred small reads
+  const auto bytes = static_cast<double>(m.sums->read_bytes);
+  return bytes > 4 * usual_bytes + 1e6 && bytes > slow_disk * seconds * static_cast<double>(m.sums->steps);
 }
 
 /// True if the kernel's counts explain the delay: the cgroup's processor limit, or memory read back from storage.  The
@@ -58,7 +63,7 @@ bool tell_held(Finding& f, const LateRanks& l, const std::string& where, const s
 
 void tell_asleep(Finding& f, const LateRanks& l, const std::string& ms, const std::string& where) {
   const auto bytes = [](const RankMeans& m) { return static_cast<double>(m.sums->read_bytes); };
-  const bool reads = reads_storage(l.late.front(), median_of(l.others, bytes));
+  const bool reads = reads_storage(l.late.front(), median_of(l.others, bytes), l.lost);
   f.cause = SlowCause::straggler;
   f.what = "was asleep for " + ms + (reads ? ", reading from storage," : ", outside of any operation,");
   f.advice = reads ? "a faster disk" + where + ", or data that stays in memory" : stacks;
@@ -67,7 +72,7 @@ void tell_asleep(Finding& f, const LateRanks& l, const std::string& ms, const st
 }  // namespace
 
 bool is_seen_by_hook(Delay delay) {
-  return delay == Delay::input || delay == Delay::saving || delay == Delay::collecting;
+  return delay == Delay::input || delay == Delay::saving || delay == Delay::collecting || delay == Delay::compiling;
 }
 
 std::string size_text(double bytes) {
@@ -98,6 +103,11 @@ void tell_late(Finding& f, Delay delay, const LateRanks& l, const std::string& c
       f.cause = SlowCause::collector;
       f.what = "Python's garbage collector took " + ms;
       f.advice = no_garbage;
+      return;
+    case Delay::compiling:
+      f.cause = SlowCause::compilation;
+      f.what = "compiled its program again, " + ms + " each,";
+      f.advice = same_shapes;
       return;
     case Delay::no_core:
       f.cause = SlowCause::straggler;
@@ -134,6 +144,11 @@ void tell_turns(Finding& f, Delay delay, const RankMeans& any) {
       f.what = "the garbage collectors of the ranks run at different times, " + ms + " a step";
       f.advice = "gc.disable(), and gc.collect() on all ranks in the same step";
       return;
+    case Delay::compiling:
+      f.cause = SlowCause::compilation;
+      f.what = "ranks compile their programs again at different times, " + ms + " a step";
+      f.advice = same_shapes;
+      return;
     case Delay::no_core:
       f.cause = SlowCause::compute;
       f.what = "ranks had to wait for a core, " + ms + " a step";
@@ -167,6 +182,11 @@ void tell_all(Finding& f, Delay delay, const RankMeans& any, const std::string& 
       f.cause = SlowCause::collector;
       f.what = "Python's garbage collector takes " + ms;
       f.advice = no_garbage;
+      return;
+    case Delay::compiling:
+      f.cause = SlowCause::compilation;
+      f.what = "every rank compiles its program again, " + ms;
+      f.advice = same_shapes;
       return;
     case Delay::no_core:
       f.what = "every rank waits for a core, " + ms;

@@ -85,18 +85,20 @@ class Examiner {
   // ---- ranks that keep the other ranks waiting ---------------------------------------------------------------------
 
   void find_late_ranks() {
-    const auto l = late_ranks(statistics_, ranks_);
+    auto l = late_ranks(statistics_, ranks_);
     if (!l || l->lost < worth_a_word * d_.step_seconds) return;
     const Delay delay = reason_of(*l);
     if (!is_seen_by_hook(delay) && is_chance(*l)) return;
     if (is_of_all(*l, delay)) return;
+    count_late_steps(*l, delay);
     Finding f;
     for (const RankMeans& m : l->late) f.ranks.push_back(m.rank);
     std::sort(f.ranks.begin(), f.ranks.end());
     say_where(f);
     f.seconds_a_step = l->gap;
     f.share_of_steps = l->share_of_steps;
-    f.seconds_in_all = l->lost * static_cast<double>(d_.steps);
+    const double waited = mean_of(l->others, [](const RankMeans& m) { return m.waited; });
+    f.seconds_in_all = std::min(l->lost, waited) * static_cast<double>(d_.steps);
     late_.insert(f.ranks.begin(), f.ranks.end());
     if (delay == Delay::input && find_slow_loaders(f, *l)) return;
     if (delay == Delay::no_core && find_shared_core(f, *l)) return;
@@ -105,6 +107,23 @@ class Examiner {
                         count_of(static_cast<long long>(l->others.size()), "rank"), duration_text(f.seconds_in_all),
                         duration_text(statistics_.seconds()));
     d_.findings.push_back(std::move(f));
+  }
+
+  /// Counts only steps that were late for this reason.  Others may be late by a little, as on any busy machine.
+  void count_late_steps(LateRanks& l, Delay delay) const {
+    const bool rare = !is_seen_by_hook(delay) && stops_alone(l);
+    double steps = 0, seconds = 0;
+    for (const RankMeans& m : l.late) {
+      if (rare)
+        for (const StretchSum& s : m.sums->stretches)
+          steps += s.stops, seconds += static_cast<double>(s.stopped_seconds);
+      else if (is_seen_by_hook(delay))
+        steps += static_cast<double>(m.sums->late_steps_by[static_cast<std::size_t>(delay)]),
+            seconds += part_of(m.sums->late_by, delay);
+    }
+    if (steps == 0) return;
+    l.share_of_steps = std::min(1.0, steps / static_cast<double>(d_.steps));
+    l.each = std::max(seconds / steps, l.lost);
   }
 
   /// True if all ranks lack cores or processor time: among such ranks, one is always the last.
@@ -122,8 +141,9 @@ class Examiner {
   /// ahead.  While all ranks wait for one slow loader, the batches of the other ranks come in time.
   bool find_slow_loaders(Finding& f, const LateRanks& l) {
     const double made = median_of(l.others, [](const RankMeans& m) { return m.made; });
-    f.seconds_a_step = std::min(f.seconds_a_step, d_.step_seconds - made);
-    if (f.seconds_a_step > 2 * worth_a_word * d_.step_seconds) return false;
+    const double left = d_.step_seconds - made;
+    f.seconds_a_step = std::min(f.seconds_a_step, left);
+    if (left > 2 * worth_a_word * d_.step_seconds) return false;
     Finding all;
     all.seconds_a_step = l.gap;
     tell_slow_loaders(all, made, l, cores_used(l.late.front()));
@@ -201,12 +221,13 @@ class Examiner {
     return l.late.size() == 1 && l.share_of_steps < 0.6 && !long_stops;
   }
 
-  /// True if the single late rank has long stops all through the job, and other ranks hardly any.  By chance, other
-  /// ranks would stop as often.
+  /// True if the single late rank has long stops all through the job or at equal distances, and other ranks hardly any.
+  /// By chance, other ranks would stop as often, and distances would differ.
   bool stops_alone(const LateRanks& l) const {
     constexpr int enough_stretches = 6;
     double stopped = 0;
     int of_it = 0, of_others = 0;
+    const bool regular = l.late.front().sums->stops.are_regular();
     for (std::size_t i = 0; i < statistics_.stretches(); ++i) {
       const StretchSum& own = l.late.front().sums->stretches[i];
       of_it += own.stops > 0;
@@ -214,7 +235,7 @@ class Examiner {
       of_others += std::any_of(l.others.begin(), l.others.end(),
                                [i](const RankMeans& m) { return m.sums->stretches[i].stops > 0; });
     }
-    return l.late.size() == 1 && of_it >= enough_stretches && 4 * of_others <= of_it &&
+    return l.late.size() == 1 && (of_it >= enough_stretches || regular) && 4 * of_others <= of_it &&
            stopped > 2 * worth_a_word * statistics_.seconds();
   }
 
@@ -250,10 +271,10 @@ class Examiner {
       Finding f;
       f.seconds_a_step = cost;
       f.share_of_steps = std::min(1.0, steps / static_cast<double>(d_.steps));
-      f.seconds_in_all = late[i];
+      f.seconds_in_all = std::min(late[i], statistics_.seconds());
       tell_turns(f, delay, ranks_.front());
       told_.insert(delay);
-      f.what += formatted(", another rank each time: {} of {} in all", duration_text(late[i]),
+      f.what += formatted(", another rank each time: {} of {} in all", duration_text(f.seconds_in_all),
                           duration_text(statistics_.seconds()));
       d_.findings.push_back(std::move(f));
     }
@@ -284,9 +305,10 @@ class Examiner {
   }
 
   void find_common() {
-    for (const Delay delay : {Delay::input, Delay::saving, Delay::collecting, Delay::no_core, Delay::asleep}) {
+    for (const Delay delay :
+         {Delay::input, Delay::saving, Delay::collecting, Delay::compiling, Delay::no_core, Delay::asleep}) {
       const double each = common(delay);
-      const bool rare = delay == Delay::saving || delay == Delay::collecting;
+      const bool rare = is_seen_by_hook(delay) && delay != Delay::input;
       const double enough = rare ? worth_a_word : delay == Delay::no_core ? no_core_enough : common_enough;
       if (told_.contains(delay) || each < enough * d_.step_seconds) continue;
       Finding f;
@@ -297,28 +319,53 @@ class Examiner {
   }
 
   void find_communication() {
-    constexpr double small_operation = 64 << 10;
+    constexpr double small_operation = 64 << 10, many_operations = 50;
     const double count = operations(), moved = median_of(ranks_, [](const RankMeans&m) { return m.moved; });
     const double bytes = static_cast<double>(statistics_.operation_bytes()) / static_cast<double>(d_.steps);
-    const bool small = count >= 1 && bytes / count < small_operation;
+    const bool counted = bytes > 0;  // torch's backends tell no bytes
+    const bool small = counted ? count >= 1 && bytes / count < small_operation : count >= many_operations;
     const double called = small ? std::min(count * call_seconds, common(Delay::computing)) : 0;
     if (ranks_.size() < 2 || moved + called < communication_enough * d_.step_seconds) return;
     Finding f;
     f.cause = SlowCause::communication;
     f.seconds_a_step = moved + called;
-    if (!small && find_slow_link(f)) return d_.findings.push_back(std::move(f));
+    if (!small && counted && find_slow_link(f)) return d_.findings.push_back(std::move(f));
     f.what = "every rank waits for data under way, " + duration_text(moved) + " of each step";
     if (small) {
       if (called > moved)
         f.what = formatted("calling operations, and waiting for them, takes every rank {} of each step",
                            duration_text(moved + called));
-      f.what += formatted(": latency, {:.0f} operations of {} each", count, size_text(bytes / count));
+      f.what += formatted(": latency, {:.0f} operations", count);
+      if (counted) f.what += formatted(" of {} each", size_text(bytes / count));
       f.advice = "fewer and larger operations: join tensors, or raise --cycle-time-ms so that more are fused";
+    } else if (!counted) {
+      f.advice =
+          "smaller gradients (a comm hook that sends fp16), a larger batch, or several batches between two steps";
+    } else if (const double trip = round_trip(); is_latency(trip, moved / count, bytes / count)) {
+      f.what += formatted(": latency, a message between hosts and its answer take {}; {:.0f} operations of {} each",
+                          duration_text(trip), count, size_text(bytes / count));
+      f.advice =
+          "fewer operations that wait for each other: join tensors, or train on hosts that are nearer to each other";
     } else {
       f.what += formatted(": rate, {} a step at {}/s", size_text(bytes), size_text(bytes / moved));
       f.advice = "compression=hvd.Compression.fp16, a larger batch, or gradients of several batches summed first";
     }
     d_.findings.push_back(std::move(f));
+  }
+
+  /// The longest round trip between two hosts; 0: not known.
+  double round_trip() const {
+    double longest = 0;
+    for (const RankMeans& m : ranks_)
+      for (const auto& [peer, link] : m.sums->links) longest = std::max(longest, link.round_trip);
+    return longest;
+  }
+
+  /// True if an operation takes a few round trips, and a faster network would not help.  A large one counts as rate,
+  /// because parts of several operations travel at once.
+  static bool is_latency(double round_trip, double seconds, double bytes) {
+    constexpr double least_round_trip = 1e-3, trips = 5, large = 8 << 20;
+    return round_trip >= least_round_trip && seconds <= trips * round_trip && bytes < large;
   }
 
   /// True if one slow link is busy for at least half of the time for which data is under way.  Then @p f has the text.

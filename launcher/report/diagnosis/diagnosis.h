@@ -24,6 +24,7 @@ enum class SlowCause : std::uint8_t {
   straggler,      ///< a rank or a host is slower than the other ones
   checkpoint,     ///< a checkpoint is written
   collector,      ///< Python's garbage collector
+  compilation,    ///< the program is compiled again
   memory_creep,   ///< memory grows with each step
   balanced,       ///< none of these
 };

@@ -31,6 +31,8 @@ const char* cause_word(SlowCause cause) {
       return "CHECKPOINT";
     case SlowCause::collector:
       return "GC";
+    case SlowCause::compilation:
+      return "COMPILATION";
     case SlowCause::memory_creep:
       return "MEMORY_CREEP";
     case SlowCause::balanced:

@@ -7,7 +7,10 @@ namespace hvd::launcher {
 
 namespace {
 
-constexpr double least_bytes = 1 << 20, least_seconds = 0.02;
+// The kernel counts the busy time in its ticks of 1 to 10 ms.
+constexpr double least_bytes = 1 << 20, least_seconds = 0.1;
+// A link with a small part of the busiest link's data carries short messages, whose rate says nothing of the link.
+constexpr double least_part = 0.25;
 
 double rate_of(const UsedLink& l) { return l.bytes / l.seconds; }
 
@@ -42,7 +45,9 @@ SlowLink joined(const std::vector<UsedLink>& links, const std::string& host) {
 }  // namespace
 
 std::optional<SlowLink> slow_link(std::vector<UsedLink> links) {
-  std::erase_if(links, [](const UsedLink& l) { return l.bytes < least_bytes || l.seconds < least_seconds; });
+  double least = least_bytes;
+  for (const UsedLink& l : links) least = std::max(least, least_part * l.bytes);
+  std::erase_if(links, [least](const UsedLink& l) { return l.bytes < least || l.seconds < least_seconds; });
   std::sort(links.begin(), links.end(), [](const auto& a, const auto& b) { return rate_of(a) < rate_of(b); });
   // A slow network interface delays the acknowledgements that it sends.  So data to that host is slow as well, though
   // less.

@@ -60,7 +60,7 @@ std::vector<Metric> job_metrics(const LiveReport& report, std::size_t ranks, std
       tell({{"rank", std::to_string(rank)}, {"host", place == report.places().end() ? "" : place->second.host}}, sums);
     }
   };
-  constexpr std::array<const char*, delay_kinds> names{"input",   "saving", "collecting",
+  constexpr std::array<const char*, delay_kinds> names{"input",   "saving", "collecting", "compiling",
                                                        "no_core", "asleep", "computing"};
   of_ranks([&](const Labels& who, const RankSums& s) {
     const auto n = static_cast<double>(s.steps);

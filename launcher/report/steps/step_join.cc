@@ -14,6 +14,7 @@ void add_to(wire::StepRecord& sum, const wire::StepRecord& r) {
   sum.moved_ns += r.moved_ns;
   sum.collect_ns += r.collect_ns;
   sum.save_ns += r.save_ns;
+  sum.compile_ns += r.compile_ns;
   sum.cpu_ns += r.cpu_ns;
   sum.run_delay_ns += r.run_delay_ns;
   sum.read_bytes += r.read_bytes;
@@ -26,6 +27,7 @@ void add_to(wire::StepRecord& sum, const wire::StepRecord& r) {
   sum.made_ns += r.made_ns;
   sum.loader = std::max(sum.loader, r.loader);
   sum.core = r.core;
+  sum.link_round_trip_ns = std::max(sum.link_round_trip_ns, r.link_round_trip_ns);
   if (r.link_peer != sum.link_peer) {
     if (r.link_busy_ns <= sum.link_busy_ns) return;
     sum.link_peer = r.link_peer;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <numeric>
 
 namespace hvd::launcher {
 
@@ -17,18 +18,21 @@ double median(std::vector<double>& values) {
   return *middle;
 }
 
-/// The waiting time of the rank that waited least: it waited for messages, not for another rank.  Many small operations
-/// cost that.
-std::int64_t common_wait(const JoinedStep& step) {
+/// The time that the rank that waited least has waited, for ranks and for data.  Nobody waited for it in vain: this is
+/// the time of messages and data under way.  A slow link shows on one of its ranks as waiting for the other rank.
+std::int64_t least_wait(const JoinedStep& step) {
   if (step.parts.size() < 2) return 0;
-  const auto least = std::min_element(step.parts.begin(), step.parts.end(), [](const auto& a, const auto& b) {
-    return a.record.waited_ns < b.record.waited_ns;
-  });
-  return least->record.waited_ns;
+  std::int64_t least = INT64_MAX;
+  for (const JoinedStep::Part& p : step.parts) least = std::min(least, p.record.waited_ns + p.record.moved_ns);
+  return least;
 }
 
+/// The time for which a rank waited for data under way.  @p least  least_wait() of the step
+std::int64_t moved_ns(const wire::StepRecord& r, std::int64_t least) { return std::max(r.moved_ns, least); }
+
 /// A rank's own time: neither waiting nor moving data.
-double own_seconds(const wire::StepRecord& r) { return seconds_of(r.step_ns - r.waited_ns - r.moved_ns); }
+std::int64_t own_ns(const wire::StepRecord& r) { return r.step_ns - r.waited_ns - r.moved_ns; }
+double own_seconds(const wire::StepRecord& r) { return seconds_of(own_ns(r)); }
 
 /// The parts of a rank's own time.
 DelaySeconds parts_of(const wire::StepRecord& r) {
@@ -37,8 +41,8 @@ DelaySeconds parts_of(const wire::StepRecord& r) {
   set(Delay::input, r.input_ns);
   set(Delay::saving, r.save_ns);
   set(Delay::collecting, r.collect_ns);
-  std::int64_t left =
-      std::max<std::int64_t>(r.step_ns - r.waited_ns - r.moved_ns - r.input_ns - r.save_ns - r.collect_ns, 0);
+  set(Delay::compiling, r.compile_ns);
+  std::int64_t left = std::max<std::int64_t>(own_ns(r) - r.input_ns - r.save_ns - r.collect_ns - r.compile_ns, 0);
   const std::int64_t no_core = std::min(r.run_delay_ns, left);
   set(Delay::no_core, no_core);
   left -= no_core;
@@ -76,6 +80,28 @@ std::optional<MemoryCourse::Growth> MemoryCourse::growth() const {
   return Growth{static_cast<double>(grown) / static_cast<double>(steps), grown};
 }
 
+void StopCourse::add(std::int64_t at, std::int64_t within) {
+  if (count_++ == 0)
+    first_ = at;
+  else
+    add_distance(at - last_);
+  last_ = at;
+  within_ = std::max(within_, within);
+}
+
+void StopCourse::add(const StopCourse& later, std::int64_t from) {
+  if (later.count_ == 0) return;
+  add(later.first_ + from, later.within_);
+  if (later.count_ > 1) add_distance(later.least_), add_distance(later.most_);
+  count_ += later.count_ - 1;
+  last_ = later.last_ + from;
+}
+
+void StopCourse::add_distance(std::int64_t steps) {
+  least_ = most_ == 0 ? steps : std::min(least_, steps);
+  most_ = std::max(most_, steps);
+}
+
 void CoreVote::add(int core, std::int64_t steps) {
   if (core < 0) return;
   if (core != core_ && lead_ < steps)
@@ -93,14 +119,14 @@ void StepStatistics::add(const JoinedStep& step) {
   if (step.parts.empty() || step.steps <= 0) return;
   std::vector<double> lengths;
   std::int64_t operations = 0, bytes = 0;
-  const std::int64_t latency = common_wait(step);
+  const std::int64_t least = least_wait(step);
   begin_stretch();
   for (const auto& [rank, r] : step.parts) {
     RankSums& sums = ranks_[rank];
     sums.steps += step.steps;
     sums.seconds += seconds_of(r.step_ns);
-    sums.waited += seconds_of(r.waited_ns - latency);
-    sums.moved += seconds_of(r.moved_ns + latency);
+    sums.waited += seconds_of(r.waited_ns + r.moved_ns - moved_ns(r, least));
+    sums.moved += seconds_of(moved_ns(r, least));
     const DelaySeconds parts = parts_of(r);
     for (std::size_t i = 0; i < delay_kinds; ++i) sums.parts[i] += parts[i];
     StretchSum& stretch = stretch_of(sums);
@@ -112,7 +138,9 @@ void StepStatistics::add(const JoinedStep& step) {
     sums.made += seconds_of(r.made_ns);
     sums.loader = std::max(sums.loader, r.loader);
     sums.core.add(r.core, step.steps);
-    if (r.link_peer >= 0) sums.add_link(r.link_peer, {static_cast<double>(r.link_bytes), seconds_of(r.link_busy_ns)});
+    if (r.link_peer >= 0)
+      sums.add_link(r.link_peer,
+                    {static_cast<double>(r.link_bytes), seconds_of(r.link_busy_ns), seconds_of(r.link_round_trip_ns)});
     sums.read_bytes += r.read_bytes;
     sums.written_bytes += r.written_bytes;
     memory_[rank].add(steps_, r.resident_bytes);
@@ -120,7 +148,10 @@ void StepStatistics::add(const JoinedStep& step) {
     operations = std::max<std::int64_t>(operations, r.operations);
     bytes = std::max(bytes, r.operation_bytes);
   }
-  const double length = median(lengths);
+  // The mean, not the median: a record of one rank may begin a step later than that of another.
+  const double length = std::accumulate(lengths.begin(), lengths.end(), 0.0) / static_cast<double>(lengths.size());
+  if (const double each = length / static_cast<double>(step.steps); steps_ == 0 || each < least_step_seconds_)
+    least_step_seconds_ = each;
   steps_ += step.steps;
   seconds_ += length;
   operations_ += operations;
@@ -155,12 +186,22 @@ void StepStatistics::find_late(const JoinedStep& step, double step_seconds) {
   RankSums& sums = ranks_[last->rank];
   sums.late += late;
   sums.late_by[static_cast<std::size_t>(most)] += late;
-  if (late > step_seconds / 20) sums.late_steps += step.steps;
+  if (late > step_seconds / 20) {
+    const std::int64_t steps = is_rare(step, late) ? 1 : step.steps;
+    sums.late_steps += steps;
+    sums.late_steps_by[static_cast<std::size_t>(most)] += steps;
+  }
   if (late > step_seconds / 2) {
+    sums.stops.add(steps_, step.steps);
     StretchSum& stretch = stretch_of(sums);
     ++stretch.stops;
     stretch.stopped_seconds += static_cast<float>(late);
   }
+}
+
+/// True if one of the record's steps had all of the delay, and not each of them a part of it.
+bool StepStatistics::is_rare(const JoinedStep& step, double late) const {
+  return late > 2 * least_step_seconds_ * static_cast<double>(step.steps);
 }
 
 void StepStatistics::draw(const JoinedStep& step, double step_seconds) {
@@ -183,13 +224,14 @@ void StepStatistics::draw(const JoinedStep& step, double step_seconds) {
   }
   StepPoint& point = course_.back();
   const auto n = static_cast<double>(step.parts.size());
-  const std::int64_t latency = common_wait(step);
+  const std::int64_t least = least_wait(step);
   point.number = step.number;
   point.steps += step.steps;
   point.seconds += step_seconds;
   for (const JoinedStep::Part& p : step.parts) {
-    point.waited += seconds_of(p.record.waited_ns - latency) / n;
-    point.moved += seconds_of(p.record.moved_ns + latency) / n;
+    const std::int64_t moved = moved_ns(p.record, least);
+    point.waited += seconds_of(p.record.waited_ns + p.record.moved_ns - moved) / n;
+    point.moved += seconds_of(moved) / n;
     point.input += seconds_of(p.record.input_ns) / n;
   }
   point.longest = std::max(point.longest, step_seconds / static_cast<double>(step.steps));
@@ -231,6 +273,7 @@ void RankSums::add_link(int peer, const LinkSum& link) {
   if (links.size() == most_links && !links.contains(peer)) return;
   LinkSum& sum = links[peer];
   sum.bytes += link.bytes, sum.busy += link.busy;
+  sum.round_trip = std::max(sum.round_trip, link.round_trip);
 }
 
 RankSums& RankSums::operator+=(const RankSums& more) {
@@ -241,7 +284,10 @@ RankSums& RankSums::operator+=(const RankSums& more) {
   loader = std::max(loader, more.loader);
   core += more.core;
   for (const auto& [peer, link] : more.links) add_link(peer, link);
-  for (std::size_t i = 0; i < delay_kinds; ++i) parts[i] += more.parts[i], late_by[i] += more.late_by[i];
+  for (std::size_t i = 0; i < delay_kinds; ++i) {
+    parts[i] += more.parts[i], late_by[i] += more.late_by[i];
+    late_steps_by[i] += more.late_steps_by[i];
+  }
   return *this;
 }
 
@@ -252,10 +298,14 @@ StepStatistics& StepStatistics::operator+=(const StepStatistics& other) {
     more.halve_stretches();
   }
   const std::size_t at = stretch_records_.size();
+  const std::int64_t from = steps_;
+  if (steps_ == 0 || (more.steps_ > 0 && more.least_step_seconds_ < least_step_seconds_))
+    least_step_seconds_ = more.least_step_seconds_;
   steps_ += more.steps_, seconds_ += more.seconds_;
   operations_ += more.operations_, operation_bytes_ += more.operation_bytes_;
   for (const auto& [rank, sums] : more.ranks_) {
     RankSums& mine = ranks_[rank] += sums;
+    mine.stops.add(sums.stops, from);
     for (std::size_t i = 0; i < more.stretch_records_.size(); ++i) mine.stretches[at + i] = sums.stretches[i];
   }
   stretch_records_.insert(stretch_records_.end(), more.stretch_records_.begin(), more.stretch_records_.end());

@@ -18,11 +18,12 @@ enum class Delay : std::uint8_t {
   input,       ///< its data loader
   saving,      ///< a checkpoint
   collecting,  ///< Python's garbage collector
+  compiling,   ///< its program, again
   no_core,     ///< the rank was ready to run and had no core
   asleep,      ///< the rank neither computed nor waited for a core: a disk, a network, a lock, a pause
   computing,   ///< the rank computed longer
 };
-inline constexpr std::size_t delay_kinds = 6;
+inline constexpr std::size_t delay_kinds = 7;
 using DelaySeconds = std::array<double, delay_kinds>;
 
 /// A rank's own time in one stretch of the job: see StepStatistics::stretches().
@@ -33,6 +34,22 @@ struct StretchSum {
   float stopped_seconds = 0;  ///< delays in these steps
 };
 inline constexpr std::size_t most_stretches = 16;
+
+/// The long stops of one rank: only their distances count.
+class StopCourse {
+ public:
+  /// @param at  a step near the stop, known to @p within steps
+  void add(std::int64_t at, std::int64_t within);
+  /// Adds the stops of @p later steps, of which the first is number @p from.
+  void add(const StopCourse& later, std::int64_t from);
+  /// Three stops or more are equally far from each other.
+  bool are_regular() const { return count_ >= 3 && most_ - least_ <= 2 * within_ + least_ / 5; }
+
+ private:
+  void add_distance(std::int64_t steps);
+
+  std::int64_t count_ = 0, first_ = 0, last_ = 0, least_ = 0, most_ = 0, within_ = 1;
+};
 
 /// The core on which a rank ran in most of its steps.
 class CoreVote {
@@ -50,6 +67,7 @@ class CoreVote {
 /// Data sent over a link, in steps in which it was the busiest link of its rank.
 struct LinkSum {
   double bytes = 0, busy = 0;
+  double round_trip = 0;  ///< the longest of the shortest so far; 0: not known
 };
 
 /// Seconds and counts of one rank, summed over its steps.
@@ -67,12 +85,14 @@ struct RankSums {
   CoreVote core;
   std::map<int, LinkSum> links;  ///< by peer; a few
   std::array<StretchSum, most_stretches> stretches{};
+  StopCourse stops;
   // As the last rank to come:
   std::int64_t late_steps = 0;  ///< steps in which the rank was late by more than a twentieth of the step
   double late = 0;              ///< how much longer it worked than the last but one
   DelaySeconds late_by{};       ///< the same, by the part that was longer than the others'
+  std::array<std::int64_t, delay_kinds> late_steps_by{};  ///< likewise, of `late_steps`
 
-  /// Adds all but the stretches.
+  /// Adds all but the stretches and the stops.
   RankSums& operator+=(const RankSums& more);
   /// Keeps a few peers, the first ones.
   void add_link(int peer, const LinkSum& link);
@@ -127,6 +147,7 @@ class StepStatistics {
 
  private:
   void find_late(const JoinedStep& step, double step_seconds);
+  bool is_rare(const JoinedStep& step, double late) const;
   void draw(const JoinedStep& step, double step_seconds);
   StretchSum& stretch_of(RankSums& sums) { return sums.stretches[stretch_records_.size() - 1]; }
   void begin_stretch();
@@ -134,6 +155,7 @@ class StepStatistics {
 
   std::int64_t steps_ = 0, operations_ = 0, operation_bytes_ = 0;
   double seconds_ = 0;
+  double least_step_seconds_ = 0;  ///< the least mean of the steps of one record
   std::map<int, RankSums> ranks_;
   std::map<int, MemoryCourse> memory_;
   std::vector<StepPoint> course_;

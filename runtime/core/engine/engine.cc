@@ -206,9 +206,10 @@ void Engine::look_at_links(std::int64_t now) {
   std::int64_t round_trip_ns = 0;
   for (const transport::LinkUse& l : transport_->links()) {
     round_trip_ns = std::max(round_trip_ns, l.round_trip_ns);
-    if (links.empty() || links.back().peer != l.peer) links.push_back({l.peer, 0, 0});
+    if (links.empty() || links.back().peer != l.peer) links.push_back({l.peer});
     links.back().bytes += l.bytes;
     links.back().busy_ns = std::max(links.back().busy_ns, l.busy_ns);  // a peer's links are busy at the same time
+    links.back().round_trip_ns = std::max(links.back().round_trip_ns, l.round_trip_ns);
   }
   if (recorder().memory()) recorder().links(links);
   if (round_trip_ns == 0) return;

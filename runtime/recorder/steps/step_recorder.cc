@@ -207,6 +207,7 @@ void StepRecorder::tell_link(wire::StepRecord& r) {
   if (next == links_.end()) return;
   TwoCounts& link = next->second;
   r.link_peer = link_told_ = link.now.peer;
+  r.link_round_trip_ns = link.now.round_trip_ns;
   r.link_bytes = link.now.bytes - link.told.bytes;
   r.link_busy_ns = link.now.busy_ns - link.told.busy_ns;
   link.told = link.now;
@@ -275,6 +276,7 @@ void StepRecorder::write(std::int64_t now) {
   r.step_ns = now - began_ns_;
   r.collect_ns = sum(StepPart::collect);
   r.save_ns = sum(StepPart::save);
+  r.compile_ns = sum(StepPart::compile);
   // fetch_begins() and asked() come from any thread, so their times overlap the parts of the training thread.  They
   // replace only time that counts as its own work: in that time the thread may have waited.
   std::int64_t work = sum(StepPart::work);

@@ -2,7 +2,7 @@
 /// (wire/shared/step_record.h).
 ///
 /// The recorder divides the time of the training thread into parts: its own work, input, waiting for operations, the
-/// garbage collector, saving a checkpoint.  If a part begins within another part, the outer part pauses.
+/// garbage collector, saving a checkpoint, compiling.  If a part begins within another part, the outer part pauses.
 /// The time of waiting is divided again.  While data moves, it counts as transfer; else the rank waits for other ranks.
 ///
 /// The training thread is the thread that called the constructor, begin_epoch(), follow() or step_ended() last.
@@ -26,7 +26,7 @@
 
 namespace hvd::recorder {
 
-enum class StepPart : std::uint8_t { work, input, waiting, collect, save };
+enum class StepPart : std::uint8_t { work, input, waiting, collect, save, compile };
 
 /// Learns of the end of each step, and of the start and end of each part.  The recorder calls it under its lock, so one
 /// call at a time.
@@ -102,7 +102,7 @@ class StepRecorder {
   /// The traffic to a peer so far (transport::LinkUse).
   struct LinkCounts {
     int peer = -1;
-    std::int64_t bytes = 0, busy_ns = 0;
+    std::int64_t bytes = 0, busy_ns = 0, round_trip_ns = 0;
   };
   /// Call it a few times a second.  One thread at a time.
   void links(const std::vector<LinkCounts>& so_far);
@@ -117,7 +117,7 @@ class StepRecorder {
   struct Waiting {
     std::int64_t waited_ns = 0, moved_ns = 0;
   };
-  static constexpr std::size_t most_parts = 5, deepest = 8;
+  static constexpr std::size_t most_parts = 6, deepest = 8;
 
   bool used() const { return memory_ || listener_.load(std::memory_order_relaxed); }
   bool trains_here() const;

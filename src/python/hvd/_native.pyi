@@ -29,6 +29,7 @@ REDUCE_NAMES: tuple[str, ...]
 DTYPES: dict[str, int]  # without OPAQUE
 OPAQUE: int  # a byte of anything else: moved, not reduced
 ITEM_BYTES: tuple[int, ...]
+PART_COMPILE: int
 PART_FUTURE: int
 PART_INPUT: int
 PART_INPUT_TENSORFLOW: int

@@ -19,7 +19,7 @@
 namespace hvd::wire {
 
 inline constexpr const char* recorder_fd_variable = "HVD_RECORDER_FD";
-inline constexpr std::uint64_t recorder_mark = 0x3763657264765348;  ///< "HSvdrec7"
+inline constexpr std::uint64_t recorder_mark = 0x3863657264765348;  ///< "HSvdrec8"
 
 /// The last `capacity` records.  One thread writes at a time, one reads.
 template <typename Record, std::size_t capacity>

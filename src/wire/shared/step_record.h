@@ -17,6 +17,7 @@ enum class Loader : std::int16_t { none, other, torch, tensorflow };
 
 /// The ranks of a world count alike: the records with the same epoch and number belong together.
 ///
+/// start/hvdrank_steps.py writes records too, for programs that do not use libhvd.
 /// Short steps share a record of about 20 ms: the sum of k steps, where k is a power of two.  `number` is that of the
 /// last step, a multiple of k.  A record covers the steps since the rank's previous record: 8 after 4 covers four.
 /// Ranks may have different k, and each rank may change its k.  When the guard could not read for long, the oldest
@@ -44,13 +45,15 @@ struct StepRecord {
   std::int64_t made_ns = 0;  ///< other processes made batches: the mean over the workers of a loader
   /// Sent to link_peer over a network since the previous record with this peer.  Peers take turns.
   std::int64_t link_bytes = 0, link_busy_ns = 0;
+  std::int64_t link_round_trip_ns = 0;  ///< the shortest so far; 0: not known
+  std::int64_t compile_ns = 0;          ///< a part of step_ns: compiled the program
   std::int32_t operations = 0;
   std::int32_t major_faults = 0;  ///< pages that had to be read from storage
   std::int32_t link_peer = -1;    ///< a rank of this epoch; -1: no peer in this record
   std::int16_t core = -1;         ///< of the main thread at the end of the step, by the host's numbers
   Loader loader = Loader::none;   ///< the source of its batches
 };
-static_assert(sizeof(StepRecord) == 168 && std::is_trivially_copyable_v<StepRecord>);
+static_assert(sizeof(StepRecord) == 184 && std::is_trivially_copyable_v<StepRecord>);
 
 std::string encode(const std::vector<StepRecord>& steps);
 /// Corrects impossible values (a negative length, a part longer than its step), because the rank's process could have

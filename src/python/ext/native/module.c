@@ -343,6 +343,7 @@ static int add_lists(PyObject* module) {
       PyModule_AddIntConstant(module, "PART_INPUT_TORCH", HVD_PART_INPUT_TORCH) ||
       PyModule_AddIntConstant(module, "PART_INPUT_TENSORFLOW", HVD_PART_INPUT_TENSORFLOW) ||
       PyModule_AddIntConstant(module, "PART_SAVE", HVD_PART_SAVE) ||
+      PyModule_AddIntConstant(module, "PART_COMPILE", HVD_PART_COMPILE) ||
       PyModule_AddIntConstant(module, "PART_FUTURE", HVD_PART_FUTURE))
     return -1;
   const int failed = add_object(module, "DTYPES", numbers) | add_object(module, "ITEM_BYTES", bytes) |

@@ -15,8 +15,11 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Any, Callable, TypeVar
 
-from hvd import _native
-from hvd._native import PART_INPUT, PART_INPUT_TENSORFLOW, PART_INPUT_TORCH, PART_SAVE
+if "_native" not in globals():  # hvdrank gives programs that do not use hvd a recorder: its start/hvdrank_steps.py
+    from hvd import _native
+
+PART_INPUT, PART_INPUT_TENSORFLOW = _native.PART_INPUT, _native.PART_INPUT_TENSORFLOW
+PART_INPUT_TORCH, PART_SAVE, PART_COMPILE = _native.PART_INPUT_TORCH, _native.PART_SAVE, _native.PART_COMPILE
 
 T = TypeVar("T")
 _begin, _end, _step_end = _native.part_begin, _native.part_end, _native.step_end
@@ -40,6 +43,16 @@ _PARTS: list[tuple[int, str, str | None, str]] = [
     (PART_SAVE, "keras.src.models.model", "Model", "save_weights"),
     (PART_SAVE, "keras.src.saving.saving_lib", None, "save_model"),
     (PART_SAVE, "keras.src.saving.saving_lib", None, "save_weights_only"),
+    (PART_SAVE, "numpy", None, "save"),
+    (PART_SAVE, "numpy", None, "savez"),
+    (PART_SAVE, "numpy", None, "savez_compressed"),
+    (PART_COMPILE, "jax._src.compiler", None, "compile_or_get_cached"),
+]
+
+# Modules that a training imports in the middle, and a hook of each.
+_IMPORTED_LATE = [
+    ("torch.distributed.checkpoint.state_dict_saver", "torch.distributed.checkpoint.state_dict_saver._save_state_dict"),
+    ("torch._dynamo.callback", "torch._dynamo.callback"),
 ]
 
 # How to remove each hook, by its name.
@@ -70,6 +83,9 @@ class Watched(Iterator[T]):
 
 def install() -> None:
     """After init(): hooks the garbage collector, and the frameworks that the program has imported."""
+    other = sys.modules.get("hvdrank_steps")
+    if other is not None and other.recorder is not _native:
+        other.stop()
     if "gc" not in _installed:
         gc.callbacks.append(_native.collecting)
         _installed["gc"] = functools.partial(_remove_from, gc.callbacks, _native.collecting)
@@ -92,6 +108,8 @@ def _look() -> None:
     """Hooks imported modules that are not hooked yet: optimizers' steps, data loaders, checkpoints."""
     if "torch.optim.optimizer" in sys.modules:
         _once("torch.optim", _watch_optimizers)
+    if "torch._dynamo.callback" in sys.modules:
+        _once("torch._dynamo.callback", _watch_compiler)
     for part, module, of, name in _PARTS:
         _watch(module, of, name, functools.partial(_part, part))
     # Backends differ: JAX's loop asks the epoch's iterator for batches, others ask the epoch.
@@ -132,6 +150,19 @@ def _watch_optimizers() -> Callable[[], None]:
     return remove
 
 
+def _watch_compiler() -> Callable[[], None]:
+    handler = sys.modules["torch._dynamo.callback"].callback_handler
+    begins, ends = (lambda _: _begin(PART_COMPILE)), (lambda _: _end(PART_COMPILE))
+    handler.register_start_callback(begins)
+    handler.register_end_callback(ends)
+
+    def remove() -> None:
+        _remove_from(handler.start_callbacks, begins)
+        _remove_from(handler.end_callbacks, ends)
+
+    return remove
+
+
 def _step_begins(optimizer: Any, args: Any, kwargs: Any) -> None:
     global _stepping
     _stepping = optimizer
@@ -143,8 +174,7 @@ def _step_ends(optimizer: Any, args: Any, kwargs: Any) -> None:
         return
     _stepping = None
     _step_end()
-    checkpoints = "torch.distributed.checkpoint.state_dict_saver"
-    if checkpoints in sys.modules and f"{checkpoints}._save_state_dict" not in _installed:
+    if any(module in sys.modules and hook not in _installed for module, hook in _IMPORTED_LATE):
         _look()
 
 

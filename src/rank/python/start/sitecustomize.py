@@ -8,10 +8,11 @@ import sys
 ARCHIVE = os.path.dirname(__file__)
 
 
-def load(name):
-    """A module of the archive."""
+def load(name, **names):
+    """A module of the archive; it begins with these names."""
     if name not in sys.modules:
         module = type(sys)(name)
+        module.__dict__.update(names)
         text = __loader__.get_source(name)
         exec(compile(text, "<hvdrun>", "exec", 0, 1), module.__dict__)
         sys.modules[name] = module
@@ -53,10 +54,11 @@ def offer_console():
 class DistributedFinder:
     """A finder that only waits for the import of distributed_c10d, and then has its process groups watched."""
 
-    NAME = "torch.distributed.distributed_c10d"
+    def __init__(self, name):
+        self.name = name
 
     def find_spec(self, name, path=None, target=None):
-        if name != self.NAME:
+        if name != self.name:
             return None
         sys.meta_path.remove(self)
         from importlib.util import find_spec
@@ -80,6 +82,17 @@ class DistributedFinder:
                 print(f"hvdrank: collectives are not watched: {error!r}", file=sys.stderr)
 
 
+class StepsFinder(DistributedFinder):
+    """Likewise, for what hvdrank_steps records."""
+
+    def watch(self, module):
+        try:
+            load("hvdrank_steps").look(load)
+        except Exception as error:
+            if os.environ.get("HOROVOD_LOG_LEVEL") == "debug":
+                print(f"hvdrank: steps are not recorded: {error!r}", file=sys.stderr)
+
+
 def chain():
     """The sitecustomize that Python would have found without this one."""
     mine = sys.modules.pop("sitecustomize", None)
@@ -99,5 +112,7 @@ if is_rank():
     offer_stacks()
     offer_console()
     if "HVD_WATCH" in os.environ:
-        sys.meta_path.insert(0, DistributedFinder())
+        sys.meta_path.insert(0, DistributedFinder("torch.distributed.distributed_c10d"))
+    if "HVD_RECORDER_FD" in os.environ:
+        sys.meta_path[:0] = map(StepsFinder, ("torch.optim.optimizer", "torch.utils.data.dataloader"))
 chain()

@@ -12,7 +12,7 @@ namespace hvd::launcher::simulated {
 
 /// Milliseconds that one rank spends in one step before its operations.
 struct Work {
-  double input = 1, saving = 0, collecting = 0, no_core = 0, asleep = 0, computing = 50;
+  double input = 1, saving = 0, collecting = 0, compiling = 0, no_core = 0, asleep = 0, computing = 50;
   double moved = 4;      ///< for all ranks: the largest value counts
   double made = 0;       ///< the time in which its batches were made, ahead
   double throttled = 0;  ///< the time for which its cgroup's limit stops it: it sleeps
@@ -22,7 +22,7 @@ struct Work {
   std::int64_t operation_bytes = 100 << 20;
   int core = -1, link_peer = -1;
   std::int64_t link_bytes = 0;
-  double link_busy = 0;
+  double link_busy = 0, link_round_trip = 0;
   wire::Loader loader = wire::Loader::torch;
 };
 
@@ -51,7 +51,7 @@ inline StepStatistics run(const SimulatedJob& job, unsigned seed) {
       w.computing *= std::exp(job.noise * normal(random));
       if (uniform(random) < job.hiccup_share) w.computing *= 1.5;
       job.plant(rank, step, w);
-      own.push_back(w.input + w.saving + w.collecting + w.no_core + w.asleep + w.throttled + w.computing);
+      own.push_back(w.input + w.saving + w.collecting + w.compiling + w.no_core + w.asleep + w.throttled + w.computing);
       last = std::max(last, own.back());
       moved = std::max(moved, w.moved);
     }
@@ -63,6 +63,7 @@ inline StepStatistics run(const SimulatedJob& job, unsigned seed) {
       r.number = step;
       r.step_ns = ns(last + moved);
       r.input_ns = ns(w.input), r.save_ns = ns(w.saving), r.collect_ns = ns(w.collecting);
+      r.compile_ns = ns(w.compiling), r.link_round_trip_ns = ns(w.link_round_trip);
       r.waited_ns = ns(waited), r.moved_ns = ns(moved);
       r.run_delay_ns = ns(w.no_core);
       r.cpu_ns = ns(w.computing + waited + w.collecting);  // a waiting rank spins

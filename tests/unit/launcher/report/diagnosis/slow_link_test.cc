@@ -12,8 +12,8 @@ namespace {
 constexpr double megabyte = 1e6;
 
 /// Hosts a, b, c with a rank each.
-UsedLink link(const char* from, const char* to, double megabytes_a_second) {
-  return {from[0] - 'a', to[0] - 'a', from, to, 10 * megabytes_a_second * megabyte, 10};
+UsedLink link(const char* from, const char* to, double megabytes_a_second, double megabytes = 1000) {
+  return {from[0] - 'a', to[0] - 'a', from, to, megabytes * megabyte, megabytes / megabytes_a_second};
 }
 
 TEST_CASE("slow link: one pair, or all that a host sends or receives") {
@@ -51,6 +51,9 @@ TEST_CASE("slow link: nothing is said of links that are alike, little used, or w
   CHECK(!slow_link({link("a", "b", 12)}));
   CHECK(!slow_link({link("a", "b", 60), link("b", "a", 100)}));
   CHECK(!slow_link({link("a", "b", 12), link("c", "d", 12), link("c", "a", 100)}));
+  // A ring's data goes one way, short messages the other.
+  CHECK(!slow_link({link("a", "b", 300), link("b", "c", 280), link("c", "a", 310), link("b", "a", 9, 20),
+                    link("a", "c", 8, 20), link("c", "b", 10, 20)}));
   CHECK(!slow_link({{0, 1, "a", "b", 1000, 1}, link("b", "a", 100)}));
 }
 

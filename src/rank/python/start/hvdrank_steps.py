@@ -1,0 +1,293 @@
+# Records the steps of a torch program that does not use hvd.init(), for hvdrun's report on steps: what libhvd's
+# StepRecorder does for the others.  sitecustomize.py calls look() when parts of torch have been imported.
+#
+# It writes into the memory that the guard reads: src/wire/shared/recorder_memory.h and step_record.h have the format.
+# hvd/_job/step_hooks.py hooks the optimizers, loaders and checkpoints; here it reports to the recorder below instead
+# of libhvd.  A step ends with an optimizer's step; in loops without one with the end of backward(), else with a batch.
+# CPython 3.9 and later, torch 2.0 and later.
+import mmap
+import os
+import struct
+import sys
+import threading
+from resource import RUSAGE_SELF, getrusage
+from time import monotonic_ns
+
+MARK = 0x3863657264765348  # recorder_mark
+MEMORY_STEPS, SLOTS = 64, 1024  # RecorderMemory::steps, and its slots
+RECORD = struct.Struct("<21q3i2h")  # StepRecord
+SLOT = struct.Struct(f"<{RECORD.size}s")
+WORD = struct.Struct("<q")
+SLOT_BYTES = 8 + RECORD.size
+
+# hvd.h has the same names, with numbers of its own; the loaders are those of step_record.h.
+PARTS = ("PART_INPUT", "PART_INPUT_TORCH", "PART_INPUT_TENSORFLOW", "PART_SAVE", "PART_COMPILE")
+PART_INPUT, PART_INPUT_TORCH, PART_INPUT_TENSORFLOW, PART_SAVE, PART_COMPILE, COLLECT, WAITING, WORK = range(8)
+LOADERS = {PART_INPUT: 1, PART_INPUT_TORCH: 2, PART_INPUT_TENSORFLOW: 3}
+BATCH, BACKWARD, OPTIMIZER = range(3)  # what may end a step; the last that is seen counts
+ENOUGH = 20  # after 20 batches, or backward() calls, without an optimizer's step, each one ends a step
+
+SHORTEST_NS, LONGEST_NS, ENOUGH_SHORT, MOST_STEPS = 10_000_000, 40_000_000, 4, 1 << 16  # as in step_recorder.cc
+LOOK_AGAIN_NS = 250_000_000
+
+
+def small_file(path):
+    try:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return -1
+
+
+def throttled_file():
+    """The descriptor of the file that tells how long the cgroup's processor limit held this process; else -1."""
+    try:
+        with open("/proc/self/cgroup") as groups:
+            for _, controllers, path in (line.strip().split(":", 2) for line in groups):
+                if controllers and "cpu" not in controllers.split(","):
+                    continue
+                mount = "/sys/fs/cgroup" + ("/cpu" if controllers else "")
+                for name in ("/cpu.stat.local", "/cpu.stat"):
+                    fd = small_file(mount + path.rstrip("/") + name)
+                    if fd >= 0:
+                        return fd
+    except (OSError, ValueError):
+        pass
+    return -1
+
+
+class Recorder:
+    """The training thread is the one that imported torch."""
+
+    def __init__(self, memory):
+        self.memory = memory
+        self.trainer = threading.get_ident()
+        self.active = True
+        self.level, self.counts = -1, [0, 0, 0]
+        self.number = self.written = 0
+        self.steps_a_record, self.short_records = 1, 0
+        self.looked_ns = self.throttled_ns = 0
+        self.schedstat = small_file(f"/proc/self/task/{threading.get_native_id()}/schedstat")
+        self.throttled = throttled_file()
+        self.within = [WORK]
+        self.counted_ns = self.began_ns = monotonic_ns()
+        self.clear()
+        self.used = self.use()
+        os.register_at_fork(after_in_child=self.stop)
+
+    def clear(self):
+        self.sums = [0] * 8
+        self.made = self.operations = self.loader = 0
+
+    def stop(self):
+        """Another process, or libhvd, records now."""
+        self.active = False
+
+    # ---- what step_hooks calls, as hvd._native ----
+    def part_begin(self, part):
+        if self.active and threading.get_ident() == self.trainer:
+            now = monotonic_ns()
+            self.sums[self.within[-1]] += now - self.counted_ns
+            self.counted_ns = now
+            self.within.append(part)
+            if part in LOADERS:
+                self.loader = max(self.loader, LOADERS[part])
+
+    def part_end(self, part):
+        if self.active and threading.get_ident() == self.trainer and part in self.within:
+            now = monotonic_ns()
+            self.sums[self.within[-1]] += now - self.counted_ns
+            self.counted_ns = now
+            while self.within.pop() != part:  # the inner parts have ended too
+                pass
+            if part == PART_INPUT_TORCH and part not in self.within and self.level < BACKWARD:
+                self.seen(BATCH)
+
+    def step_end(self):
+        self.seen(OPTIMIZER)
+
+    def batches_made(self, ns):
+        if ns > 0:
+            self.made += ns
+
+    def collecting(self, phase, info):
+        (self.part_begin if phase == "start" else self.part_end)(COLLECT)
+
+    # ---- steps ----
+    def seen(self, level):
+        """Something that may end a step has happened."""
+        if not self.active or level < self.level or threading.get_ident() != self.trainer:
+            return
+        if level > self.level:
+            self.counts[level] += 1
+            if level < OPTIMIZER and self.counts[level] < ENOUGH:
+                return
+            self.level = level
+        self.number = number = self.number + 1
+        if number & (number - 1) == 0:  # modules that have been imported meanwhile
+            look(None)
+        if number // self.steps_a_record == self.written // self.steps_a_record:
+            return
+        now = monotonic_ns()
+        time = now - self.began_ns
+        self.write(now)
+        self.short_records = self.short_records + 1 if time < SHORTEST_NS else 0
+        if self.short_records == ENOUGH_SHORT and self.steps_a_record < MOST_STEPS:
+            self.steps_a_record, self.short_records = 2 * self.steps_a_record, 0
+        elif time > LONGEST_NS and self.steps_a_record > 1:
+            self.steps_a_record //= 2
+
+    def write(self, now):
+        self.sums[self.within[-1]] += now - self.counted_ns
+        self.counted_ns = now
+        sums, before = self.sums, self.used
+        self.used = used = self.use()
+        resident = throttled = 0
+        if now - self.looked_ns > LOOK_AGAIN_NS:
+            self.looked_ns = now
+            resident, throttled = self.look_at_group()
+        record = RECORD.pack(
+            self.number,
+            0,  # epoch
+            now,
+            now - self.began_ns,
+            sums[PART_INPUT] + sums[PART_INPUT_TORCH] + sums[PART_INPUT_TENSORFLOW],
+            sums[WAITING],
+            0,  # moved: torch does not tell it from waiting
+            sums[COLLECT],
+            sums[PART_SAVE],
+            *(max(0, x - y) for x, y in zip(used[:4], before)),
+            0,  # bytes of operations: not known
+            resident,
+            throttled,
+            self.made,
+            0,
+            0,  # links: likewise
+            0,
+            sums[PART_COMPILE],
+            self.operations,
+            used[4] - before[4],
+            -1,
+            -1,
+            self.loader,
+        )
+        self.put(record)
+        self.written = self.number
+        self.began_ns = now
+        self.clear()
+
+    def put(self, record):
+        """RecordRing::put()."""
+        number = WORD.unpack_from(self.memory, MEMORY_STEPS)[0]
+        slot = MEMORY_STEPS + 8 + number % SLOTS * SLOT_BYTES
+        WORD.pack_into(self.memory, slot, 2 * number + 1)
+        SLOT.pack_into(self.memory, slot + 8, record)
+        WORD.pack_into(self.memory, slot, 2 * number + 2)
+        WORD.pack_into(self.memory, MEMORY_STEPS, number + 1)
+
+    def use(self):
+        """Processor time, time without a core, bytes read and written, major faults."""
+        usage = getrusage(RUSAGE_SELF)
+        delay = int(os.pread(self.schedstat, 128, 0).split()[1]) if self.schedstat >= 0 else 0
+        cpu = int((usage.ru_utime + usage.ru_stime) * 1e9)
+        return cpu, delay, usage.ru_inblock * 512, usage.ru_oublock * 512, usage.ru_majflt
+
+    def look_at_group(self):
+        with open("/proc/self/statm") as file:
+            resident = int(file.read().split()[1]) * mmap.PAGESIZE
+        ns = 0
+        for line in os.pread(self.throttled, 1024, 0).splitlines() if self.throttled >= 0 else ():
+            name, _, value = line.partition(b" ")
+            if name in (b"throttled_usec", b"throttled_time"):
+                ns = int(value) * (1000 if name == b"throttled_usec" else 1)
+        before, self.throttled_ns = self.throttled_ns or ns, ns
+        return resident, max(0, ns - before)
+
+    # ---- torch's collectives ----
+    def waits(self, wait):
+        """Work.wait(), with its time counted."""
+
+        def waited(*args, **kwargs):
+            self.part_begin(WAITING)
+            self.operations += 1
+            try:
+                return wait(*args, **kwargs)
+            finally:
+                self.part_end(WAITING)
+
+        return waited
+
+    def backs(self, backward):
+        """torch.autograd.backward().  DDP waits for its collectives in a callback after the last gradient, so a callback
+        before it tells when that wait begins."""
+        import torch
+
+        graph = torch.autograd.graph
+        queue = getattr(graph, "queue_callback", None) or torch.autograd.Variable._execution_engine.queue_callback
+        c10d = sys.modules.get("torch.distributed.distributed_c10d")
+
+        def begins(_):
+            try:
+                queue(lambda: self.part_begin(WAITING))
+            except RuntimeError:
+                pass
+
+        def backed(tensors, *args, **kwargs):
+            handle = None
+            if self.active and c10d is not None and c10d.is_initialized():
+                first = tensors if isinstance(tensors, torch.Tensor) else next(iter(tensors), None)
+                if isinstance(first, torch.Tensor) and first.requires_grad:
+                    handle = first.register_hook(begins)
+            try:
+                return backward(tensors, *args, **kwargs)
+            finally:
+                if handle is not None:
+                    handle.remove()
+                    self.part_end(WAITING)
+                self.seen(BACKWARD)
+
+        return backed
+
+
+def guards_memory():
+    """The memory that the guard reads; None: there is none, or it has another format."""
+    try:
+        fd = int(os.environ["HVD_RECORDER_FD"])
+        memory = mmap.mmap(fd, os.fstat(fd).st_size)
+        if WORD.unpack_from(memory, 0)[0] == MARK and WORD.unpack_from(memory, MEMORY_STEPS)[0] == 0:
+            return memory
+    except (KeyError, OSError, ValueError, struct.error):
+        pass
+    return None
+
+
+recorder = hooks = None
+
+
+def begin(load):
+    """Once: makes the recorder, and loads the hooks."""
+    global recorder, hooks
+    memory = guards_memory()
+    if memory is None or threading.current_thread() is not threading.main_thread():
+        return
+    recorder = Recorder(memory)
+    for name in PARTS:
+        setattr(recorder, name, globals()[name])
+    hooks = load("hvdrank_step_hooks", _native=recorder)
+    hooks.install()
+
+
+def look(load):
+    """Parts of torch have been imported."""
+    if recorder is None and load is not None:
+        begin(load)
+    if recorder is not None and recorder.active:
+        hooks.framework_is_there()
+        hooks._watch("torch.autograd", None, "backward", recorder.backs)
+        hooks._watch("torch._C._distributed_c10d", "Work", "wait", recorder.waits)
+
+
+def stop():
+    """hvd.init() has been called: libhvd records from now on."""
+    if recorder is not None:
+        recorder.stop()
+        hooks.remove()

@@ -1,0 +1,97 @@
+"""Steps of torch programs that do not import hvd, and their cost (src/rank/python/start/hvdrank_steps.py)."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import sys
+
+import pytest
+
+from support import hvdrun
+
+pytest.importorskip("torch")
+
+# The rank's own records, then more of each kind of loop.  Nothing here imports hvd.
+PROGRAM = f"""
+import sys, time
+sys.path.append({str(pathlib.Path(__file__).parents[1])!r})
+import torch
+from torch import distributed
+from support.steps import own_steps
+distributed.init_process_group("gloo")
+rank = distributed.get_rank()
+class Rows(torch.utils.data.Dataset):
+    def __len__(self): return 14
+    def __getitem__(self, i):
+        time.sleep(0.02)
+        return torch.ones(8)
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 8))
+"""
+TRAIN = """
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for batch in torch.utils.data.DataLoader(Rows()):
+    time.sleep(0.05 * rank)
+    model(batch).sum().backward()
+    distributed.all_reduce(batch)
+    optimizer.step()
+    torch.save(batch, sys.argv[1]) if rank == 0 else None
+"""
+BY_HAND = """
+for i in range(40):
+    time.sleep(0.012)
+    model(torch.ones(8)).sum().backward()
+    with torch.no_grad():
+        for p in model.parameters(): p -= 0.1 * p.grad
+"""
+SHOW = """
+import json
+steps = [s._asdict() for s in own_steps()]
+assert not any(name.partition(".")[0] == "hvd" for name in sys.modules), "hvd"
+print("STEPS", json.dumps(steps), flush=True)
+distributed.barrier()
+"""
+
+
+def run(program: str, tmp_path: pathlib.Path) -> tuple[list[list[dict[str, int]]], dict[str, object]]:
+    """The records of both ranks, and hvdrun's report."""
+    report = tmp_path / "report.json"
+    options = ["-np", "2", "--report-filename", str(report), "--no-report"]
+    done = hvdrun.run(*options, sys.executable, "-c", PROGRAM + program + SHOW, str(tmp_path / "x.pt"), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    told: dict[int, list[dict[str, int]]] = {}
+    for line in done.stdout.splitlines():
+        where, _, text = line.partition("STEPS ")
+        if text:
+            told[int(where.split()[0].strip("["))] = json.loads(text)
+    return [told[0], told[1]], json.loads(report.read_text())
+
+
+def mean(steps: list[dict[str, int]], name: str) -> float:
+    """Milliseconds a step, without the first."""
+    return sum(step[name] for step in steps[1:]) / len(steps[1:]) / 1e6
+
+
+def test_a_loop_with_an_optimizer(tmp_path: pathlib.Path) -> None:
+    """Input, waiting for the late rank in DDP and elsewhere, and torch.save; the report names the late rank."""
+    steps, report = run(TRAIN, tmp_path)
+    assert [s["number"] for s in steps[0]] == list(range(1, 15))
+    assert mean(steps[0], "input_ns") >= 20
+    assert mean(steps[0], "waited_ns") > 30
+    assert mean(steps[1], "waited_ns") < mean(steps[0], "waited_ns") / 2
+    assert mean(steps[0], "save_ns") > 0
+    assert mean(steps[1], "save_ns") == 0
+    for step in steps[0] + steps[1]:
+        assert step["operations"] == 1  # DDP's operations are not counted
+        assert 0 < step["cpu_ns"] < 100 * step["step_ns"]
+        assert step["loader"] == 2
+    findings = report["findings"]
+    assert isinstance(findings, list)
+    assert any(f["cause"] == "STRAGGLER" and f["ranks"] == [1] for f in findings), findings
+
+
+def test_a_loop_without_an_optimizer(tmp_path: pathlib.Path) -> None:
+    """The end of backward() ends a step, once there have been 20 of them."""
+    steps, report = run(BY_HAND, tmp_path)
+    assert sum(s["step_ns"] >= 12_000_000 for s in steps[0]) >= 15
+    assert 15 <= int(str(report["steps"])) <= 21

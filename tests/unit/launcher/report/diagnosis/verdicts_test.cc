@@ -1,0 +1,160 @@
+// Verdicts that were wrong once: each with the steps of a job like the one that had it.
+#include <doctest/doctest.h>
+
+#include "diagnosis_words.h"
+#include "launcher/report/diagnosis/diagnosis.h"
+#include "simulated_job.h"
+
+namespace hvd::launcher {
+namespace {
+
+using simulated::SimulatedJob;
+using simulated::Work;
+
+/// Steps of @p ms on each of two ranks, in records of @p a_record steps.  Every @p distance steps rank 0 takes @p stop
+/// ms more, and rank 1 waits for it.
+StepStatistics stops(double ms, int a_record, int steps, int distance, double stop) {
+  StepStatistics statistics;
+  for (int number = a_record; number <= steps; number += a_record) {
+    const int times = number / distance - (number - a_record) / distance;
+    JoinedStep step{0, number, a_record, {}};
+    for (int rank = 0; rank < 2; ++rank) {
+      wire::StepRecord r;
+      r.number = number;
+      r.step_ns = simulated::ns(ms * a_record + stop * times);
+      r.moved_ns = simulated::ns(0.1 * a_record);
+      r.waited_ns = rank == 1 ? simulated::ns(stop * times) : 0;
+      r.cpu_ns = r.step_ns;
+      r.operations = 2 * a_record, r.operation_bytes = 1 << 20;
+      step.parts.push_back({rank, r});
+    }
+    statistics.add(step);
+  }
+  return statistics;
+}
+
+TEST_CASE("verdicts: rare, long lateness is named, with its share of the steps") {
+  for (const int steps : {100, 200, 400, 1000})
+    for (const int a_record : {1, 2, 4, 8}) {
+      const Diagnosis d = diagnose(stops(5, a_record, steps, 25, 125), places(2, 2));
+      INFO(steps, " steps, ", a_record, " a record\n", words_of(d));
+      REQUIRE(d.findings.size() == 1);
+      CHECK(d.findings[0].cause == SlowCause::straggler);
+      CHECK(d.findings[0].ranks == std::vector<int>{0});
+      const double told = static_cast<double>(d.steps / 25) / static_cast<double>(d.steps);
+      CHECK(d.findings[0].share_of_steps == doctest::Approx(told));
+      CHECK(d.findings[0].seconds_in_all <= d.step_seconds * static_cast<double>(d.steps) / 2 * 1.001);
+    }
+}
+
+TEST_CASE("verdicts: three stops of one rank at unequal distances are chance") {
+  SimulatedJob job{.ranks = 2, .steps = 150, .noise = 0.02};
+  job.plant = [](int r, int s, Work& w) { w.computing += r == 0 && (s == 20 || s == 31 || s == 120) ? 1500 : 0; };
+  const Diagnosis d = diagnose(simulated::run(job, 1), places(2, 2));
+  INFO(words_of(d));
+  for (const Finding& f : d.findings) CHECK(f.ranks.empty());
+}
+
+TEST_CASE("verdicts: the waiting of a rank whose record begins a step later counts") {
+  StepStatistics statistics;
+  for (int number = 1; number <= 200; ++number) {
+    JoinedStep step{0, number, 1, {}};
+    for (int rank = 0; rank < 2; ++rank) {
+      wire::StepRecord r;
+      r.number = number;
+      const double longer = number % 25 == rank ? 500 : 0;  // rank 1 waits in the step after the one of rank 0
+      r.step_ns = simulated::ns(20 + longer), r.waited_ns = rank == 1 ? simulated::ns(longer) : 0;
+      r.cpu_ns = r.step_ns;
+      step.parts.push_back({rank, r});
+    }
+    statistics.add(step);
+  }
+  const Diagnosis d = diagnose(statistics, places(2, 2));
+  INFO(words_of(d));
+  CHECK(d.step_seconds == doctest::Approx(0.04));
+  CHECK(d.findings[0].cause == SlowCause::straggler);
+  CHECK(d.findings[0].seconds_in_all <= 8 * 0.5);
+}
+
+TEST_CASE("verdicts: loaders without workers are not called too slow on all ranks") {
+  SimulatedJob job{.ranks = 2};
+  job.plant = [](int r, int, Work& w) { w.input = r == 1 ? 5 : 0.2, w.loader = wire::Loader::tensorflow; };
+  const Diagnosis d = diagnose(simulated::run(job, 1), places(2, 2));
+  INFO(words_of(d));
+  CHECK(d.findings[0].cause == SlowCause::input);
+  CHECK(d.findings[0].ranks == std::vector<int>{1});
+  CHECK(d.findings[0].what.find("0 µs") == std::string::npos);
+}
+
+TEST_CASE("verdicts: a rank that compiles again does not read from storage") {
+  SimulatedJob job{.ranks = 2};
+  const auto first = [&job] {
+    const Diagnosis d = diagnose(simulated::run(job, 1), places(2, 2));
+    INFO(words_of(d));
+    return d.findings[0];
+  };
+  job.plant = [](int r, int s, Work& w) { w.compiling = r == 1 && s % 10 == 0 ? 400 : 0; };
+  CHECK(first().cause == SlowCause::compilation);
+  CHECK(first().ranks == std::vector<int>{1});
+  job.plant = [](int, int s, Work& w) { w.compiling = s % 10 == 0 ? 400 : 0; };
+  CHECK(first().cause == SlowCause::compilation);
+  CHECK(first().ranks.empty());
+  // A compiler that no hook has seen: it read two megabytes in all, in a second of sleep each time.
+  job.plant = [](int r, int s, Work& w) {
+    w.asleep += r == 1 && s % 10 == 0 ? 1000 : 0, w.read_bytes = r == 1 && s % 10 == 0 ? 70'000 : 0;
+  };
+  CHECK(first().cause == SlowCause::straggler);
+  CHECK(first().what.find("storage") == std::string::npos);
+}
+
+TEST_CASE("verdicts: a long way between hosts is latency, a slow card is rate") {
+  const auto text = [](double round_trip, double moved, std::int64_t bytes) {
+    SimulatedJob job{.ranks = 2};
+    job.plant = [=](int r, int, Work& w) {
+      w.moved = moved, w.operations = 4, w.operation_bytes = bytes, w.link_peer = 1 - r;
+      w.link_bytes = bytes, w.link_busy = moved, w.link_round_trip = round_trip;
+    };
+    const Diagnosis d = diagnose(simulated::run(job, 1), places(2, 1));
+    CHECK(d.findings[0].cause == SlowCause::communication);
+    return words_of(d);
+  };
+  const std::string far = text(40, 400, 4 << 20);
+  CHECK(far.find("latency, a message between hosts and its answer take 40 ms; 4 operations of 1 MiB each") !=
+        std::string::npos);
+  CHECK(far.find("fp16") == std::string::npos);
+  CHECK(text(0.2, 400, 4 << 20).find("rate") != std::string::npos);
+  CHECK(text(40, 9000, 800 << 20).find("rate") != std::string::npos);
+}
+
+TEST_CASE("verdicts: a slow link counts as data under way, though one of its ranks waits for the other") {
+  StepStatistics statistics;
+  for (int number = 1; number <= 100; ++number) {
+    JoinedStep step{0, number, 1, {}};
+    for (int rank = 0; rank < 2; ++rank) {
+      wire::StepRecord r;
+      r.number = number;
+      r.step_ns = simulated::ns(100), r.cpu_ns = simulated::ns(10);
+      r.moved_ns = simulated::ns(rank == 0 ? 5 : 85), r.waited_ns = simulated::ns(rank == 0 ? 83 : 2);
+      r.operations = 2, r.operation_bytes = 2 << 20;
+      step.parts.push_back({rank, r});
+    }
+    statistics.add(step);
+  }
+  const Diagnosis d = diagnose(statistics, places(2, 1));
+  INFO(words_of(d));
+  CHECK(d.findings[0].cause == SlowCause::communication);
+  CHECK(d.communication_seconds == doctest::Approx(0.087));
+}
+
+TEST_CASE("verdicts: torch's own backends tell no bytes") {
+  SimulatedJob job{.ranks = 2};
+  job.plant = [](int, int, Work& w) { w.moved = 30, w.operations = 1, w.operation_bytes = 0; };
+  const std::string few = words_of(diagnose(simulated::run(job, 1), places(2, 2)));
+  CHECK(few.find("COMMUNICATION  every rank waits for data under way, 30 ms of each step\n") != std::string::npos);
+  job.plant = [](int, int, Work& w) { w.moved = 30, w.operations = 300, w.operation_bytes = 0; };
+  const std::string many = words_of(diagnose(simulated::run(job, 1), places(2, 2)));
+  CHECK(many.find("latency, 300 operations\n") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace hvd::launcher
