@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 namespace hvd::launcher {
 
@@ -12,6 +13,8 @@ constexpr double word_lasts = 5;  // validity of a coordinator's report, which c
 constexpr std::size_t most_asked = 64;
 constexpr double told_together = 2;
 constexpr std::size_t most_kept_lines = 8;
+constexpr double longest_put_off = 600;  // of the user's limit, for work that ends by itself
+constexpr double put_off_step = 5, goes_on_within = 4;
 
 LifeStage where_of(wire::RankPhase place) {
   switch (place) {
@@ -190,9 +193,25 @@ void HangWatch::keep_lines(const std::vector<std::string>& lines) {
       open_lines_.push_back(line.starts_with("hvdrun: ") ? line.substr(8) : line.substr(6));
 }
 
+void HangWatch::give_up(const IncidentNotice& event) {
+  const double over = event.seconds - patience_->shutdown;
+  const auto end_job = [this, event] { events_(HangTooLong{given_up(event.incident, event.seconds, map_)}); };
+  if (over >= longest_put_off || event.incident.missing.empty() || event.incident.missing.size() > most_asked)
+    return end_job();
+  events_(StacksWanted{event.incident.missing, [this, event, over, end_job](const Pictures& pictures) {
+                         const double now = monotonic_seconds();
+                         const bool at_work = all_at_work(event.incident, pictures);
+                         // A rank that has just ended its work gets time to go on.
+                         if (!at_work && now - at_work_ > put_off_step + goes_on_within) return end_job();
+                         incidents_.put_off(event.incident, now + (at_work ? put_off_step : goes_on_within));
+                         if (at_work && now - std::exchange(at_work_, now) > 2 * put_off_step)
+                           events_(HangTold{put_off_line(event.incident, longest_put_off - over, map_)});
+                       }});
+}
+
 void HangWatch::tell(const IncidentNotice& event) {
   if (event.kind == NoticeKind::closed) return events_(HangTold{closed_line(event.incident, event.seconds, map_)});
-  if (event.kind == NoticeKind::give_up) return events_(HangTooLong{given_up(event.incident, event.seconds, map_)});
+  if (event.kind == NoticeKind::give_up) return give_up(event);
   const auto tell_lines = [this, event](const Pictures& pictures) {
     std::vector<int> ended;
     for (std::size_t r = 0; r < ranks_.size(); ++r)

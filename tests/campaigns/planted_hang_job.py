@@ -174,6 +174,20 @@ def healthy_long() -> None:
         dist.all_reduce(torch.ones(4))
 
 
+def healthy_evaluation() -> None:
+    """One rank computes in a function with that name, longer than hvdrun's patience."""
+    steps()
+    if IS_CULPRIT:
+        evaluate(11)
+    steps()
+
+
+def evaluate(seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        torch.ones(64, 64) @ torch.ones(64, 64)  # here: healthy_evaluation
+
+
 def healthy_short() -> None:
     end = time.monotonic() + 12
     flag = torch.ones(1)

@@ -63,6 +63,16 @@ def test_other_hangs(case: str) -> None:
     assert outcome.right, outcome
 
 
+@pytest.mark.ci
+def test_a_long_evaluation_is_named_and_ends_no_job() -> None:
+    """The user's limit waits meanwhile."""
+    outcome = hangs.one("healthy_evaluation", 1, more=("--stall-check-shutdown-time-seconds", "3"))
+    assert outcome.right, outcome
+    place = rf"planted_hang_job.py:({'|'.join(str(hangs.line_of('healthy_evaluation') + n) for n in (-1, 0))}) \(evaluate\)"
+    assert re.search(rf"rank 1 on \w+ is in {place}, evaluating, which ends by itself; 1 rank has waited", outcome.about), outcome
+    assert "rank 1 on localhost does not hang: --stall-check-shutdown-time-seconds waits" in outcome.about
+
+
 def test_the_program_s_own_sitecustomize_runs(tmp_path: pathlib.Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.theirs = 1\n")
     program = "import sys; print(sys.theirs, [p for p in sys.path if 'proc' in p], sys.modules['sitecustomize'].__file__)"
