@@ -22,6 +22,7 @@ from campaigns.engine import Campaign, Outcome, Trial
 from support import hvdrun
 
 SCRIPT = pathlib.Path(__file__).resolve().parent / "planted_hang_job.py"
+HEALTHY_SCRIPT = SCRIPT.with_name("planted_healthy_job.py")
 SIZE = 2
 LIMIT_SECONDS = 60.0
 MOST_SECONDS = 10.0  # from the beginning of the wait
@@ -61,14 +62,39 @@ CASES: dict[str, Case] = {
     "model": Case(MISSING + r"for all_reduce \d+ of the default group \(\[72\] float32\)"),
     "newgroup": Case(MISSING + "for new_group"),
     "objects": Case(MISSING + "for all_gather 6"),
+    "collate": Case(MISSING + r"for all_reduce 4 of the default group"),
+    "branch": Case(MISSING + r"for all_reduce 5 of the default group \(\[\] float32\)"),
+    "checkpoint": Case(MISSING + "for barrier 6"),
+    "locked": Case(MISSING + r"for all_reduce 6 of the default group \(\[3\] float32\)"),
+    "child": Case(MISSING + r"for all_reduce 6 of the default group \(\[12\] float32\)"),
+    "listens": Case(MISSING + "for broadcast 6"),
+    "sends": Case(MISSING + "for recv from rank #"),
+    "reduces": Case(MISSING + "for reduce 6"),
+    "scatters": Case(MISSING + "for scatter 6"),
+    "gathers": Case(MISSING + "for gather 6"),
+    "asynchronous": Case(MISSING + r"for all_reduce 6 of the default group \(\[21\] float32\)"),
+    "shapes": Case(
+        r"^hvdrun: the ranks differ at collective 6 of the default group: .*broadcast \(\[2\] float32\)[^;]* on rank #"
+    ),
+    "buffers": Case(MISSING + r"for (broadcast|all_reduce) \d+ of the default group"),
+    "constructs": Case(MISSING + "for all_gather 6"),
+    "monitored": Case(MISSING + "for (?:monitored_barrier|recv|barrier)"),
+    "destroys": Case(MISSING + r"for all_reduce 6 of the default group \(\[31\] float32\)"),
+    "pool": Case(MISSING + r"for all_reduce 6 of the default group \(\[13\] float32\)"),
+    "stopped": Case(r"^hvdrun: rank # on \w+ is stopped[^;]*; 1 rank has waited (\d+) s for all_reduce 6"),
+    "computes": Case(MISSING + r"for all_reduce 6 of the default group \(\[15\] float32\)"),
+    "world": Case(r"^hvdrun: .*waited (\d+) s in init_process_group\(\)\n(.*\n)* +WORLD_SIZE is 2 on rank %, 3 on rank #"),
+    "address": Case(r"^hvdrun: .*waited (\d+) s in init_process_group\(\)\n(.*\n)* +MASTER_ADDR:MASTER_PORT is "),
 }
-HEALTHY = ["healthy_long", "healthy_short", "healthy_end", "healthy_evaluation"]
-BLAMELESS = re.compile(r"which ends by itself; |: ranks? \S+( on \S+)? go(es)? on after |^        rank ")  # one is named, not blamed
+HEALTHY = ["long", "short", "end", "evaluation", "checkpoint", "compile", "loader", "model", "pairs", "uneven"]
+BLAMELESS = re.compile(
+    r"which ends by itself; |: ranks? \S+( on \S+)? go(es)? on after |^        rank "
+)  # one is named, not blamed
 
 
 def line_of(case: str) -> int:
     """Where the script is marked with the case's name."""
-    for number, line in enumerate(SCRIPT.read_text().splitlines(), 1):
+    for number, line in enumerate((SCRIPT if case in CASES else HEALTHY_SCRIPT).read_text().splitlines(), 1):
         if line.endswith(f"  # here: {case}"):
             return number
     return 0
@@ -78,10 +104,12 @@ def one(case: str, culprit: int, python: str = sys.executable, more: tuple[str, 
     """Runs the job until hvdrun has told, or its end."""
     told = CASES[case].says if case in CASES else ""
     place = rf"planted_hang_job.py:{line_of(case)}(?: \(\w+\))?"
-    pattern = told.replace("#", str(culprit)).replace("@", place)
+    pattern = told.replace("#", str(culprit)).replace("@", place).replace("%", str(1 - culprit))
     text: list[str] = []
     began = time.monotonic()
-    with hvdrun.started("-np", str(SIZE), *more, python, str(SCRIPT), case, str(culprit)) as job:
+    with hvdrun.started(
+        "-np", str(SIZE), *more, python, str(SCRIPT if case in CASES else HEALTHY_SCRIPT), case, str(culprit)
+    ) as job:
         killer = threading.Timer(LIMIT_SECONDS, job.send_signal, [signal.SIGINT])
         killer.start()
         found = None
@@ -101,7 +129,7 @@ def one(case: str, culprit: int, python: str = sys.executable, more: tuple[str, 
 def trials(options: argparse.Namespace) -> list[Trial]:
     cases = [case for case in CASES if not options.only or case in options.only]
     planted = [Trial(case, seed) for seed in range(options.first, options.first + options.seeds) for case in cases]
-    healthy = [Trial(HEALTHY[n % len(HEALTHY)], n) for n in range(options.healthy)] if not options.only else []
+    healthy = [Trial("healthy_" + HEALTHY[n % len(HEALTHY)], n) for n in range(options.healthy)] if not options.only else []
     return planted + healthy
 
 

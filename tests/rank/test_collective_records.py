@@ -116,7 +116,7 @@ def dump_of(version: str) -> Any:
         return lambda: text
     if version == "2.3":
         return lambda: text
-    return lambda includeCollectives=True, includeStackTraces=True, onlyActive=False: text  # noqa: N803
+    return lambda includeCollectives=True, includeStackTraces=True, onlyActive=False: text
 
 
 @pytest.mark.parametrize(("version", "records"), [("2.2", []), ("2.3", []), ("2.4", [(3, True), (4, False), (2, False)])])

@@ -10,9 +10,21 @@ import time
 import weakref
 
 NAMES = (
-    "all_reduce broadcast reduce all_gather all_gather_into_tensor gather scatter reduce_scatter reduce_scatter_tensor "
-    "all_to_all all_to_all_single barrier all_reduce_coalesced all_gather_coalesced"
-).split()
+    "all_reduce",
+    "broadcast",
+    "reduce",
+    "all_gather",
+    "all_gather_into_tensor",
+    "gather",
+    "scatter",
+    "reduce_scatter",
+    "reduce_scatter_tensor",
+    "all_to_all",
+    "all_to_all_single",
+    "barrier",
+    "all_reduce_coalesced",
+    "all_gather_coalesced",
+)
 INPUTS = ("input_tensor", "input", "tensor", "tensors")
 MOST = 2000
 
@@ -35,14 +47,19 @@ class Calls:
         counts, rows, c10d, now, frame = self.counts, self.rows, self.c10d, time.time_ns, sys._getframe
 
         def call(*args, **kwargs):
-            group = kwargs.get("group") if group_at < 0 or len(args) <= group_at else args[group_at]
-            tensors = None if at < 0 else args[at] if len(args) > at else kwargs.get(given)
-            if getattr(tensors, "is_cuda", False):  # NCCL's calls return before they end, and NCCL has a recorder
+            try:
+                tensors = None if at < 0 else args[at] if len(args) > at else kwargs.get(given)
+                if getattr(tensors, "is_cuda", False):
+                    raise ValueError  # NCCL's calls return before they end, and NCCL has a recorder
+                group = kwargs.get("group") if group_at < 0 or len(args) <= group_at else args[group_at]
+                group = c10d._world.pg_names.get(c10d.group.WORLD if group is None else group)
+                number = counts[group] = counts.get(group, 0) + 1
+                caller = frame(1)
+                row = [group, number, name, tensor_kinds(tensors), now(), (caller.f_code, caller.f_lineno), None]
+            except (AttributeError, TypeError, ValueError):  # an argument of another kind: torch raises what it always does
+                row = None
+            if row is None:
                 return original(*args, **kwargs)
-            group = c10d._world.pg_names.get(c10d.group.WORLD if group is None else group)
-            number = counts[group] = counts.get(group, 0) + 1
-            caller = frame(1)
-            row = [group, number, name, tensor_kinds(tensors), now(), (caller.f_code, caller.f_lineno), None]
             rows.append(row)
             work = None
             try:

@@ -317,7 +317,8 @@ class Watcher:
 
 
 def fill_recorder():
-    """The flight recorder's size, unless the user has set it; torch 2.15 has it by itself.  NCCL has one from torch 2.2 on, gloo from 2.8."""
+    """The flight recorder's size, unless the user has set it.  NCCL has a recorder from torch 2.2 on, gloo from 2.8.  torch
+    2.15 switches it on by itself."""
     if not any(os.environ.get(name) for name in ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")):
         version = tuple(int(part) for part in Watcher.torch_version().split(".")[:2] if part.isdigit())
         os.environ["TORCH_FR_BUFFER_SIZE" if version >= (2, 8) else "TORCH_NCCL_TRACE_BUFFER_SIZE"] = "2000"
