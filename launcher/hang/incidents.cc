@@ -202,10 +202,14 @@ void Incidents::take(const Incident& incident, double now, std::vector<IncidentN
   events.push_back({NoticeKind::give_up, incident, seconds});
 }
 
-void Incidents::put_off(const Incident& incident, double until) {
+bool Incidents::put_off(const Incident& incident, double until) {
   for (OpenIncident& o : open_)
-    if (o.incident.kind == incident.kind && meet(o.incident.missing, incident.missing))
-      o.given_up = false, o.give_up_at = until;
+    if (o.incident.kind == incident.kind && meet(o.incident.missing, incident.missing)) {
+      o.given_up = false;
+      o.give_up_at = until;
+      return true;
+    }
+  return false;
 }
 
 void Incidents::close(const JobFacts& facts, const std::vector<Incident>& current,

@@ -96,7 +96,8 @@ class Incidents {
   std::vector<IncidentNotice> look(const JobFacts& facts);
   bool none_open() const { return open_.empty(); }
   /// Takes back NoticeKind::give_up for this incident; it comes again at the time @p until, if the incident lasts.
-  void put_off(const Incident& incident, double until);
+  /// False: the incident is over.
+  bool put_off(const Incident& incident, double until);
 
  private:
   struct OpenIncident {

@@ -24,7 +24,7 @@ from support import hvdrun
 SCRIPT = pathlib.Path(__file__).resolve().parent / "planted_hang_job.py"
 HEALTHY_SCRIPT = SCRIPT.with_name("planted_healthy_job.py")
 SIZE = 2
-LIMIT_SECONDS = 60.0
+LIMIT_SECONDS = 120.0
 MOST_SECONDS = 10.0  # from the beginning of the wait
 
 
@@ -73,9 +73,6 @@ CASES: dict[str, Case] = {
     "scatters": Case(MISSING + "for scatter 6"),
     "gathers": Case(MISSING + "for gather 6"),
     "asynchronous": Case(MISSING + r"for all_reduce 6 of the default group \(\[21\] float32\)"),
-    "shapes": Case(
-        r"^hvdrun: the ranks differ at collective 6 of the default group: .*broadcast \(\[2\] float32\)[^;]* on rank #"
-    ),
     "buffers": Case(MISSING + r"for (broadcast|all_reduce) \d+ of the default group"),
     "constructs": Case(MISSING + "for all_gather 6"),
     "monitored": Case(MISSING + "for (?:monitored_barrier|recv|barrier)"),
@@ -134,7 +131,7 @@ def trials(options: argparse.Namespace) -> list[Trial]:
 
 
 def judge(trial: Trial, place: Any, options: argparse.Namespace) -> list[Outcome]:
-    culprit = 1 if trial.case in ("port",) else random.Random(trial.seed).randrange(SIZE)
+    culprit = 1 if trial.case in ("port", "address") else random.Random(trial.seed).randrange(SIZE)
     outcome = one(trial.case, culprit, options.python)
     outcome.seed = trial.seed
     return [outcome]
