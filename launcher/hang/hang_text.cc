@@ -20,8 +20,10 @@ std::string place_of(int rank, const Pictures& pictures, const std::vector<int>&
   if (picture.state.empty()) return "has ended";
   if (picture.state == "T" || picture.state == "t") return "is stopped (kill -CONT lets it go on)";
   const std::string line = user_line(picture.python);
-  const std::string work = long_work(picture.python);
-  if (!line.empty()) return "is in " + line + (work.empty() ? "" : ", " + work);
+  const std::string work = long_work(picture.python, picture.state);
+  if (!line.empty())
+    return "is in " + line + (work.empty() ? "" : ", " + work) +
+           (ends_by_itself(work, picture.state) ? ", which ends by itself" : "");
   return picture.state == "R" ? "runs" : picture.state == "D" ? "waits for a disk or a device" : "waits";
 }
 
@@ -119,6 +121,21 @@ std::string closed_line(const Incident& incident, double seconds, const JobMap& 
 std::string given_up(const Incident& incident, double seconds, const JobMap& map) {
   const std::string wait = who_waits(incident, seconds);
   return incident.missing.empty() ? wait : wait + ", but not " + named(incident.missing, map);
+}
+
+bool all_at_work(const Incident& incident, const Pictures& pictures) {
+  return !incident.missing.empty() && incident.more == 0 && incident.headline.empty() &&
+         std::all_of(incident.missing.begin(), incident.missing.end(), [&](int rank) {
+           const auto it = pictures.find(rank);
+           return it != pictures.end() &&
+                  ends_by_itself(long_work(it->second.python, it->second.state), it->second.state);
+         });
+}
+
+std::string put_off_line(const Incident& incident, double most_seconds, const JobMap& map) {
+  return formatted("hvdrun: {} {} not hang: --stall-check-shutdown-time-seconds waits, {} more at most",
+                   named(incident.missing, map), incident.missing.size() == 1 ? "does" : "do",
+                   seconds_text(most_seconds));
 }
 
 std::string broken_link(const JobMap& map, const Pictures& pictures) {

@@ -27,6 +27,12 @@ std::string closed_line(const Incident& incident, double seconds, const JobMap& 
 /// "31 ranks have waited 120 s for grad/layer3, but not rank 5 on host2": why hvdrun ends the job.
 std::string given_up(const Incident& incident, double seconds, const JobMap& map);
 
+/// True if each missing rank does work that ends by itself: such an incident is no hang.
+bool all_at_work(const Incident& incident, const Pictures& pictures);
+
+/// "rank 5 on host2 does not hang: --stall-check-shutdown-time-seconds waits, 600 s more at most".
+std::string put_off_line(const Incident& incident, double most_seconds, const JobMap& map);
+
 /// "beta gets no answer from gamma", if the network between two hosts is cut.  Empty: no such pair is known.
 std::string broken_link(const JobMap& map, const Pictures& pictures);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 namespace hvd::launcher {
 
@@ -12,6 +13,8 @@ constexpr double word_lasts = 5;  // validity of a coordinator's report, which c
 constexpr std::size_t most_asked = 64;
 constexpr double told_together = 2;
 constexpr std::size_t most_kept_lines = 8;
+constexpr double longest_put_off = 600;  // of the user's limit, for work that ends by itself
+constexpr double put_off_step = 5, goes_on_within = 4;
 
 LifeStage where_of(wire::RankPhase place) {
   switch (place) {
@@ -192,6 +195,26 @@ void HangWatch::keep_lines(const std::vector<std::string>& lines) {
       open_lines_.push_back(line.starts_with("hvdrun: ") ? line.substr(8) : line.substr(6));
 }
 
+void HangWatch::give_up(const IncidentNotice& event) {
+  const double over = event.seconds - patience_->shutdown;
+  const auto end_job = [this, event] {
+    if (!open_hang_) open_hang_ = hang_data(event.incident, map_, {});
+    events_(HangTooLong{given_up(event.incident, event.seconds, map_)});
+  };
+  if (over >= longest_put_off || event.incident.missing.empty() || event.incident.missing.size() > most_asked)
+    return end_job();
+  events_(StacksWanted{event.incident.missing, [this, event, over, end_job](const Pictures& pictures) {
+                         const double then = event.incident.since + event.seconds;
+                         const bool at_work = all_at_work(event.incident, pictures);
+                         const double until = monotonic_seconds() + (at_work ? put_off_step : goes_on_within);
+                         if (!incidents_.put_off(event.incident, until)) return;  // it is over meanwhile
+                         // A rank that has just ended its work gets time to go on.
+                         if (!at_work && then - at_work_ > put_off_step + goes_on_within) return end_job();
+                         if (at_work && then - std::exchange(at_work_, then) > 2 * put_off_step)
+                           events_(HangTold{put_off_line(event.incident, longest_put_off - over, map_)});
+                       }});
+}
+
 std::optional<OpenHang> HangWatch::open_hang() const {
   std::optional<OpenHang> hang = open_hang_;
   // On a loaded machine the guard's word that the rank is stopped may come later than the lines for the user.
@@ -202,8 +225,7 @@ std::optional<OpenHang> HangWatch::open_hang() const {
 
 void HangWatch::tell(const IncidentNotice& event) {
   if (event.kind == NoticeKind::closed) return events_(HangTold{closed_line(event.incident, event.seconds, map_)});
-  if (event.kind == NoticeKind::give_up && !open_hang_) open_hang_ = hang_data(event.incident, map_, {});
-  if (event.kind == NoticeKind::give_up) return events_(HangTooLong{given_up(event.incident, event.seconds, map_)});
+  if (event.kind == NoticeKind::give_up) return give_up(event);
   const auto tell_lines = [this, event](const Pictures& pictures) {
     std::vector<int> ended;
     for (std::size_t r = 0; r < ranks_.size(); ++r)

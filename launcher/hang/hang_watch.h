@@ -56,6 +56,8 @@ class HangWatch {
   /// The facts about a rank.  Makes an entry for a rank that an elastic job has added.
   RankActivity& activity(int rank);
   void tell(const IncidentNotice& event);
+  /// The user's limit is reached: ends the job, unless the missing ranks do work that ends by itself.
+  void give_up(const IncidentNotice& event);
   void keep_lines(const std::vector<std::string>& lines);
   std::vector<int> whom_to_ask(const Incident& incident) const;
 
@@ -77,6 +79,7 @@ class HangWatch {
   std::optional<OpenHang> open_hang_;
   double kept_at_ = 0;
   double next_look_ = 0;
+  double at_work_ = -1e9;  ///< when the user's limit was put off last
   bool all_paused_ = false, is_quiet_ = false;
   double resumed_ = 0;  ///< waits that began before this moment do not count
 };

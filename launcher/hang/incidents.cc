@@ -197,8 +197,19 @@ void Incidents::take(const Incident& incident, double now, std::vector<IncidentN
   const bool may = incident.kind != IncidentKind::stopped &&
                    incident.kind != IncidentKind::end;  // these ranks may have work of their own
   if (!may || o->given_up || patience_.shutdown <= 0 || seconds < patience_.shutdown + time_for_the_runtime) return;
+  if (now < o->give_up_at) return;
   o->given_up = true;
   events.push_back({NoticeKind::give_up, incident, seconds});
+}
+
+bool Incidents::put_off(const Incident& incident, double until) {
+  for (OpenIncident& o : open_)
+    if (o.incident.kind == incident.kind && meet(o.incident.missing, incident.missing)) {
+      o.given_up = false;
+      o.give_up_at = until;
+      return true;
+    }
+  return false;
 }
 
 void Incidents::close(const JobFacts& facts, const std::vector<Incident>& current,

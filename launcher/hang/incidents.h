@@ -95,6 +95,9 @@ class Incidents {
   explicit Incidents(HangLimits patience) : patience_(patience) {}
   std::vector<IncidentNotice> look(const JobFacts& facts);
   bool none_open() const { return open_.empty(); }
+  /// Takes back NoticeKind::give_up for this incident; it comes again at the time @p until, if the incident lasts.
+  /// False: the incident is over.
+  bool put_off(const Incident& incident, double until);
 
  private:
   struct OpenIncident {
@@ -104,6 +107,7 @@ class Incidents {
     double next = 0;             ///< time of the next message
     double pause = 0;            ///< between the last two messages
     bool given_up = false;
+    double give_up_at = 0;  ///< not before this time
   };
   OpenIncident* same(const Incident& incident, double now);
   void take(const Incident& incident, double now, std::vector<IncidentNotice>& events);

@@ -31,10 +31,10 @@ struct LongWork {
   const char *file, *function, *words;
 };
 
-constexpr const char* loader_words = "waiting for a DataLoader worker";
+constexpr const char *loader_words = "waiting for a DataLoader worker", *batch_words = "loading a batch";
 constexpr std::array works{
     LongWork{"torch/utils/data/dataloader.py", "_try_get_data", loader_words},
-    LongWork{"torch/utils/data/dataloader.py", "_next_data", "loading a batch"},
+    LongWork{"torch/utils/data/dataloader.py", "_next_data", batch_words},
     LongWork{"torch/_inductor/", "", "compiling (torch.compile)"},
     LongWork{"torch/_dynamo/convert_frame.py", "", "compiling (torch.compile)"},
     LongWork{"torch/serialization.py", "save", "saving a checkpoint"},
@@ -61,16 +61,24 @@ std::string user_line(const std::string& python) {
   return own->function == "<module>" ? name : formatted("{} ({})", name, own->function);
 }
 
-std::string long_work(const std::string& python) {
+std::string long_work(const std::string& python, const std::string& state) {
   for (const SourceFrame& frame : main_frames(python)) {
     for (const LongWork& work : works)
       if (frame.file.find(work.file) != std::string::npos && (!*work.function || frame.function == work.function))
         return work.words;
     if (!wire::is_library(frame.file)) break;
   }
+  if (state != "R" && state != "D") return {};
+  for (const SourceFrame& frame : main_frames(python))
+    if (!wire::is_library(frame.file) &&
+        (frame.function.starts_with("eval") || frame.function.starts_with("valid") || frame.function == "test"))
+      return "evaluating";
   return {};
 }
 
-bool ends_by_itself(const std::string& long_work) { return !long_work.empty() && long_work != loader_words; }
+bool ends_by_itself(const std::string& long_work, const std::string& state) {
+  if (long_work.empty() || long_work == loader_words) return false;
+  return long_work != batch_words || state == "R" || state == "D";
+}
 
 }  // namespace hvd::launcher

@@ -15,10 +15,13 @@ std::optional<wire::SourceFrame> user_frame(const std::string& python);
 std::string user_line(const std::string& python);
 
 /// The main thread's work, if it is known to take long: "waiting for a DataLoader worker", "importing", "compiling
-/// (torch.compile)", "saving a checkpoint".  Empty: no such work.
-std::string long_work(const std::string& python);
+/// (torch.compile)", "saving a checkpoint", "evaluating" (it computes in a user's function of that name).  Empty: no
+/// such work.
+/// @param state  of the rank, as in ps(1)
+std::string long_work(const std::string& python, const std::string& state);
 
-/// True if @p long_work, a result of long_work(), ends without help.  A wait for a DataLoader worker may not.
-bool ends_by_itself(const std::string& long_work);
+/// True if @p long_work, a result of long_work(), ends without help: it needs time, and other ranks must wait.
+/// A rank that sleeps while it loads a batch may wait for something else.
+bool ends_by_itself(const std::string& long_work, const std::string& state);
 
 }  // namespace hvd::launcher

@@ -1,20 +1,50 @@
 #!/usr/bin/env python3
-"""Makes a C++ file that defines a zip archive of text files: embed_archive.py OUT NAMESPACE NAME FILE[=NAME]...
+"""Makes a C++ file that defines a zip archive of text files: embed_archive.py OUT NAMESPACE NAME FILE[=NAME[+]]...
 
-The same files give the same bytes.
+A file with + is there also as marshalled code, for each Python that is found here: NAME.cpython-311 and so on.
+sitecustomize.py is there also as a .pyc for the Python that runs this.  The same files give the same bytes.
 """
 
 import io
 import pathlib
+import shutil
+import subprocess
 import sys
 import zipfile
+
+COMPILE = """
+import marshal, sys, _frozen_importlib_external as external
+code = compile(open(sys.argv[1], "rb").read(), "<hvdrun>", "exec", 0, True, 2)
+sys.stdout.buffer.write(sys.implementation.cache_tag.encode() + b" " + external.MAGIC_NUMBER + marshal.dumps(code))
+"""
+
+UNCHECKED = b"\1" + bytes(11)  # after a .pyc's magic number: its source need not be looked at
+
+
+def compiled(path):
+    """{tag: magic number and code}, by the Pythons of this machine."""
+    names = [f"python3.{minor}" for minor in range(8, 20)]
+    found = {}
+    for python in filter(None, [sys.executable, *map(shutil.which, names)]):
+        done = subprocess.run([python, "-I", "-S", "-c", COMPILE, path], capture_output=True, stdin=subprocess.DEVNULL)
+        tag, _, code = done.stdout.partition(b" ")
+        if done.returncode == 0 and code:
+            found.setdefault(tag.decode(), code)
+    return dict(sorted(found.items()))
+
 
 target, namespace, name, *sources = sys.argv[1:]
 memory = io.BytesIO()
 with zipfile.ZipFile(memory, "w", zipfile.ZIP_STORED) as archive:
     for source in sources:
         path, _, inside = source.partition("=")
-        archive.writestr(zipfile.ZipInfo(inside or pathlib.Path(path).name), pathlib.Path(path).read_bytes())
+        plain = inside.rstrip("+") or pathlib.Path(path).name
+        archive.writestr(zipfile.ZipInfo(plain), pathlib.Path(path).read_bytes())
+        for tag, code in compiled(path).items() if inside.endswith("+") else ():
+            archive.writestr(zipfile.ZipInfo(f"{plain}.{tag}"), code)
+        if plain == "sitecustomize.py":
+            code = compiled(path)[sys.implementation.cache_tag]
+            archive.writestr(zipfile.ZipInfo(f"{plain}c"), code[:4] + UNCHECKED + code[4:])
 data = memory.getvalue()
 rows = [data[i : i + 32] for i in range(0, len(data), 32)]
 with open(target, "w", encoding="ascii") as out:

@@ -1,15 +1,23 @@
-"""hvdrun -np 2 planted_hang_job.py CASE CULPRIT: a job over torch's own gloo that hangs, or, for a few cases, does not.
+"""hvdrun -np 2 planted_hang_job.py CASE CULPRIT: a job over torch's own gloo that hangs.
 
 The line at which the culprit stands is marked with the name of its case.  Nothing imports hvd.
 """
 
 from __future__ import annotations
 
+import concurrent.futures
 import datetime
+import itertools
 import os
+import queue
+import select
+import signal
+import socket
+import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 CASE, CULPRIT = sys.argv[1], int(sys.argv[2])
@@ -35,7 +43,7 @@ class Samples(torch.utils.data.Dataset[torch.Tensor]):
 
     def __getitem__(self, index: int) -> torch.Tensor:
         if index == self.stuck_at:
-            time.sleep(LONG)
+            time.sleep(LONG)  # here: collate
         return torch.ones(8)
 
 
@@ -164,39 +172,166 @@ def objects() -> None:
     dist.all_gather_object(gathered, {"rank": RANK})
 
 
-# Jobs that are well: nobody is to be blamed.
+def collate() -> None:
+    """The DataLoader has no worker: the data set itself hangs."""
+    for batch in torch.utils.data.DataLoader(Samples(13 if IS_CULPRIT else -1), batch_size=4):
+        dist.all_reduce(batch.sum())
 
 
-def healthy_long() -> None:
-    """Long steps, alike on all ranks."""
-    for _ in range(3):
-        time.sleep(6.5)
-        dist.all_reduce(torch.ones(4))
+def branch() -> None:
+    """One rank's loss is not finite, and it leaves the step."""
+    for step in range(9):
+        loss = torch.tensor(float("nan") if step == 4 and IS_CULPRIT else 1.0)
+        if not torch.isfinite(loss):
+            break
+        dist.all_reduce(loss)
+    threading.Event().wait(LONG if IS_CULPRIT else 0)  # here: branch
 
 
-def healthy_short() -> None:
-    end = time.monotonic() + 12
-    flag = torch.ones(1)
-    while flag.item() > 0:
-        flag.fill_(float(time.monotonic() < end))
-        dist.broadcast(flag, 0)
-
-
-def healthy_end() -> None:
-    """The ranks end at different times, after their last collective."""
+def checkpoint() -> None:
+    """Waits for a file that nobody writes."""
     steps()
-    dist.destroy_process_group()
-    time.sleep(9 if IS_CULPRIT else 0)
+    while IS_CULPRIT and not os.path.exists("/nonexistent/epoch1.pt"):
+        time.sleep(0.2)  # here: checkpoint
+    dist.barrier()
 
 
-def main() -> None:
-    case = globals()[CASE] if CASE != "import" else steps
+def locked() -> None:
+    """Two threads take two locks in another order."""
+    steps()
+    first, second = threading.Lock(), threading.Lock()
+
+    def other() -> None:
+        with second:
+            time.sleep(0.5)
+            first.acquire(timeout=LONG)
+
+    if IS_CULPRIT:
+        threading.Thread(target=other, daemon=True).start()
+        with first:
+            time.sleep(0.3)
+            second.acquire(timeout=LONG)  # here: locked
+    dist.all_reduce(torch.ones(3))
+
+
+def child() -> None:
+    steps()
+    if IS_CULPRIT:
+        subprocess.run(["sleep", str(LONG)])  # here: child
+    dist.all_reduce(torch.ones(12))
+
+
+def listens() -> None:
+    steps()
+    if IS_CULPRIT:
+        with socket.socket() as server:
+            server.bind(("127.0.0.1", 0))
+            server.listen()
+            server.accept()  # here: listens
+    dist.broadcast(torch.ones(3), 0)
+
+
+def sends() -> None:
+    """Nobody receives what is sent."""
+    steps()
+    if IS_CULPRIT:
+        time.sleep(LONG)  # here: sends
+    dist.recv(torch.ones(5), 1 - RANK)
+
+
+def reduces() -> None:
+    steps()
+    if IS_CULPRIT:
+        queue.Queue().get(timeout=LONG)  # here: reduces
+    dist.reduce(torch.ones(6), CULPRIT)
+
+
+def scatters() -> None:
+    steps()
+    if IS_CULPRIT:
+        select.select([], [], [], LONG)  # here: scatters
+    dist.scatter(torch.ones(2), [torch.ones(2)] * 2 if IS_CULPRIT else None, src=CULPRIT)
+
+
+def gathers() -> None:
+    steps()
+    out = [torch.empty(3) for _ in range(2)]
+    if IS_CULPRIT:
+        signal.sigtimedwait([signal.SIGUSR2], LONG)  # here: gathers
+    dist.gather(torch.ones(3), out if IS_CULPRIT else None, CULPRIT)
+
+
+def asynchronous() -> None:
+    steps()
+    if IS_CULPRIT:
+        time.sleep(LONG)  # here: asynchronous
+    work: Any = dist.all_reduce(torch.ones(21), async_op=True)
+    work.wait()
+
+
+def buffers() -> None:
+    """DDP broadcasts buffers before the forward pass: the culprit does not come to its third."""
+    net = DistributedDataParallel(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4)))
+    for step in range(4):
+        if step == 2 and IS_CULPRIT:
+            time.sleep(LONG)  # here: buffers
+        net(torch.ones(2, 4)).sum().backward()
+
+
+def constructs() -> None:
+    """Only some ranks make the model."""
+    steps()
+    if IS_CULPRIT:
+        time.sleep(LONG)  # here: constructs
+    DistributedDataParallel(torch.nn.Linear(3, 3))
+
+
+def monitored() -> None:
+    steps()
+    if IS_CULPRIT:
+        time.sleep(LONG)  # here: monitored
+    dist.monitored_barrier(timeout=datetime.timedelta(seconds=LONG))
+
+
+def destroys() -> None:
+    """One rank ends the group early and works on."""
+    steps()
+    if IS_CULPRIT:
+        time.sleep(LONG)  # here: destroys
+    for _ in range(3):
+        dist.all_reduce(torch.ones(31))
+
+
+def pool() -> None:
+    steps()
+    if IS_CULPRIT:
+        with concurrent.futures.ThreadPoolExecutor(1) as threads:
+            threads.submit(time.sleep, LONG).result()  # here: pool
+    dist.all_reduce(torch.ones(13))
+
+
+def stopped() -> None:
+    steps()
+    if IS_CULPRIT:
+        os.kill(os.getpid(), signal.SIGSTOP)  # here: stopped
+    dist.all_reduce(torch.ones(14))
+
+
+def computes() -> None:
+    """An endless loop in C that never gives Python's lock back."""
+    steps()
+    if IS_CULPRIT:
+        sum(itertools.repeat(1))  # here: computes
+    dist.all_reduce(torch.ones(15))
+
+
+def main(case: Callable[[], None]) -> None:
     if CASE == "initless":
         case()
     if CASE == "world" and IS_CULPRIT:
         os.environ["WORLD_SIZE"] = "3"
     if CASE == "address" and IS_CULPRIT:
-        os.environ["MASTER_ADDR"] = "127.0.0.2"
+        os.environ["MASTER_ADDR"] = "no-such-host.invalid"
     if CASE == "port" and RANK == 1:
         os.environ["MASTER_PORT"] = "1"
     if CASE == "rankless":
@@ -214,4 +349,4 @@ def world() -> None: ...
 address = port = rankless = world
 
 if __name__ == "__main__":
-    main()
+    main(globals()[CASE] if CASE != "import" else steps)

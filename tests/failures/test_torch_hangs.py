@@ -63,6 +63,44 @@ def test_other_hangs(case: str) -> None:
     assert outcome.right, outcome
 
 
+@pytest.mark.ci
+def test_a_long_evaluation_is_named_and_ends_no_job() -> None:
+    """The user's limit waits meanwhile."""
+    outcome = hangs.one("healthy_evaluation", 1, more=("--stall-check-shutdown-time-seconds", "3"))
+    assert outcome.right, outcome
+    place = rf"planted_healthy_job.py:({'|'.join(str(hangs.line_of('healthy_evaluation') + n) for n in (-1, 0))}) \(evaluate\)"
+    assert re.search(rf"rank 1 on \w+ is in {place}, evaluating, which ends by itself; 1 rank has waited", outcome.about), (
+        outcome
+    )
+    assert "rank 1 on localhost does not hang: --stall-check-shutdown-time-seconds waits" in outcome.about
+
+
+MPI_JOB = """
+import time
+from mpi4py import MPI
+if MPI.COMM_WORLD.rank == 1:
+    time.sleep(100)
+print("waits", flush=True)
+MPI.COMM_WORLD.Barrier()
+"""
+
+
+@pytest.mark.ci
+def test_where_ranks_of_another_library_stand(tmp_path: pathlib.Path) -> None:
+    """The line of Python, and the wait in native frames."""
+    pytest.importorskip("mpi4py")
+    (tmp_path / "job.py").write_text(MPI_JOB)
+    with hvdrun.started("-np", "2", sys.executable, "job.py", cwd=tmp_path) as job:
+        assert "waits" in hvdrun.next_line(job.stdout)
+        time.sleep(1)
+        said = ask(job, "stacks")
+        job.send_signal(signal.SIGINT)
+        job.communicate(timeout=60)
+    waits, sleeps = said.split("rank 1 on")
+    assert "PMPI_Barrier" in waits and 'job.py", line 7 in <module>' in waits, said
+    assert 'job.py", line 5 in <module>' in sleeps, said
+
+
 def test_the_program_s_own_sitecustomize_runs(tmp_path: pathlib.Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.theirs = 1\n")
     program = "import sys; print(sys.theirs, [p for p in sys.path if 'proc' in p], sys.modules['sitecustomize'].__file__)"

@@ -97,6 +97,8 @@ const CollectiveRecord* first_open(const RankCollectives& told) {
   return nullptr;
 }
 
+bool waits(const RankCollectives& told) { return first_open(told) != nullptr || told.call.has_value(); }
+
 std::string call_text(const PresentCall& call) {
   return call.name +
          (call.peer < 0 ? "" : (call.name == "send" ? " to rank " : " from rank ") + std::to_string(call.peer));
@@ -117,10 +119,12 @@ std::string instead(const RankCollectives& told) {
 }
 
 /// Lines that tell the same of several ranks share one.
-std::vector<std::string> details_of(const Ranks& missing, const JobCollectives& job) {
+/// @param recorded  what the ranks miss is in the records; otherwise only a rank that waits elsewhere has a line
+std::vector<std::string> details_of(const Ranks& missing, const JobCollectives& job, bool recorded) {
   std::map<std::string, Ranks> by_text;
   for (const int rank : missing)
-    if (const auto it = job.find(rank); it != job.end()) by_text[instead(it->second)].push_back(rank);
+    if (const auto it = job.find(rank); it != job.end() && (recorded || waits(it->second)))
+      by_text[instead(it->second)].push_back(rank);
   std::vector<std::string> lines;
   for (const auto& [text, ranks] : by_text)
     if (lines.size() < 3) lines.push_back(formatted("{} {}", who_text(ranks), text));
@@ -185,7 +189,7 @@ std::optional<CollectiveDifference> difference_at(const GroupView& view, std::in
     std::sort(d.missing.begin(), d.missing.end());
     return d;
   }
-  d.details = details_of(d.missing, job);
+  d.details = details_of(d.missing, job, true);
   if (std::string other = first_other_line(view, number); !other.empty()) d.details.push_back(std::move(other));
   return d;
 }
@@ -199,8 +203,6 @@ std::optional<CollectiveDifference> difference_of(const GroupView& view, const J
     if (auto d = difference_at(view, number, job)) return d;
   return std::nullopt;
 }
-
-bool waits(const RankCollectives& told) { return first_open(told) != nullptr || told.call.has_value(); }
 
 /// Differences by the calls of the main threads, where there are no records: between two ranks, new_group(), an older
 /// torch.
@@ -223,7 +225,7 @@ void add_differences_of_calls(const JobCollectives& job, const RankNumbers& numb
     for (const auto& [rank, told] : job)
       if (to_all && std::find(d.waiting.begin(), d.waiting.end(), rank) == d.waiting.end()) d.missing.push_back(rank);
     if (d.missing.empty()) continue;  // all are in it
-    d.details = details_of(d.missing, job);
+    d.details = details_of(d.missing, job, false);
     found.push_back(std::move(d));
   }
 }

@@ -71,6 +71,7 @@ class Watcher:
         self.link = None
         self.refused = None  # why the store cannot be reached; "": it can; None: not tried
         self.init = None  # what init_process_group() was called with, while it runs
+        self.calls = self.ddp = None  # hvdrank_calls, where torch's gloo records nothing
         self.call = None  # (id of frame, instruction, time): the main thread's call, and when it was first seen
         self.ending = False
 
@@ -150,6 +151,8 @@ class Watcher:
         if given.get("store") is not None or method.startswith("file://"):
             address = port = ""
         self.refused = None
+        if self.calls is not None and not self.c10d.is_initialized():
+            self.calls.forget()
         self.init = {
             "rank": number("rank", "RANK"),
             "world": number("world_size", "WORLD_SIZE"),
@@ -205,10 +208,12 @@ class Watcher:
         inside = None
         for file, _, function, frame in frames:
             if file.endswith(C10D):
-                if not function.startswith("_"):
+                if not function.startswith("_") and function != "wrapper":
                     inside = (function, frame)
             elif not is_library(file):
                 break
+        if inside is None and self.ddp is not None and (name := self.ddp.name(frames)):
+            inside = (name, frames[0][3])
         if inside is None or inside[0] == "init_process_group":
             self.call = None
             return None
@@ -227,7 +232,7 @@ class Watcher:
     def add_records(self, told, whole):
         world = self.c10d._world
         numbers = {}
-        names = set()
+        names, recorded_by_nccl = set(), set()
         for group, ranks in list(world.pg_group_ranks.items()):
             name = str(world.pg_names.get(group, ""))
             members = sorted(ranks)
@@ -235,6 +240,8 @@ class Watcher:
             configured = str(world.pg_backend_config.get(group, "")) if hasattr(world, "pg_backend_config") else ""
             names.update(part.split(":")[-1] for part in (configured or backend).split(",") if part)
             numbers[name] = len(told["groups"])
+            if backend == "nccl":
+                recorded_by_nccl.add(name)
             description = str(getattr(group, "group_desc", "") or "")
             whole_world = len(told["groups"]) == 0
             told["groups"].append([name, "default" if whole_world else description, members])
@@ -247,6 +254,8 @@ class Watcher:
         for entry in self.entries(names, whole):
             number = numbers.get(str(entry["process_group"][0]))
             if number is None:
+                continue
+            if entry["process_group"][0] in recorded_by_nccl and entry["profiling_name"].startswith("call:"):
                 continue
             kind = str(entry["profiling_name"]).split(":", 1)[-1].strip("_")
             ended = bool(entry.get("retired")) or entry.get("state") == "completed"
@@ -284,7 +293,7 @@ class Watcher:
         """Reads the entries of these backends' flight recorders, except hvd's, which has its own."""
         torch = sys.modules["torch"]._C._distributed_c10d
         lines = False  # of the program's source: torch imports its compiler for them, which takes seconds
-        found = []
+        found = self.calls.entries(whole) if self.calls is not None else []
         if hasattr(torch, "_dump_fr_trace"):
             for backend in sorted(names - {"hvd", "fake", "undefined"}):
                 try:
@@ -295,22 +304,32 @@ class Watcher:
                     found += pickle.loads(text).get("entries", [])
         if hasattr(torch, "_dump_nccl_trace") and "nccl" in names:
             seen = {(e["process_group"][0], e["profiling_name"], e["time_created_ns"]) for e in found}
-            for entry in pickle.loads(torch._dump_nccl_trace(True, lines, not whole)).get("entries", []):
+            try:
+                dump = pickle.loads(torch._dump_nccl_trace(True, lines, not whole))
+            except TypeError:  # torch 2.2 and 2.3 have no parameters
+                dump = pickle.loads(torch._dump_nccl_trace())
+            for entry in dump.get("entries", []) if isinstance(dump, dict) else dump:
+                if "process_group" not in entry:  # these do not name the group either
+                    break
                 if (entry["process_group"][0], entry["profiling_name"], entry["time_created_ns"]) not in seen:
                     found.append(entry)
         return found
 
 
 def fill_recorder():
-    """The flight recorder's size, unless the user has set it; torch 2.15 has it by itself, gloo from torch 2.8 on."""
+    """The flight recorder's size, unless the user has set it.  NCCL has a recorder from torch 2.2 on, gloo from 2.8.  torch
+    2.15 switches it on by itself."""
     if not any(os.environ.get(name) for name in ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")):
         version = tuple(int(part) for part in Watcher.torch_version().split(".")[:2] if part.isdigit())
-        os.environ["TORCH_FR_BUFFER_SIZE" if version >= (2, 9) else "TORCH_NCCL_TRACE_BUFFER_SIZE"] = "2000"
+        os.environ["TORCH_FR_BUFFER_SIZE" if version >= (2, 8) else "TORCH_NCCL_TRACE_BUFFER_SIZE"] = "2000"
 
 
-def watch(c10d, name):
+def watch(c10d, name, calls):
+    """@calls: loads hvdrank_calls."""
     fill_recorder()
     watcher = Watcher(c10d, name)
+    if not hasattr(sys.modules["torch"]._C._distributed_c10d, "_dump_fr_trace"):
+        watcher.calls, watcher.ddp = calls().Calls(c10d), calls().DdpCalls()
     original = c10d.init_process_group
 
     @functools.wraps(original)

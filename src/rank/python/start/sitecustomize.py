@@ -76,7 +76,7 @@ class DistributedFinder:
 
     def watch(self, module):
         try:
-            load("hvdrank_collectives").watch(module, os.environ["HVD_WATCH"])
+            load("hvdrank_collectives").watch(module, os.environ["HVD_WATCH"], lambda: load("hvdrank_calls"))
         except Exception as error:
             if os.environ.get("HOROVOD_LOG_LEVEL") == "debug":
                 print(f"hvdrank: collectives are not watched: {error!r}", file=sys.stderr)

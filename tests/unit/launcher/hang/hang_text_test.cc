@@ -48,7 +48,8 @@ TEST_CASE("hang: the user's own line, not a library's") {
 TEST_CASE("hang: what is known to take long") {
   const auto in = [](const std::string& frame) {
     return long_work("Current thread 0x1 (most recent call first):\n" + frame +
-                     "\n  File \"/x/t.py\", line 3 in f\n  File \"<frozen importlib._bootstrap>\", line 1 in g\n");
+                         "\n  File \"/x/t.py\", line 3 in f\n  File \"<frozen importlib._bootstrap>\", line 1 in g\n",
+                     "S");
   };
   const std::string torch = "  File \"/v/lib/python3.11/site-packages/torch/";
   CHECK(in(torch + "utils/data/dataloader.py\", line 3 in _try_get_data") == "waiting for a DataLoader worker");
@@ -56,9 +57,24 @@ TEST_CASE("hang: what is known to take long") {
   CHECK(in(torch + "serialization.py\", line 3 in save") == "saving a checkpoint");
   CHECK(in("  File \"<frozen importlib._bootstrap>\", line 241 in _call") == "importing");
   CHECK(in(torch + "nn/x.py\", line 3 in save").empty());
-  CHECK(ends_by_itself("importing"));
-  CHECK(!ends_by_itself("waiting for a DataLoader worker"));
-  CHECK(!ends_by_itself(""));
+  CHECK(ends_by_itself("importing", "S"));
+  CHECK(!ends_by_itself("waiting for a DataLoader worker", "S"));
+  CHECK(!ends_by_itself("", "R"));
+  const std::string evaluates =
+      "Current thread 0x1 (most recent call first):\n  File \"/x/lib/python3/site-packages/torch/nn/f.py\", line 3 in "
+      "relu\n"
+      "  File \"/x/t.py\", line 3 in loss\n  File \"/x/t.py\", line 9 in evaluate\n";
+  CHECK(long_work(evaluates, "R") == "evaluating");
+  CHECK(long_work(evaluates, "S").empty());
+  CHECK(ends_by_itself("evaluating", "R"));
+  const Incident i{operation, {1}, 0, 1, 0, "a", 1};
+  CHECK(all_at_work(i, {{1, seen("R", evaluates)}}));
+  CHECK(!all_at_work(i, {{1, seen("S", evaluates)}}));
+  CHECK(!all_at_work(i, {}));
+  CHECK(told(i, 6, {{1, seen("R", evaluates)}}) ==
+        "hvdrun: rank 1 on a is in t.py:3 (loss), evaluating, which ends by itself; 1 rank has waited 6 s for a");
+  CHECK(put_off_line(i, 600, map()) ==
+        "hvdrun: rank 1 on a does not hang: --stall-check-shutdown-time-seconds waits, 600 s more at most");
 }
 
 TEST_CASE("hang: a headline in place of a rank, and details") {

@@ -246,6 +246,16 @@ TEST_CASE("incidents: the user's limit ends the job, wherever it hangs, but not 
     job.wait(1, "a");
     CHECK(job.until(100).back() == "93 give up operation 0 a(1) waiting 1");
   }
+  SUBCASE("put off") {
+    Job job(LifeStage::script, patience);
+    job.come(0, LifeStage::init);
+    CHECK(job.until(95).back() == "93 give up init 1-3 waiting 1");
+    CHECK(job.incidents.put_off({IncidentKind::init, {1, 2, 3}}, 110));
+    CHECK(!job.incidents.put_off({IncidentKind::operation, {1, 2, 3}}, 110));
+    CHECK(job.until(105).empty());
+    CHECK(job.until(115) == Told{"110 give up init 1-3 waiting 1"});
+    CHECK(job.until(119).empty());
+  }
   SUBCASE("the end") {
     Job job(LifeStage::ended, patience);
     job.come(0, LifeStage::working);

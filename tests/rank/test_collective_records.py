@@ -1,0 +1,153 @@
+"""What the archive of a rank reads of torch's collectives: recorders of several versions, and calls where there is none."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import pathlib
+import pickle
+import sys
+import types
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+START = pathlib.Path(__file__).resolve().parents[2] / "src/rank/python/start"
+
+
+def module(name: str) -> Any:
+    specification = importlib.util.spec_from_file_location(name, START / f"{name}.py")
+    assert specification and specification.loader
+    found = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(found)
+    return found
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, Any]]:
+    """distributed_c10d with its calls recorded, in a world of one."""
+    dist = pytest.importorskip("torch.distributed")
+    c10d = dist.distributed_c10d
+    names = module("hvdrank_calls").NAMES
+    kept = {name: getattr(c10d, name) for name in names if hasattr(c10d, name)}
+    calls = module("hvdrank_calls").Calls(c10d)
+    store = f"file://{tmp_path_factory.mktemp('store')}/store"
+    dist.init_process_group("gloo", init_method=store, rank=0, world_size=1)
+    yield c10d, calls
+    dist.destroy_process_group()
+    for name, original in kept.items():
+        setattr(c10d, name, original)
+
+
+def test_calls_are_recorded_where_torch_records_none(world: tuple[Any, Any]) -> None:
+    import torch
+
+    c10d, calls = world
+    calls.forget()
+    c10d.all_reduce(torch.ones(2, 3))
+    c10d.broadcast(tensor=torch.ones(4, dtype=torch.int64), src=0)
+    work = c10d.all_reduce(torch.ones(1), async_op=True)
+    work.wait()
+    with pytest.raises((RuntimeError, TypeError, ValueError)):
+        c10d.reduce(torch.ones(1), 7)
+    c10d.barrier()
+    entries = calls.entries(True)
+    told = [(e["collective_seq_id"], e["profiling_name"], e["input_sizes"], e["retired"]) for e in entries]
+    assert told[:3] == [
+        (1, "call:all_reduce", [(2, 3)], True),
+        (2, "call:broadcast", [(4,)], True),
+        (3, "call:all_reduce", [(1,)], True),
+    ]
+    assert [e["profiling_name"] for e in entries[3:]] == ["call:reduce", "call:barrier"]
+    assert all(e["retired"] for e in entries) and not calls.entries(False)
+    assert entries[0]["frames"][0]["filename"] == __file__ and entries[1]["input_dtypes"] == ["int64"]
+    assert c10d.all_reduce.__name__ == "all_reduce" and "tensor" in c10d.all_reduce.__doc__
+
+
+def test_a_record_keeps_neither_work_nor_tensor(world: tuple[Any, Any]) -> None:
+    calls = module("hvdrank_calls")
+
+    class Work:
+        done = False
+
+        def is_completed(self) -> bool:
+            return self.done
+
+    work = Work()
+    end = calls.reference(work)
+    assert not calls.has_ended(end) and not calls.has_ended(None)
+    work.done = True
+    assert calls.has_ended(end)
+    work.done = False
+    del work
+    assert calls.has_ended(end)
+
+
+# As NCCL's recorder of these versions returns them (torch/csrc/distributed/c10d: TraceUtils.h, NCCLUtils.hpp,
+# FlightRecorder.hpp).  No NCCL runs here.
+ENTRY = {"profiling_name": "nccl:all_reduce", "time_created_ns": 1, "input_sizes": [[8]], "state": "scheduled", "frames": []}
+FORMS: dict[str, Any] = {
+    "2.2": [dict(ENTRY, pg_id=0, seq_id=4)],
+    "2.3": {"version": "1.5", "entries": [dict(ENTRY, pg_id=0, seq_id=4, retired=False)]},
+    "2.4": {
+        "version": "2.2",
+        "entries": [
+            dict(ENTRY, process_group=("0", "default_pg"), collective_seq_id=4, p2p_seq_id=0, is_p2p=False, retired=False),
+            dict(ENTRY, process_group=("0", "default_pg"), collective_seq_id=3, p2p_seq_id=0, is_p2p=False, retired=True),
+            dict(
+                ENTRY,
+                profiling_name="nccl:recv 1<-0",
+                process_group=("0", "default_pg"),
+                collective_seq_id=4,
+                p2p_seq_id=2,
+                is_p2p=True,
+                retired=False,
+            ),
+        ],
+    },
+}
+
+
+def dump_of(version: str) -> Any:
+    """The function of this version; older ones take fewer parameters."""
+    text = pickle.dumps(FORMS[version])
+    if version == "2.2":
+        return lambda: text
+    if version == "2.3":
+        return lambda: text
+    return lambda includeCollectives=True, includeStackTraces=True, onlyActive=False: text
+
+
+@pytest.mark.parametrize(("version", "records"), [("2.2", []), ("2.3", []), ("2.4", [(3, True), (4, False), (2, False)])])
+def test_nccl_records_of_each_form(version: str, records: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch 2.2 and 2.3 do not name the group: their records are left out, and the answer still tells the rest."""
+    group: Any = types.SimpleNamespace(group_desc="default_pg")
+    backend = types.SimpleNamespace(_dump_nccl_trace=dump_of(version))
+    torch = types.SimpleNamespace(__version__=version, _C=types.SimpleNamespace(_distributed_c10d=backend))
+    monkeypatch.setitem(sys.modules, "torch", torch)  # type: ignore[arg-type]
+    watcher = module("hvdrank_collectives").Watcher(
+        types.SimpleNamespace(
+            _world=types.SimpleNamespace(
+                pg_group_ranks={id(group): {0: 0, 1: 1}}, pg_names={id(group): "0"}, pg_map={id(group): ("nccl", None)}
+            ),
+            get_rank=lambda: 1,
+        ),
+        "",
+    )
+    answer = watcher.answer(True)
+    assert "trouble" not in answer
+    assert answer["rank"] == 1 and answer["groups"] == [["0", "default", [0, 1]]]
+    assert sorted((row[1], bool(row[4] & 1)) for row in answer["records"]) == sorted(records)
+    if records:
+        assert [row[2] for row in answer["records"] if row[4] & 2] == ["recv 1<-0"]
+
+
+def test_the_recorder_is_switched_on_by_the_variable_that_the_version_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    watcher = module("hvdrank_collectives")
+    for version, name in (("2.7.1", "TORCH_NCCL_TRACE_BUFFER_SIZE"), ("2.8.0+cu128", "TORCH_FR_BUFFER_SIZE")):
+        for variable in ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"):
+            monkeypatch.delenv(variable, raising=False)
+        monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(__version__=version))  # type: ignore[arg-type]
+        watcher.fill_recorder()
+        assert [v for v in os.environ if v.startswith(("TORCH_FR_B", "TORCH_NCCL_TRACE"))] == [name]
