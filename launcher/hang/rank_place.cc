@@ -11,11 +11,12 @@ namespace hvd::launcher {
 
 namespace {
 
-using wire::SourceFrame;
+using PythonFrame = wire::SourceFrame;
+using wire::is_library;
 
 /// The main thread's frames, innermost first.
-std::vector<SourceFrame> main_frames(const std::string& python) {
-  std::vector<SourceFrame> frames;
+std::vector<PythonFrame> main_frames(const std::string& python) {
+  std::vector<PythonFrame> frames;
   bool in_main = false;
   for (const std::string& line : split(python, '\n')) {
     if (line.starts_with("Current thread") || line.starts_with("Thread"))
@@ -46,27 +47,26 @@ constexpr std::array works{
 
 }  // namespace
 
-std::optional<SourceFrame> user_frame(const std::string& python) {
-  const std::vector<SourceFrame> frames = main_frames(python);
+std::optional<PythonFrame> user_frame(const std::string& python) {
+  const std::vector<PythonFrame> frames = main_frames(python);
   if (frames.empty()) return {};
-  const auto own =
-      std::find_if(frames.begin(), frames.end(), [](const SourceFrame& f) { return !wire::is_library(f.file); });
+  const auto own = std::find_if(frames.begin(), frames.end(), [](const PythonFrame& f) { return !is_library(f.file); });
   return own == frames.end() ? frames[0] : *own;
 }
 
 std::string user_line(const std::string& python) {
-  const std::optional<SourceFrame> own = user_frame(python);
+  const std::optional<PythonFrame> own = user_frame(python);
   if (!own) return {};
   const std::string name = formatted("{}:{}", own->file.substr(own->file.rfind('/') + 1), own->line);
   return own->function == "<module>" ? name : formatted("{} ({})", name, own->function);
 }
 
 std::string long_work(const std::string& python) {
-  for (const SourceFrame& frame : main_frames(python)) {
+  for (const PythonFrame& frame : main_frames(python)) {
     for (const LongWork& work : works)
       if (frame.file.find(work.file) != std::string::npos && (!*work.function || frame.function == work.function))
         return work.words;
-    if (!wire::is_library(frame.file)) break;
+    if (!is_library(frame.file)) break;
   }
   return {};
 }
