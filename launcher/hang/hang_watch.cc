@@ -224,6 +224,7 @@ std::optional<OpenHang> HangWatch::open_hang() const {
 }
 
 void HangWatch::tell(const IncidentNotice& event) {
+  if (event.kind != NoticeKind::closed && !open_hang_) open_hang_ = hang_data(event.incident, map_, {});
   if (event.kind == NoticeKind::closed) return events_(HangTold{closed_line(event.incident, event.seconds, map_)});
   if (event.kind == NoticeKind::give_up) return give_up(event);
   const auto tell_lines = [this, event](const Pictures& pictures) {
