@@ -14,6 +14,7 @@
 #include "base/file.h"
 #include "base/process/signals.h"
 #include "base/text.h"
+#include "launcher/commit.h"
 #include "launcher/control/commands/jobs.h"
 #include "launcher/doctor/doctor.h"
 #include "launcher/job/job.h"
@@ -29,6 +30,11 @@
 
 namespace hvd::launcher {
 namespace {
+
+int print_version() {
+  const std::string commit = HVD_COMMIT;
+  return std::puts(("hvdrun " HVD_VERSION + (commit.empty() ? "" : " (commit " + commit + ")")).c_str()) < 0;
+}
 
 int check_build() {
   std::printf(
@@ -121,7 +127,7 @@ int run(const std::vector<std::string>& args) {
   const Settings& given = line.settings;
   if (given.flag("help") || given.flag("help-all"))
     return std::fputs(help_text(given.flag("help-all"), terminal_columns()).c_str(), stdout) < 0;
-  if (given.flag("version")) return std::puts("hvdrun " HVD_VERSION) < 0;
+  if (given.flag("version")) return print_version();
   if (given.flag("check-build")) return check_build();
   if (given.has("completion")) return std::fputs(completion(given.text("completion")).c_str(), stdout) < 0;
   if (given.flag("dump-options")) return std::fputs(dump_options().c_str(), stdout) < 0;

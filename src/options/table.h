@@ -112,7 +112,7 @@ return std::to_array<Option>({
     // other
     {.id = "help", .spellings = "-h,--help", .type = flag, .section = other, .help = "print this text"},
     {.id = "help-all", .spellings = "--help-all", .type = flag, .section = other, .help = "print every option"},
-    {.id = "version", .spellings = "-v,--version", .type = flag, .section = other, .help = "print the version"},
+    {.id = "version", .spellings = "-v,--version", .type = flag, .section = other, .help = "print version and commit"},
     {.id = "check-build", .spellings = "-cb,--check-build", .type = flag, .section = other, .help = "print the features of this build"},
     {.id = "completion", .spellings = "--completion", .type = text, .section = other, .metavar = "SHELL", .help = "print the completion for bash, zsh or fish", .choices = "bash,zsh,fish"},
     {.id = "results", .spellings = "--results", .type = text, .section = other, .metavar = "FILE", .help = "file for the ranks' results (for hvd.run)", .hidden = true},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import re
 import resource
 import shutil
 import subprocess
@@ -26,7 +27,7 @@ def test_help_is_grouped_and_short() -> None:
 def test_version_both_ways() -> None:
     """-v is the version, as in Horovod."""
     assert hvdrun.run("-v").stdout == hvdrun.run("--version").stdout
-    assert hvdrun.run("-v").stdout.startswith("hvdrun ")
+    assert re.fullmatch(r"hvdrun \d+\.\d+\.\d+( \(commit [0-9a-f]{8,}(-dirty)?\))?\n", hvdrun.run("-v").stdout)
 
 
 def test_check_build() -> None:

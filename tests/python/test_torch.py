@@ -31,6 +31,7 @@ TWO = (
     "torch_beyond.py",
     "torch_elastic.py",
     "torch_global_batch.py",
+    "torch_full_graph.py",
     "snippets_torch.py",
 )
 
@@ -42,6 +43,11 @@ test_three_ranks_beyond_horovod = pytest.mark.nightly(
 test_examples = pytest.mark.ci(checks_of("torch_examples.py", ranks=2, needs=("torch", "sklearn")))
 # Half a minute of compiling; with a compiler without machine code it is among the others.
 test_compiled = pytest.mark.nightly(checks_of("torch_compiled.py", ranks=2, needs=("torch",)))
+test_full_graphs = pytest.mark.ci(checks_of("torch_full_graphs.py", ranks=2, needs=("torch",)))
+# Compiling machine code takes minutes on a busy machine.
+test_full_graphs_in_machine_code = pytest.mark.nightly(
+    checks_of("torch_full_graph.py", "torch_full_graphs.py", ranks=2, needs=("torch",), CHECK_COMPILER="inductor")
+)
 test_process_groups_of_two = pytest.mark.ci(
     checks_of("torch_groups.py", "torch_group_memory.py", "torch_group_errors.py", ranks=2, needs=("torch",))
 )

@@ -82,9 +82,7 @@ class Guard {
     std::vector<pollfd> fds{{signals_.get(), POLLIN, 0}};
     hvdrun_.add_to(fds);
     if (inputs_.environment_fd() >= 0) fds.push_back({inputs_.environment_fd(), POLLIN, 0});
-    if (process_ && !hvdrun_.outbox().is_full())
-      for (const int fd : {process_->out_fd(), process_->err_fd(), process_->link_fd()})
-        if (fd >= 0) fds.push_back({fd, POLLIN, 0});
+    if (process_ && !hvdrun_.outbox().is_full()) process_->add_fds(fds);
     if (process_ && process_->input().fd() >= 0) fds.push_back({process_->input().fd(), POLLOUT, 0});
     console_.add_fds(fds, hvdrun_.outbox());
     if (process_) process_->collectives().add_fds(fds);
@@ -93,7 +91,7 @@ class Guard {
       // libhvd writes to shared memory, which does not wake poll().
       awaited.is_announced = hvdrun_.is_there() && !hvdrun_.lost_for() && !process_->has_libhvd();
       awaited.takes_picture = process_->shooting();
-      awaited.next = std::min({awaited.next, process_->deadline(), process_->collectives().deadline()});
+      awaited.next = std::min({awaited.next, process_->streams().deadline(), process_->collectives().deadline()});
     }
     poll(fds.data(), fds.size(), static_cast<int>(life_.patience(Clock::now(), awaited).count()));
   }
@@ -103,13 +101,14 @@ class Guard {
     while (read(signals_.get(), &info, sizeof info) == sizeof info) {
       const int number = static_cast<int>(info.ssi_signo);
       if (number == SIGCHLD && process_) {
-        if (const auto paused = process_->paused()) hvdrun_.send(Type::paused, std::string(1, *paused ? '\1' : '\0'));
+        if (const auto paused = process_->child().paused())
+          hvdrun_.send(Type::paused, std::string(1, *paused ? '\1' : '\0'));
       } else if (number == parent_died_signal()) {
         carry_out(life_.parent_died(Clock::now()));
       } else if (number == SIGTERM || number == SIGINT || number == SIGHUP || number == SIGQUIT) {
         end_rank(inputs_.manifest().grace_seconds, number == SIGQUIT ? SIGTERM : number);
       } else if ((number == SIGUSR1 || number == SIGUSR2) && process_) {
-        process_->signal(number);
+        process_->child().signal(number);
       }
     }
   }
@@ -174,7 +173,8 @@ class Guard {
           process_->begin_stack(body == "native");
         return;
       case Type::console_input:
-        return console_.take(body, process_ && process_->pid() ? process_->python_pid() : 0, hvdrun_.outbox());
+        return console_.take(body, process_ && !process_->child().has_ended() ? process_->python_pid() : 0,
+                             hvdrun_.outbox());
       case Type::complete:
         return MpirunDaemon::close_listeners();  // the job needs no further connections
       case Type::release:
@@ -191,8 +191,8 @@ class Guard {
       case Type::signal: {
         std::int32_t number = 0;
         if (body.size() == sizeof number) std::memcpy(&number, body.data(), sizeof number);
-        if (number == SIGTSTP) return process_->suspend();
-        if (number > 0 && number < 65) process_->signal(number);
+        if (number == SIGTSTP) return process_->child().suspend();
+        if (number > 0 && number < 65) process_->child().signal(number);
         return;
       }
       case Type::ask_operations: {
@@ -270,8 +270,8 @@ class Guard {
     if (order == GuardLife::StopOrder::report_unstarted)
       cannot_start(Error(Code::usage, "", "stopped before it started"));
     if (order != GuardLife::StopOrder::signal_rank) return;
-    process_->signal(signal);
-    process_->wake();
+    process_->child().signal(signal);
+    process_->child().wake();
   }
 
   void follow_rank() {
@@ -279,7 +279,7 @@ class Guard {
     Outbox& outbox = hvdrun_.outbox();
     // Ready output is read even while the rank ends.  One round reads until the outbox is full.
     while (process_->pump(outbox, now) && !outbox.is_full()) {}
-    process_->expire(outbox, now);
+    process_->streams().expire(outbox, now);
     process_->step_collectives(outbox, now);
     if (life_.look_is_due(now)) {
       if (const auto standing = process_->standing()) outbox.add(Type::standing, to_json(*standing));
@@ -288,10 +288,10 @@ class Guard {
     if (const auto taken = process_->input().step())
       outbox.add(Type::taken, {reinterpret_cast<const char*>(&*taken), sizeof *taken});
     if (life_.kill_is_due(now)) {
-      process_->signal(SIGKILL);
+      process_->child().signal(SIGKILL);
       kill_descendants_once();
     }
-    if (process_->reap()) {
+    if (process_->child().reap()) {
       console_.close(outbox);
       life_.rank_ended(now);
     }
@@ -299,10 +299,9 @@ class Guard {
   }
 
   void end(Clock::time_point now) {
-    const GuardLife::Remains remains{
-        .descendants = !process_->alone(),
-        .streams = process_->out_fd() >= 0 || process_->err_fd() >= 0 || process_->link_fd() >= 0,
-        .outbox_is_full = hvdrun_.outbox().is_full()};
+    const GuardLife::Remains remains{.descendants = !process_->child().is_alone(),
+                                     .streams = !process_->is_silent(),
+                                     .outbox_is_full = hvdrun_.outbox().is_full()};
     switch (life_.next_of_end(now, remains)) {
       case GuardLife::EndOrder::wait:
         return;

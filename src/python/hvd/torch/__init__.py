@@ -18,7 +18,7 @@ from hvd._runtime.common_names import *  # noqa: F403 -- what every framework's 
 from hvd._runtime.common_names import _names as _shared
 from hvd.torch import functions as _functions
 from hvd.torch import ops as _ops
-from hvd.torch._torch_compile import exclude_from_compile
+from hvd.torch._torch_compile import exclude_from_compile, traced_instead
 from hvd.torch.c10d import register as _register_c10d
 from hvd.torch.compression import Compression
 from hvd.torch.functions import (
@@ -70,6 +70,7 @@ exclude_from_compile(
     [f for module in (_ops, _functions) for name in module.__all__ if callable(f := getattr(module, name))]
     + [_Distributed.step, _Distributed.synchronize]
 )
+traced_instead(_ops)
 _register_c10d()
 _step_hooks.framework_is_there()
 

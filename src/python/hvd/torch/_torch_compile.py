@@ -1,7 +1,8 @@
-"""Excludes our operations from torch.compile: it breaks the graph before a call of one, and continues after it.
+"""torch.compile around our operations.
 
-torch does not move the data, so there is nothing to trace.  Without this, Dynamo would try one function of ours after the
-other, and warn of each.
+The blocking ones go into the graph, as operators (_compiled.py).  Around the others the graph breaks: before a call of one,
+and it continues after it.  torch does not move their data, so there is nothing to trace.  Without this, Dynamo would try one
+function of ours after the other, and warn of each.
 """
 
 from __future__ import annotations
@@ -11,9 +12,16 @@ from typing import Any
 
 import torch
 
-__all__ = ["exclude_from_compile"]
+__all__ = ["exclude_from_compile", "traced_instead"]
 
-_REASON = "hvd's operations run outside of compiled graphs"
+# The operations that go into graphs.
+_IN_GRAPHS = (
+    "allgather", "allreduce", "allreduce_", "alltoall", "broadcast", "broadcast_", "grouped_allgather", "grouped_allreduce",
+    "grouped_allreduce_", "grouped_reducescatter", "reducescatter",
+)  # fmt: skip
+_REASON = (
+    "this one of hvd's functions runs outside of compiled graphs; the blocking operations can be inside, in a recent torch"
+)
 
 
 def exclude_from_compile(functions: Iterable[Any]) -> None:
@@ -33,3 +41,25 @@ def exclude_from_compile(functions: Iterable[Any]) -> None:
         mark(plain.__code__, skip)
         plain._torchdynamo_disable = True
         plain._torchdynamo_disable_msg = _REASON
+
+
+def traced_instead(operations: Any) -> None:
+    """Lets Dynamo trace the functions of _compiled.py in place of those of hvd.torch.ops.
+
+    Plain calls cost nothing more: Dynamo alone reads the mark.  In an older torch, whose operators cannot have an ordered
+    effect, the operations stay excluded: its compiler may drop one whose result a rank does not use, and the others would wait.
+    """
+    if not hasattr(torch.library.Library, "_register_effectful_op"):
+        return
+    for name in _IN_GRAPHS:
+        function = getattr(operations, name)
+        getattr(function, "__func__", function)._torchdynamo_inline = _stub(name)
+
+
+def _stub(name: str) -> Any:
+    def traced(*args: Any, **kwargs: Any) -> Any:
+        from hvd.torch import _compiled
+
+        return getattr(_compiled, name)(*args, **kwargs)
+
+    return traced
