@@ -41,7 +41,7 @@ def train(epochs: int) -> float:
 
 
 if __name__ == "__main__":
-    ray.init(address=sys.argv[1]) if sys.argv[1:] else ray.init(num_cpus=2, include_dashboard=False)
+    ray.init(sys.argv[1]) if sys.argv[1:] else ray.init("local", num_cpus=2, include_dashboard=False)
     executor = RayExecutor(RayExecutor.create_settings(timeout_s=60), num_workers=2)
     executor.start()
     losses = executor.run(train, args=[5], callbacks=[print])

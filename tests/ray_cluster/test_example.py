@@ -16,6 +16,7 @@ REASON = s.why_not()
 pytestmark = [pytest.mark.skipif(REASON is not None, reason=str(REASON)), pytest.mark.timeout(300)]
 
 
+@pytest.mark.nightly
 def test_example(cluster: Driver) -> None:
     command = [str(s.python()), str(s.ROOT / "examples/ray_digits.py"), cluster.good("address")]
     done = subprocess.run(command, env=s.environment(), capture_output=True, text=True, timeout=120 * patience())
@@ -29,4 +30,4 @@ def test_page(cluster: Driver) -> None:
     program = re.findall(r"```python\n(.*?)```", page, re.DOTALL)[0]
     answer = cluster.ask("page_program", text=program)
     assert "value" in answer, answer
-    assert "[0, 10, 20, 30]" in answer["out"]
+    assert "[0, 10]" in answer["out"]

@@ -26,9 +26,10 @@ class RayHostDiscovery:
         """Host → slots, without hosts that have none."""
         alive = {node.get("NodeID", node["NodeManagerAddress"]): node for node in ray.nodes() if node["alive"]}
         self.nodes = {host: node for host, node in self.nodes.items() if node in alive}
-        for node in alive.keys() - self.nodes.values():
-            address = alive[node]["NodeManagerAddress"]
-            self.nodes[node if address in self.nodes else address] = node
+        for node, about in alive.items():
+            address = about["NodeManagerAddress"]
+            if node not in self.nodes.values():
+                self.nodes[node if address in self.nodes else address] = node
         slots = {host: self._slots(alive[node]["Resources"]) for host, node in self.nodes.items()}
         return {host: count for host, count in slots.items() if count}
 

@@ -20,6 +20,7 @@ from hvd._job.results import results, true_code
 
 _LOOK_SECONDS = 0.2
 _END_SECONDS = 20.0
+_LOST_SECONDS = 60.0  # until hvdrun has noticed that an actor or its node is gone
 
 
 class Stopped(Exception):
@@ -115,7 +116,8 @@ class RunningJob:
 
     def failure_after(self, error: Exception) -> Exception:
         """hvdrun's verdict for an exception of a call; the exception itself while the job lives."""
-        self.thread.join(_END_SECONDS if isinstance(error, ray.exceptions.RayError) else 0.0)
+        lost = isinstance(error, ray.exceptions.RayActorError)
+        self.thread.join(_LOST_SECONDS if lost else _END_SECONDS if isinstance(error, ray.exceptions.RayError) else 0.0)
         return error if self.thread.is_alive() or self.job.failure is None else self.job.failure
 
     def end(self, seconds: float = _END_SECONDS) -> None:
