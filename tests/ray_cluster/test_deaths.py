@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import re
 import signal
 import time
 
@@ -24,7 +25,7 @@ def test_on_the_second_node(cluster: Driver, tmp_path: pathlib.Path, what: str) 
     answer = cluster.ask("killed", folder=str(tmp_path), what=what)
     assert "value" in answer, answer
     error = answer["value"]["error"]
-    assert error.startswith("RuntimeError: rank 1 on ray-"), error
+    assert re.match(r"RuntimeError: rank [01] on ray-\S+ is gone", error), error  # Ray may place rank 0 on the second node
     assert answer["value"]["seconds"] < 20 * patience()
 
 
