@@ -25,7 +25,7 @@ def test_ranks_and_output(cluster: Driver) -> None:
 
 
 def test_executable(cluster: Driver) -> None:
-    assert cluster.good("executable") == [[7, 7], [9, 9], 1]
+    assert cluster.good("executable") == [[7, 7], [9, 9]]
 
 
 def test_failing_rank(cluster: Driver) -> None:
@@ -33,7 +33,7 @@ def test_failing_rank(cluster: Driver) -> None:
     assert "value" in answer, answer
     found = answer["value"]
     for error in found["errors"]:  # the second call tells the same
-        assert error.startswith("RuntimeError: rank 1 on ray-"), error
+        assert error.startswith("JobError: rank 1 on ray-"), error
         assert "KeyError: 'of rank 1'" in error
     assert found["again"] == [3, 3]
     assert "hvdrun: rank 1 on ray-" in answer["err"]

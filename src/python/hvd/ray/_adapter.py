@@ -46,7 +46,7 @@ class Adapter(ABC):
     ) -> None:
         """Takes the slots and starts the ranks.  Each rank makes an executable_cls(*args, **kwargs) for execute().
 
-        extra_env_vars: for the ranks.  Errors: TimeoutError without room in the cluster; RuntimeError with hvdrun's verdict.
+        extra_env_vars: for the ranks.  Errors: TimeoutError without room in the cluster; JobError with hvdrun's verdict.
         """
 
     @abstractmethod
@@ -54,7 +54,7 @@ class Adapter(ABC):
         """fn(executable) on every rank; the results by rank.
 
         callbacks: each is called here with every value of ray_logger.log().
-        Errors: RuntimeError with the traceback of the rank that failed first; the job has then ended.
+        Errors: JobError with the traceback of the rank that failed first; the job has then ended.
         """
 
     @abstractmethod

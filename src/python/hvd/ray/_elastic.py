@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import shutil
 import sys
 import time
 import uuid
@@ -88,6 +89,18 @@ class _Hosts(HostedJob):
             self.hosts = {_NAME + host: Host(count, self._starter(host, count)) for host, count in slots.items()}
             self.tell_hosts()
 
+    def wait_for_slots(self, count: int, seconds: float) -> None:
+        """Waits until the hosts have so many slots.  Errors: TimeoutError with both numbers."""
+        limit = time.monotonic() + seconds
+        self.look()
+        while (found := sum(host.slots for host in self.hosts.values())) < count:
+            if time.monotonic() > limit:
+                self.close()
+                shutil.rmtree(self.folder, ignore_errors=True)
+                raise TimeoutError(f"the job needs {count} slots, and the cluster has {found} after {seconds:g} s")
+            time.sleep(0.1)
+            self.look()
+
     def _starter(self, host: str, slots: int) -> Callable[[str], Any]:
         cpus, gpus = self.adapter.resources
         options = {"num_cpus": cpus * slots, "num_gpus": gpus * slots, "max_retries": 0}
@@ -157,10 +170,7 @@ class ElasticAdapter(Adapter):
         )
         with passing_values(callbacks) as queue:
             job = _Hosts(self, environment, link, queue)
-            limit = time.monotonic() + self.elastic_timeout
-            while not job.hosts and time.monotonic() < limit:  # hvdrun begins with a host
-                job.look()
-                time.sleep(0.1)
+            job.wait_for_slots(self.min_workers, self.elastic_timeout)
             job.run_job(payload, getattr(fn, "__name__", "function"), words, elastic_results)
         job.join()
         if job.failure is not None:
