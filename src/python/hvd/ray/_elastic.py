@@ -90,7 +90,7 @@ class _Hosts(HostedJob):
             self.tell_hosts()
 
     def wait_for_slots(self, count: int, seconds: float) -> None:
-        """Waits until the hosts have so many slots.  Errors: TimeoutError with both numbers."""
+        """Waits until the hosts have `count` slots.  Errors: TimeoutError with the count and the slots found."""
         limit = time.monotonic() + seconds
         self.look()
         while (found := sum(host.slots for host in self.hosts.values())) < count:
