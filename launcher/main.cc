@@ -19,6 +19,9 @@
 #include "launcher/control/commands/jobs.h"
 #include "launcher/doctor/doctor.h"
 #include "launcher/job/job.h"
+#include "launcher/join/join.h"
+#include "launcher/join/listen.h"
+#include "launcher/join/pass_script.h"
 #include "launcher/mpirun/remote_agent.h"
 #include "launcher/options/help.h"
 #include "launcher/output/printer.h"
@@ -174,11 +177,13 @@ int run(const std::vector<std::string>& args) {
   remark_on_colon(line);
   for (const std::string& remark : given.remarks()) std::fprintf(stderr, "hvdrun: %s\n", printable(remark).c_str());
 
-  if (given.flag("show-map")) return show_map(std::move(line.settings));
-  const bool starts = !given.flag("dry-run");
+  const bool starts = !given.flag("dry-run") && !given.flag("show-map");
   const std::string verdict_file = given.text("verdict-filename");
   Job job;
   try {
+    if (given.has("listen"))
+      if (const auto code = listen_for_hosts(args, line.settings)) return *code;
+    if (given.flag("show-map")) return show_map(std::move(line.settings));
     job = prepare(std::move(line), environment_value);
   } catch (const Error& e) {
     if (starts) tell_failed_start(verdict_file, e);
@@ -201,6 +206,8 @@ int dispatch(const std::vector<std::string>& args) {
   const std::vector<std::string> rest(args.begin() + (args.empty() ? 0 : 1), args.end());
   if (first == "--remote-agent") return remote_agent(rest);
   if (first == "--host-shell") return host_shell(rest);
+  if (first == "--pass-script") return pass_script(rest);
+  if (first == "join") return join_job(read_command_line(rest, hvd::environment_value), hvd::environment_value);
   if (first == "--relay-listen") return relay_listen(rest);
   if (first == "--relay-send") return relay_send(rest);
   if (first == "mcp") return serve_agents(rest);

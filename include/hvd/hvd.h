@@ -59,6 +59,8 @@ typedef enum hvd_status {
  * Floating-point numbers of 8 and 16 bits are added, multiplied and scaled in f32. The result is rounded once, to the
  * nearest (ties to even), with any number of ranks and nodes; for GPUs see HVD_NCCL_WIDE in hvdrun(1). A number that is
  * too large becomes infinity, in e4m3fn NaN: there is no saturation. HVD_ADASUM accepts all floating-point types.
+ * Complex numbers, the real part first, can be added, averaged and multiplied. HVD_OPAQUE is a byte of anything else:
+ * it can be moved, not reduced.
  * HVD_F8E4M3: no infinity, NaN is 0x7f and 0xff, largest 448. HVD_F8E5M2: like f16 with a fraction of 2 bits, largest
  * 57344. */
 #define HVD_DTYPES(X)                           \
@@ -74,7 +76,12 @@ typedef enum hvd_status {
   X(HVD_BOOL, 9, boolean, "bool", 1)            \
   X(HVD_BF16, 10, bf16, "bfloat16", 2)          \
   X(HVD_F8E4M3, 11, f8e4m3, "float8_e4m3fn", 1) \
-  X(HVD_F8E5M2, 12, f8e5m2, "float8_e5m2", 1)
+  X(HVD_F8E5M2, 12, f8e5m2, "float8_e5m2", 1)   \
+  X(HVD_U32, 13, u32, "uint32", 4)              \
+  X(HVD_U64, 14, u64, "uint64", 8)              \
+  X(HVD_C64, 15, c64, "complex64", 8)           \
+  X(HVD_C128, 16, c128, "complex128", 16)       \
+  X(HVD_OPAQUE, 17, opaque, "opaque", 1)
 
 /** The reductions: X(enumerator, number, word, name).  Numbers and names are Horovod's. The average of integers is
  * truncated. */

@@ -64,6 +64,7 @@ AllocationSources sources(const Settings& settings, const Environment& environme
   if (chosen == "manifest")
     from.explicitly =
         parse_manifest(read_trusted(strongest->value, most_alloc_bytes, from.by_anybody), strongest->value);
+  if (settings.has("listen")) from.least = slots_to_begin(settings);  // the manifest of hosts that have joined
   if (chosen == "host-discovery-script") {
     from.explicitly = first_hosts(settings, environment, waits);
     from.least = slots_to_begin(settings);

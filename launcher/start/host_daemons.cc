@@ -27,7 +27,8 @@ HostDaemons::HostDaemons(const std::vector<DaemonStart>& starts) : outputs_(::ep
 
 void HostDaemons::add(const DaemonStart& s) {
   try {
-    daemons_.push_back({s.host, s.may_hand_on, std::make_unique<ChildProcess>(s.command, s.environment, s.input)});
+    daemons_.push_back(
+        {s.host, s.may_hand_on, std::make_unique<ChildProcess>(s.command, s.environment, s.input), s.hosts});
     epoll_event event{};
     event.events = EPOLLIN;
     event.data.u64 = daemons_.size() - 1;
@@ -59,7 +60,12 @@ std::string HostDaemons::read_output() {
   std::string fresh;
   std::array<epoll_event, 64> events;
   for (int n; (n = ::epoll_wait(outputs_.get(), events.data(), static_cast<int>(events.size()), 0)) > 0;)
-    for (int i = 0; i < n; ++i) fresh += daemons_[events[static_cast<std::size_t>(i)].data.u64].process->read_output();
+    for (int i = 0; i < n; ++i) {
+      StartedDaemon& d = daemons_[events[static_cast<std::size_t>(i)].data.u64];
+      const std::string its = d.process->read_output();
+      if (!d.hosts.empty()) d.step.add(its);
+      fresh += its;
+    }
   output_ += fresh;
   if (output_.size() > most_output_bytes) output_.erase(0, output_.size() - most_output_bytes);
   return fresh;
@@ -81,8 +87,10 @@ void HostDaemons::signal(int number) {
 
 std::map<std::string, std::string> HostDaemons::host_logs() const {
   std::map<std::string, std::string> logs;
-  for (const StartedDaemon& d : daemons_)
-    if (!d.process->output().empty()) logs[d.host] = d.process->output();
+  for (const StartedDaemon& d : daemons_) {
+    if (d.hosts.empty() && !d.process->output().empty()) logs[d.host] = d.process->output();
+    logs.insert(d.step.logs().begin(), d.step.logs().end());
+  }
   return logs;
 }
 
@@ -91,10 +99,13 @@ std::map<std::string, int> HostDaemons::ended_hosts() {
   siginfo_t any{};
   const bool is_quiet = ::waitid(P_ALL, 0, &any, WEXITED | WNOHANG | WNOWAIT) == 0 && any.si_pid == 0;
   std::map<std::string, int> ended;
-  for (const StartedDaemon& d : daemons_)
-    if (const auto status = is_quiet ? d.process->known_status() : d.process->status();
-        status && !(d.may_hand_on && *status == 0))
-      ended[d.host] = *status;
+  for (const StartedDaemon& d : daemons_) {
+    ended.insert(d.step.ended().begin(), d.step.ended().end());
+    const auto status = is_quiet ? d.process->known_status() : d.process->status();
+    if (!status || (d.may_hand_on && *status == 0)) continue;
+    if (d.hosts.empty()) ended[d.host] = *status;
+    for (const std::string& host : d.hosts) ended.emplace(host, *status);
+  }
   return ended;
 }
 

@@ -11,6 +11,7 @@
 
 #include "launcher/process/child_process.h"
 #include "launcher/start/rank_starter.h"
+#include "launcher/start/shared_step.h"
 
 namespace hvd::launcher {
 
@@ -28,6 +29,7 @@ struct DaemonStart {
   std::map<std::string, std::string> environment;
   std::string input;         ///< the script for a shell on another host; empty: `command` is the daemon
   bool may_hand_on = false;  ///< the command may end well while the daemon runs: it gives the script to another process
+  std::vector<std::string> hosts{};  ///< shared_step.h: the command starts the daemons of all of these
 };
 
 /// The state of the process that starts a host's daemon.
@@ -62,6 +64,8 @@ class HostDaemons : public RankStarter {
     std::string host;
     bool may_hand_on;
     std::unique_ptr<ChildProcess> process;
+    std::vector<std::string> hosts{};  ///< of a shared step
+    SharedStepOutput step{};
   };
   std::vector<StartedDaemon> daemons_;
   Fd outputs_;  ///< an epoll descriptor for the output of all daemons: there may be thousands

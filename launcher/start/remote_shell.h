@@ -12,6 +12,7 @@ inline constexpr const char* cannot_run_mark = "hvdrun: cannot run ";
 
 /// The shell text for the remote /bin/sh.  Pure.
 /// @param preflight shell text that ends the shell when something is wrong, and sets $hvd_rank
+/// @param host      empty: the script runs where HVD_HOST is set
 /// @param job_keys  shell text: the quoted secret, or a command that unseals it there
 std::string remote_script(const std::string& preflight, const std::string& host, const std::string& cwd,
                           const std::string& job_keys, const std::vector<std::string>& daemon);

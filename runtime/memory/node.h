@@ -27,11 +27,10 @@ struct alignas(line_bytes) Progress {
 };
 
 struct alignas(line_bytes) Presence {
-  std::atomic<std::uint64_t> read;       ///< bytes that the rank has read from the command ring
-  std::atomic<std::uint32_t> departed;   ///< 1 after an orderly shutdown
-  std::atomic<std::uint64_t> ping;       ///< to measure the round trip of a flag
-  std::atomic<std::uint32_t> want_tick;  ///< unused
-  std::atomic<std::uint32_t> reach;      ///< 1: it has mapped all arenas of the node; set before its first ready bit
+  std::atomic<std::uint64_t> read;      ///< bytes that the rank has read from the command ring
+  std::atomic<std::uint32_t> departed;  ///< 1 after an orderly shutdown
+  std::atomic<std::uint64_t> ping;      ///< to measure the round trip of a flag
+  std::atomic<std::uint32_t> reach;     ///< 1: it has mapped all arenas of the node; set before its first ready bit
 };
 
 /// The place of a rank's tensor in its arena (arena.h), for one id and parity of the round: offset + 1; 0: the tensor

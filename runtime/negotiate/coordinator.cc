@@ -50,13 +50,13 @@ void Coordinator::publish(Command command, ByteWriter& w) {
 }
 
 void Coordinator::grouped_candidate(std::uint32_t id) {
-  const Signature& s = tensors_[id].signature;
-  Group& group = groups_[s.group];
+  const TensorInfo& t = tensors_[id];
+  Group& group = groups_[t.group];
   group.ready.push_back(id);
-  if (group.ready.size() < s.group_size) return;
+  if (group.ready.size() < t.group_size) return;
   for (const std::uint32_t ready : group.ready) ids_[ready].chosen = true;
   candidates_.insert(candidates_.end(), group.ready.begin(), group.ready.end());
-  groups_.erase(s.group);
+  groups_.erase(t.group);
 }
 
 void Coordinator::record(const RankSet& ranks, std::uint64_t executed, const Signature& signature,
@@ -173,7 +173,7 @@ void Coordinator::join(const RankSet& ranks, bool has) {
 void Coordinator::fail_group(std::uint64_t group, std::uint32_t size, const std::string& text) {
   std::vector<std::string> names;  // of the group's operations that the coordinator knows
   for (std::uint32_t id = 0; id < ids_.size(); ++id)
-    if (ids_[id].live && tensors_[id].signature.in_group(group)) {
+    if (ids_[id].live && ids_[id].grouped && tensors_[id].group == group) {
       names.push_back(tensors_[id].name);
       evict(id);
     }
@@ -276,7 +276,7 @@ void Coordinator::evict(std::uint32_t id) {
   id_of_.erase(known.name);
   if (i.slot != no_slot) free_slots_[slot_stride(i.bytes)].push_back(i.slot);
   if (i.grouped)
-    if (auto g = groups_.find(known.signature.group); g != groups_.end()) std::erase(g->second.ready, id);
+    if (auto g = groups_.find(known.group); g != groups_.end()) std::erase(g->second.ready, id);
   i = Id{};
   known.name.clear();
   --live_;
@@ -340,7 +340,7 @@ bool Coordinator::evict_oldest() {
 }
 
 bool Coordinator::in_group_under_way(std::uint32_t id) const {
-  return ids_[id].grouped && groups_.count(tensors_[id].signature.group) != 0;
+  return ids_[id].grouped && groups_.count(tensors_[id].group) != 0;
 }
 
 /// Fills oldest_ with the ids that can be evicted, least recently used last.
@@ -410,7 +410,7 @@ bool Coordinator::assign_waiting() {
     const bool eager = can_be_eager(signature, options_.many_nodes) && !i.passing;
     i.slot = eager ? take_slot(i.bytes) : no_slot;  // used from the tensor's second batch on
     i.used = last_batch_;
-    tensors_[id] = {name, signature};
+    tensors_[id] = {name, signature.group, signature.group_size};
     id_of_[name] = id;
     ++live_;
     ByteWriter w;

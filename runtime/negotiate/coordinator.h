@@ -129,7 +129,8 @@ class Coordinator {
   };
   struct TensorInfo {
     std::string name;
-    Signature signature;
+    std::uint64_t group = 0;
+    std::uint32_t group_size = 0;  ///< 0: in no group
   };
   struct NoGpu {
     bool waited_for() const { return true; }

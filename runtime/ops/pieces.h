@@ -47,18 +47,21 @@ class Pieces {
     unsigned char* direct = nullptr;  ///< the bytes lie here, in one piece; nullptr: the message must be packed
   };
   /// Cuts the stream into segments of at most @p largest bytes.  The cut depends on the lengths of the pieces only, so
-  /// sender and receiver cut alike.  Pieces of 32 KiB or more must have an address: they are sent without a copy.
-  /// Shorter neighbours are packed into one segment.
+  /// sender and receiver cut alike.  Pieces of 32 KiB or more are sent without a copy if they have an address.  Shorter
+  /// neighbours are packed into one segment.
   std::vector<Segment> segments(std::size_t largest) const {
     std::vector<Segment> all;
+    bool packed = false;  // the last one
     for (const Piece& p : pieces_) {
       if (p.bytes >= alone_from) {
         for (std::size_t at = 0; at < p.bytes; at += largest)
-          all.push_back({p.begin + at, p.begin + std::min(at + largest, p.bytes), p.at + at});
-      } else if (!all.empty() && !all.back().direct && all.back().end - all.back().begin + p.bytes <= largest) {
+          all.push_back({p.begin + at, p.begin + std::min(at + largest, p.bytes), p.at ? p.at + at : nullptr});
+        packed = false;
+      } else if (packed && all.back().end - all.back().begin + p.bytes <= largest) {
         all.back().end += p.bytes;
       } else {
         all.push_back({p.begin, p.begin + p.bytes, nullptr});
+        packed = true;
       }
     }
     return all;

@@ -78,7 +78,7 @@ fill_environment() {
   if [ -n "${3:-}" ]; then
     pip_into $into 900 "$3" $(sed 's/#.*//' scripts/requirements/$1.in | grep -v "^${3%%[<>=-]*}") || return
   else
-    pip_into $into 900 --require-hashes -r scripts/requirements/$1.txt || return
+    pip_into $into 900 --no-deps --require-hashes -r scripts/requirements/$1.txt || return # it lists all of them
   fi
   for more in $(more_of $1); do pip_into $into 900 --no-deps --require-hashes -r $more || return; done
 }
@@ -87,6 +87,7 @@ fill_environment() {
 more_of() {
   case $1 in
   classic) echo scripts/requirements/petastorm.txt ;;
+  spark) echo scripts/requirements/lightning.txt ;;
   tensorflow) echo scripts/requirements/keras2.txt ;;
   esac
 }

@@ -29,6 +29,8 @@ return std::to_array<Option>({
     {.id = "hostfile", .spellings = "-hostfile,--hostfile", .type = text, .section = where, .metavar = "FILE", .yaml = "hosts.hostfile", .keyword = "hostfile", .help = "file of hosts, one per line: host slots=2"},
     {.id = "host-discovery-script", .spellings = "--host-discovery-script", .type = text, .section = where, .metavar = "FILE", .yaml = "elastic.host_discovery_script", .keyword = "host_discovery_script", .help = "program that prints the hosts, one per line: host or host:slots; makes the job elastic; called every second"},
     {.id = "manifest", .spellings = "--manifest", .type = text, .section = where, .metavar = "FILE", .variable = "HVD_MANIFEST", .yaml = "hosts.manifest", .help = "hosts as JSON, written by another program: hvdrun-manifest(5)"},
+    {.id = "listen", .spellings = "--listen", .type = integer, .section = where, .metavar = "PORT", .variable = "HVD_LISTEN", .yaml = "hosts.listen", .help = "wait for hosts that join at this port (hvdrun join HOST:PORT), until they have -np or --min-np slots", .least = 1, .most = 65535},
+    {.id = "token-file", .spellings = "--token-file", .type = text, .section = where, .metavar = "FILE", .variable = "HVD_TOKEN_FILE", .yaml = "hosts.token_file", .help = "for --listen and join: file with the secret that a host proves to join"},
     {.id = "ssh-port", .spellings = "-p,--ssh-port", .type = integer, .section = where, .metavar = "PORT", .yaml = "ssh.port", .keyword = "ssh_port", .help = "port of sshd on the hosts", .least = 1, .most = 65535},
     {.id = "ssh-identity-file", .spellings = "-i,--ssh-identity-file", .type = text, .section = where, .metavar = "FILE", .yaml = "ssh.identity_file", .keyword = "ssh_identity_file", .help = "private key for ssh"},
     {.id = "ssh-program", .spellings = "--ssh-program", .type = text, .section = network, .metavar = "COMMAND", .variable = "HVD_SSH", .fallback = "ssh", .yaml = "ssh.program", .help = "ssh program, with its own options"},
@@ -189,6 +191,8 @@ return std::to_array<Option>({
     {.type = text, .section = internal, .variable = "HVD_AGENT_CWD", .readers = hvdrun, .help = "The working folder of the job."},
     {.type = text, .section = internal, .variable = "HVD_AGENT_PREFLIGHT", .readers = hvdrun, .help = "Shell text that runs first on a host."},
     {.type = text, .section = internal, .variable = "HVD_AGENT_LOGS", .readers = hvdrun, .help = "The folder for the output of ssh and the daemon."},
+    // internal: from hvdrun --listen to the hvdrun that runs the job
+    {.type = text, .section = internal, .variable = "HVD_JOINED_HOSTS", .readers = hvdrun, .help = "The manifest of the hosts that have joined."},
     // internal: from Spark's tasks to hvdrun --relay-send
     {.type = text, .section = internal, .variable = "HVD_RELAY_KEYS", .readers = hvdrun, .help = "The key pair of the sender."},
     {.type = text, .section = internal, .variable = "HVD_RELAY_SERVER_KEY", .readers = hvdrun, .help = "The public key of the listener."},

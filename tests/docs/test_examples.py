@@ -11,7 +11,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from typing import Any
 
 import pytest
 
@@ -107,64 +106,6 @@ def test_training_goes_on_to_the_same_model(tmp_path: pathlib.Path, uninterrupte
         expected = epochs_of(whole.stdout)
     assert lines[-1] == expected[-1], (lines, expected)
     assert not list(checkpoint.parent.glob("*.unfinished"))
-
-
-# ---- the job for Kubernetes' MPI operator
-
-
-@pytest.fixture
-def mpi_job() -> Any:
-    """examples/mpijob.yaml, read by the YAML reader of .cache/docs."""
-    python = ROOT / ".cache/docs/bin/python"
-    if not python.exists():
-        pytest.skip("no YAML reader: .cache/docs is not there (scripts/setup --tests)")
-    program = "import json, sys, yaml; print(json.dumps(yaml.safe_load(open(sys.argv[1]))))"
-    argv = [str(python), "-c", program, str(EXAMPLES / "mpijob.yaml")]
-    return json.loads(subprocess.run(argv, capture_output=True, text=True, check=True, timeout=60).stdout)
-
-
-def test_the_mpi_job_has_what_the_operator_reads(mpi_job: Any) -> None:
-    """It fits kubeflow.org/v2beta1: a launcher, workers, one image, and keys that their user can read."""
-    assert (mpi_job["apiVersion"], mpi_job["kind"]) == ("kubeflow.org/v2beta1", "MPIJob")
-    spec = mpi_job["spec"]
-    assert set(spec) == {"slotsPerWorker", "sshAuthMountPath", "runPolicy", "mpiReplicaSpecs"}
-    assert set(spec["runPolicy"]) <= {"cleanPodPolicy", "backoffLimit", "ttlSecondsAfterFinished", "activeDeadlineSeconds"}
-    assert set(spec["mpiReplicaSpecs"]) == {"Launcher", "Worker"}
-    assert spec["mpiReplicaSpecs"]["Launcher"]["replicas"] == 1
-    images = set()
-    for role, replica in spec["mpiReplicaSpecs"].items():
-        assert set(replica) == {"replicas", "restartPolicy", "template"}, role
-        pod = replica["template"]["spec"]
-        (container,) = pod["containers"]
-        images.add(container["image"])
-        mounted = {mount["name"] for mount in container.get("volumeMounts", [])}
-        assert mounted == {volume["name"] for volume in pod.get("volumes", [])}, role
-        assert container["securityContext"]["runAsUser"] == 1000
-        assert pod["terminationGracePeriodSeconds"] > 45  # longer than --grace of the launcher's command
-    assert len(images) == 1
-    dockerfile = (EXAMPLES / "Dockerfile").read_text()
-    assert "useradd -m -u 1000 mpiuser" in dockerfile and spec["sshAuthMountPath"] == "/home/mpiuser/.ssh"
-
-
-def test_the_mpi_jobs_command_finds_its_workers(mpi_job: Any, tmp_path: pathlib.Path) -> None:
-    """The job's own command runs in an environment like the operator's for a launcher."""
-    spec = mpi_job["spec"]
-    workers, slots = spec["mpiReplicaSpecs"]["Worker"]["replicas"], spec["slotsPerWorker"]
-    hosts = [f"192.0.2.{number + 1}" for number in range(workers)]  # addresses for documentation, known without a name server
-    (tmp_path / "hostfile").write_text("".join(f"{host} slots={slots}\n" for host in hosts))
-    command = spec["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"][0]["command"]
-    assert command[0] == "hvdrun"
-    words = [word.replace("/opt/train/", f"{EXAMPLES}/") for word in command[1:]]
-    env = {
-        "K_MPI_JOB_ROLE": "launcher",
-        "OMPI_MCA_orte_keep_fqdn_hostnames": "true",
-        "OMPI_MCA_orte_default_hostfile": str(tmp_path / "hostfile"),
-    }
-    done = hvdrun.run("--dry-run", *words, env=env)
-    assert done.returncode == 0, done.stderr
-    expected = f"{workers * slots} ranks on {workers} hosts, from Kubernetes' MPI operator ({tmp_path}/hostfile)"
-    assert done.stdout.startswith(expected), done.stdout
-    assert all(host in done.stdout for host in hosts)
 
 
 # ---- the image

@@ -1,6 +1,7 @@
-"""accelerate, transformers' Trainer, Lightning and torch's @record under hvdrun, as they run under torchrun.
+"""accelerate, transformers' Trainer, Lightning, DeepSpeed and torch's @record under hvdrun, as they run under torchrun.
 
-HVD_TEST_TORCH_USERS: an interpreter with these packages (default this one); tests of missing ones are skipped.
+HVD_TEST_TORCH_USERS: an interpreter with these packages (default that of .cache/users, which scripts/setup --nightly makes,
+else this one); tests of missing ones are skipped.  DeepSpeed compiles a part of itself at its first use.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ import pytest
 from support import hvdrun
 
 pytest.importorskip("torch")
-PYTHON = os.environ.get("HVD_TEST_TORCH_USERS", sys.executable)
+_named = os.environ.get("HVD_TEST_TORCH_USERS", "")
+PYTHON = _named if os.access(_named, os.X_OK) else sys.executable
 
 ACCELERATE = """
 import torch, torch.distributed as dist
@@ -63,6 +65,18 @@ trainer = lightning.Trainer(max_epochs=1, accelerator="cpu", devices=2, strategy
 trainer.fit(Model(), data)
 print("done", trainer.global_rank, trainer.world_size, trainer.global_step, dist.get_backend(), flush=True)
 """
+DEEPSPEED = """
+import deepspeed, torch, torch.distributed as dist
+deepspeed.init_distributed(dist_backend="BACKEND")
+model = torch.nn.Linear(4, 1)
+adam = {"type": "Adam", "params": {"lr": 0.1, "torch_adam": True}}
+config = {"train_batch_size": 8, "zero_optimization": {"stage": 1}, "optimizer": adam}
+engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=config)
+for _ in range(3):
+    engine.backward(engine(torch.randn(4, 4)).pow(2).mean())
+    engine.step()
+print("done", dist.get_rank(), dist.get_world_size(), engine.global_steps, dist.get_backend(), flush=True)
+"""
 
 
 def has(package: str) -> bool:
@@ -71,6 +85,7 @@ def has(package: str) -> bool:
     return subprocess.run([PYTHON, "-c", code], timeout=60).returncode == 0
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("package", "script", "backend", "steps"),
@@ -80,6 +95,7 @@ def has(package: str) -> bool:
         ("transformers", TRAINER, "gloo", 3),
         ("lightning", LIGHTNING, "gloo", 4),
         ("lightning", LIGHTNING, "hvd", 4),
+        ("deepspeed", DEEPSPEED, "gloo", 3),
     ],
 )
 def test_packages(tmp_path: pathlib.Path, package: str, script: str, backend: str, steps: int) -> None:

@@ -147,6 +147,33 @@ def test_the_batch_script_of_the_examples_saves_and_goes_on(slurm_hosts: Cluster
     assert "goes on in epoch " in text_of(out)
 
 
+@pytest.mark.ci
+def test_an_elastic_job_queues_itself_again_at_the_time_limit(slurm_hosts: Cluster) -> None:
+    """examples/elastic.sbatch: on Slurm's signal it ends and starts again, from the last commit; scancel ends it for good."""
+    if reason := no_torch():
+        pytest.skip(reason)
+    options = ["--parsable", "--ntasks-per-node=1", f"--chdir={ROOT}", "--output=/tmp/elastic.out"]
+    script = ["examples/elastic.sbatch", "examples/elastic_torch.py", "--epochs", "1000", "--pause", "0.01"]
+    env = jobs.environment(HOME="/tmp", HVD_ALLOW_WRITABLE="1")
+    out = slurm_hosts.tmp("alpha") / "elastic.out"
+    job = slurm.run(slurm_hosts, "alpha", "sbatch", *options, *script, env=env, cwd=str(ROOT)).stdout.strip()
+    wait_for(lambda: len(epochs(out)) >= 2, 150, "two epochs")
+    slurm.run(slurm_hosts, "alpha", "scancel", "--batch", "--signal=USR1", job)
+    wait_for(lambda: " Restarts=1 " in told(slurm_hosts, job), 60, "the job's return to the queue")
+    slurm.run(slurm_hosts, "alpha", "scontrol", "update", f"JobId={job}", "StartTime=now")  # else Slurm waits two minutes
+    before = epochs(out)
+    wait_for(lambda: len(epochs(out)) > len(before), 150, "an epoch after the start")
+    assert epochs(out)[len(before)] in (before[-1], before[-1] + 1), text_of(out)
+    slurm.run(slurm_hosts, "alpha", "scancel", job)
+    idle_again(slurm_hosts)
+    assert " Restarts=1 " in told(slurm_hosts, job)
+
+
+def epochs(out: pathlib.Path) -> list[int]:
+    """The numbers of the epochs that have ended."""
+    return [int(number) for number in re.findall(r"epoch (\d+): ", text_of(out))]
+
+
 def text_of(file: pathlib.Path) -> str:
     """The file's text; empty if it does not exist yet."""
     return file.read_text() if file.exists() else ""

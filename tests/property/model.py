@@ -11,9 +11,12 @@ import numpy as np
 
 AVERAGE, SUM, ADASUM, MIN, MAX, PRODUCT = range(6)
 BF16 = "bfloat16"  # NumPy has none: its arrays are uint16 here
+COMPLEX = ("complex64", "complex128")
 E4M3, E5M2 = "float8_e4m3fn", "float8_e5m2"  # NumPy has neither: their arrays are uint8
 UNIT = {"float16": 2.0**-11, BF16: 2.0**-8, "float32": 2.0**-24, "float64": 2.0**-53, E4M3: 2.0**-4, E5M2: 2.0**-3}
 TINY = {"float16": 2.0**-24, BF16: 2.0**-133, "float32": 2.0**-149, "float64": 2.0**-1074, E4M3: 2.0**-9, E5M2: 2.0**-16}
+UNIT |= {"complex64": UNIT["float32"], "complex128": UNIT["float64"]}
+TINY |= {"complex64": TINY["float32"], "complex128": TINY["float64"]}
 
 
 def _eights(fraction: int, bias: int, infinity: bool) -> np.ndarray:
@@ -68,10 +71,10 @@ def storage(dtype: str) -> str:
 
 
 def wide(array: np.ndarray, dtype: str) -> np.ndarray:
-    """The values as float64."""
+    """The values as float64 or complex128."""
     if dtype in EIGHTS:
         return np.asarray(EIGHTS[dtype][array])
-    return (from_bf16(array) if dtype == BF16 else array).astype(np.float64)
+    return (from_bf16(array) if dtype == BF16 else array).astype(np.complex128 if dtype in COMPLEX else np.float64)
 
 
 def reduce(inputs: list[np.ndarray], dtype: str, op: int, before: float, after: float, nodes: int):
@@ -123,8 +126,8 @@ def _floats(inputs, dtype, op, before, after, nodes):
     else:
         result = stack.sum(0) * scale
         size = np.abs(stack).sum(0) * abs(scale)
-    inner = UNIT["float64" if dtype == "float64" else "float32"]
-    roundings = 2 * len(inputs) + 4
+    inner = UNIT["float64" if dtype in ("float64", "complex128") else "float32"]
+    roundings = (2 * len(inputs) + 4) * (2 if dtype in COMPLEX else 1)
     parts = (len(inputs) if op == PRODUCT else 2) if nodes > 1 else 0  # a node's part is rounded to the dtype
     bound = size * (inner * roundings + UNIT[dtype] * (1.0 + parts)) + TINY[dtype] * (1 + nodes * max(abs(after), 1.0))
     return result, bound

@@ -18,8 +18,8 @@ from hvd._runtime.collectives import DTYPES as DTYPE_CODES
 from hvd._runtime.collectives import Collectives
 from hvd.numpy import NumpyAdapter
 
-INTEGERS = ["uint8", "int8", "uint16", "int16", "int32", "int64"]
-FLOATS = ["float16", model.BF16, "float32", "float64", *model.EIGHTS]
+INTEGERS = ["uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64"]
+FLOATS = ["float16", model.BF16, "float32", "float64", *model.EIGHTS, *model.COMPLEX]
 DTYPES = [*INTEGERS, *FLOATS, "float32", "bool"]
 
 
@@ -30,8 +30,8 @@ class StandIn(NumpyAdapter):
         super().__init__()
         self._code = DTYPE_CODES[dtype]
 
-    def view(self, tensor: Any) -> Any:
-        found = super().view(tensor)
+    def view(self, tensor: Any, writes: bool = False) -> Any:
+        found = super().view(tensor, writes)
         return None if found is None else (found[0], self._code, *found[2:])
 
 
@@ -112,6 +112,8 @@ def draw_values(rng: np.random.Generator, dtype: str, shape: tuple[int, ...], mi
         info = np.iinfo(dtype)
         low, high = (max(info.min, -3), 4) if mild else (max(info.min, -(2**40)), min(info.max, 2**40) + 1)
         return np.asarray(rng.integers(low, high, shape, dtype=np.int64)).astype(dtype)
+    if dtype in model.COMPLEX:
+        return np.asarray(rng.standard_normal((*shape, 2)).view(np.complex128)[..., 0], dtype)
     values = rng.standard_normal(shape) * (1.0 if mild else 10.0 ** float(rng.integers(-3, 4)))
     if not mild and rng.random() < 0.1 and values.size:  # sometimes special values
         flat = np.atleast_1d(values).reshape(-1)
@@ -135,6 +137,11 @@ def lay_out(array: np.ndarray, layout: str) -> np.ndarray:
 
 def choose(rng: np.random.Generator, values: list[Any]) -> Any:
     return values[int(rng.integers(0, len(values)))]
+
+
+def factor(rng: np.random.Generator, op: Operation) -> float:
+    """A factor before or after a reduction.  uint64 has no wider type with a sign."""
+    return float(choose(rng, [0.5, 2.0, 0.3, 1.5 if op.dtype == "uint64" else -1.5, 1.0]))
 
 
 # ---- the operations
@@ -172,10 +179,11 @@ class Allreduce(Kind):
     groups = True
 
     def draw(self, rng, op, world):
-        op.op = choose(rng, [model.AVERAGE, model.SUM, model.SUM, model.MIN, model.MAX, model.PRODUCT])
+        some = [model.AVERAGE, model.SUM, model.PRODUCT]
+        op.op = choose(rng, some if op.dtype in model.COMPLEX else [*some, model.SUM, model.MIN, model.MAX])
         op.form = choose(rng, ["new", "in place"])
         if op.dtype != "bool" and op.op != model.PRODUCT and rng.random() < 0.3:
-            op.before, op.after = (float(choose(rng, [0.5, 2.0, 0.3, -1.5, 1.0])) for _ in range(2))
+            op.before, op.after = (factor(rng, op) for _ in range(2))
 
     def inputs(self, op, rank, turn):
         rng = np.random.default_rng([op.seed, rank, turn])
@@ -254,7 +262,7 @@ class Reducescatter(Allreduce):
         op.shapes = [shape or (1,) for shape in op.shapes]
         op.op = choose(rng, [model.AVERAGE, model.SUM])
         if op.dtype != "bool" and rng.random() < 0.3:
-            op.before, op.after = (float(choose(rng, [0.5, 2.0, 0.3, -1.5, 1.0])) for _ in range(2))
+            op.before, op.after = (factor(rng, op) for _ in range(2))
 
     def submit(self, op, tensors, name):
         call = op.api().grouped_reducescatter_async if op.grouped else op.api().reducescatter_async

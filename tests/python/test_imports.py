@@ -60,7 +60,7 @@ MISSING = (
     "horovod.runner.elastic.discovery horovod.runner.gloo_run horovod.runner.http.http_server horovod.runner.js_run "
     "horovod.runner.mpi_run horovod.runner.run_task horovod.runner.task_fn horovod.runner.task.task_service "
     "horovod.runner.util.streams horovod.spark.common.cache horovod.spark.conf horovod.spark.data_loaders "
-    "horovod.spark.driver.rsh horovod.spark.gloo_run horovod.spark.keras.remote horovod.spark.lightning "
+    "horovod.spark.driver.rsh horovod.spark.gloo_run horovod.spark.keras.remote "
     "horovod.spark.lightning.estimator horovod.spark.mpi_run horovod.spark.runner horovod.spark.task.task_info "
     "horovod.spark.torch.remote"
 )
@@ -93,7 +93,9 @@ def test_what_is_not_there_says_what_to_do():
     names = (
         MISSING
         if has("pyspark")
-        else MISSING.replace("horovod.spark.keras.remote ", "").replace(" horovod.spark.torch.remote", "")
+        else MISSING.replace("horovod.spark.keras.remote ", "")
+        .replace("horovod.spark.lightning.estimator ", "")
+        .replace(" horovod.spark.torch.remote", "")
     )
     say_what_to_do(names, python())
 

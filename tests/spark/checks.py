@@ -405,11 +405,14 @@ def gpus_of_ranks(_spark: Any, np: int) -> Any:
 
 
 import horovods_examples  # noqa: E402
+import lightnings  # noqa: E402
 import pipelines  # noqa: E402
 from horovods_examples import *  # noqa: E402,F403
+from lightnings import *  # noqa: E402,F403
 from pipelines import *  # noqa: E402,F403  (the estimators' checks)
 
 cloudpickle.register_pickle_by_value(pipelines)
+cloudpickle.register_pickle_by_value(lightnings)
 cloudpickle.register_pickle_by_value(horovods_examples)
 
 

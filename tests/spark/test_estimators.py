@@ -81,7 +81,7 @@ def test_nulls_and_too_few_rows(local: s.Driver, tmp_path: pathlib.Path) -> None
         ({"validation": 1.5}, "between 0 and 1"),
         ({"epochs": 0}, "epochs is 0"),
         ({"epochen": 3}, "unknown parameter epochen"),
-        ({"terminate_on_nan": True}, "terminate_on_nan: of Horovod's LightningEstimator, which is not there"),
+        ({"terminate_on_nan": True}, "terminate_on_nan: not of a TorchEstimator"),
         ({"num_proc": 2}, "both backend and num_proc"),
         ({"backward_passes_per_step": 0}, "backward_passes_per_step is 0"),
         ({"loss_weights": [1.0, 2.0]}, "loss_weights is [1.0, 2.0]: it must be a list, one for each of digit"),

@@ -95,6 +95,7 @@ std::map<std::string, std::string> starter_environment(const Job& job, const std
 }
 
 /// The shell text for a remote host's daemon.  @param keys  keys_text()
+/// @param ranks  empty: $hvd_ranks names them, and HVD_HOST the host (shared_step.h)
 static std::string daemon_script(const Job& job, const std::map<std::string, std::string>& environment,
                                  const std::string& preflight, const std::string& keys, const std::string& host,
                                  const std::vector<int>& ranks) {
@@ -104,8 +105,22 @@ static std::string daemon_script(const Job& job, const std::map<std::string, std
       exports += "export " + name + "=" + shell_quote(value) + "\n";
   std::vector<std::string> command = daemon_command("", ranks, "", job.elastic.has_value());
   command[0] = "\"$hvd_rank\"";
+  if (ranks.empty()) command[2] = "\"$hvd_ranks\"";
   if (!job.elastic && !job.mpirun.library_folder.empty()) command.push_back(shell_quote(job.mpirun.library_folder));
   return exports + remote_script(preflight, host, job.cwd, keys, command);
+}
+
+/// Without the job's own variables: ssh might send them (SendEnv).
+static std::map<std::string, std::string> environment_of_way(std::map<std::string, std::string> environment) {
+  for (const char* name : {"HVD_JOB_KEYS", "HVD_JOB_DIR", "HVD_CONTROL", "HVD_SERVER_KEY"}) environment.erase(name);
+  return environment;
+}
+
+/// The program's path, if PATH has it.
+static void find_first_word(std::vector<std::string>& command, const std::map<std::string, std::string>& environment) {
+  const auto path = environment.find("PATH");
+  if (command[0].find('/') != std::string::npos || path == environment.end()) return;
+  if (const std::string found = find_program(command[0], path->second); !found.empty()) command[0] = found;
 }
 
 static DaemonStart daemon_start(const Job& job, const std::map<std::string, std::string>& environment,
@@ -113,16 +128,34 @@ static DaemonStart daemon_start(const Job& job, const std::map<std::string, std:
   if (host.local)
     return {host.name, daemon_command(job.rank_program, ranks, job.mpirun.library_folder, job.elastic.has_value()),
             environment, "", false};
-  const std::vector<std::string> way = way_of(job);
-  std::map<std::string, std::string> of_way = environment;  // without the job's own: ssh might send them (SendEnv)
-  for (const char* name : {"HVD_JOB_KEYS", "HVD_JOB_DIR", "HVD_CONTROL", "HVD_SERVER_KEY"}) of_way.erase(name);
-  std::vector<std::string> command = shell_on(way, host.name);
-  const auto path = environment.find("PATH");
-  if (command[0].find('/') == std::string::npos && path != environment.end())
-    if (const std::string found = find_program(command[0], path->second); !found.empty()) command[0] = found;
+  std::vector<std::string> command = shell_on(way_of(job), host.name);
+  find_first_word(command, environment);
   const std::string keys = keys_text(environment.at("HVD_JOB_KEYS"), needs_seal(job.launch_agent));
-  return {host.name, std::move(command), std::move(of_way),
+  return {host.name, std::move(command), environment_of_way(environment),
           daemon_script(job, environment, preflight, keys, host.name, ranks), !job.launch_agent.empty()};
+}
+
+/// One step of Slurm for all other hosts.  Nothing: there is no such step, and each host gets a command of its own.
+static std::optional<DaemonStart> shared_start(const Job& job, const std::map<std::string, std::string>& environment,
+                                               const std::string& preflight,
+                                               const std::vector<std::vector<int>>& ranks) {
+  if (job.elastic) return std::nullopt;
+  std::vector<std::pair<std::string, std::string>> of_hosts;
+  std::vector<std::string> hosts;
+  for (std::size_t h = 0; h < ranks.size(); ++h) {
+    if (job.map.hosts[h].local || ranks[h].empty()) continue;
+    std::vector<std::string> its;
+    for (const int rank : ranks[h]) its.push_back(std::to_string(rank));
+    of_hosts.emplace_back(job.map.hosts[h].name, join(its, ","));
+    hosts.push_back(job.map.hosts[h].name);
+  }
+  std::vector<std::string> command = shared_step_command(job.launch_agent, hosts);
+  if (hosts.size() < 2 || command.empty()) return std::nullopt;
+  find_first_word(command, environment);
+  const std::string keys = keys_text(environment.at("HVD_JOB_KEYS"), true);
+  const std::string script = daemon_script(job, environment, preflight, keys, "", {});
+  return DaemonStart{"",   std::move(command), environment_of_way(environment), shared_step_script(of_hosts, script),
+                     true, std::move(hosts)};
 }
 
 DaemonStart daemon_start(const Job& job, const std::map<std::string, std::string>& environment, int host,
@@ -136,8 +169,11 @@ std::vector<DaemonStart> daemon_starts(const Job& job, const std::map<std::strin
   for (const MappedRank& r : job.map.ranks) ranks[static_cast<std::size_t>(r.host)].push_back(r.rank);
   const std::string preflight = job.map.all_local() ? "" : preflight_text(job);
   std::vector<DaemonStart> starts;
+  std::optional<DaemonStart> shared = shared_start(job, environment, preflight, ranks);
   for (std::size_t h = 0; h < ranks.size(); ++h)
-    starts.push_back(daemon_start(job, environment, preflight, job.map.hosts[h], ranks[h]));
+    if (job.map.hosts[h].local || !shared)
+      starts.push_back(daemon_start(job, environment, preflight, job.map.hosts[h], ranks[h]));
+  if (shared) starts.push_back(std::move(*shared));
   return starts;
 }
 

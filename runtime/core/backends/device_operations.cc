@@ -14,6 +14,7 @@ gpu::DeviceTensor device_tensor(const Operation& op) {
   t.kind = s.operation();
   t.dtype = s.type();
   t.reduce = s.reduction();
+  if (t.reduce != Reduce::product) t.dtype = part_type(t.dtype);  // complex numbers are summed by parts
   t.before = s.before;
   t.after = s.after;
   t.root = s.root;

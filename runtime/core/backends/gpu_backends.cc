@@ -12,6 +12,7 @@ bool gpus_can(const OperationFacts& o, const SetFacts& s) {
   t.kind = o.signature.operation();
   t.dtype = o.signature.type();
   t.reduce = o.signature.reduction();
+  if (t.reduce != Reduce::product) t.dtype = part_type(t.dtype);
   t.before = o.signature.before;
   t.after = o.signature.after;
   return gpu::possible(t, s.ranks, s.device.capabilities);

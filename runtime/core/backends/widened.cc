@@ -7,7 +7,7 @@ namespace {
 
 DType wider(DType d) {
   if (is_narrow_float(d)) return DType::f32;
-  return d == DType::i32 ? DType::i64 : DType::i32;
+  return element_bytes(d) == 4 ? DType::i64 : DType::i32;
 }
 
 }  // namespace

@@ -99,8 +99,11 @@ void check_splits(const hvd_request& q, CheckedRequest& p, int size) {
 
 void check_reduction(const hvd_request& q, Signature& s) {
   if (q.reduce < 0 || q.reduce >= num_reduces) refuse(q, "unknown reduce op " + std::to_string(q.reduce));
-  if (q.reduce == HVD_ADASUM && !is_floating(s.type()))
-    refuse(q, std::string("Adasum of ") + name_of(s.type()) + " is not possible", "use floating point");
+  if (!reducible(s.type(), static_cast<Reduce>(q.reduce)))
+    refuse(q, std::string(name_of(static_cast<Reduce>(q.reduce))) + " of " + name_of(s.type()) + " is not possible",
+           is_complex(s.type())        ? "use Sum, Average or Product"
+           : s.type() == DType::opaque ? "the runtime lacks their dtype, and only moves them: cast them"
+                                       : "use floating point");
   if (s.operation() == Kind::reducescatter && q.reduce != HVD_SUM && q.reduce != HVD_AVERAGE)
     refuse(q, std::string(name_of(static_cast<Reduce>(q.reduce))) + " is not possible", "use Sum or Average");
   s.reduce = static_cast<std::uint8_t>(q.reduce);

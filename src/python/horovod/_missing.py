@@ -13,7 +13,10 @@ _LAUNCHER = "it is a part of Horovod's own launcher: call horovod.run(), or star
 _SPARK_LAUNCHER = "it is a part of Horovod's own launcher: call horovod.spark.run() or horovod.spark.run_elastic()"
 _KERAS_ESTIMATOR = "import KerasEstimator and KerasModel from horovod.spark.keras"
 _TORCH_ESTIMATOR = "import TorchEstimator and TorchModel from horovod.spark.torch"
-_SPARK_COMMON = "stores are in horovod.spark.common.store, estimators in horovod.spark.keras and horovod.spark.torch"
+_SPARK_COMMON = (
+    "stores are in horovod.spark.common.store, estimators in horovod.spark.keras, horovod.spark.torch and "
+    "horovod.spark.lightning"
+)
 _COMPILED = "nothing is compiled for a framework: import the framework's package, as in `import horovod.torch as hvd`"
 _OPTIMIZER = "backward_passes_per_step is an argument of DistributedOptimizer"
 
@@ -41,8 +44,7 @@ INSTEAD = {
     "horovod.spark.driver": _SPARK_LAUNCHER,
     "horovod.spark.gloo_run": _SPARK_LAUNCHER,
     "horovod.spark.keras": _KERAS_ESTIMATOR,
-    "horovod.spark.lightning": "train a plain module with horovod.spark.torch.TorchEstimator, or call horovod.spark.run(fn) "
-    'with a Trainer(strategy="horovod") of PyTorch Lightning before 2.0 in fn',
+    "horovod.spark.lightning": "import TorchEstimator and TorchModel from horovod.spark.lightning",
     "horovod.spark.mpi_run": _SPARK_LAUNCHER,
     "horovod.spark.runner": _SPARK_LAUNCHER,
     "horovod.spark.task": _SPARK_LAUNCHER,

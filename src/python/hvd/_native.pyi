@@ -26,7 +26,8 @@ Min: int
 Max: int
 Product: int
 REDUCE_NAMES: tuple[str, ...]
-DTYPES: dict[str, int]
+DTYPES: dict[str, int]  # without OPAQUE
+OPAQUE: int  # a byte of anything else: moved, not reduced
 ITEM_BYTES: tuple[int, ...]
 PART_FUTURE: int
 PART_INPUT: int

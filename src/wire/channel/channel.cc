@@ -16,6 +16,8 @@ constexpr std::size_t word_letters = 40;
 
 KeyPair KeyPair::generate() { return new_curve_keys(); }
 
+KeyPair KeyPair::derived_from(const std::string& hex_digest) { return derived_curve_keys(hex_digest); }
+
 KeyPair KeyPair::for_this_host() { return {random_letters(word_letters), random_letters(word_letters)}; }
 
 std::unique_ptr<Listener> listen(const std::vector<std::string>& bind, const KeyPair& server,

@@ -24,6 +24,8 @@ namespace hvd::wire {
 struct KeyPair {
   std::string public_key, secret_key;
   static KeyPair generate();
+  /// The pair that belongs to 64 hexadecimal digits. A holder of the digits can make it.
+  static KeyPair derived_from(const std::string& hex_digest);
   /// Random text of the same form, for unix:// addresses only: made without loading ZeroMQ.
   static KeyPair for_this_host();
 };

@@ -41,6 +41,11 @@ enum class Type : std::uint16_t {
   relayed = 25,       ///< channel/relayed_frame.h, hvdrun ↔ host daemon: a frame of one guard
   console = 26,       ///< ConsoleOutput (console.h), then bytes of the debugger that `hvdrun attach` has opened
   collective_wait = 28,  ///< JSON CollectiveWait (shared/collective_record.h): a torch.distributed wait, or none
+  // hvdrun join → hvdrun --listen
+  join = 29,           ///< JSON JoinOffer (join_offer.h): the first message of a host that joins
+  script_output = 30,  ///< bytes that the shell of `script` and its daemon have written
+  script_end = 31,     ///< decimal exit code of that shell
+  leave = 38,          ///< empty: the host was told to end
   // PMIx server → its host daemon
   pmix_environment = 27,  ///< i32 rank, then "NAME=value" texts, each ended by a zero byte
   // hvdrun → guard
@@ -60,6 +65,10 @@ enum class Type : std::uint16_t {
   live_report = 46,      ///< JSON as hvd.report() returns it: steps, times, findings of the last half minute
   timeline = 47,         ///< u8: from its next step on the rank records the timeline (1), or stops (0)
   console_input = 48,    ///< ConsoleInput (console.h), then bytes
+  // hvdrun --listen → hvdrun join
+  script = 49,       ///< a piece of a text for /bin/sh; an empty piece ends it, and the shell starts
+  script_stop = 50,  ///< empty: the shell's processes are to end
+  dismiss = 51,      ///< decimal exit code for the host, a blank, and the reason as one line
 };
 
 }  // namespace hvd::wire

@@ -4,6 +4,7 @@
 #include "wire/json.h"
 #include "wire/messages/cleanup_result.h"
 #include "wire/messages/hello.h"
+#include "wire/messages/join_offer.h"
 #include "wire/messages/message.h"
 #include "wire/messages/payload_ready.h"
 #include "wire/messages/stack_picture.h"
@@ -12,6 +13,16 @@
 #include "wire/messages/stop_request.h"
 
 namespace hvd::wire {
+
+/// The sender's protocol.  Throws Error{mismatch} if it is not ours.
+static int protocol_of(const Fields& f, const std::string& version, const char* what) {
+  const auto protocol = static_cast<int>(f.integer("protocol", 0, INT32_MAX));
+  if (protocol != protocol_version)
+    throw Error(Code::mismatch, what,
+                formatted("hvdrank {} speaks protocol {}, hvdrun speaks {}", version, protocol, protocol_version),
+                "install the same version on every host");
+  return protocol;
+}
 
 std::string to_json(const Hello& h) {
   return dump(Json{{"protocol", h.protocol},
@@ -29,11 +40,7 @@ Hello hello_from_json(const std::string& text) {
   const Fields f(json, "hello");
   Hello h;
   h.version = f.bytes("version");
-  h.protocol = static_cast<int>(f.integer("protocol", 0, INT32_MAX));
-  if (h.protocol != protocol_version)
-    throw Error(Code::mismatch, "hello",
-                formatted("hvdrank {} speaks protocol {}, hvdrun speaks {}", h.version, h.protocol, protocol_version),
-                "install the same version on every host");
+  h.protocol = protocol_of(f, h.version, "hello");
   h.rank = static_cast<int>(f.integer("rank", 0, INT32_MAX));
   h.pid = f.integer("pid", 0, INT64_MAX);
   h.host = f.bytes("host");
@@ -41,6 +48,26 @@ Hello hello_from_json(const std::string& text) {
   h.daemon = f.boolean("daemon");
   h.mono_ns = f.integer("mono_ns", 0, INT64_MAX);
   return h;
+}
+
+std::string to_json(const JoinOffer& o) {
+  return dump(Json{{"protocol", o.protocol},
+                   {"version", o.version},
+                   {"host", from_bytes(o.host)},
+                   {"slots", o.slots},
+                   {"address", o.address}});
+}
+
+JoinOffer join_offer_from_json(const std::string& text) {
+  const Json json = parse_object(text, "join");
+  const Fields f(json, "join");
+  JoinOffer o;
+  o.version = f.bytes("version");
+  o.protocol = protocol_of(f, o.version, "join");
+  o.host = f.bytes("host");
+  o.slots = static_cast<int>(f.integer("slots", 1, 1 << 20));
+  o.address = f.bytes("address");
+  return o;
 }
 
 std::string to_json(const StopRequest& s) {

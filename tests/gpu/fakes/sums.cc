@@ -56,10 +56,10 @@ void reduce_floats(const std::vector<const void*>& from, void* to, std::size_t c
 
 template <class T>
 void reduce_integers(const std::vector<const void*>& from, void* to, std::size_t count, RedOp op) {
+  using Total = std::conditional_t<std::is_signed_v<T>, std::int64_t, std::uint64_t>;
   for (std::size_t i = 0; i < count; ++i) {
-    std::int64_t total = static_cast<const T*>(from[0])[i];
-    for (std::size_t r = 1; r < from.size(); ++r)
-      total = combine<std::int64_t>(op, total, static_cast<const T*>(from[r])[i]);
+    Total total = static_cast<const T*>(from[0])[i];
+    for (std::size_t r = 1; r < from.size(); ++r) total = combine<Total>(op, total, static_cast<const T*>(from[r])[i]);
     static_cast<T*>(to)[i] = static_cast<T>(total);
   }
 }
@@ -74,8 +74,12 @@ void reduce(const std::vector<const void*>& from, void* to, std::size_t count, i
       return reduce_integers<std::uint8_t>(from, to, count, op);
     case 2:
       return reduce_integers<std::int32_t>(from, to, count, op);
+    case 3:
+      return reduce_integers<std::uint32_t>(from, to, count, op);
     case 4:
       return reduce_integers<std::int64_t>(from, to, count, op);
+    case 5:
+      return reduce_integers<std::uint64_t>(from, to, count, op);
     case 6:
       return reduce_floats<hvd::f16>(from, to, count, op, factor);
     case 7:

@@ -59,15 +59,14 @@ class FakeAdapter(real):
         length = ctypes.c_int64.from_address(ctypes.c_void_p.from_address(managed + 24).value or 0).value
         flat = torch.frombuffer(bytearray(ctypes.string_at(data, length)), dtype=torch.uint8) if length else torch.empty(0)
         flat = flat.to(torch.uint8) if not length else flat
-        return flat.view(like.dtype).reshape(shape[:-1] if like.is_complex() else shape)
+        return flat.view(like.dtype).reshape(shape)
 
 
-for one in (ops.collectives, ops.moving):
-    adapter = FakeAdapter(reduces=one is ops.collectives)
-    one._adapter = adapter
-    one._view = adapter.view
-    one._settle = adapter.settle
-    one._may_wait = adapter.may_wait
+adapter = FakeAdapter()
+ops.collectives._adapter = adapter
+ops.collectives._view = adapter.view
+ops.collectives._settle = adapter.settle
+ops.collectives._may_wait = adapter.may_wait
 
 
 def check_the_fake_gpu_is_used() -> None:

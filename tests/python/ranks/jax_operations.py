@@ -16,7 +16,7 @@ from hvd.jax import _library
 
 hvd.init()
 RANK, SIZE = hvd.rank(), hvd.size()
-INTEGERS = ["uint8", "int8", "uint16", "int16", "int32"]
+INTEGERS = ["uint8", "int8", "uint16", "int16", "uint32", "int32"]
 FLOATS = ["float16", "bfloat16", "float32", "float8_e4m3fn", "float8_e5m2"]
 MOVED = ["uint32", "complex64"]
 COMPILES = _library._version(jax.lib.__version__) >= _library._FIRST
@@ -62,6 +62,7 @@ def check_allreduce():
     all_dtypes(lambda x: hvd.allreduce(x), few, lambda arrays: total(arrays, SIZE))
     all_dtypes(lambda x: hvd.allreduce(x, op=hvd.Max), [*few, "bool"], lambda arrays: np.max(arrays, 0))
     all_dtypes(lambda x: hvd.allreduce(x, op=hvd.Min), [*few, "bool"], lambda arrays: np.min(arrays, 0))
+    all_dtypes(lambda x: hvd.allreduce(x, op=hvd.Sum), ["complex64"], lambda arrays: np.sum(arrays, 0))
     all_dtypes(lambda x: hvd.allreduce(x, op=hvd.Product), ["float32"], lambda arrays: np.prod(arrays, 0))
     all_dtypes(lambda x: hvd.allreduce(x, op=hvd.Sum), ["bool"], lambda arrays: np.any(arrays, 0))
     scales = {"prescale_factor": 0.5, "postscale_factor": 4.0}
@@ -73,6 +74,7 @@ def check_wide_dtypes():
     try:
         all_dtypes(lambda x: hvd.allreduce(x, op=hvd.Sum), ["int64", "float64"], lambda arrays: np.sum(arrays, 0))
         all_dtypes(hvd.allgather, ["uint64", "complex128"], np.concatenate)
+        all_dtypes(lambda x: hvd.allreduce(x, op=hvd.Sum), ["uint64", "complex128"], lambda arrays: np.sum(arrays, 0))
     finally:
         jax.config.update("jax_enable_x64", False)
 
@@ -152,7 +154,7 @@ def check_wrong_arguments():
     raises(TypeError, lambda: hvd.allreduce([1.0, 2.0]), "jax.numpy.asarray")
     raises(ValueError, lambda: hvd.allreduce(jnp.ones(2), average=True, op=hvd.Sum))
     raises(ValueError, lambda: hvd.reducescatter(jnp.ones(2), op=hvd.Max))
-    raises(ValueError, lambda: hvd.allreduce(jnp.ones(2, jnp.complex64)), "complex64")
+    raises(ValueError, lambda: hvd.allreduce(jnp.ones(2, jnp.complex64), op=hvd.Max), "complex64")
     raises(ValueError, lambda: hvd.allreduce(jnp.ones(2), process_set=hvd.ProcessSet([0])), "add_process_set")
 
 

@@ -203,7 +203,7 @@ def check_objects():
 
 
 def check_wrong_arguments():
-    raises(ValueError, lambda: hvd.allreduce(np.zeros(2, "complex64")), "complex64")
+    raises(ValueError, lambda: hvd.allreduce(np.zeros(2, "complex64"), op=hvd.Max), "complex64", "use Sum, Average or Product")
     raises(TypeError, lambda: hvd.allreduce([1.0, 2.0]), "ndarray")
     raises(ValueError, lambda: hvd.allreduce(np.zeros(2), average=True, op=hvd.Sum), "average")
     raises(ValueError, lambda: hvd.allreduce(np.zeros(2), op=17), "17")

@@ -71,7 +71,7 @@ def check_8_bit_floats():
         same(hvd.broadcast(mine, 1), data("float64", rank=1))
 
 
-def check_moved_as_bytes():
+def check_complex_and_unsigned():
     mine = tf.complex(data("float32"), data("float32") * 2)
     assert np.array_equal(hvd.broadcast(mine, 1), tf.complex(data("float32", rank=1), data("float32", rank=1) * 2))
     rows = tf.cast(tf.fill([RANK + 1, 2], RANK), "complex128")
@@ -79,7 +79,11 @@ def check_moved_as_bytes():
     assert gathered.dtype == tf.complex128
     assert gathered.numpy()[:, 0].tolist() == [complex(r) for r in range(SIZE) for _ in range(r + 1)]
     assert hvd.allgather(tf.cast(RANK, "uint32")).numpy().tolist() == list(range(SIZE))
-    raises(ValueError, lambda: hvd.allreduce(mine), "complex64")
+    total = sum(tf.complex(data("float32", rank=r), data("float32", rank=r) * 2) for r in range(SIZE))
+    assert np.array_equal(hvd.allreduce(mine, op=hvd.Sum), total)
+    assert np.array_equal(tf.function(hvd.reducescatter)(mine, op=hvd.Sum).shape[1:], mine.shape[1:])
+    assert hvd.allreduce(tf.constant([RANK, 2**31], "uint32"), op=hvd.Max).numpy().tolist() == [SIZE - 1, 2**31]
+    raises(ValueError, lambda: hvd.allreduce(mine, op=hvd.Min), "complex64")
     raises(ValueError, lambda: hvd.allgather(tf.constant("text")), "string")
 
 

@@ -29,14 +29,20 @@ def check_lazy_zeros_and_negatives():
     assert hvd.allgather(complex_.conj().imag).tolist() == [-2.0] * SIZE
 
 
-def check_unsigned_integers_move():
+def check_unsigned_integers():
     for name in ("uint32", "uint64"):
         if not hasattr(torch, name):
             continue
         tensor = torch.tensor([1, 2**31 + RANK], dtype=getattr(torch, name))
         assert hvd.allgather(tensor).tolist() == [x for rank in range(SIZE) for x in (1, 2**31 + rank)]
         assert hvd.broadcast(tensor, 1).tolist() == [1, 2**31 + 1]
-        raises(ValueError, lambda tensor=tensor: hvd.allreduce(tensor), name, "exchanged so")
+        total = hvd.allreduce(tensor, op=hvd.Sum)
+        assert total.dtype is tensor.dtype and total.tolist() == [
+            SIZE,
+            sum(2**31 + r for r in range(SIZE)) % 2 ** int(name[4:]),
+        ]
+        assert hvd.allreduce(tensor).tolist() == [1, 2**31 + sum(range(SIZE)) // SIZE]
+        assert hvd.allreduce(tensor, op=hvd.Max).tolist() == [1, 2**31 + SIZE - 1]
 
 
 def check_arguments_of_the_optimizer():

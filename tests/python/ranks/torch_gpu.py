@@ -83,7 +83,7 @@ def check_a_group_is_on_one_side() -> None:
 def check_received_splits_are_where_the_splits_are() -> None:
     """No real GPU is needed: torch's device "meta" also differs from the host's."""
     hvd.init()
-    adapter = ops._moving
+    adapter = ops.collectives._adapter
     assert adapter.integers((1, 2), torch.zeros(2, dtype=torch.int64, device="meta")).device.type == "meta"
     for like in (None, [1, 2], torch.zeros(2)):
         received = adapter.integers((1, 2), like)

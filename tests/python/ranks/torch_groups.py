@@ -91,6 +91,12 @@ def check_allreduce_dtypes():
     tensor = torch.full((2, 2), complex(RANK, 1))
     dist.all_reduce(tensor)
     same(tensor, complex(sum(range(SIZE)), SIZE))
+    part = torch.zeros(2, dtype=tensor.dtype)
+    dist.reduce_scatter_tensor(part, torch.full((2 * SIZE,), complex(RANK, 1)))
+    same(part, complex(sum(range(SIZE)), SIZE))
+    swapped = torch.zeros(2 * SIZE, dtype=tensor.dtype)
+    dist.all_to_all_single(swapped, torch.full((2 * SIZE,), complex(RANK, 1)))
+    same(swapped, torch.tensor([complex(rank, 1) for rank in range(SIZE) for _ in range(2)]))
 
 
 def check_shapes_and_layouts():
@@ -325,6 +331,32 @@ def check_send_and_recv():
             got = torch.zeros(1, dtype=torch.int64)
             dist.recv(got, 0, tag=tag)
             same(got, tag)
+
+
+def check_messages_to_oneself():
+    mine, its = torch.arange(6.0).reshape(2, 3).t(), torch.zeros(3, 2)
+    for calls in ((dist.isend, dist.irecv), (dist.irecv, dist.isend)):
+        its.zero_()
+        ops = [dist.P2POp(call, mine if call is dist.isend else its, RANK) for call in calls]
+        for work in dist.batch_isend_irecv(ops):
+            work.wait()
+        same(its, mine)
+    for tag in (1, 1, 2):
+        given = torch.full((2,), float(tag))
+        dist.isend(given, RANK, tag=tag).wait()
+        given.zero_()  # the message is a copy
+    for tag in (2, 1, 1):
+        got = torch.zeros(2)
+        work = dist.irecv(got, RANK, tag=tag)
+        assert work.is_completed() and work.get_future().wait()[0] is got
+        same(got, tag)
+    dist.isend(torch.ones(3), RANK)
+    raises(ValueError, dist.irecv(torch.zeros(2), RANK).wait, "3 elements", "room for 2")
+    late = dist.irecv(torch.zeros(2), RANK)
+    raises(dist.DistBackendError, lambda: late.wait(timedelta(milliseconds=10)), "Timed out")
+    dist.isend(torch.ones(2), RANK)
+    late.wait()
+    raises(ValueError, lambda: dist.send(torch.ones(1), RANK), "rank")  # torch's own refusal
 
 
 def check_recv_from_any_source():

@@ -269,6 +269,28 @@ def check_a_refused_submission():
             torch.testing.assert_close(layer.weight.grad, torch.full((2, 2), sum(range(1, SIZE + 1)) / SIZE))
 
 
+def check_a_refused_group():
+    model, optimizer = layers(12, "refusedgroup", lr=0.0, groups=3)
+    step_once(model, optimizer)
+    outbox = optimizer._hvd._outbox
+    operation, asked = outbox.current_operation, []
+
+    def refuse():
+        asked.append(1)
+        if len(asked) == 2:  # of the first group's four
+            raise ConnectionError("planted")
+        return operation()
+
+    outbox.current_operation = refuse
+    raises(ConnectionError, apply(model, torch.full((1, 2), RANK + 1.0)).backward)
+    assert all(entry.gradient is None for entry in optimizer._hvd._ordered)
+    for layer in model:
+        layer.weight.grad = torch.full((2, 2), RANK + 1.0)
+    optimizer.synchronize()
+    for layer in model:
+        torch.testing.assert_close(layer.weight.grad, torch.full((2, 2), sum(range(1, SIZE + 1)) / SIZE))
+
+
 def check_compressed_and_passes():
     for options in ({"compression": hvd.Compression.fp16}, {"backward_passes_per_step": 2}, {"groups": 3}):
         model, optimizer = layers(20, "options" + next(iter(options)), lr=0.0, **options)

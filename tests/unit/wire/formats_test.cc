@@ -9,6 +9,7 @@
 #include "wire/manifest/manifest.h"
 #include "wire/messages/death.h"
 #include "wire/messages/hello.h"
+#include "wire/messages/join_offer.h"
 #include "wire/messages/link.h"
 #include "wire/messages/meeting_message.h"
 #include "wire/messages/payload_ready.h"
@@ -160,6 +161,17 @@ TEST_CASE("hello: another protocol is a mismatch that says what to do") {
   }
   h.protocol = 1;
   CHECK(hello_from_json(to_json(h)).local);
+}
+
+TEST_CASE("an offer to join comes back; other protocols and numbers of slots are refused") {
+  const JoinOffer o{protocol_version, "1.0", "w-0", 4, "10.0.0.1"};
+  const JoinOffer back = join_offer_from_json(to_json(o));
+  CHECK(back.host == "w-0");
+  CHECK(back.slots == 4);
+  CHECK(back.address == "10.0.0.1");
+  CHECK_THROWS_AS(join_offer_from_json(to_json(JoinOffer{99, "9", "w", 1, ""})), Error);
+  CHECK_THROWS_AS(join_offer_from_json(to_json(JoinOffer{protocol_version, "9", "w", 0, ""})), Error);
+  CHECK_THROWS_AS(join_offer_from_json(R"({"protocol": 1, "version": "1"})"), Error);
 }
 
 TEST_CASE("small bodies come back") {

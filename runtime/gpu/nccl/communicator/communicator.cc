@@ -109,7 +109,7 @@ RedOp Communicator::premultiplied(DType dtype, double factor) {
       f.used = batch_;
       return f.op;
     }
-  unsigned char scalar[8] = {};
+  unsigned char scalar[16] = {};
   with_type(dtype, [&](auto x) {
     narrow(static_cast<Wide<decltype(x)>>(factor), x);
     std::memcpy(scalar, &x, sizeof x);

@@ -8,10 +8,8 @@ TypeRow same(int type, hvd_dtype dtype) {
 #define HVD_BYTES(enumerator, number, word, name, bytes) bytes,
   static constexpr std::size_t bytes[] = {HVD_DTYPES(HVD_BYTES)};
 #undef HVD_BYTES
-  return {type, {dtype, bytes[dtype], false}};
+  return {type, {dtype, bytes[dtype]}};
 }
-
-TypeRow moved(int type, std::size_t bytes) { return {type, {HVD_U8, bytes, true}}; }
 
 TakenResult::~TakenResult() {
   if (data) runtime.free(data);  // memory of a GPU is reused when the stream has reached this point
@@ -24,16 +22,15 @@ void Call::fail(int status, std::string text) {
 }
 
 bool Call::describe(std::size_t index, WireType type, const std::int64_t* dims, std::int64_t ndim) {
-  if (type.bytes == 0 || (operation_.reduces() && type.as_bytes)) {
+  if (type.bytes == 0) {
     fail(HVD_USAGE,
-         (operation_.name.empty() ? "" : operation_.name + ": ") + "tensors of this dtype cannot be exchanged so");
+         (operation_.name.empty() ? "" : operation_.name + ": ") + "tensors of this dtype cannot be exchanged");
     return false;
   }
   CallTensor& tensor = tensors_[index];
   tensor.type = type;
   tensor.shape.assign(dims, dims + ndim);
   if (tensor.shape.empty() && operation_.kind == HVD_ALLGATHER) tensor.shape.push_back(1);
-  if (type.as_bytes) tensor.shape.push_back(static_cast<std::int64_t>(type.bytes));
   tensor.name = operation_.name;
   if (!tensor.name.empty() && (tensors_.size() > 1 || operation_.group)) tensor.name += "." + std::to_string(index);
   return true;
@@ -126,7 +123,6 @@ bool Call::take(const CallTensor& tensor, TakenResult& result) {
     fail(status, runtime.last_error());
     return false;
   }
-  if (tensor.type.as_bytes) --result.ndim;
   result.bytes = tensor.type.bytes;
   for (int i = 0; i < result.ndim; ++i) result.bytes *= static_cast<std::size_t>(result.shape[i]);
   return true;

@@ -21,16 +21,14 @@ struct CallOperation {
   bool group = false;  ///< the tensors become ready, and run, together
   std::string name;    ///< with the operation's kind before it; empty: made from the order of the calls
 
-  bool reduces() const { return kind == HVD_ALLREDUCE || kind == HVD_REDUCESCATTER; }
   /// The result's size is known before the operation, and so its memory.
   bool sized() const { return kind == HVD_ALLREDUCE || kind == HVD_BROADCAST || kind == HVD_BARRIER; }
 };
 
-/// The form of a framework's dtype in libhvd. A type that is only moved and is no dtype of libhvd travels as bytes.
+/// The form of a framework's dtype in libhvd.
 struct WireType {
   hvd_dtype dtype = HVD_U8;
-  std::size_t bytes = 0;  ///< of one element of the framework's; 0: not supported
-  bool as_bytes = false;
+  std::size_t bytes = 0;  ///< of one element; 0: not supported
 };
 
 /// A row of a framework's table of dtypes.
@@ -40,8 +38,6 @@ struct TypeRow {
 };
 /// A row for a dtype of libhvd's.
 TypeRow same(int type, hvd_dtype dtype);
-/// A row for a type that is only moved.
-TypeRow moved(int type, std::size_t bytes);
 /// The wire type of a framework's number; not supported if there is no row.
 template <std::size_t rows>
 WireType find_type(const std::array<TypeRow, rows>& table, int type) {

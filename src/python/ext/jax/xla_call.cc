@@ -21,8 +21,7 @@ namespace {
 constexpr std::chrono::microseconds moment{200};
 
 #define HVD_XLA_SAME(dtype, word, ...) bridge::same(xla_##word, dtype),
-#define HVD_XLA_MOVED_ROW(name, number, bytes) bridge::moved(name, bytes),
-const std::array xla_types{HVD_DTYPE_NUMBERS(HVD_XLA_SAME) HVD_XLA_MOVED(HVD_XLA_MOVED_ROW) bridge::TypeRow{}};
+const std::array xla_types{HVD_DTYPE_NUMBERS(HVD_XLA_SAME) bridge::TypeRow{}};
 
 /// The buffers of a call that are no tokens.
 std::vector<const XlaBuffer*> tensors(const XlaBuffers& buffers) {

@@ -40,18 +40,9 @@ struct XlaMetadataExtension {
   XlaMetadata* metadata;
 };
 
-/// The types that are only moved: X(name, number, bytes of one element).
-#define HVD_XLA_MOVED(X) \
-  X(xla_u32, 8, 4)       \
-  X(xla_u64, 9, 8)       \
-  X(xla_c64, 15, 8)      \
-  X(xla_c128, 18, 16)
-
 /// XLA's PrimitiveType, for the supported types: xla_f32 and so on.
 #define HVD_XLA_ENUMERATOR(enumerator, word, nccl, tensorflow, name, number) xla_##word = number,
-#define HVD_XLA_MOVED_ENUMERATOR(name, number, ...) name = number,
-enum XlaType : int { HVD_DTYPE_NUMBERS(HVD_XLA_ENUMERATOR) HVD_XLA_MOVED(HVD_XLA_MOVED_ENUMERATOR) xla_token = 17 };
-#undef HVD_XLA_MOVED_ENUMERATOR
+enum XlaType : int { HVD_DTYPE_NUMBERS(HVD_XLA_ENUMERATOR) xla_token = 17 };
 #undef HVD_XLA_ENUMERATOR
 
 struct XlaBuffer {

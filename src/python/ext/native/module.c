@@ -324,7 +324,7 @@ static PyObject* names_of(const listed_word* words, size_t count) {
 }
 
 /* ALLREDUCE and the other kinds, Average and the other reductions: integers. KIND_NAMES, REDUCE_NAMES: by number.
- * DTYPES: {name: number}. ITEM_BYTES: of an element, by dtype. */
+ * DTYPES: {name: number}, without OPAQUE. ITEM_BYTES: of an element, by dtype. */
 static int add_lists(PyObject* module) {
   for (size_t i = 0; i < COUNT(kinds); ++i)
     if (PyModule_AddIntConstant(module, kinds[i].constant, kinds[i].number)) return -1;
@@ -334,11 +334,12 @@ static int add_lists(PyObject* module) {
   PyObject* bytes = PyTuple_New((Py_ssize_t)COUNT(dtypes));
   for (size_t i = 0; numbers && bytes && i < COUNT(dtypes); ++i) {
     PyObject* number = PyLong_FromLong(dtypes[i].number);
-    if (number) PyDict_SetItemString(numbers, dtypes[i].name, number);
+    if (number && dtypes[i].number != HVD_OPAQUE) PyDict_SetItemString(numbers, dtypes[i].name, number);
     Py_XDECREF(number);
     PyTuple_SetItem(bytes, dtypes[i].number, PyLong_FromLong(dtypes[i].bytes));
   }
-  if (PyModule_AddIntConstant(module, "PART_INPUT", HVD_PART_INPUT) ||
+  if (PyModule_AddIntConstant(module, "OPAQUE", HVD_OPAQUE) ||
+      PyModule_AddIntConstant(module, "PART_INPUT", HVD_PART_INPUT) ||
       PyModule_AddIntConstant(module, "PART_INPUT_TORCH", HVD_PART_INPUT_TORCH) ||
       PyModule_AddIntConstant(module, "PART_INPUT_TENSORFLOW", HVD_PART_INPUT_TENSORFLOW) ||
       PyModule_AddIntConstant(module, "PART_SAVE", HVD_PART_SAVE) ||

@@ -17,6 +17,7 @@ static struct {
 /* Returns an element of this type, in the numbers of hvd.h; -1: none. */
 static int32_t dtype_of(const dl_tensor* view) {
   static const int32_t signed_types[] = {HVD_I8, HVD_I16, HVD_I32, HVD_I64};
+  static const int32_t unsigned_types[] = {HVD_U8, HVD_U16, HVD_U32, HVD_U64};
   static const int32_t floats[] = {-1, HVD_F16, HVD_F32, HVD_F64};
   int width = 0;
   while (width < 4 && view->dtype.bits != 8 << width) ++width;
@@ -29,10 +30,10 @@ static int32_t dtype_of(const dl_tensor* view) {
     case DL_INT:
       return signed_types[width];
     case DL_UINT:
-      return width == 0 ? HVD_U8 : width == 1 ? HVD_U16 : -1;
+      return unsigned_types[width];
     case DL_BOOL:
       return width == 0 ? HVD_BOOL : -1;
-    default:
+    default: /* complex numbers too: Python asks whether they are conjugated */
       return -1;
   }
 }

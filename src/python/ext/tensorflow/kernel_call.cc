@@ -15,8 +15,7 @@ namespace hvd::tensorflow {
 namespace {
 
 #define HVD_TF_SAME(dtype, word, ...) bridge::same(tf_##word, dtype),
-#define HVD_TF_MOVED_ROW(name, number, text, bytes) bridge::moved(name, bytes),
-const std::array tf_types{HVD_DTYPE_NUMBERS(HVD_TF_SAME) HVD_TF_MOVED(HVD_TF_MOVED_ROW) bridge::TypeRow{}};
+const std::array tf_types{HVD_DTYPE_NUMBERS(HVD_TF_SAME) bridge::TypeRow{}};
 
 std::mutex failure_mutex;
 std::string failure_text;

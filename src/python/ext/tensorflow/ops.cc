@@ -22,17 +22,14 @@ bool has_float8() { return tf.DataTypeSize(tf_f8e4m3) == 1 && tf.DataTypeSize(tf
 
 /// The types that an op takes, as its definition lists them. Attributes cannot name 8-bit floats (a name ends at its
 /// underscore there). With 8-bit floats, ops accept every type, and Call refuses the others.
-std::string types(bool moved) {
+std::string types() {
   if (has_float8()) return "type";
   std::string list;
   const auto add = [&list](const char* name) {
     if (*name) list += (list.empty() ? "" : ", ") + std::string(name);
   };
 #define HVD_TF_NAME(enumerator, word, nccl, number, name, ...) add(name);
-#define HVD_TF_MOVED_NAME(enumerator, number, name, ...) add(name);
   HVD_DTYPE_NUMBERS(HVD_TF_NAME)
-  if (moved) { HVD_TF_MOVED(HVD_TF_MOVED_NAME) }
-#undef HVD_TF_MOVED_NAME
 #undef HVD_TF_NAME
   return "{" + list + "}";
 }
@@ -316,12 +313,12 @@ constexpr const char* postscale_attribute = "postscale_bits: int";
 constexpr const char* group_attribute = "group: bool = false";
 
 std::string register_all(bool with_gpu) {
-  const std::string reducible = types(false), movable = types(true);
+  const std::string possible = types();
   const OpDefinition definitions[] = {
       {"HvdAllreduce",
        "tensors: T",
        "reduced: T",
-       reducible,
+       possible,
        {name_attribute, set_attribute, blocking_attribute, group_attribute, "reduce: int = 1", prescale_attribute,
         postscale_attribute, nullptr},
        same_shapes,
@@ -329,21 +326,21 @@ std::string register_all(bool with_gpu) {
       {"HvdAllgather",
        "tensors: T",
        "gathered: T",
-       movable,
+       possible,
        {name_attribute, set_attribute, blocking_attribute, group_attribute, nullptr},
        other_first_dimension,
        create<HVD_ALLGATHER>},
       {"HvdBroadcast",
        "tensors: T",
        "received: T",
-       movable,
+       possible,
        {name_attribute, set_attribute, blocking_attribute, "root: int", nullptr},
        same_shapes,
        create<HVD_BROADCAST>},
       {"HvdReducescatter",
        "tensors: T",
        "reduced: T",
-       reducible,
+       possible,
        {name_attribute, set_attribute, blocking_attribute, group_attribute, "reduce: int = 1", prescale_attribute,
         postscale_attribute, nullptr},
        other_first_dimension,
@@ -351,7 +348,7 @@ std::string register_all(bool with_gpu) {
       {"HvdAlltoall",
        "tensor: T",
        "received: T",
-       movable,
+       possible,
        {name_attribute, set_attribute, blocking_attribute, nullptr},
        other_first_dimension,
        create<HVD_ALLTOALL>},

@@ -25,18 +25,9 @@ struct TF_AsyncOpKernelDoneCallback;
 
 namespace hvd::tensorflow {
 
-/// The types that are only moved: X(name, number, name in an op's definition, bytes of one element).
-#define HVD_TF_MOVED(X)              \
-  X(tf_uint32, 22, "uint32", 4)      \
-  X(tf_uint64, 23, "uint64", 8)      \
-  X(tf_complex64, 8, "complex64", 8) \
-  X(tf_complex128, 18, "complex128", 16)
-
 /// TF_DataType, for the supported types: tf_f32 and so on.
 #define HVD_TF_ENUMERATOR(enumerator, word, nccl, number, ...) tf_##word = number,
-#define HVD_TF_MOVED_ENUMERATOR(name, number, ...) name = number,
-enum TensorFlowType : int { HVD_DTYPE_NUMBERS(HVD_TF_ENUMERATOR) HVD_TF_MOVED(HVD_TF_MOVED_ENUMERATOR) };
-#undef HVD_TF_MOVED_ENUMERATOR
+enum TensorFlowType : int { HVD_DTYPE_NUMBERS(HVD_TF_ENUMERATOR) };
 #undef HVD_TF_ENUMERATOR
 
 constexpr int tf_ok = 0;  // of TF_Code; the others: hvd::bridge::canonical_code

@@ -11,14 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from hvd._native import DTYPES
+from hvd._native import DTYPES, OPAQUE
 from hvd._runtime.requests import View
 
 Array = np.ndarray[Any, Any]
 # dtypes of ml_dtypes, which NumPy lacks.  They are found by name, so that ml_dtypes is optional.
 _ADDED = {name: code for name, code in DTYPES.items() if name.startswith(("bfloat", "float8"))}
 CODES = {np.dtype(name): code for name, code in DTYPES.items() if name not in _ADDED}
-_BYTES = DTYPES["uint8"]
 _ALIGNMENT = 64  # JAX adopts such memory without a copy
 
 
@@ -66,14 +65,7 @@ class NumpyAdapter:
 
     framework = "numpy"
 
-    def __init__(self, reduces: bool = True, writes: bool = True) -> None:
-        """reduces: operations compute; otherwise all other numbers and dates can also be exchanged, as bytes.
-        writes: operations write into their arguments; otherwise these may be read-only.
-        """
-        self._moves = not reduces
-        self._writes = writes
-
-    def view(self, tensor: Any) -> View | None:
+    def view(self, tensor: Any, writes: bool = False) -> View | None:
         array = as_array(tensor)
         code = CODES.get(array.dtype)
         shape = array.shape
@@ -82,28 +74,26 @@ class NumpyAdapter:
             if code < 0:
                 return None  # the other byte order
         flags = array.flags
-        if self._writes and not flags.writeable:
+        if writes and not flags.writeable:
             raise ValueError(f"this {type(tensor).__name__} is read-only, and the operation writes its result into it")
         if not (flags.c_contiguous and flags.aligned):
             return None
         return array.ctypes.data, code, shape, -1
 
-    def _uncommon(self, array: Array) -> tuple[int, tuple[int, ...]]:
-        """dtype and shape for libhvd; a dtype of -1 if the array must be packed first."""
+    def view_to_write(self, tensor: Any) -> View | None:
+        return self.view(tensor, True)
+
+    @staticmethod
+    def _uncommon(array: Array) -> tuple[int, tuple[int, ...]]:
+        """dtype and shape for libhvd; a dtype of -1 if the array must be packed first.  Other numbers and dates: bytes."""
         dtype = array.dtype
         if dtype.name in _ADDED:
             return _ADDED[dtype.name], array.shape
         if dtype.newbyteorder("=") in CODES:
             return -1, ()
-        if (
-            self._moves
-            and not dtype.hasobject
-            and dtype.itemsize
-            and (dtype.kind in "uifcmM" or dtype.name.startswith("float"))
-        ):
-            return (_BYTES, (*array.shape, dtype.itemsize)) if dtype.isnative else (-1, ())
-        so = "" if self._moves else "so "
-        raise ValueError(f"arrays of {dtype} cannot be exchanged {so}(possible: {', '.join(DTYPES)})")
+        if not dtype.hasobject and dtype.itemsize and (dtype.kind in "uifcmM" or dtype.name.startswith("float")):
+            return (OPAQUE, (*array.shape, dtype.itemsize)) if dtype.isnative else (-1, ())
+        raise ValueError(f"arrays of {dtype} cannot be exchanged (possible: {', '.join(DTYPES)})")
 
     def pack(self, tensor: Any) -> Array:
         array = as_array(tensor)

@@ -58,7 +58,7 @@ class Adapter(Protocol[T]):
         """A one-dimensional tensor: int32, or with like's dtype if like is an integer tensor; torch: on like's device."""
 
 
-def _nothing(devices: Iterable[Device]) -> None:
+def _nothing(_: Any) -> None:
     pass
 
 
@@ -80,17 +80,19 @@ class _Pending:
 class Submissions(Generic[T]):
     """Operations in progress over one adapter.  Any thread may call it, but only one synchronises a handle."""
 
-    def __init__(self, adapter: Adapter[T], handles_of: Submissions[T] | None = None) -> None:
-        """handles_of: another object over the same framework; both then share their handles."""
+    def __init__(self, adapter: Adapter[T]) -> None:
         self._adapter = adapter
         self._view = adapter.view
+        # C can read some of its tensors (_native.use_tensors).
+        self._direct: bool = getattr(adapter, "direct", False)
+        # The view of a tensor that gets a result: ValueError if it may only be read.
+        self._view_to_write: Callable[[T], View | None] = getattr(adapter, "view_to_write", adapter.view)
         # For GPUs: makes the framework's current streams wait for the operation's results.
         self._settle: Callable[[Iterable[Device]], None] = getattr(adapter, "settle", _nothing)
         self._may_wait: Callable[[Iterable[Device]], None] = getattr(adapter, "may_wait", _nothing)
         # One dense tensor: (input tensor, output tensor, devices), by its handle. All others: a _Pending, by its first handle.
-        self._pending: dict[Handle, Any] = {} if handles_of is None else handles_of._pending
-        if handles_of is None:
-            _world.tables_of_handles.append(self._pending)
+        self._pending: dict[Handle, Any] = {}
+        _world.tables_of_handles.append(self._pending)
 
     # ---- handles
 
@@ -108,6 +110,10 @@ class Submissions(Generic[T]):
 
         A handle that was already synchronised gives None.
         """
+        if self._direct:
+            result = _native.finish_tensor(self._pending, handle, before_waiting)
+            if result is not None:
+                return result
         entry = self._pending.get(handle)
         if entry is None:
             return handle() if callable(handle) else None
@@ -134,9 +140,9 @@ class Submissions(Generic[T]):
 
     # ---- how they are made
 
-    def dense(self, tensor: T) -> tuple[T, View]:
-        """The tensor, or a dense copy of it, and its memory."""
-        view = self._view(tensor)
+    def dense(self, tensor: T, writes: bool = False) -> tuple[T, View]:
+        """The tensor, or a dense copy of it, and its memory.  writes: it gets the result."""
+        view = self._view_to_write(tensor) if writes else self._view(tensor)
         if view is not None:
             return tensor, view
         copy = self._adapter.pack(tensor)
@@ -147,7 +153,7 @@ class Submissions(Generic[T]):
 
     def _submit(self, operation: Operation, tensor: T, name: str | None, in_place: bool) -> Handle:
         """Submits one tensor.  The result goes into it, or into a new one like it."""
-        view = self._view(tensor)
+        view = self._view_to_write(tensor) if in_place else self._view(tensor)
         if view is None:
             return self._submit_many(operation, [tensor], [name], in_place, many=False)
         out, address = tensor, view[0]
@@ -170,7 +176,7 @@ class Submissions(Generic[T]):
         """_submit of several, with one handle.  together: they run as one group. many: the result is a list."""
         works, outs, requests, views = [], [], [], []
         for tensor, name in zip(tensors, names):
-            work, view = self.dense(tensor)
+            work, view = self.dense(tensor, in_place)
             address = view[0]
             out = tensor if in_place else self._adapter.like(tensor)
             if work is tensor and not in_place:
@@ -194,6 +200,17 @@ class Submissions(Generic[T]):
             return outs if many else outs[0]
 
         self._pending[handles[0]] = _Pending(handles, (tensors, works), result, devices)
+        return handles[0]
+
+    def _note_group(self, outs: list[T], handles: list[int], devices: Iterable[Device]) -> Handle:
+        """Keeps the tensors of a group that C has submitted, in place."""
+
+        def result() -> list[T]:
+            _native.finish_many(handles)
+            self._settle(devices)
+            return outs
+
+        self._pending[handles[0]] = _Pending(handles, outs, result, devices)
         return handles[0]
 
     def _gather(self, operation: Operation, tensors: Sequence[T], names: Sequence[str | None], many: bool) -> Handle:

@@ -12,9 +12,7 @@ import numpy as np
 from hvd._runtime.collectives import Collectives
 from hvd._runtime.numpy_adapter import NumpyAdapter
 
-reducing: Collectives[Any] = Collectives(NumpyAdapter(writes=False))
-moving: Collectives[Any] = Collectives(NumpyAdapter(reduces=False, writes=False), reducing)
-moving_in_place: Collectives[Any] = Collectives(NumpyAdapter(reduces=False), reducing)
+collectives: Collectives[Any] = Collectives(NumpyAdapter())
 
 
 def to_numpy(value: Any) -> np.ndarray[Any, Any]:

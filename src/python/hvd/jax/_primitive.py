@@ -155,27 +155,27 @@ def _run(*arrays: Any, operation: Operation) -> list[Any]:
     """Runs the operation outside jit: gradients and batches of uncompiled code."""
     o = operation
     values = [_arrays.to_numpy(array) for array in arrays]
-    few, many, end = _arrays.reducing, _arrays.moving, _arrays.reducing.synchronize
+    hvd = _arrays.collectives
     names = [o.name if len(values) == 1 else o.name and f"{o.name}.{i}" for i in range(len(values))]
     if o.kind == BARRIER:
-        few.barrier(o.process_set)
+        hvd.barrier(o.process_set)
         return []
     if o.kind == ALLREDUCE and o.group:
         call = (o.op, o.prescale, o.postscale, o.process_set)
-        return _arrays.to_jax_all(few.grouped_allreduce(values, None, o.name, *call), arrays)
+        return _arrays.to_jax_all(hvd.grouped_allreduce(values, None, o.name, *call), arrays)
     handles: list[int] = []
     for value, name in zip(values, names):
         if o.kind == ALLREDUCE:
-            handles.append(few.allreduce_async(value, None, name, o.op, o.prescale, o.postscale, o.process_set))
+            handles.append(hvd.allreduce_async(value, None, name, o.op, o.prescale, o.postscale, o.process_set))
         elif o.kind == REDUCESCATTER:
-            handles.append(few.reducescatter_async(value, name, o.op, o.process_set, o.prescale, o.postscale))
+            handles.append(hvd.reducescatter_async(value, name, o.op, o.process_set, o.prescale, o.postscale))
         elif o.kind == BROADCAST:
-            handles.append(many.broadcast_async(value, o.root_rank, name, o.process_set))
+            handles.append(hvd.broadcast_async(value, o.root_rank, name, o.process_set))
         elif o.kind == ALLGATHER:
-            handles.append(many.allgather_async(_arrays.rows(value), name, o.process_set))
+            handles.append(hvd.allgather_async(_arrays.rows(value), name, o.process_set))
         else:
-            handles.append(many.alltoall_async(value, None, name, o.process_set))
-    outs = [end(handle) for handle in handles]
+            handles.append(hvd.alltoall_async(value, None, name, o.process_set))
+    outs = [hvd.synchronize(handle) for handle in handles]
     return _arrays.to_jax_all([out[0] if o.kind == ALLTOALL else out for out in outs], arrays)
 
 

@@ -41,7 +41,7 @@ def broadcast_parameters(params: Any, root_rank: int = 0, process_set: ProcessSe
     arrays = [jax.random.key_data(leaf) if _is_key(leaf) else leaf for leaf, array in zip(leaves, kinds) if array]
     values = [np.array(_arrays.to_numpy(array)) for array in arrays]
     names: list[str | None] = [f"jax.parameters.{i}" for i in range(len(values))]
-    _arrays.moving_in_place.synchronize(_arrays.moving_in_place.broadcast_many_async_(values, root_rank, names, process_set))
+    _arrays.collectives.synchronize(_arrays.collectives.broadcast_many_async_(values, root_rank, names, process_set))
     received = iter(values)
     results = []
     for leaf, array, other in zip(leaves, kinds, others):

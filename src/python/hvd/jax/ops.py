@@ -1,7 +1,7 @@
 """The operations on JAX arrays: outside jit, inside it, differentiated and batched.
 
 Shapes are those of the arrays.  All operations support the dtypes u8 i8 u16 i16 i32 i64 f16 bf16 f32 f64 bool float8_e4m3fn
-float8_e5m2; operations that only move data also u32 u64 c64 c128.  Outside jit a call returns its result (the _async ones
+float8_e5m2 u32 u64; c64 c128 too, but for Min, Max and Adasum.  Outside jit a call returns its result (the _async ones
 return handles).  Inside jit the operation is part of the program: it runs with the program, in the same order on every rank.
 
 Errors: ValueError for a wrong argument and HorovodInternalError when ranks disagree or a peer is lost.  Inside jit the latter
@@ -58,8 +58,8 @@ __all__ = [
     "synchronize",
 ]
 
-poll = _arrays.reducing.poll
-join = _arrays.reducing.join
+poll = _arrays.collectives.poll
+join = _arrays.collectives.join
 
 # For each handle: the arrays of the call, and the function that makes its result.
 _finishers: dict[int, Callable[[Any], Any]] = {}
@@ -73,7 +73,7 @@ def _pending(handle: int, finish: Callable[[Any], Any]) -> int:
 def synchronize(handle: Any) -> Any:
     """Waits for an _async operation and returns its result: an array, or a list of them for a grouped one."""
     try:
-        result = _arrays.reducing.synchronize(handle)
+        result = _arrays.collectives.synchronize(handle)
     except KeyboardInterrupt:
         raise
     except BaseException:
@@ -144,8 +144,7 @@ def allreduce_async(
 ) -> int:
     """allreduce outside jit that returns a handle at once."""
     (value,) = _outside_jit([tensor], "allreduce_async")
-    reducing = _arrays.reducing
-    handle = reducing.allreduce_async(value, average, name, op, prescale_factor, postscale_factor, process_set)
+    handle = _arrays.collectives.allreduce_async(value, average, name, op, prescale_factor, postscale_factor, process_set)
     return _pending(handle, _one(tensor))
 
 
@@ -177,8 +176,9 @@ def grouped_allreduce_async(
 ) -> int:
     """grouped_allreduce outside jit that returns a handle at once."""
     values = _outside_jit(tensors, "grouped_allreduce_async")
-    reducing = _arrays.reducing
-    handle = reducing.grouped_allreduce_async(values, average, name, op, prescale_factor, postscale_factor, process_set)
+    handle = _arrays.collectives.grouped_allreduce_async(
+        values, average, name, op, prescale_factor, postscale_factor, process_set
+    )
     return _pending(handle, _many(tensors))
 
 
@@ -203,7 +203,7 @@ def broadcast(tensor: Any, root_rank: int, name: str | None = None, process_set:
 def broadcast_async(tensor: Any, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set) -> int:
     """broadcast outside jit that returns a handle at once."""
     (value,) = _outside_jit([tensor], "broadcast_async")
-    return _pending(_arrays.moving.broadcast_async(value, root_rank, name, process_set), _one(tensor))
+    return _pending(_arrays.collectives.broadcast_async(value, root_rank, name, process_set), _one(tensor))
 
 
 def _asarray(tensor: Any) -> Any:
@@ -224,7 +224,7 @@ def allgather(tensor: Any, name: str | None = None, process_set: ProcessSet = gl
 def allgather_async(tensor: Any, name: str | None = None, process_set: ProcessSet = global_process_set) -> int:
     """allgather outside jit that returns a handle at once."""
     _outside_jit([tensor], "allgather_async")
-    return _pending(_arrays.moving.allgather_async(_arrays.rows(tensor), name, process_set), _one(tensor))
+    return _pending(_arrays.collectives.allgather_async(_arrays.rows(tensor), name, process_set), _one(tensor))
 
 
 def grouped_allgather(
@@ -247,7 +247,7 @@ def grouped_allgather_async(
     """grouped_allgather outside jit that returns a handle at once."""
     _outside_jit(tensors, "grouped_allgather_async")
     values = [_arrays.rows(tensor) for tensor in tensors]
-    return _pending(_arrays.moving.grouped_allgather_async(values, name, process_set), _many(tensors))
+    return _pending(_arrays.collectives.grouped_allgather_async(values, name, process_set), _many(tensors))
 
 
 # ---- alltoall
@@ -280,7 +280,7 @@ def alltoall_async(
 ) -> int:
     """alltoall outside jit that returns a handle at once; synchronize(handle) returns (array, received splits)."""
     (value,) = _outside_jit([tensor], "alltoall_async")
-    handle = _arrays.moving.alltoall_async(value, splits, name, process_set)
+    handle = _arrays.collectives.alltoall_async(value, splits, name, process_set)
 
     def finish(pair: Any) -> Any:
         out = _arrays.to_jax(pair[0], tensor)
@@ -321,8 +321,7 @@ def reducescatter_async(
 ) -> int:
     """reducescatter outside jit that returns a handle at once."""
     (value,) = _outside_jit([tensor], "reducescatter_async")
-    reducing = _arrays.reducing
-    handle = reducing.reducescatter_async(value, name, op, process_set, prescale_factor, postscale_factor)
+    handle = _arrays.collectives.reducescatter_async(value, name, op, process_set, prescale_factor, postscale_factor)
     return _pending(handle, _one(tensor))
 
 
@@ -352,8 +351,7 @@ def grouped_reducescatter_async(
 ) -> int:
     """grouped_reducescatter outside jit that returns a handle at once."""
     values = _outside_jit(tensors, "grouped_reducescatter_async")
-    reducing = _arrays.reducing
-    handle = reducing.grouped_reducescatter_async(values, name, op, process_set, prescale_factor, postscale_factor)
+    handle = _arrays.collectives.grouped_reducescatter_async(values, name, op, process_set, prescale_factor, postscale_factor)
     return _pending(handle, _many(tensors))
 
 

@@ -15,25 +15,21 @@ from hvd._runtime.common_names import _names as _shared
 from hvd._runtime.objects import allgather_object, broadcast_object
 from hvd.keras import callbacks, elastic
 from hvd.keras._backend import Compression
-from hvd.keras.ops import allgather, allreduce, broadcast, broadcast_global_variables, broadcast_variables, reducescatter
+from hvd.keras.ops import *  # noqa: F403 -- the operations that it lists
+from hvd.keras.ops import __all__ as _operations
 from hvd.keras.optimizer import DistributedOptimizer, PartialDistributedOptimizer, load_model
 
 __all__ = [
     *_shared,
+    *_operations,
     "Compression",
     "DistributedOptimizer",
     "PartialDistributedOptimizer",
-    "allgather",
     "allgather_object",
-    "allreduce",
-    "broadcast",
-    "broadcast_global_variables",
     "broadcast_object",
-    "broadcast_variables",
     "callbacks",
     "elastic",
     "load_model",
-    "reducescatter",
 ]
 
 _step_hooks.framework_is_there()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from hvd.spark.ml.defaults import LIGHTNING
 from hvd.spark.ml.estimator import HorovodEstimatorBase, HorovodModelBase
 from hvd.spark.ml.training import Training
 
@@ -18,7 +19,7 @@ class KerasEstimator(HorovodEstimatorBase):
     custom_objects: {name: class} of your own layers.  The other parameters: hvd.spark.ml.defaults.
     """
 
-    NOT_MINE = ("loss_constructors", "train_minibatch_fn")
+    NOT_MINE = ("loss_constructors", "train_minibatch_fn", *LIGHTNING)
 
     def _work(self) -> Any:
         from hvd.spark.ml.keras_kinds import array, package_of, variables_of

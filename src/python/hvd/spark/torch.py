@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from typing import Any
 
+from hvd.spark.ml.defaults import LIGHTNING
 from hvd.spark.ml.estimator import HorovodEstimatorBase, HorovodModelBase
 from hvd.spark.ml.torch_training import takes_reduction
 from hvd.spark.ml.training import Training
@@ -21,7 +22,7 @@ class TorchEstimator(HorovodEstimatorBase):
     The other parameters: hvd.spark.ml.defaults.
     """
 
-    NOT_MINE = ("checkpoint_callback", "custom_objects")
+    NOT_MINE: tuple[str, ...] = ("checkpoint_callback", "custom_objects", *LIGHTNING)
 
     def _work(self) -> Any:
         import torch

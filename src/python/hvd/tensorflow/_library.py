@@ -78,7 +78,7 @@ def _run_side_by_side() -> None:
     try:
         from tensorflow.python.framework import auto_control_deps
 
-        names = {f"Hvd{kind}" for kind in ("Allreduce", "Allgather", "Broadcast", "Reducescatter", "Alltoall")}
+        names = {f"Hvd{kind.capitalize()}" for kind in _native.KIND_NAMES if kind not in ("barrier", "join")}
         auto_control_deps.ASYNC_STATEFUL_OPS = frozenset(auto_control_deps.ASYNC_STATEFUL_OPS) | names
     except (ImportError, AttributeError):
         pass

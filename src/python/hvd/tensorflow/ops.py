@@ -37,15 +37,14 @@ __all__ = [
     "size_op",
 ]
 
-_REDUCIBLE = frozenset(name for name in DTYPES if _library.FLOAT8 or not name.startswith("float8"))
-_MOVABLE = _REDUCIBLE | {"uint32", "uint64", "complex64", "complex128"}
+_POSSIBLE = frozenset(name for name in DTYPES if _library.FLOAT8 or not name.startswith("float8"))
 
 
-def _tensors(values: Sequence[Any], possible: frozenset[str]) -> list[tf.Tensor]:
+def _tensors(values: Sequence[Any]) -> list[tf.Tensor]:
     tensors = [tf.convert_to_tensor(value) for value in values]
     for tensor in tensors:
-        if tensor.dtype.base_dtype.name not in possible:
-            raise ValueError(f"tensors of {tensor.dtype.name} cannot be exchanged so (possible: {', '.join(sorted(possible))})")
+        if tensor.dtype.base_dtype.name not in _POSSIBLE:
+            raise ValueError(f"tensors of {tensor.dtype.name} cannot be exchanged (possible: {', '.join(sorted(_POSSIBLE))})")
     return tensors
 
 
@@ -64,7 +63,7 @@ def call_reduction(
     return _library.call(  # type: ignore[no-any-return]
         kind,
         name,
-        tensors=_tensors(values, _REDUCIBLE),
+        tensors=_tensors(values),
         first_dimension=kind == "reducescatter",
         group=group,
         reduce=reduce_op(op, None),
@@ -174,7 +173,7 @@ def many_allgather(values: Sequence[Any], name: str | None, group: bool, process
     return _library.call(  # type: ignore[no-any-return]
         "allgather",
         name,
-        tensors=_tensors(values, _MOVABLE),
+        tensors=_tensors(values),
         first_dimension=True,
         group=group,
         process_set=_library.set_id(process_set),
@@ -217,7 +216,7 @@ def many_broadcast(
     return _library.call(  # type: ignore[no-any-return]
         "broadcast",
         name,
-        tensors=_tensors(tensors, _MOVABLE),
+        tensors=_tensors(tensors),
         root=root_in(process_set, root_rank),
         process_set=_library.set_id(process_set),
     )
@@ -291,7 +290,7 @@ def alltoall(
     Returns the rows that all ranks sent here: [sum of received rows, ...].  With splits, returns a pair: these rows, and
     [ranks] int32, the number of rows from each rank.  Only the first dimension may differ between ranks.
     """
-    value = _tensors([tensor], _MOVABLE)[0]
+    value = _tensors([tensor])[0]
     parts = tf.zeros([0], tf.int32) if splits is None else tf.convert_to_tensor(splits)
     if not parts.dtype.is_integer and parts.shape.num_elements() != 0:
         raise ValueError(f"splits must be whole numbers, not {parts.dtype.name}")

@@ -11,20 +11,18 @@ from typing import Any, Callable
 import torch
 
 from hvd import _native
-from hvd._native import DTYPES
+from hvd._native import DTYPES, OPAQUE
 from hvd._runtime.requests import Device, View
 
 # The function that torch.utils.dlpack.from_dlpack calls for a capsule.
 _from_dlpack = getattr(torch._C, "_from_dlpack", torch.utils.dlpack.from_dlpack)
-# torch 2.3 introduced torch.uint16.
-_CODES = {getattr(torch, name): code for name, code in DTYPES.items() if hasattr(torch, name)}
-# Types that can be moved, but not reduced: other 8-bit floats travel as bytes, complex numbers as pairs.
-_MOVED = {dtype: DTYPES["uint8"] for name, dtype in vars(torch).items() if name.startswith("float8_")}
-_MOVED |= {getattr(torch, "u" + name): DTYPES[name] for name in ("int32", "int64") if hasattr(torch, "u" + name)}
+# Other 8-bit floats are only moved.  torch 2.3 introduced torch.uint16.
+_CODES = {dtype: OPAQUE for name, dtype in vars(torch).items() if name.startswith("float8_")}
+_CODES |= {getattr(torch, name): code for name, code in DTYPES.items() if hasattr(torch, name)}
 
 # Ordinary tensors are read in C where torch offers that (2.10 and later); the others, and all before, by TorchAdapter.
 _exchange = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
-_native.use_tensors(_exchange, torch.Tensor, torch.nn.Parameter, torch.Tensor.is_neg, torch.strided)
+_direct = _native.use_tensors(_exchange, torch.Tensor, torch.nn.Parameter, torch.Tensor.is_neg, torch.strided)
 
 
 def _current_stream(gpu: int) -> int:
@@ -39,30 +37,25 @@ class TorchAdapter:
     """
 
     framework = "torch"
+    direct = _direct
     # The address of a GPU's current stream.  torch's public function makes an object first, and takes 20 times as long.
     stream_of: Callable[[int], int] = staticmethod(getattr(torch._C, "_cuda_getCurrentRawStream", _current_stream))
 
-    def __init__(self, reduces: bool = True) -> None:
-        """reduces: whether operations compute; otherwise complex numbers and other 8-bit floats can also be exchanged."""
-        self._codes = _CODES if reduces else {**_MOVED, **_CODES}
-        self._pairs = not reduces
+    def __init__(self) -> None:
         self._cuda: bool | None = None  # unknown until there is a tensor on a GPU
 
     def view(self, tensor: torch.Tensor) -> View | None:
         try:
             if tensor.is_cpu and tensor.is_contiguous():
                 address = tensor.data_ptr()
-                if tensor.is_neg() or (not address and tensor.numel()):
-                    return None  # torch's lazy negatives and zeros: their memory, if any, has other content
-                return address, self._codes[tensor.dtype], tensor.shape, -1
-            if tensor.is_cuda and tensor.is_contiguous() and not tensor.is_neg() and self._has_cuda():
+                if tensor.is_neg() or tensor.is_conj() or (not address and tensor.numel()):
+                    return None  # torch's lazy negatives, conjugates and zeros: their memory, if any, has other content
+                return address, _CODES[tensor.dtype], tensor.shape, -1
+            if tensor.is_cuda and tensor.is_contiguous() and not (tensor.is_neg() or tensor.is_conj()) and self._has_cuda():
                 gpu = tensor.get_device()
-                return tensor.data_ptr(), self._codes[tensor.dtype], tensor.shape, (gpu, self.stream_of(gpu))
+                return tensor.data_ptr(), _CODES[tensor.dtype], tensor.shape, (gpu, self.stream_of(gpu))
         except KeyError:
-            if self._pairs and tensor.is_complex():
-                return None if tensor.is_conj() else self.view(torch.view_as_real(tensor))
-            so = "" if self._pairs else " so"
-            raise ValueError(f"tensors of {tensor.dtype} cannot be exchanged{so} (possible: {', '.join(DTYPES)})") from None
+            raise ValueError(f"tensors of {tensor.dtype} cannot be exchanged (possible: {', '.join(DTYPES)})") from None
         except (AttributeError, RuntimeError):
             pass
         self._refuse(tensor)
@@ -125,5 +118,5 @@ class TorchAdapter:
 
     def adopt(self, capsule: Any, shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
         flat = _from_dlpack(capsule)
-        tensor = flat.view(like.dtype).reshape(shape[:-1] if like.is_complex() else shape)
+        tensor = flat.view(like.dtype).reshape(shape)
         return tensor if like.is_cpu else tensor.to(like.device)

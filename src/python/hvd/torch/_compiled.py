@@ -20,7 +20,7 @@ from hvd._runtime.arguments import reduce_op, scatter_op
 from hvd.process_sets import ProcessSet, global_process_set
 from hvd.torch import ops as _ops
 from hvd.torch.compression import Compression
-from hvd.torch.ops import collectives, moving
+from hvd.torch.ops import collectives
 
 Tensor = torch.Tensor
 _library: Any = torch.library.Library("hvd", "FRAGMENT")  # type: ignore[no-untyped-call]
@@ -107,8 +107,8 @@ _derive(
 
 def _allgather(tensors: list[Tensor], together: bool, name: str | None, number: int) -> list[Tensor]:
     if together:
-        return moving.grouped_allgather(tensors, name, _set(number))
-    return [moving.allgather(tensors[0], name, _set(number))]
+        return collectives.grouped_allgather(tensors, name, _set(number))
+    return [collectives.allgather(tensors[0], name, _set(number))]
 
 
 def _gathered(tensors: list[Tensor], *_: Any) -> list[Tensor]:
@@ -142,7 +142,7 @@ _derive(
 
 
 def _broadcast(tensor: Tensor, root: int, name: str | None, number: int) -> Tensor:
-    return moving.broadcast(tensor, root, name, _set(number))
+    return collectives.broadcast(tensor, root, name, _set(number))
 
 
 def _broadcast_gradient(grad: Tensor, root: int, name: str | None, number: int) -> Tensor:
@@ -164,16 +164,16 @@ _define(
 _derive("broadcast", _keep_broadcast, lambda ctx, grad: (_hvd.broadcast_gradient(grad, *ctx.call), None, None, None))
 
 
-# ---- alltoall.  received: rows from each rank
+# ---- alltoall.  received: rows from each rank.  One list of results: a pair with an unknown size misleads Inductor (2.15)
 
 
-def _alltoall(tensor: Tensor, splits: Tensor | None, name: str | None, number: int, ranks: int) -> tuple[Tensor, Tensor]:
-    return moving.synchronize(moving.alltoall_async(tensor, splits, name, _set(number)))
+def _alltoall(tensor: Tensor, splits: Tensor | None, name: str | None, number: int, ranks: int) -> list[Tensor]:
+    return list(collectives.synchronize(collectives.alltoall_async(tensor, splits, name, _set(number))))
 
 
-def _exchanged(tensor: Tensor, splits: Tensor | None, name: str | None, number: int, ranks: int) -> tuple[Tensor, Tensor]:
+def _exchanged(tensor: Tensor, splits: Tensor | None, name: str | None, number: int, ranks: int) -> list[Tensor]:
     received = torch.empty(ranks, dtype=torch.int32) if splits is None else splits.new_empty(ranks)
-    return tensor.new_empty((torch.library.get_ctx().new_dynamic_size(), *tensor.shape[1:])), received
+    return [*_gathered([tensor]), received]
 
 
 def _alltoall_gradient(grad: Tensor, received: Tensor, rows: int, name: str | None, number: int) -> Tensor:
@@ -184,13 +184,12 @@ def _alltoall_gradient(grad: Tensor, received: Tensor, rows: int, name: str | No
 def _keep_alltoall(ctx: Any, inputs: Any, output: Any) -> None:
     tensor, _, ctx.name, ctx.number, _ = inputs
     ctx.rows = tensor.shape[0]
-    ctx.mark_non_differentiable(output[1])
     ctx.save_for_backward(output[1])
 
 
 _define(
     "alltoall",
-    "(Tensor tensor, Tensor? splits, str? name, int number, int ranks) -> (Tensor, Tensor)",
+    "(Tensor tensor, Tensor? splits, str? name, int number, int ranks) -> Tensor[]",
     _alltoall,
     _exchanged,
 )
@@ -203,7 +202,7 @@ _define(
 _derive(
     "alltoall",
     _keep_alltoall,
-    lambda ctx, grad, _: (_hvd.alltoall_gradient(grad, *ctx.saved_tensors, ctx.rows, ctx.name, ctx.number), *(None,) * 4),
+    lambda ctx, grads: (_hvd.alltoall_gradient(grads[0], *ctx.saved_tensors, ctx.rows, ctx.name, ctx.number), *(None,) * 4),
 )
 
 

@@ -9,7 +9,7 @@ import torch
 
 from hvd._runtime import world as _world
 from hvd._runtime.objects import allgather_object, broadcast_object
-from hvd.torch.ops import moving
+from hvd.torch.ops import collectives
 
 __all__ = ["allgather_object", "broadcast_object", "broadcast_optimizer_state", "broadcast_parameters"]
 
@@ -31,7 +31,7 @@ def broadcast_parameters(params: Any, root_rank: int) -> None:
             raise ValueError(f"parameter {name!r} is a {type(tensor).__name__}, not a tensor (see broadcast_object)")
     names = [None if name is None else str(name) for name, _ in pairs]
     _world.need()
-    moving.synchronize(moving.broadcast_many_async_([tensor.detach() for _, tensor in pairs], root_rank, names))
+    collectives.synchronize(collectives.broadcast_many_async_([tensor.detach() for _, tensor in pairs], root_rank, names))
 
 
 class _Place(NamedTuple):

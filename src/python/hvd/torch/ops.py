@@ -18,7 +18,6 @@ from hvd._runtime.arguments import reduce_op
 from hvd._runtime.collectives import Collectives
 from hvd.process_sets import ProcessSet, global_process_set
 from hvd.torch._adapter import TorchAdapter
-from hvd.torch._direct_calls import DirectCalls
 from hvd.torch.compression import Compression, Compressor
 
 __all__ = [
@@ -51,11 +50,7 @@ __all__ = [
     "synchronize",
 ]
 
-_reducing = TorchAdapter()
-collectives: Collectives[torch.Tensor] = DirectCalls(_reducing)
-# For operations that only move data: more types.
-_moving = TorchAdapter(reduces=False)
-moving: Collectives[torch.Tensor] = DirectCalls(_moving, collectives)
+collectives: Collectives[torch.Tensor] = Collectives(TorchAdapter())
 
 allreduce_ = collectives.allreduce_
 allreduce_async = collectives.allreduce_async
@@ -63,12 +58,12 @@ allreduce_async_ = collectives.allreduce_async_
 grouped_allreduce_ = collectives.grouped_allreduce_
 grouped_allreduce_async = collectives.grouped_allreduce_async
 grouped_allreduce_async_ = collectives.grouped_allreduce_async_
-allgather_async = moving.allgather_async
-grouped_allgather_async = moving.grouped_allgather_async
-broadcast_ = moving.broadcast_
-broadcast_async = moving.broadcast_async
-broadcast_async_ = moving.broadcast_async_
-alltoall_async = moving.alltoall_async
+allgather_async = collectives.allgather_async
+grouped_allgather_async = collectives.grouped_allgather_async
+broadcast_ = collectives.broadcast_
+broadcast_async = collectives.broadcast_async
+broadcast_async_ = collectives.broadcast_async_
+alltoall_async = collectives.alltoall_async
 reducescatter_async = collectives.reducescatter_async
 grouped_reducescatter_async = collectives.grouped_reducescatter_async
 join = collectives.join
@@ -101,7 +96,7 @@ def _product_gradient(tensor: torch.Tensor, total: torch.Tensor, name: str | Non
     ones = torch.where(zero, torch.ones_like(tensor), tensor)
     product = collectives.allreduce(ones, None, name and name + ".others", Product, process_set=process_set)
     others_have_zero = zeros > zero.to(torch.int32)
-    return total * torch.where(others_have_zero, torch.zeros_like(tensor), product / ones)
+    return total * torch.where(others_have_zero, torch.zeros_like(tensor), product / ones).conj()
 
 
 def _reduce_gradient(ctx: Any, tensor: Any, reduced: Any, grad: torch.Tensor, name: str | None) -> torch.Tensor:
@@ -173,7 +168,7 @@ class _Allgather(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, tensor: torch.Tensor, name: str | None, process_set: ProcessSet) -> Any:  # type: ignore[override]
         ctx.rows, ctx.name, ctx.process_set = [tensor.shape[0] if tensor.dim() else 1], name, process_set
-        return moving.allgather(tensor, name, process_set)
+        return collectives.allgather(tensor, name, process_set)
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> Any:  # type: ignore[override]
@@ -184,7 +179,7 @@ class _GroupedAllgather(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, name: str | None, process_set: ProcessSet, *tensors: torch.Tensor) -> Any:  # type: ignore[override]
         ctx.rows, ctx.name, ctx.process_set = [t.shape[0] if t.dim() else 1 for t in tensors], name, process_set
-        return tuple(moving.grouped_allgather(tensors, name, process_set))
+        return tuple(collectives.grouped_allgather(tensors, name, process_set))
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> Any:  # type: ignore[override]
@@ -195,7 +190,7 @@ class _Broadcast(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, tensor: torch.Tensor, root_rank: int, name: str | None, process_set: ProcessSet) -> Any:  # type: ignore[override]
         ctx.root_rank, ctx.name, ctx.process_set = root_rank, name, process_set
-        return moving.broadcast(tensor, root_rank, name, process_set)
+        return collectives.broadcast(tensor, root_rank, name, process_set)
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> Any:  # type: ignore[override]
@@ -209,7 +204,7 @@ class _Broadcast(torch.autograd.Function):
 class _Alltoall(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, tensor: torch.Tensor, splits: Any, name: str | None, process_set: ProcessSet) -> Any:  # type: ignore[override]
-        handle = moving.alltoall_async(tensor, splits, name, process_set)
+        handle = collectives.alltoall_async(tensor, splits, name, process_set)
         out, ctx.received = collectives.synchronize(handle)
         ctx.name, ctx.process_set = name, process_set
         ctx.mark_non_differentiable(ctx.received)
@@ -301,7 +296,7 @@ def allgather(tensor: torch.Tensor, name: str | None = None, process_set: Proces
     """Concatenates all ranks' tensors: [sum of dim 0, ...].  Only dim 0 may differ.  Differentiable."""
     if _differentiable(tensor):
         return _Allgather.apply(tensor, name, process_set)
-    return moving.allgather(tensor, name, process_set)
+    return collectives.allgather(tensor, name, process_set)
 
 
 def grouped_allgather(
@@ -310,7 +305,7 @@ def grouped_allgather(
     """allgather of several tensors that become ready and run together.  Differentiable."""
     if any(map(_differentiable, tensors)):
         return list(_GroupedAllgather.apply(name, process_set, *tensors))
-    return moving.grouped_allgather(tensors, name, process_set)
+    return collectives.grouped_allgather(tensors, name, process_set)
 
 
 def broadcast(
@@ -319,7 +314,7 @@ def broadcast(
     """A new tensor with root_rank's values.  The same shape and dtype on all ranks.  Differentiable."""
     if _differentiable(tensor):
         return _Broadcast.apply(tensor, root_rank, name, process_set)
-    return moving.broadcast(tensor, root_rank, name, process_set)
+    return collectives.broadcast(tensor, root_rank, name, process_set)
 
 
 def alltoall(
@@ -331,7 +326,7 @@ def alltoall(
     splits: 1-D integers on the host.  Differentiable.
     """
     if not _differentiable(tensor):
-        return moving.alltoall(tensor, splits, name, process_set)
+        return collectives.alltoall(tensor, splits, name, process_set)
     out, received = _Alltoall.apply(tensor, splits, name, process_set)
     return out if splits is None else (out, received)
 

@@ -18,7 +18,7 @@ from hvd._runtime import world as _world
 from hvd.process_sets import ProcessSet, global_process_set, number_of
 from hvd.torch._optimizer.parameter_entries import after_accumulation
 from hvd.torch.compression import Compression, Compressor
-from hvd.torch.ops import collectives, moving
+from hvd.torch.ops import collectives
 
 __all__ = ["ShardedOptimizer"]
 
@@ -283,10 +283,10 @@ class ShardedOptimizer(torch.optim.Optimizer):
         if self._ranks == 1:
             return
         handles = [
-            moving.allgather_async(bucket.shard.detach(), f"{bucket.name}.parameters", self._set) for bucket in self._all()
+            collectives.allgather_async(bucket.shard.detach(), f"{bucket.name}.parameters", self._set) for bucket in self._all()
         ]
         for bucket, handle in zip(self._all(), handles):
-            bucket.flat.copy_(moving.synchronize(handle))
+            bucket.flat.copy_(collectives.synchronize(handle))
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """The optimizer's own.  AssertionError between backward() and step()."""
@@ -310,7 +310,7 @@ class ShardedOptimizer(torch.optim.Optimizer):
             numbers = [positions[p] for p in bucket.parameters]
             for key, value in own.items():
                 if isinstance(value, torch.Tensor) and value.shape == bucket.shard.shape:
-                    whole = moving.allgather(value, f"{bucket.name}.{key}", self._set)
+                    whole = collectives.allgather(value, f"{bucket.name}.{key}", self._set)
                     for number, part in zip(numbers, bucket.divided(whole)):
                         state.setdefault(number, {})[key] = part
                 else:

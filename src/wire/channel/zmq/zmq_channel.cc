@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <map>
 
@@ -303,6 +304,19 @@ class ZmqConnection : public Connection {
 KeyPair new_curve_keys() {
   char public_key[41], secret_key[41];
   if (zmq::lib().curve_keypair(public_key, secret_key) != 0)
+    throw Error(Code::unavailable, "ZeroMQ", "was built without CURVE", "install a libzmq with libsodium");
+  return {public_key, secret_key};
+}
+
+KeyPair derived_curve_keys(const std::string& hex_digest) {
+  std::array<std::uint8_t, 32> bytes{};
+  if (hex_digest.size() != 2 * bytes.size()) throw Error(Code::internal, "channel", "a key has 64 digits");
+  for (std::size_t i = 0; i < bytes.size(); ++i)
+    if (std::from_chars(&hex_digest[2 * i], &hex_digest[2 * i] + 2, bytes[i], 16).ptr != &hex_digest[2 * i] + 2)
+      throw Error(Code::internal, "channel", "a key is hexadecimal");
+  char public_key[41], secret_key[41];
+  if (zmq::lib().z85_encode(secret_key, bytes.data(), bytes.size()) == nullptr ||
+      zmq::lib().curve_public(public_key, secret_key) != 0)
     throw Error(Code::unavailable, "ZeroMQ", "was built without CURVE", "install a libzmq with libsodium");
   return {public_key, secret_key};
 }

@@ -45,6 +45,7 @@ ZmqLibrary load() {
   find(lib, "zmq_ctx_shutdown", &l.ctx_shutdown);
   find(lib, "zmq_ctx_term", &l.ctx_term);
   find(lib, "zmq_curve_keypair", &l.curve_keypair);
+  find(lib, "zmq_curve_public", &l.curve_public);
   find(lib, "zmq_errno", &l.error_number);
   find(lib, "zmq_getsockopt", &l.getsockopt);
   find(lib, "zmq_msg_close", &l.msg_close);
@@ -62,6 +63,7 @@ ZmqLibrary load() {
   find(lib, "zmq_socket_monitor", &l.socket_monitor);
   find(lib, "zmq_strerror", &l.strerror);
   find(lib, "zmq_z85_decode", &l.z85_decode);
+  find(lib, "zmq_z85_encode", &l.z85_encode);
   return l;
 }
 

@@ -16,6 +16,7 @@ struct ZmqLibrary {
   decltype(&::zmq_ctx_shutdown) ctx_shutdown;
   decltype(&::zmq_ctx_term) ctx_term;
   decltype(&::zmq_curve_keypair) curve_keypair;
+  decltype(&::zmq_curve_public) curve_public;
   decltype(&::zmq_errno) error_number;
   decltype(&::zmq_getsockopt) getsockopt;
   decltype(&::zmq_msg_close) msg_close;
@@ -33,6 +34,7 @@ struct ZmqLibrary {
   decltype(&::zmq_socket_monitor) socket_monitor;
   decltype(&::zmq_strerror) strerror;
   decltype(&::zmq_z85_decode) z85_decode;
+  decltype(&::zmq_z85_encode) z85_encode;
 };
 
 /// Any thread.  Throws Error{unavailable} when there is no libzmq.so.5.

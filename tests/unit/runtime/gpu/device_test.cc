@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include <cstdlib>
+#include <cstring>
 
 #include "gpu/nccl/communicator/library.h"
 #include "gpu_operations.h"
@@ -66,6 +67,23 @@ TEST_CASE("sums of 16-bit floats, also in f32") {
         },
         config);
   }
+}
+
+TEST_CASE("complex numbers are summed by parts, their products go through the host, and unsigned integers are summed") {
+  run_world(3, 3, [](Rank& rank) {
+    GpuRank gpu(rank);
+    const float x[] = {1, 2, static_cast<float>(rank.rank()), -1};  // 1+2i, r-i
+    void* t = gpu.tensor(x, sizeof x);
+    gpu.run(Rank::request(HVD_ALLREDUCE, "sum", {2}, t, t, HVD_C64, HVD_AVERAGE));
+    EXPECT((read(t, 4) == std::vector<float>{1, 2, 1, -1}));
+    t = gpu.tensor(x, sizeof x);
+    gpu.run(Rank::request(HVD_ALLREDUCE, "product", {2}, t, t, HVD_C64, HVD_PRODUCT));
+    EXPECT((read(t, 4) == std::vector<float>{-11, -2, -3, -1}));  // (1+2i)^3; -i (1-i) (2-i)
+    const std::uint32_t n[] = {4000000000u, 1};
+    t = gpu.tensor(n, sizeof n);
+    gpu.run(Rank::request(HVD_ALLREDUCE, "max", {2}, t, t, HVD_U32, HVD_MAX));
+    EXPECT((std::memcmp(t, n, sizeof n) == 0));
+  });
 }
 
 TEST_CASE("CPU here and GPU there is a disagreement with a name, and the next operation works") {

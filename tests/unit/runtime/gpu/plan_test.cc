@@ -75,6 +75,9 @@ TEST_CASE("what NCCL cannot do goes through host memory") {
   CHECK(possible(sum_of(8, DType::i64), 4, none));
   CHECK_FALSE(possible(sum_of(8, DType::i64, Reduce::average), 4, all));
   CHECK_FALSE(possible(sum_of(8, DType::i16), 4, all));
+  CHECK((possible(sum_of(8, DType::u32), 4, none) && possible(sum_of(8, DType::u64, Reduce::max), 4, none)));
+  CHECK(possible(sum_of(8, part_type(DType::c64), Reduce::average), 4, none));
+  CHECK_FALSE(possible(sum_of(8, DType::c128, Reduce::product), 4, all));
   CHECK_FALSE(possible(sum_of(8, DType::boolean), 4, all));
   CHECK_FALSE(possible(sum_of(8, DType::f32, Reduce::adasum), 4, all));
   DeviceTensor t = sum_of(8);

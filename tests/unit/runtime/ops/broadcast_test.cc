@@ -2,6 +2,7 @@
 #include <set>
 
 #include "ops/movement/spread_tree.h"
+#include "ops/pieces.h"
 #include "world_of_threads.h"
 
 using namespace hvd;
@@ -26,6 +27,21 @@ TEST_CASE("broadcast: every node has one parent, and is reached from the root") 
         }
         CHECK(static_cast<int>(reached.size()) == nodes);
       }
+}
+
+TEST_CASE("pieces: the cut depends on the lengths only, also for pieces without an address") {
+  std::vector<unsigned char> memory(300'000);
+  ops::Pieces here, nowhere;
+  for (const std::size_t bytes : {10u, 20u, 250'000u, 30u, 40u}) {
+    here.add(memory.data(), bytes);
+    nowhere.add(nullptr, bytes);
+  }
+  const auto a = here.segments(100'000), b = nowhere.segments(100'000);
+  REQUIRE((a.size() == 5 && b.size() == 5));  // 30, 3 of the large piece, 70
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    CHECK((a[i].begin == b[i].begin && a[i].end == b[i].end));
+    CHECK((a[i].direct == (i % 4 ? memory.data() + (i - 1) * 100'000 : nullptr) && b[i].direct == nullptr));
+  }
 }
 
 TEST_CASE("broadcast: much data goes along a chain, little goes wide") {

@@ -95,6 +95,45 @@ TEST_CASE("kernels: every length, and integers that do not fit") {
   CHECK(got[2] == -3);  // towards zero
 }
 
+TEST_CASE("kernels: unsigned integers use all their bits") {
+  const std::uint32_t a[] = {4000000000u, 7}, b[] = {4000000002u, 5};
+  std::uint32_t got[2];
+  const void* src[] = {a, b};
+  reducer(DType::u32, Reduce::average)(src, 2, got, 2, {1, 1, 2});
+  CHECK((got[0] == 4000000001u && got[1] == 6));
+  reducer(DType::u32, Reduce::max)(src, 2, got, 2, {});
+  CHECK((got[0] == 4000000002u && got[1] == 7));
+  const std::uint64_t c[] = {UINT64_MAX, 10}, d[] = {1ull << 63, 20};
+  std::uint64_t wide[2];
+  const void* from[] = {c, d};
+  reducer(DType::u64, Reduce::min)(from, 2, wide, 2, {});
+  CHECK((wide[0] == 1ull << 63 && wide[1] == 10));
+  reducer(DType::u64, Reduce::sum)(from, 2, wide, 2, {});
+  CHECK((wide[0] == (1ull << 63) - 1 && wide[1] == 30));  // wraps
+  reducer(DType::u64, Reduce::max)(from, 2, wide, 2, {0.5});
+  CHECK((wide[0] == 1ull << 63 && wide[1] == 10));
+  reducer(DType::u64, Reduce::max)(from, 1, wide, 2, {4});
+  CHECK((wide[0] == UINT64_MAX && wide[1] == 40));  // clamped
+  reducer(DType::u64, Reduce::sum)(from, 1, wide, 2, {-1});
+  CHECK(wide[1] == UINT64_MAX - 9);
+}
+
+TEST_CASE("kernels: complex numbers are added by parts, and multiplied; the dtypes' rule") {
+  for (const std::size_t n : {1u, 700u}) {
+    std::vector<Complex<double>> a(n, {1, 2}), b(n, {3, -1}), c(n, {0.5, 0.5});
+    const void* src[] = {a.data(), b.data(), c.data()};
+    reducer(DType::c128, Reduce::average)(src, 2, a.data(), n, {1, 3, 2});  // in place
+    for (const auto& x : a) REQUIRE((x.re == 6 && x.im == 1.5));
+    std::fill(a.begin(), a.end(), Complex<double>{1, 2});
+    reducer(DType::c128, Reduce::product)(src, 3, c.data(), n, {2, 0.25});  // (1+2i)(3-i)(1+i)/2 = 5i, times 8 / 4
+    for (const auto& x : c) REQUIRE((x.re == 0 && x.im == 10));
+  }
+  CHECK((reducer(DType::c64, Reduce::min) == nullptr && reducer(DType::opaque, Reduce::sum) == nullptr));
+  CHECK((reducible(DType::c64, Reduce::average) && !reducible(DType::c64, Reduce::max)));
+  CHECK((!reducible(DType::c128, Reduce::adasum) && !reducible(DType::u32, Reduce::adasum)));
+  CHECK((!reducible(DType::opaque, Reduce::sum) && reducible(DType::u64, Reduce::product)));
+}
+
 TEST_CASE("kernels: a NaN stays one in Min and Max") {
   float a[] = {NAN, 1, 2}, b[] = {1, NAN, 3}, out[3];
   const void* src[] = {a, b};

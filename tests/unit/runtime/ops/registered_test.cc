@@ -141,8 +141,8 @@ TEST_CASE("registered: the same bits as from private memory, whatever part of th
 }
 
 TEST_CASE("registered: every dtype, and many in a batch with private ones between them") {
-  const hvd_dtype dtypes[] = {HVD_U8,  HVD_I16,  HVD_I32,  HVD_I64,    HVD_F16,   HVD_F32,
-                              HVD_F64, HVD_BOOL, HVD_BF16, HVD_F8E4M3, HVD_F8E5M2};
+  const hvd_dtype dtypes[] = {HVD_U8,   HVD_I16,  HVD_I32,    HVD_I64,    HVD_F16, HVD_F32, HVD_F64,
+                              HVD_BOOL, HVD_BF16, HVD_F8E4M3, HVD_F8E5M2, HVD_U32, HVD_C64};
   for (const Split& s : registered_splits)
     run_world(s.size, s.per_node, [&](Rank& rank) {
       constexpr int count = 22;
@@ -166,7 +166,7 @@ TEST_CASE("registered: every dtype, and many in a batch with private ones betwee
           for (std::int64_t e = 0; e < elements[i]; ++e)
             tensors[i].as<char>()[e] = static_cast<char>((e + rank.rank()) % 5);
           ops.push_back(&rank.submit(Rank::request(HVD_ALLREDUCE, full[i].c_str(), {elements[i]}, tensors[i].as<char>(),
-                                                   tensors[i].as<char>(), dtypes[i % 11], HVD_SUM)));
+                                                   tensors[i].as<char>(), dtypes[i % 13], HVD_SUM)));
         }
         for (core::Operation* op : ops) EXPECT(rank.finish(*op) == HVD_OK);
       };

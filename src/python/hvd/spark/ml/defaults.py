@@ -22,7 +22,7 @@ PARAMS: dict[str, tuple[Any, str]] = {
     "output_cols": (None, "names of the predictions' columns; LABEL__output by default"),
     "validation": (None, "a part of the rows (0 to 1), or a column that is true for validation rows"),
     "label_shapes": (None, "shape of each label column; that of the model's output by default"),
-    "callbacks": (None, "callbacks of Keras, or functions (epoch, model, logs) for torch"),
+    "callbacks": (None, "callbacks of Keras or Lightning, or functions (epoch, model, logs) for torch"),
     "checkpoint_callback": (None, "Keras: a BestModelCheckpoint; the model returned is the best one that it kept"),
     "batch_size": (32, "rows a rank takes at a step"),
     "val_batch_size": (None, "likewise in validation; batch_size by default"),
@@ -45,6 +45,11 @@ PARAMS: dict[str, tuple[Any, str]] = {
     "gradient_compression": (None, "hvd.Compression.fp16, …"),
     "backward_passes_per_step": (1, "batches whose mean gradient makes a step"),
     "custom_objects": (None, "Keras' names of classes of your own"),
+    "logger": (None, "Lightning: a logger; TensorBoard's by default where it is installed, else CSV files"),
+    "log_every_n_steps": (50, "Lightning: steps between two records of the logger"),
+    "terminate_on_nan": (False, "Lightning: end at a loss that is no finite number (Keras: TerminateOnNaN())"),
+    "profiler": (None, "Lightning: the Trainer's profiler"),
+    "trainer_args": (None, "Lightning: further arguments of the Trainer, a dictionary"),
     "rows_per_group": (None, "rows in a row group of the Parquet files"),
 }
 # Those that may be None, but not less than 1.
@@ -52,9 +57,15 @@ COUNTS = (
     "val_batch_size", "train_steps_per_epoch", "validation_steps_per_epoch", "rows_per_group",
 )  # fmt: skip
 # Horovod has them to speed up its reading.  Here each rank reads its rows with pyarrow, in its own process, and uses the
-# columns that transformation_fn returns.  A data_module gets the first three.  Defaults as in Horovod.
+# columns that transformation_fn returns, and a rank has one GPU.  A data_module gets the others.  Defaults as in Horovod.
 ACCEPTED: dict[str, Any] = {
     "train_reader_num_workers": 2, "val_reader_num_workers": 2, "reader_pool_type": "thread",
     "inmemory_cache_all": False, "partitions_per_process": 10, "compress_sparse_cols": False,
     "transformation_edit_fields": None, "transformation_removed_fields": None,
+    "num_gpus": None, "loader_num_epochs": None, "debug_data_loader": False,
+    "train_async_data_loader_queue_size": None, "val_async_data_loader_queue_size": None,
 }  # fmt: skip
+LIGHTNING = (
+    "logger", "log_every_n_steps", "terminate_on_nan", "profiler", "trainer_args", "num_gpus", "loader_num_epochs",
+    "debug_data_loader", "train_async_data_loader_queue_size", "val_async_data_loader_queue_size",
+)  # fmt: skip

@@ -98,8 +98,11 @@ class HorovodEstimatorBase(Estimator, EstimatorParams, Persistent):  # type: ign
 
     fitOnParquet = fit_on_parquet
 
+    def _needs(self) -> tuple[str, ...]:
+        return "store", "model", "loss", "feature_cols", "label_cols"
+
     def _check(self) -> None:
-        for name in ("store", "model", "loss", "feature_cols", "label_cols"):
+        for name in self._needs():
             if not self.value(name) and not (name == "loss" and self.value("loss_constructors")):
                 raise ValueError(f"{type(self).__name__} needs {name}: {PARAMS[name][1]}")
         for name in ("batch_size", "epochs", "backward_passes_per_step", *COUNTS):
@@ -122,9 +125,12 @@ class HorovodEstimatorBase(Estimator, EstimatorParams, Persistent):  # type: ign
         backend = self.value("backend")
         return backend if backend is not None else SparkBackend(self.value("num_proc"))
 
-    def _training(self, features: list[str], labels: list[str]) -> Training:
+    def _store(self) -> Store:
         store = self.value("store")
-        store = store if isinstance(store, Store) else Store.create(store)
+        return store if isinstance(store, Store) else Store.create(store)
+
+    def _training(self, features: list[str], labels: list[str]) -> Training:
+        store = self._store()
         plain = {name: self.value(name) for name in (*PARAMS, *ACCEPTED) if name not in _OF_THE_DRIVER}
         run_id = self.value("run_id") or f"run-{uuid.uuid4().hex[:12]}"
         validates = bool(self.value("validation"))

@@ -8,14 +8,10 @@ from pyspark.ml.param import Param, Params
 
 from hvd.spark.ml.defaults import ACCEPTED, PARAMS
 
-_LIGHTNING = (
-    "terminate_on_nan", "profiler", "debug_data_loader", "num_workers", "loader_num_epochs", "trainer_args",
-    "train_async_data_loader_queue_size", "val_async_data_loader_queue_size",
-)  # fmt: skip
 # Horovod's method names that cannot be derived from the parameter's name.
 _METHODS = {
     "shuffle_buffer_size": "ShufflingBufferSize", "train_reader_num_workers": "TrainReaderNumWorker",
-    "val_reader_num_workers": "ValReaderNumWorker", "inmemory_cache_all": "InMemoryCacheAll",
+    "val_reader_num_workers": "ValReaderNumWorker", "inmemory_cache_all": "InMemoryCacheAll", "num_gpus": "NumGPUs",
 }  # fmt: skip
 
 
@@ -32,11 +28,6 @@ class EstimatorParams(Params):  # type: ignore[misc]
 
     def setParams(self, **given: Any) -> Any:
         """Sets several parameters; None leaves one unchanged.  Errors: TypeError for an unknown one."""
-        if foreign := [name for name in given if name in _LIGHTNING]:
-            raise TypeError(
-                f"{', '.join(foreign)}: of Horovod's LightningEstimator, which is not there in hvdrun; leave it out "
-                "(keras.callbacks.TerminateOnNaN() ends a Keras training at a loss that is no number)"
-            )
         unknown = [name for name in given if name not in PARAMS and name not in ACCEPTED]
         if unknown:
             raise TypeError(f"unknown parameter {', '.join(unknown)}; there are {', '.join(PARAMS)}")

@@ -42,9 +42,12 @@ class ShardReader:
 
 
 class DataModuleReader:
-    """Batches of a data_module.  It is made with Horovod's arguments, read continuously, and restarted at its end."""
+    """Batches of a data_module.  It is made with Horovod's arguments, read continuously, and restarted at its end.
 
-    def __init__(self, training: Training, hvd: Any) -> None:
+    more: further arguments.
+    """
+
+    def __init__(self, training: Training, hvd: Any, **more: Any) -> None:
         settings = training.settings
         size = settings["batch_size"]
         val_size = settings["val_batch_size"] or size
@@ -75,6 +78,7 @@ class DataModuleReader:
             label_cols=training.labels,
             continuous_cols=settings["continuous_cols"],
             categorical_cols=settings["categorical_cols"],
+            **more,
         )
         self._train: Iterator[Any] | None = None
         self._val: Iterator[Any] | None = None

@@ -33,7 +33,7 @@ class _Trainer:
         work = training.work
         self.device = device_of(torch, hvd, self.settings["use_gpu"])
         self.model, optimizer = work["model"].to(self.device), work["optimizer"]
-        made = work["losses"] or [_constructed(make, self.model) for make in work["loss_constructors"]]
+        made = work["losses"] or [constructed(make, self.model) for make in work["loss_constructors"]]
         self.losses = [loss.to(self.device) if isinstance(loss, torch.nn.Module) else loss for loss in made]
         self.metrics = work["metrics"]
         self.history: list[dict[str, Any]] = []
@@ -230,7 +230,7 @@ def _scale_rates(groups: list[dict[str, Any]], factor: float) -> None:
             group["lr"] = group["lr"] * factor
 
 
-def _constructed(make: Any, model: Any) -> Any:
+def constructed(make: Any, model: Any) -> Any:
     """A loss from a constructor: Horovod's get all possible arguments by name, torch's classes take none."""
     import inspect
 

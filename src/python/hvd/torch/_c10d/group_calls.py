@@ -15,7 +15,7 @@ from hvd.torch._c10d.call_names import CallName
 from hvd.torch._c10d.group_sets import GroupSets
 from hvd.torch._c10d.group_work import GroupState, GroupWork, names_of_new, under_way
 from hvd.torch._c10d.point_to_point import PointToPoint
-from hvd.torch.ops import collectives, moving
+from hvd.torch.ops import collectives
 
 Tensors = list[torch.Tensor]
 Dense = tuple[torch.Tensor, View]
@@ -41,10 +41,6 @@ def flattened(view: View) -> View:
     return view[0], view[1], (prod(view[2]),), view[3]
 
 
-def real(tensor: torch.Tensor) -> torch.Tensor:
-    return torch.view_as_real(tensor) if tensor.is_complex() else tensor
-
-
 def fill(into: Sequence[torch.Tensor], flat: torch.Tensor, what: str = "operation") -> None:
     """Copies consecutive parts of flat into tensors of these sizes.  RuntimeError if they do not fit."""
     room = sum(tensor.numel() for tensor in into)
@@ -68,7 +64,7 @@ def memory_of(output: torch.Tensor, input: torch.Tensor, given: View, own: int =
     """
     if output.dtype != input.dtype or output.device != input.device:
         return 0
-    there = moving._view(output)  # unchanged; on the device of the runtime's result
+    there = collectives._view(output)  # unchanged; on the device of the runtime's result
     if there is None or gpu_of(there) != gpu_of(given):
         return 0
     begin, bytes = there[0], output.numel() * output.element_size()
@@ -128,8 +124,7 @@ class GroupCalls:
         """The result of an operation that has ended: [elements], of like's dtype."""
         collectives._settle(devices_of((view,)))
         capsule, shape = _native.take(handle, item_bytes_of(view), gpu_of(view))
-        rows = (prod(shape) // 2, 2) if like.is_complex() else (prod(shape),)
-        return moving._adapter.adopt(capsule, rows, like)
+        return collectives._adapter.adopt(capsule, (prod(shape),), like)
 
     def _in_place(self, operation: Operation, tensors: Tensors, dense: list[Dense], opts: Any) -> GroupWork:
         """Submits operations whose results replace their inputs."""
@@ -144,7 +139,7 @@ class GroupCalls:
     ) -> GroupWork:
         """Submits several that run together.  dense: dense forms of tensors, if known."""
         if dense is None:
-            dense = [moving.dense(tensor) for tensor in tensors]
+            dense = [collectives.dense(tensor) for tensor in tensors]
         if len(dense) == 1:
             view = dense[0][1]
             handles = [self._submit(operations[0], view, view[1:3], view[0])]

@@ -31,9 +31,9 @@ from hvd._native import (
     Sum,
 )
 from hvd._runtime.requests import HOST, U8, Operation, View, devices_of
-from hvd.torch._c10d.group_calls import Dense, GroupCalls, Tensors, fill, flattened, memory_of, one, real, seconds_of
+from hvd.torch._c10d.group_calls import Dense, GroupCalls, Tensors, fill, flattened, memory_of, one, seconds_of
 from hvd.torch._c10d.group_work import GroupWork
-from hvd.torch.ops import collectives, moving
+from hvd.torch.ops import collectives
 
 _Op: Any = dist.ReduceOp.RedOpType
 # PREMUL_SUM: the sum of tensors that were multiplied before.
@@ -42,7 +42,6 @@ _FOLDS: dict[Any, Callable[..., torch.Tensor]] = {
     _Op.BAND: torch.bitwise_and,
     _Op.BOR: torch.bitwise_or,
     _Op.BXOR: torch.bitwise_xor,
-    _Op.PRODUCT: torch.mul,
 }
 
 
@@ -74,11 +73,10 @@ class GroupOperations(GroupCalls):
             return self._allreduce_sparse(tensor, opts)
         op = _reduction(opts)
         reduce = _REDUCES.get(op)
-        if reduce is None or (tensor.is_complex() and reduce not in (Sum, Average)):
+        if reduce is None:
             return self._folded(tensor, tensor, op, opts)
         if op == _Op.PREMUL_SUM:
             _multiply([tensor], opts)
-        tensor = real(tensor)
         return self._in_place(Operation(ALLREDUCE, self._set, reduce), [tensor], [collectives.dense(tensor)], opts)
 
     def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> GroupWork:
@@ -90,8 +88,7 @@ class GroupOperations(GroupCalls):
             return GroupWork(self.state, (), tensors)
         if op == _Op.PREMUL_SUM:
             _multiply(tensors, opts)
-        plain = [real(tensor) for tensor in tensors]
-        return self._in_place(Operation(ALLREDUCE, self._set, reduce), plain, [collectives.dense(t) for t in plain], opts)
+        return self._in_place(Operation(ALLREDUCE, self._set, reduce), tensors, [collectives.dense(t) for t in tensors], opts)
 
     def _folded(self, tensor: torch.Tensor, into: torch.Tensor, op: Any, opts: Any) -> GroupWork:
         """A reduction that the runtime lacks: all ranks' tensors are gathered, and each rank reduces them."""
@@ -100,7 +97,7 @@ class GroupOperations(GroupCalls):
             raise NotImplementedError(
                 f"hvd: there is no reduction {op} (possible: {', '.join(map(str, [*_REDUCES, *_FOLDS]))})"
             )
-        dense = moving.dense(tensor)
+        dense = collectives.dense(tensor)
         view = flattened(dense[1])
         handle = self._submit(Operation(ALLGATHER, self._set), view, view[1:3])
 
@@ -118,8 +115,8 @@ class GroupOperations(GroupCalls):
         if _reduction(opts) != _Op.SUM or tensor.layout is not torch.sparse_coo:
             raise NotImplementedError("hvd: a sparse allreduce takes tensors of layout sparse_coo, and ReduceOp.SUM")
         mine = tensor.detach().coalesce()
-        indices = moving.dense(mine.indices().t().contiguous())
-        values = moving.dense(mine.values())
+        indices = collectives.dense(mine.indices().t().contiguous())
+        values = collectives.dense(mine.values())
         views = [indices[1], values[1]]
         handles = []
         for view in views:  # ranks have their own numbers of rows
@@ -144,9 +141,9 @@ class GroupOperations(GroupCalls):
         return self.allreduce([tensor.detach().clone()], opts)  # only the root's tensor may change
 
     def broadcast(self, tensors: Any, opts: Any = None) -> GroupWork:
-        tensor = real(one(tensors, "broadcast"))
+        tensor = one(tensors, "broadcast")
         operation = Operation(BROADCAST, self._set, Sum, self._order[getattr(opts, "rootRank", 0)])
-        return self._in_place(operation, [tensor], [moving.dense(tensor)], opts)
+        return self._in_place(operation, [tensor], [collectives.dense(tensor)], opts)
 
     # ---- allgather
 
@@ -172,12 +169,12 @@ class GroupOperations(GroupCalls):
                     parts[self._place].copy_(mine.reshape(parts[self._place].shape))
                 for root, part in enumerate(parts):
                     operations.append(Operation(BROADCAST, self._set, Sum, self._order[root]))
-                    tensors.append(real(part))
+                    tensors.append(part)
         return self._in_place_group(operations, tensors, outputs, opts)
 
     def _gathered_anew(self, into: list[Tensors], inputs: Tensors, opts: Any, outputs: Any) -> GroupWork:
         """Gathers by allgathers, whose results are copied."""
-        dense = [moving.dense(tensor) for tensor in inputs]
+        dense = [collectives.dense(tensor) for tensor in inputs]
         views = [flattened(view) for _, view in dense]
         handles = self._submit_group([Operation(ALLGATHER, self._set)] * len(views), views, [0] * len(views))
 
@@ -239,7 +236,7 @@ class GroupOperations(GroupCalls):
             inputs = [tensor.detach().clone() for tensor in inputs]
         if _reduction(opts) == _Op.PREMUL_SUM:
             _multiply(inputs, opts)
-        dense = [collectives.dense(real(tensor)) for tensor in inputs]
+        dense = [collectives.dense(tensor) for tensor in inputs]
         views: list[View] = [(view[0], view[1], (self._size, prod(view[2]) // self._size), view[3]) for _, view in dense]
         operation = Operation(REDUCESCATTER, self._set, reduce)
         memory = [
@@ -257,7 +254,7 @@ class GroupOperations(GroupCalls):
                     _native.release(handle)
                     collectives._settle(devices_of((view,)))
                 else:
-                    fill([real(output)], self._take(handle, view, work))
+                    fill([output], self._take(handle, view, work))
 
         return GroupWork(self.state, handles, outputs, dense, complete, seconds_of(opts))
 
@@ -287,14 +284,12 @@ class GroupOperations(GroupCalls):
         """
         if not self._in_order:
             parts = torch.split(mine[0].reshape(-1), [count * row for count in rows])
-            mine, into = moving.dense(torch.cat([parts[rank] for rank in self._by_set])), None
+            mine, into = collectives.dense(torch.cat([parts[rank] for rank in self._by_set])), None
             rows = [rows[rank] for rank in self._by_set]
-        work, view = mine
-        address, code, _, device = flattened(view)
-        unit = row * (2 if work.is_complex() else 1)
-        given = (address, code, (sum(rows), unit), device)
+        address, code, _, device = flattened(mine[1])
+        given = (address, code, (sum(rows), row), device)
         memory = 0 if into is None else memory_of(into, mine[0], given)
-        handle = self._submit(Operation(ALLTOALL, self._set), given, (code, unit), memory, tuple(rows))
+        handle = self._submit(Operation(ALLTOALL, self._set), given, (code, row), memory, tuple(rows))
         return self._moved(handle, given, mine, outputs, opts, put, memory, 0 if self._in_order else row)
 
     def all_to_all_single(
@@ -309,7 +304,7 @@ class GroupOperations(GroupCalls):
         rows = list(input_splits) or [input.shape[0] // self._size] * self._size
 
         put = partial(fill, [output], what="all_to_all_single")
-        return self._exchanged(moving.dense(input), rows, prod(input.shape[1:]), opts, [output], put, output)
+        return self._exchanged(collectives.dense(input), rows, prod(input.shape[1:]), opts, [output], put, output)
 
     def alltoall(self, output_tensors: Tensors, input_tensors: Tensors, opts: Any = None) -> GroupWork:
         if len(output_tensors) != self._size or len(input_tensors) != self._size:
@@ -320,7 +315,7 @@ class GroupOperations(GroupCalls):
         whole = torch.cat([tensor.detach().reshape(-1) for tensor in input_tensors])
         rows = [tensor.numel() for tensor in input_tensors]
         return self._exchanged(
-            moving.dense(whole), rows, 1, opts, output_tensors, partial(fill, output_tensors, what="all_to_all")
+            collectives.dense(whole), rows, 1, opts, output_tensors, partial(fill, output_tensors, what="all_to_all")
         )
 
     def gather(self, output_tensors: list[Tensors], input_tensors: Any, opts: Any = None) -> GroupWork:
@@ -330,13 +325,13 @@ class GroupOperations(GroupCalls):
         into = output_tensors[0] if root == self._place else []
         if root == self._place and len(into) != self._size:
             raise ValueError(f"gather: {self._size} tensors are needed to receive into, not {len(into)}")
-        return self._exchanged(moving.dense(mine), rows, 1, opts, output_tensors, partial(fill, into, what="gather"))
+        return self._exchanged(collectives.dense(mine), rows, 1, opts, output_tensors, partial(fill, into, what="gather"))
 
     def gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> GroupWork:
         rows = [0] * self._size
         rows[opts.rootRank] = input.numel()
         into = [output] if opts.rootRank == self._place else []
-        return self._exchanged(moving.dense(input), rows, 1, opts, into, partial(fill, into, what="gather"))
+        return self._exchanged(collectives.dense(input), rows, 1, opts, into, partial(fill, into, what="gather"))
 
     def scatter(self, output_tensors: Any, input_tensors: list[Tensors], opts: Any = None) -> GroupWork:
         output, root = one(output_tensors, "scatter"), opts.rootRank
@@ -348,7 +343,7 @@ class GroupOperations(GroupCalls):
                 raise ValueError(f"scatter: {self._size} tensors are needed, one for each rank, not {len(parts)}")
             whole = torch.cat([part.detach().reshape(-1) for part in parts])
             rows = [part.numel() for part in parts]
-        return self._exchanged(moving.dense(whole), rows, 1, opts, [output], partial(fill, [output], what="scatter"))
+        return self._exchanged(collectives.dense(whole), rows, 1, opts, [output], partial(fill, [output], what="scatter"))
 
     # ---- barriers
 

@@ -1,7 +1,7 @@
 """send and recv: a broadcast in a process set of two ranks.
 
 A pair's set is made at the first message of the two ranks, while their calls wait in line; in a world of two it is the world.
-A receive from any source first learns which rank has sent (_any_source.py).
+A receive from any source first learns which rank has sent (_any_source.py).  A message to oneself is copied when it is sent.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hvd._runtime.requests import U8, Operation, Request
 from hvd.torch._c10d.any_source import AnySource, SentMessages
 from hvd.torch._c10d.group_sets import GroupSets
 from hvd.torch._c10d.group_work import GroupState, GroupWork, under_way
-from hvd.torch.ops import moving
+from hvd.torch.ops import collectives
 
 _NAMES = 64  # messages of one tag that can be pending at the same time
 
@@ -34,7 +34,7 @@ class Message(GroupWork):
 
     def __init__(self, group: GroupState, tensor: torch.Tensor, source: int) -> None:
         """source: the sender's rank in the group; -1: unknown yet."""
-        work, (address, code, shape, device) = moving.dense(tensor)
+        work, (address, code, shape, device) = collectives.dense(tensor)
         super().__init__(group, (), [tensor], owner=([tensor], work))
         self.source = source
         self._view = (address, U8, (prod(shape) * _native.ITEM_BYTES[code],), device)
@@ -81,6 +81,81 @@ class Message(GroupWork):
 
     def _disagreed(self) -> None:
         pass  # other ranks of the group take no part in it
+
+
+class OwnMessage(GroupWork):
+    """A receive from oneself."""
+
+    _sent: torch.Tensor  # from give() to the end
+
+    def __init__(self, group: GroupState, tensor: torch.Tensor, place: int) -> None:
+        super().__init__(group, (), [tensor])
+        self.source = place
+        self._ended = False
+        self._here = threading.Event()
+
+    def give(self, sent: torch.Tensor) -> None:
+        self._sent = sent
+        self._here.set()
+
+    def source_rank(self) -> int:
+        return self.source
+
+    _source_rank = source_rank
+
+    def _has_arrived(self) -> bool:
+        return self._here.is_set()
+
+    def _finish(self, seconds: float = 0.0, limit: float = 0.0) -> None:
+        if not self._here.wait(max(0.0, limit - time.monotonic())):
+            raise self._late(seconds)
+        sent, into = self._sent, self._outputs[0]
+        if sent.dtype != into.dtype or sent.numel() != into.numel():
+            self._error = ValueError(
+                f"recv: {sent.numel()} elements of {sent.dtype} came, and there is room for {into.numel()} of {into.dtype}"
+            )
+        else:
+            with torch.no_grad():
+                into.copy_(sent.view(into.shape))
+        del self._sent
+        self._close()
+
+
+class OwnLine:
+    """The messages from this rank to itself, in order.  Any thread."""
+
+    def __init__(self, group: GroupState, place: int) -> None:
+        self._group = group
+        self._place = place
+        self._lock = threading.Lock()
+        self._sent: dict[int, deque[torch.Tensor]] = {}  # by tag
+        self._receives: dict[int, deque[OwnMessage]] = {}
+
+    def send(self, tensor: torch.Tensor, tag: int) -> GroupWork:
+        """Ends at once: it sends a copy."""
+        copy = tensor.detach().clone(memory_format=torch.contiguous_format)
+        if copy.is_cuda:
+            torch.cuda.current_stream(copy.device).synchronize()  # the receiver's stream is unknown
+        with self._lock:
+            waiting = self._receives.get(tag)
+            if waiting:
+                waiting.popleft().give(copy)
+            else:
+                self._sent.setdefault(tag, deque()).append(copy)
+        return GroupWork(self._group, (), [tensor])
+
+    def recv(self, tensor: torch.Tensor, tag: int) -> OwnMessage:
+        message = OwnMessage(self._group, tensor, self._place)
+        with self._lock:
+            if self.holds(tag):
+                message.give(self._sent[tag].popleft())
+            else:
+                self._receives.setdefault(tag, deque()).append(message)
+        return message
+
+    def holds(self, tag: int) -> bool:
+        """Whether a message waits for its receive."""
+        return bool(self._sent.get(tag))
 
 
 class PairLine:
@@ -157,23 +232,30 @@ class PointToPoint:
         self._sets = sets
         self._pairs: dict[int, PairLine] = {}  # by the other's rank in the world
         self._lock = threading.Lock()  # guards _pairs: a receive from any source takes its place in a thread of its own
+        self._own = OwnLine(group, place)
         self._any = AnySource(sent, group.label, self._taken, self._place_message)
 
-    def send(self, tensor: torch.Tensor, target: int, tag: int) -> Message:
+    def send(self, tensor: torch.Tensor, target: int, tag: int) -> GroupWork:
         """target: a rank of the group, like all ranks here."""
+        if target == self._place:
+            return self._own.send(tensor, tag)
         other, mine = self._other(target, "send"), self._ranks[self._place]
         message, pair = Message(self._group, tensor, self._place), self._pair(other)
         pair.add(message, mine, tag)
         self._sent.add(self._group.label, other, tag, pair.count(mine, tag))
         return message
 
-    def recv(self, tensor: torch.Tensor, source: int, tag: int) -> Message:
+    def recv(self, tensor: torch.Tensor, source: int, tag: int) -> GroupWork:
+        if source == self._place:
+            return self._own.recv(tensor, tag)
         other = self._other(source, "recv")
         message = Message(self._group, tensor, source)
         self._pair(other).add(message, other, tag)
         return message
 
-    def recv_any(self, tensor: torch.Tensor, tag: int) -> Message:
+    def recv_any(self, tensor: torch.Tensor, tag: int) -> GroupWork:
+        if self._own.holds(tag):
+            return self._own.recv(tensor, tag)
         if len(self._ranks) == 1:
             raise ValueError("recv: this group has no other rank")
         message = Message(self._group, tensor, -1)
@@ -182,8 +264,8 @@ class PointToPoint:
 
     def _other(self, rank: int, what: str) -> int:
         """The other rank's number in the world."""
-        if rank == self._place or not 0 <= rank < len(self._ranks):
-            raise ValueError(f"{what}: rank {rank} is not another rank of a group of {len(self._ranks)}")
+        if not 0 <= rank < len(self._ranks):
+            raise ValueError(f"{what}: rank {rank} is not in a group of {len(self._ranks)}")
         return self._ranks[rank]
 
     def _pair(self, other: int) -> PairLine:

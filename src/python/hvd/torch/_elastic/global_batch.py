@@ -10,7 +10,7 @@ import torch
 
 from hvd._elastic import shares as _shares
 from hvd.torch._optimizer import share_gradients as gradients
-from hvd.torch.ops import moving
+from hvd.torch.ops import collectives
 
 __all__ = ["GlobalBatch", "GlobalBatchLoader"]
 
@@ -68,7 +68,7 @@ class GlobalBatch:
         mine = torch.tensor(
             [value.item() if isinstance(value, torch.Tensor) else float(value) for value in values], dtype=torch.float64
         )
-        found = moving.allgather(mine, "hvd.elastic.mean").tolist()
+        found = collectives.allgather(mine, "hvd.elastic.mean").tolist()
         total = 0.0
         for value, weight in zip(found, self._weights.weights):
             total += value * weight

@@ -53,7 +53,7 @@ from hvd.torch._optimizer.parameter_entries import (
 )
 from hvd.torch._optimizer.registered_gradients import registered_gradient_for
 from hvd.torch.compression import Compression
-from hvd.torch.ops import collectives, moving, sparse_allreduce_async
+from hvd.torch.ops import collectives, sparse_allreduce_async
 
 # Owns the memory of operations in progress, also when the optimizer is gone before they end.
 _pending = collectives._pending
@@ -222,7 +222,6 @@ class Reducer:
     def _request(self, entry: ParameterEntry) -> Any:
         """Returns the request for an entry, with the gradient's own memory if possible."""
         gradient: Any = entry.parameter.grad
-        entry.gradient = gradient
         if gradient.is_sparse:
             gradient = gradient.to_dense()
         if self.compression is not Compression.none:
@@ -235,7 +234,9 @@ class Reducer:
             entry.work = gradient if sent is lying else sent.permute(inverse(entry.order))
         if view[3] != HOST:
             self._outbox.devices.add(view[3])  # type: ignore[arg-type]
-        return self._outbox.current_operation(), entry.name, view, view[0], None  # a Request
+        operation = self._outbox.current_operation()
+        entry.gradient = entry.parameter.grad
+        return operation, entry.name, view, view[0], None  # a Request
 
     def _travels_sparse(self, entry: ParameterEntry) -> bool:
         return not (self.settings.sparse_as_dense or entry.group)
@@ -251,8 +252,13 @@ class Reducer:
         self._outbox.add(entry, self._request(entry))
 
     def _submit_group(self, entries: list[ParameterEntry]) -> None:
-        requests = [self._request(entry) for entry in entries]
-        for entry, handle in zip(entries, _native.submit_many(requests, True)):
+        try:
+            handles = _native.submit_many([self._request(entry) for entry in entries], True)
+        except BaseException:
+            for entry in entries:
+                self._end(entry)  # so that synchronize() submits them
+            raise
+        for entry, handle in zip(entries, handles):
             entry.handle = handle
             _pending[handle] = entry.work
 
@@ -353,7 +359,7 @@ class Reducer:
         if new:
             layout = layout_number(new)
             mine = torch.tensor([[first_free(new), layout]])
-            found = moving.allgather(mine, f"{new[0].base_name}.number", self.settings.process_set)
+            found = collectives.allgather(mine, f"{new[0].base_name}.number", self.settings.process_set)
             give_names(new, int(found[:, 0].max()))
             lie_alike = bool((found[:, 1] == layout).all())
             for entry in new:

@@ -18,7 +18,7 @@ from hvd import _native
 from hvd._native import Average
 from hvd._runtime import world as _world
 from hvd.torch.compression import Compression
-from hvd.torch.ops import moving
+from hvd.torch.ops import collectives
 
 _BUCKET_BYTES = 16 << 20  # bytes of each share in one exchange
 _HALVES = (torch.float16, torch.bfloat16)
@@ -152,12 +152,12 @@ class _Sum:
             return
         # [ranks, my shares, width]: no copy while this rank has one share
         parts = flat.view(len(mine), size, self.width).transpose(0, 1).reshape(len(mine) * size, self.width)
-        self.handle = moving.alltoall_async(parts, torch.full((size,), len(mine), dtype=torch.int32), f"{name}.parts")
+        self.handle = collectives.alltoall_async(parts, torch.full((size,), len(mine), dtype=torch.int32), f"{name}.parts")
 
     def add(self) -> None:
         """Adds up in the order of the shares, and sends the sum on."""
         if _world.size() > 1:
-            self.rows, _ = moving.synchronize(self.handle)
+            self.rows, _ = collectives.synchronize(self.handle)
         weights = self.gradients.batch.weights
         assert len(self.rows) == len(weights), "ranks disagree about the shares of a batch"
         total = None
@@ -168,11 +168,11 @@ class _Sum:
         self.total = total.to(self.rows.dtype)
         del self.rows
         if _world.size() > 1:
-            self.handle = moving.allgather_async(self.total, f"{self.name}.sums")
+            self.handle = collectives.allgather_async(self.total, f"{self.name}.sums")
 
     def give(self) -> None:
         """Sets the parameters' gradients."""
-        total = moving.synchronize(self.handle) if _world.size() > 1 else self.total
+        total = collectives.synchronize(self.handle) if _world.size() > 1 else self.total
         at = 0
         for entry in self.entries:
             count = entry.parameter.numel()
