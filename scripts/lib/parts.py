@@ -377,6 +377,7 @@ PARTS = [
     Part("models", "protocols in shared memory, by a model checker", suite("tests/models"), order=Order.computing),
     Part("netns", "several hosts; nothing in clear on the wire", suite("tests/netns"), When.ci),
     Part("spark", "Spark as launcher: HorovodRunner, three hosts, estimators", suite("tests/spark"), When.ci),
+    Part("ray", "Ray as launcher: RayExecutor on two nodes, elastic jobs, deaths", suite("tests/ray_cluster"), When.ci),
     Part("wheel", "one wheel, clean environments, old and new torch", suite("tests/wheel"), When.ci),
     Part("asan", "address and undefined-behaviour sanitizers: units, two ranks", run_asan, When.ci, Order.computing),
     Part("tsan", "thread sanitizer: units", run_tsan, When.ci, Order.computing),

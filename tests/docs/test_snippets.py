@@ -16,6 +16,7 @@ ELSEWHERE = {
     ("docs/spark.md", "run_elastic(main"): "tests/spark",
     ("docs/spark.md", "TorchEstimator(num_proc=2"): "tests/spark: the estimators",
     ("docs/spark.md", "write_manifest"): "tests/spark",
+    ("docs/ray.md", "ray.init(address="): "tests/ray_cluster",
     ("man/hvd-spark.7", "HorovodRunner(np=2)"): "tests/spark",
     ("docs/elastic.md", 'init_method="hvd://"'): "tests/failures/elastic_ddp.py",
     ("man/hvd-mxnet.7", "hvd.DistributedTrainer"): "tests/python/ranks/mxnet_training.py, where MXNet is",

@@ -24,8 +24,8 @@ _OPTIMIZER = "backward_passes_per_step is an argument of DistributedOptimizer"
 INSTEAD = {
     "horovod._keras": "import horovod.keras, or horovod.tensorflow.keras",
     "horovod.mxnet.mpi_lib": _COMPILED,
-    "horovod.ray": "call hvd.run(train, np=...) in a Ray task that holds the slots of one host, or give hvdrun the hosts of "
-    "Ray's nodes (--hosts, or --manifest)",
+    "horovod.ray.driver_service": _LAUNCHER,
+    "horovod.ray.utils": _LAUNCHER,
     "horovod.runner.common.service": _LAUNCHER,
     "horovod.runner.common.util": _LAUNCHER,
     "horovod.runner.driver": _LAUNCHER,

@@ -98,7 +98,7 @@ def run(
             if file.exists() and os.fstat(brought.fileno()).st_size:
                 shutil.rmtree(folder, ignore_errors=True)
 
-        code, errors = _supervise(command, brought.fileno(), tick, shown)
+        code, errors = supervise(command, brought.fileno(), tick, shown)
         code = true_code(brought, code)
         if not is_elastic:
             return results(brought, wanted, code, errors)
@@ -192,7 +192,7 @@ class StreamEcho:
         return bool(data)
 
 
-def _supervise(
+def supervise(
     command: list[str],
     results_fd: int,
     tick: Callable[[], None],

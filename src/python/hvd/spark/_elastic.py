@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import shutil
 import sys
@@ -12,12 +11,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Callable
 
+from hvd._job.host_daemon import clean_environment, travelling_environment
 from hvd._job.payload import pickled_call
 from hvd._job.results import Ranked, elastic_results, true_code
-from hvd._job.run import _supervise, command_words, hvdrun_program, ranks_environment, write_private
+from hvd._job.run import command_words, ranks_environment
 from hvd.spark import _session
 from hvd.spark._slots import Slots
-from hvd.spark._task import Spec, _check_cloudpickle, _clean_environment
+from hvd.spark._task import Spec, _check_cloudpickle
 
 # hvdrun's limit for the start of a slot: a task that waits for another executor, its Python, the daemon.
 _SLOT_SECONDS = 120.0
@@ -86,7 +86,7 @@ def run_elastic(
         "prefix_output_with_timestamp": prefix_output_with_timestamp,
         "executable": executable or python,
     }
-    environment |= {**_session.travelling_environment(), **(env or {})}
+    environment |= {**travelling_environment(), **(env or {})}
     if elastic_timeout is not None:
         environment["HOROVOD_ELASTIC_TIMEOUT"] = str(elastic_timeout)
     folder = Path(tempfile.mkdtemp(prefix="hvd-spark-elastic-"))
@@ -94,29 +94,12 @@ def run_elastic(
         with tempfile.TemporaryFile(buffering=0, dir=getattr(context, "_temp_dir", None)) as brought:
             slots = Slots(context, folder, most, spec, _SLOT_SECONDS - 10)
             try:
-                code, errors = _run_hvdrun(slots, payload, spec.name, command_words(options), environment, brought)
+                code, errors = slots.run_hvdrun(payload, spec.name, command_words(options), environment, brought)
             finally:
                 slots.close()
             return elastic_results(brought, true_code(brought, code), errors)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _run_hvdrun(
-    slots: Slots, payload: bytes, name: str, words: list[str], environment: dict[str, str], brought: Any
-) -> tuple[int, str]:
-    """hvdrun's exit code, and the end of its stderr."""
-    file = slots.folder / f"{''.join(c if c.isalnum() else '_' for c in name).strip('_') or 'payload'}.pkl"
-    write_private(file, payload)
-    command = [hvdrun_program(), "--manifest", str(slots.path), "--allow-writable", "--no-bind", *words]
-    command += ["--results", str(brought.fileno()), "--parent", str(os.getpid()), str(file)]
-
-    def tick() -> None:
-        slots.look()
-        if file.exists() and os.fstat(brought.fileno()).st_size:  # hvdrun has read it
-            file.unlink(missing_ok=True)
-
-    return _supervise(command, brought.fileno(), tick, environment=environment)
 
 
 def _own_cloudpickle() -> str:
@@ -131,7 +114,7 @@ def _of_an_executor(context: Any, spec: Spec) -> tuple[str, dict[str, str]]:
     def about(_rows: Any) -> Iterator[tuple[str, str, dict[str, str]]]:
         _check_cloudpickle(spec)
         path = ranks_environment()["PYTHONPATH"]
-        yield sys.executable, platform.python_version(), {**_clean_environment(), "PYTHONPATH": path}
+        yield sys.executable, platform.python_version(), {**clean_environment(), "PYTHONPATH": path}
 
     try:
         python, version, environment = context.parallelize([0], 1).mapPartitions(about).collect()[0]

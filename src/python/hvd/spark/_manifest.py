@@ -9,6 +9,8 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from hvd._job.agents import manifest, natural
+
 
 def host_of(address: str) -> str:
     """The host of "host:port", an IPv6 address in brackets or not."""
@@ -22,33 +24,6 @@ def by_host(addresses: Iterable[str]) -> dict[str, list[int]]:
     for task, address in enumerate(addresses):
         hosts.setdefault(host_of(address), []).append(task)
     return hosts
-
-
-def natural(addresses: Iterable[str]) -> list[str]:
-    """GPUs in the order of their numbers; names that are no numbers (UUIDs) last."""
-    return sorted(addresses, key=lambda address: (int(address), "") if address.isdigit() else (1 << 30, address))
-
-
-def manifest(
-    application: str,
-    slots: dict[str, int],
-    gpus: dict[str, list[str]] | None = None,
-    agent: list[str] | None = None,
-    launcher: str | None = None,
-) -> dict[str, Any]:
-    """The manifest's keys.  slots: ranks of each host; gpus: the host's GPU addresses; launcher: hvdrun's address."""
-    hosts = []
-    for host, count in slots.items():
-        entry: dict[str, Any] = {"address": host, "slots": count}
-        if gpus and gpus.get(host):
-            entry["gpus"] = gpus[host]
-        hosts.append(entry)
-    out: dict[str, Any] = {"version": 1, "source": "spark", "application": application, "hosts": hosts}
-    if agent:
-        out["launch_agent"] = agent
-    if launcher:
-        out["launcher_address"] = launcher
-    return out
 
 
 def write_manifest(path: str | os.PathLike[str], spark: Any = None) -> dict[str, Any]:
@@ -68,7 +43,7 @@ def write_manifest(path: str | os.PathLike[str], spark: Any = None) -> dict[str,
     addresses = found[0][0]
     tasks = by_host(addresses)
     gpus = {host: natural({gpu for task in own for gpu in found[task][1]}) for host, own in tasks.items()}
-    made = manifest(context.applicationId, {host: len(own) for host, own in tasks.items()}, gpus)
+    made = manifest("spark", context.applicationId, {host: len(own) for host, own in tasks.items()}, gpus)
     write_own(os.fspath(path), json.dumps(made, indent=2) + "\n")
     return made
 

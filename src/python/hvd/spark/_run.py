@@ -11,6 +11,7 @@ from contextlib import closing
 from functools import partial
 from typing import Any, BinaryIO, Callable
 
+from hvd._job.host_daemon import travelling_environment
 from hvd._job.payload import pickled_call
 from hvd._job.results import results, wanted_ranks
 from hvd._job.run import StreamEcho, command_words
@@ -84,9 +85,7 @@ def run(
     name = getattr(func, "__name__", type(func).__name__)
     job = _Job(context, np, name, driver_log_verbosity == "all")
     with closing(Kept(getattr(context, "_temp_dir", None))) as kept:
-        outcome = job.run(
-            payload, {**_session.travelling_environment(), **(env or {})}, command_words(options), executable, kept
-        )
+        outcome = job.run(payload, {**travelling_environment(), **(env or {})}, command_words(options), executable, kept)
         if not outcome.live:
             _say("the ranks' output could not be shown: executors cannot reach the driver at " + job.address)
         return results(_brought(outcome, kept, job.address), wanted, outcome.code, outcome.errors)

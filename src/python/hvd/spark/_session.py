@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import socket
 import time
 from typing import Any
@@ -13,10 +12,6 @@ from hvd._runtime import environment as _environment
 # after which their number counts as final.
 SLOTS_SECONDS = 60.0
 _YOUNG_SECONDS, _QUIET_SECONDS = 30.0, 3.0
-_ONES_OWN = re.compile(
-    r"^HVD_(RUN_PROGRAM|RANK_PROGRAM|LIBRARY|BUILD_DIR|RANK|SIZE|LOCAL_.*|CROSS_.*|JOB.*|HOST.*|LINK_FD|CONTROL|.*KEYS?|TEST_.*)$"
-)
-_TRAVELS = re.compile(r"^(HOROVOD|HVD|NCCL|UCX)_")
 
 
 def spark_context(given: Any = None) -> Any:
@@ -124,11 +119,6 @@ def _settled(context: Any) -> int:
         if (now := slots(context)) != found:
             found, since = now, time.monotonic()
     return found
-
-
-def travelling_environment() -> dict[str, str]:
-    """The driver's variables that configure a job and mean the same on every machine."""
-    return {name: value for name, value in _environment.whole.items() if _TRAVELS.match(name) and not _ONES_OWN.match(name)}
 
 
 def listening_addresses(context: Any) -> tuple[str, str]:

@@ -1,6 +1,6 @@
 """The work of each task of the barrier stage.
 
-Task 0 runs hvdrun with the manifest of the cluster.  hvdrun's launch agent for each other host (_launch_agent.py) passes it
+Task 0 runs hvdrun with the manifest of the cluster.  hvdrun's launch agent for each other host (launch_agent.py) passes it
 the script of that host's daemon.  One allGather sends the scripts to the first task of each host, which runs its own. The
 other tasks of the host wait for it (_host_lock.py), so that their slots stay taken while ranks run.  An allGather costs a
 second, so there is one, and none on a single host.  With GPUs there is one more before it, since hvdrun plans with them.
@@ -17,7 +17,6 @@ import shutil
 import signal
 import socket
 import stat
-import struct
 import subprocess
 import sys
 import tempfile
@@ -28,13 +27,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from hvd._job.agents import agent_words, listening, manifest, natural, received
+from hvd._job.host_daemon import clean_environment, run_daemon
 from hvd._job.run import hvdrun_program, ranks_environment, write_private
-from hvd._runtime import environment as _environment
 from hvd.spark._host_lock import HostLock, wait_for_release
-from hvd.spark._manifest import by_host, manifest, natural
+from hvd.spark._manifest import by_host
 from hvd.spark._relay import Sender
 
-_SECRETS = re.compile(r"^(_SPARK_AUTH_SECRET|PYTHON_WORKER_FACTORY_.*|.*SPARK.*(SECRET|PASSWORD).*)$")
 # hvdrun's time to call its agent for all hosts; its start fails by itself after this time.
 _SCRIPTS_SECONDS = 60.0
 _TAIL_BYTES = 8192
@@ -101,7 +100,7 @@ def run_task(spec: Spec, _rows: Any) -> Iterator[Outcome]:
         else:
             scripts = _scripts(context.allGather(json.dumps({"facts": _facts()})), hosts)
             if own in scripts:
-                _run_daemon(scripts[own], gpus.get(own))
+                run_daemon(scripts[own], gpus.get(own))
     finally:
         lock.close()
 
@@ -148,41 +147,6 @@ def _scripts(messages: list[str], hosts: dict[str, list[int]]) -> dict[str, str]
             listed = ", ".join(f"{host} has {value}" for host, value in values.items())
             raise RuntimeError(f"the executors' {key} differs: {listed}. All ranks need the same")
     return {str(host): str(script) for host, script in said[0].get("scripts", {}).items()}
-
-
-# ---- the hosts without hvdrun ---------------------------------------------------------------------------------------
-
-
-def _run_daemon(script: str, gpus: list[str] | None) -> str:
-    """Runs the daemon of this host until the job has ended.  Returns the failure, if any."""
-    environment = _clean_environment()
-    environment["HVD_HOST_SET_PYTHONPATH"] = ranks_environment()["PYTHONPATH"]  # Spark's folders have other names on each host
-    environment["HVD_HOST_CWD"] = os.getcwd()
-    if gpus:
-        environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
-    process = subprocess.Popen(
-        [hvdrun_program(), "--host-shell", str(os.getpid())],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        env=environment,
-        start_new_session=True,
-    )
-    try:
-        said, _ = process.communicate(script.encode())
-    except BaseException:
-        process.terminate()
-        process.wait()
-        raise
-    last = "\n".join(said.decode(errors="replace").strip().splitlines()[-5:])
-    if process.returncode in (126, 127):
-        raise RuntimeError(f"the host daemon cannot start on {socket.gethostname()}: {last}")
-    return f"its daemon ended with code {process.returncode}: {last}" if process.returncode else ""
-
-
-def _clean_environment() -> dict[str, str]:
-    """This task's environment without Spark's own variables."""
-    return {name: value for name, value in _environment.whole.items() if not _SECRETS.match(name)}
 
 
 # ---- the host with hvdrun -------------------------------------------------------------------------------------------
@@ -287,15 +251,12 @@ class _Hvdrun:
         name = re.sub(r"\W+", "_", spec.name).strip("_") or "payload"
         payload = folder / f"{name}.pkl"
         write_private(payload, spec.payload.value)
-        self.link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.link.bind(str(folder / "agent"))
-        self.link.listen(64)
-        agent = [sys.executable, "-I", "-S", str(Path(__file__).with_name("_launch_agent.py")), str(folder / "agent"), "{host}"]
-        described = manifest(spec.application, slots, gpus, agent)
+        self.link = listening(folder)
+        described = manifest("spark", spec.application, slots, gpus, agent_words(folder))
         write_private(folder / "manifest.json", json.dumps(described).encode())
         self.files = [payload, folder / "manifest.json"]  # hvdrun reads them at once
         own = next(iter(slots))
-        environment = {**_clean_environment(), **spec.environment, "PYTHONPATH": ranks_environment()["PYTHONPATH"]}
+        environment = {**clean_environment(), **spec.environment, "PYTHONPATH": ranks_environment()["PYTHONPATH"]}
         environment["HVD_HOST"] = own
         if gpus.get(own):
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpus[own])
@@ -339,10 +300,8 @@ class _Hvdrun:
             except socket.timeout:
                 continue
             with client:
-                client.settimeout(10.0)
-                names, scripts = struct.unpack("<II", _exactly(client, 8))
-                host = _exactly(client, names).decode()
-                found[host] = _exactly(client, scripts).decode()
+                host, script = received(client)
+                found[host] = script
                 client.sendall(b"k")
         self.link.close()
         return found
@@ -366,13 +325,3 @@ class _Hvdrun:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-
-
-def _exactly(link: socket.socket, count: int) -> bytes:
-    data = b""
-    while len(data) < count:
-        piece = link.recv(count - len(data))
-        if not piece:
-            raise RuntimeError("the launch agent broke off")
-        data += piece
-    return data

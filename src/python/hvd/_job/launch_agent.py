@@ -1,8 +1,8 @@
-"""hvdrun's launch agent in a Spark job: python _launch_agent.py SOCKET HOST /bin/sh, with the shell's script on stdin.
+"""hvdrun's launch agent in Spark and Ray: python launch_agent.py SOCKET HOST /bin/sh, with the shell's script on stdin.
 
-Passes the script to the task that runs hvdrun, which sends it to that host's task through the barrier.  In an elastic job,
-passes it to the driver, which runs it in a task of its own and reports its end.  The socket is in a folder that only this
-user can enter.  Standard library only: it starts once a host.
+Passes the script to the program that started hvdrun (agents.py), which has it run on that host.  Where that program asks for
+it, the agent stays until the host's daemon has ended.  In Spark's barrier stages, it ends at once.  The socket is in a folder
+that only this user can enter.  Standard library only: it starts once a host.
 """
 
 import socket
@@ -22,7 +22,7 @@ def main() -> None:
             link.settimeout(None)
             answer = link.recv(1)
         if answer != b"k":
-            sys.exit(f"hvdrun: {host} was refused by Spark, or is lost")
+            sys.exit(f"hvdrun: {host} was refused by the cluster, or is lost")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,86 @@
+"""The interface that fixed and elastic jobs share."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Callable
+
+__all__ = ["Adapter", "BaseParams"]
+
+Callback = Callable[[Any], Any]
+
+
+@dataclass
+class BaseParams:
+    """What each rank has.  Errors: ValueError for GPUs without use_gpu, and for less than one GPU."""
+
+    cpus_per_worker: int = 1
+    use_gpu: bool = False
+    gpus_per_worker: int | None = None
+
+    def __post_init__(self) -> None:
+        check_gpus(self.use_gpu, self.gpus_per_worker, "gpus_per_worker")
+        self.gpus_per_worker = self.gpus_per_worker or int(self.use_gpu)
+
+
+def check_gpus(use_gpu: bool, gpus: int | None, name: str) -> None:
+    """Errors: ValueError as for BaseParams."""
+    if gpus and not use_gpu:
+        raise ValueError(f"{name} is set, but use_gpu is False. use_gpu must be True if {name} is set.")
+    if use_gpu and gpus is not None and gpus < 1:
+        raise ValueError(f"{name} must be >= 1: Got {gpus}.")
+
+
+class Adapter(ABC):
+    """A job in Ray.  Functions run on hvdrun's ranks, which Ray actors hold."""
+
+    @abstractmethod
+    def start(
+        self,
+        executable_cls: type | None = None,
+        executable_args: Sequence[Any] | None = None,
+        executable_kwargs: dict[str, Any] | None = None,
+        extra_env_vars: dict[str, str] | None = None,
+    ) -> None:
+        """Takes the slots and starts the ranks.  Each rank makes an executable_cls(*args, **kwargs) for execute().
+
+        extra_env_vars: for the ranks.  Errors: TimeoutError without room in the cluster; JobError with hvdrun's verdict.
+        """
+
+    @abstractmethod
+    def execute(self, fn: Callable[[Any], Any], callbacks: list[Callback] | None = None) -> list[Any]:
+        """fn(executable) on every rank; the results by rank.
+
+        callbacks: each is called here with every value of ray_logger.log().
+        Errors: JobError with the traceback of the rank that failed first; the job has then ended.
+        """
+
+    @abstractmethod
+    def run(
+        self,
+        fn: Callable[..., Any],
+        args: Sequence[Any] | None = None,
+        kwargs: dict[str, Any] | None = None,
+        callbacks: list[Callback] | None = None,
+    ) -> list[Any]:
+        """fn(*args, **kwargs) on every rank; otherwise as execute()."""
+
+    @abstractmethod
+    def run_remote(
+        self,
+        fn: Callable[..., Any],
+        args: Sequence[Any] | None = None,
+        kwargs: dict[str, Any] | None = None,
+        callbacks: list[Callback] | None = None,
+    ) -> list[Any]:
+        """Starts fn(*args, **kwargs) on every rank.  Returns an object reference for each rank's result."""
+
+    @abstractmethod
+    def execute_single(self, fn: Callable[[Any], Any]) -> Any:
+        """fn(executable) on rank 0 alone."""
+
+    @abstractmethod
+    def shutdown(self) -> None:
+        """Ends the ranks, and gives the slots back."""
