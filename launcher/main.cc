@@ -12,6 +12,7 @@
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/files/leftovers.h"
 #include "base/process/signals.h"
 #include "base/text.h"
 #include "launcher/commit.h"
@@ -26,6 +27,8 @@
 #include "launcher/spark/host_shell.h"
 #include "launcher/spark/relay.h"
 #include "launcher/supervise/supervise.h"
+#include "launcher/verdict/explain.h"
+#include "launcher/verdict/verdict_output.h"
 #include "placement/machine.h"
 
 namespace hvd::launcher {
@@ -122,6 +125,40 @@ void fill_standard_descriptors() {
     }
 }
 
+/// hvdrun mcp: becomes a server for agents, which is Python (src/python/hvd/_job/mcp_server.py).
+int serve_agents(const std::vector<std::string>& words) {
+  if (words.size() == 1 && (words[0] == "--help" || words[0] == "-h"))
+    return std::fputs(
+               "Usage: hvdrun mcp [--python PATH]\n"
+               "An MCP server on standard input and output: an agent sees your jobs (ps, top, stacks, report, "
+               "verdict),\n"
+               "and changes nothing.  pip install 'hvdrun[mcp]'\n",
+               stdout) < 0;
+  const CommandLine line = read_command_line(words, environment_value);
+  if (!line.payload.empty())
+    throw Error(Code::usage, line.payload[0], "hvdrun mcp runs no program", "hvdrun mcp --help");
+  Job job;
+  job.settings = line.settings;
+  const std::string typed = job.settings.text("python");
+  const std::string python = choose_python(typed, environment_value, own_folder());
+  need_trusted_program(job, python, typed);
+  // Python puts the working folder into the path of modules, where anybody may have left some.
+  const char* start =
+      "import sys; sys.path[:] = [p for p in sys.path if p]; from hvd._job.mcp_server import main; main(sys.argv[1])";
+  const std::string self = own_folder() + "/hvdrun";
+  restore_signals();
+  ::execl(python.c_str(), python.c_str(), "-c", start, self.c_str(), nullptr);
+  throw Error(Code::unavailable, python, errno_text(errno));
+}
+
+/// For an error before the job's own loop, which tells of its errors itself.
+void tell_failed_start(const std::string& verdict_file, const Error& error) {
+  JudgedJob job;
+  job.started = job.ended = wall_seconds();
+  const std::string trouble = tell_failed_start(verdict_file, job, error);
+  if (!trouble.empty()) std::fprintf(stderr, "%s\n", printable(trouble).c_str());
+}
+
 int run(const std::vector<std::string>& args) {
   CommandLine line = read_command_line(args, environment_value);
   const Settings& given = line.settings;
@@ -138,7 +175,15 @@ int run(const std::vector<std::string>& args) {
   for (const std::string& remark : given.remarks()) std::fprintf(stderr, "hvdrun: %s\n", printable(remark).c_str());
 
   if (given.flag("show-map")) return show_map(std::move(line.settings));
-  Job job = prepare(std::move(line), environment_value);
+  const bool starts = !given.flag("dry-run");
+  const std::string verdict_file = given.text("verdict-filename");
+  Job job;
+  try {
+    job = prepare(std::move(line), environment_value);
+  } catch (const Error& e) {
+    if (starts) tell_failed_start(verdict_file, e);
+    throw;
+  }
   if (!job.settings.flag("dry-run")) return supervise(job);
   share_out(job, environment_value);
   const std::string text = job.settings.flag("json") ? dry_run_json(job) : dry_run_text(job);
@@ -158,6 +203,8 @@ int dispatch(const std::vector<std::string>& args) {
   if (first == "--host-shell") return host_shell(rest);
   if (first == "--relay-listen") return relay_listen(rest);
   if (first == "--relay-send") return relay_send(rest);
+  if (first == "mcp") return serve_agents(rest);
+  if (first == "explain") return explain(rest);
   if (first == "doctor") return doctor(read_command_line(rest, hvd::environment_value), hvd::environment_value);
   for (const char* word : {"ps", "top", "stacks", "timeline", "attach", "kill"})
     if (first == word) return job_command(args);

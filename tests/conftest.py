@@ -25,6 +25,7 @@ for _name, _path in {
     "HVD_TEST_MXNET": "classic/bin/python",
     "HVD_TEST_PETASTORM": "classic/bin/python",
     "HVD_TEST_SPARK": "spark/bin/python",
+    "HVD_TEST_MCP": "mcp/bin/python",
 }.items():
     os.environ.setdefault(_name, str(ROOT / ".cache" / _path))
 

@@ -15,7 +15,8 @@ namespace hvd::launcher {
 
 namespace {
 
-constexpr std::uint32_t files_read_record = 0xfffffffe, failure_record = 0xffffffff, end_record = 0xfffffffd;
+constexpr std::uint32_t files_read_record = 0xfffffffe, failure_record = 0xffffffff, end_record = 0xfffffffd,
+                        verdict_record = 0xfffffffc;
 constexpr int reader_may_rest_ms = 60000;
 
 std::string header(std::uint32_t rank, std::uint64_t bytes) {
@@ -62,8 +63,9 @@ void Results::flush_ready() {
   }
 }
 
-void Results::finish(const std::optional<wire::DeathRecord>& first_cause, int exit_code) {
+void Results::finish(const std::optional<wire::DeathRecord>& first_cause, const std::string& verdict, int exit_code) {
   if (first_cause) record(failure_record, to_json(*first_cause));
+  if (exit_code != 0) record(verdict_record, verdict);
   record(end_record, std::to_string(exit_code));
   flush_ready();
   while (pending_bytes() && !error_) {

@@ -15,6 +15,8 @@ namespace hvd::launcher {
 /// - The first record has rank 0xfffffffe and no bytes: hvdrun has read its files.
 /// - Then come the pieces of all ranks, in any order between ranks.  The pieces of one rank, joined, are its result.
 /// - After a failure comes a record of rank 0xffffffff; its bytes are the first cause as JSON (wire/messages/death.h).
+/// - After a job that did not end well comes a record of rank 0xfffffffc; its bytes are the verdict
+/// (hvdrun-verdict(5)).
 /// - The last record has rank 0xfffffffd; its bytes are hvdrun's exit code in decimal.  A program that ignores SIGCHLD
 ///   learns the code here only.
 class Results {
@@ -31,7 +33,7 @@ class Results {
   /// Writes what can be written without waiting.
   void flush_ready();
   /// Writes the rest while the reader reads.  Throws Error{unavailable} when not all could be written.
-  void finish(const std::optional<wire::DeathRecord>& first_cause, int exit_code);
+  void finish(const std::optional<wire::DeathRecord>& first_cause, const std::string& verdict, int exit_code);
 
  private:
   void record(std::uint32_t rank, std::string_view bytes);

@@ -216,6 +216,7 @@ void Session::died(int rank, wire::DeathRecord record) {
   if (record.cause == wire::Cause::stopped && !stopping_ &&
       !state.told_to_stop) {  // hvdrun did not stop the rank: somebody ended it or its mpirun
     record.cause = wire::Cause::vanished;
+    if (record.fact == wire::DeathFact::none) record.fact = wire::DeathFact::ended_outside;
     if (record.text.empty())
       record.text = record.code != 128 + SIGKILL
                         ? "it was ended from outside"
@@ -250,6 +251,7 @@ void Session::vanish(int rank, const std::string& text, int code) {
     record.cause = wire::Cause::vanished;
     record.code = code;
     record.text = text;
+    if (state.cut_ns > 0) record.fact = wire::DeathFact::host_lost;
     died(rank, std::move(record));
   }
   ranks_.enter(state, RankStage::clean);

@@ -93,6 +93,22 @@ std::vector<std::string> hang_lines(const Incident& incident, double seconds, co
   return lines;
 }
 
+OpenHang hang_data(const Incident& incident, const JobMap& map, const Pictures& pictures) {
+  OpenHang hang;
+  hang.operation = incident.tensor;
+  hang.link_is_broken = !broken_link(map, pictures).empty();
+  if (incident.missing.empty()) return hang;
+  hang.rank = incident.missing[0];
+  hang.host = map.host_of(hang.rank).name;
+  hang.is_stopped = incident.kind == IncidentKind::stopped;
+  if (const auto picture = pictures.find(hang.rank); picture != pictures.end()) {
+    const std::string& state = picture->second.state;
+    hang.is_stopped = hang.is_stopped || state == "T" || state == "t";
+    hang.frame = user_frame(picture->second.python);
+  }
+  return hang;
+}
+
 std::string closed_line(const Incident& incident, double seconds, const JobMap& map) {
   const bool one = incident.missing.size() == 1;
   const std::string who = incident.missing.empty() ? "the job" : named(incident.missing, map);

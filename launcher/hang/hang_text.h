@@ -7,6 +7,7 @@
 #include "launcher/events/job_event.h"
 #include "launcher/hang/incidents.h"
 #include "launcher/mapping/job_map.h"
+#include "launcher/verdict/verdict.h"
 
 namespace hvd::launcher {
 
@@ -16,6 +17,9 @@ namespace hvd::launcher {
 /// @param ended  ranks that have ended
 std::vector<std::string> hang_lines(const Incident& incident, double seconds, const JobMap& map,
                                     const Pictures& pictures, const std::vector<int>& ended);
+
+/// The same as data, for the job's verdict.
+OpenHang hang_data(const Incident& incident, const JobMap& map, const Pictures& pictures);
 
 /// "rank 5 on host2 goes on after 12 s".
 std::string closed_line(const Incident& incident, double seconds, const JobMap& map);

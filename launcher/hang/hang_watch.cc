@@ -164,7 +164,9 @@ void HangWatch::turn() {
   const JobFacts known = facts(now);
   is_quiet_ = !may_become_hang(known) && incidents_.none_open() && collectives_.is_quiet();
   for (const IncidentNotice& event : incidents_.look(known)) tell(event);
-  if (incidents_.none_open()) open_lines_.clear();
+  if (!incidents_.none_open()) return;
+  open_lines_.clear();
+  open_hang_.reset();
 }
 
 /// The missing ranks.  With several hosts, also one rank of each host: its picture tells which hosts do not answer.
@@ -190,8 +192,17 @@ void HangWatch::keep_lines(const std::vector<std::string>& lines) {
       open_lines_.push_back(line.starts_with("hvdrun: ") ? line.substr(8) : line.substr(6));
 }
 
+std::optional<OpenHang> HangWatch::open_hang() const {
+  std::optional<OpenHang> hang = open_hang_;
+  // On a loaded machine the guard's word that the rank is stopped may come later than the lines for the user.
+  const auto rank = static_cast<std::size_t>(hang ? hang->rank : -1);
+  if (rank < ranks_.size() && ranks_[rank].stopped_since) hang->is_stopped = true;
+  return hang;
+}
+
 void HangWatch::tell(const IncidentNotice& event) {
   if (event.kind == NoticeKind::closed) return events_(HangTold{closed_line(event.incident, event.seconds, map_)});
+  if (event.kind == NoticeKind::give_up && !open_hang_) open_hang_ = hang_data(event.incident, map_, {});
   if (event.kind == NoticeKind::give_up) return events_(HangTooLong{given_up(event.incident, event.seconds, map_)});
   const auto tell_lines = [this, event](const Pictures& pictures) {
     std::vector<int> ended;
@@ -200,6 +211,7 @@ void HangWatch::tell(const IncidentNotice& event) {
     const std::vector<std::string> lines = hang_lines(event.incident, event.seconds, map_, pictures, ended);
     for (const std::string& line : lines) events_(HangTold{line});
     keep_lines(lines);
+    open_hang_ = hang_data(event.incident, map_, pictures);
     const bool of_operations =
         event.incident.kind == IncidentKind::operation || event.incident.kind == IncidentKind::stuck;
     if (event.kind == NoticeKind::opened && of_operations) events_(DifferenceWanted{});

@@ -12,6 +12,7 @@
 #include "launcher/hang/collective_waits.h"
 #include "launcher/hang/hang_text.h"
 #include "launcher/hang/incidents.h"
+#include "launcher/verdict/verdict.h"
 
 namespace hvd::launcher {
 
@@ -32,6 +33,8 @@ class HangWatch {
   void look_again() { is_quiet_ = false; }
   /// The lines about incidents still open, as the user has read them.  The job's verdict repeats the lines.
   const std::vector<std::string>& open_lines() const { return open_lines_; }
+  /// The same as data; nothing: no incident is open.
+  std::optional<OpenHang> open_hang() const;
   /// A rank has ended.
   void rank_ended(int rank);
   /// Events of the session.
@@ -71,6 +74,7 @@ class HangWatch {
   std::map<int, CoordinatorReport> said_;
   std::optional<std::vector<std::int32_t>> world_;  ///< members of an elastic job's world; other jobs: std::nullopt
   std::vector<std::string> open_lines_;
+  std::optional<OpenHang> open_hang_;
   double kept_at_ = 0;
   double next_look_ = 0;
   bool all_paused_ = false, is_quiet_ = false;

@@ -11,39 +11,17 @@ namespace hvd::launcher {
 
 namespace {
 
-/// One line of faulthandler: `  File "/a/b.py", line 8 in step`.
-struct PythonFrame {
-  std::string file, line, function;
-};
-
-bool parse(const std::string& text, PythonFrame* frame) {
-  constexpr std::string_view begin = "  File \"", middle = "\", line ", in = " in ";
-  const std::size_t file_end = text.find(middle);
-  if (!text.starts_with(begin) || file_end == std::string::npos) return false;
-  const std::size_t line_begin = file_end + middle.size(), line_end = text.find(in, line_begin);
-  if (line_end == std::string::npos) return false;
-  *frame = {text.substr(begin.size(), file_end - begin.size()), text.substr(line_begin, line_end - line_begin),
-            text.substr(line_end + in.size())};
-  return true;
-}
-
-/// True for files that the user has not written: the standard library, installed packages, hvdrun's modules.
-bool is_library(const std::string& file) {
-  for (const char* part :
-       {"/site-packages/", "/dist-packages/", "/lib/python3", "<hvdrun>", "/hvd/", "/horovod/", "<frozen "})
-    if (file.find(part) != std::string::npos) return true;
-  return false;
-}
+using wire::SourceFrame;
 
 /// The main thread's frames, innermost first.
-std::vector<PythonFrame> main_frames(const std::string& python) {
-  std::vector<PythonFrame> frames;
+std::vector<SourceFrame> main_frames(const std::string& python) {
+  std::vector<SourceFrame> frames;
   bool in_main = false;
   for (const std::string& line : split(python, '\n')) {
     if (line.starts_with("Current thread") || line.starts_with("Thread"))
       in_main = line.starts_with("Current thread");
-    else if (PythonFrame frame; in_main && parse(line, &frame))
-      frames.push_back(frame);
+    else if (auto frame = in_main ? wire::frame_of_line(line) : std::nullopt; frame && !frame->function.empty())
+      frames.push_back(std::move(*frame));
   }
   return frames;
 }
@@ -68,21 +46,27 @@ constexpr std::array works{
 
 }  // namespace
 
-std::string user_line(const std::string& python) {
-  const std::vector<PythonFrame> frames = main_frames(python);
+std::optional<SourceFrame> user_frame(const std::string& python) {
+  const std::vector<SourceFrame> frames = main_frames(python);
   if (frames.empty()) return {};
-  auto own = std::find_if(frames.begin(), frames.end(), [](const PythonFrame& f) { return !is_library(f.file); });
-  if (own == frames.end()) own = frames.begin();
-  const std::string name = own->file.substr(own->file.rfind('/') + 1) + ":" + own->line;
+  const auto own =
+      std::find_if(frames.begin(), frames.end(), [](const SourceFrame& f) { return !wire::is_library(f.file); });
+  return own == frames.end() ? frames[0] : *own;
+}
+
+std::string user_line(const std::string& python) {
+  const std::optional<SourceFrame> own = user_frame(python);
+  if (!own) return {};
+  const std::string name = formatted("{}:{}", own->file.substr(own->file.rfind('/') + 1), own->line);
   return own->function == "<module>" ? name : formatted("{} ({})", name, own->function);
 }
 
 std::string long_work(const std::string& python) {
-  for (const PythonFrame& frame : main_frames(python)) {
+  for (const SourceFrame& frame : main_frames(python)) {
     for (const LongWork& work : works)
       if (frame.file.find(work.file) != std::string::npos && (!*work.function || frame.function == work.function))
         return work.words;
-    if (!is_library(frame.file)) break;
+    if (!wire::is_library(frame.file)) break;
   }
   return {};
 }

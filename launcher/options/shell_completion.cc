@@ -9,7 +9,7 @@ namespace {
 
 using options::ValueType;
 
-constexpr std::string_view commands = "doctor kill ps stacks top";
+constexpr std::string_view commands = "doctor explain kill mcp ps stacks top";
 /// Shell text that lists this user's jobs: the first column of hvdrun ps.
 constexpr std::string_view jobs = "hvdrun ps 2>/dev/null | sed -n 's/^\\([0-9][0-9]*\\) .*/\\1/p'";
 

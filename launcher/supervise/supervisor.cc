@@ -14,6 +14,7 @@
 #include "launcher/process/process_tree.h"
 #include "launcher/supervise/end/conclude.h"
 #include "launcher/supervise/supervise.h"
+#include "launcher/verdict/verdict_output.h"
 
 namespace hvd::launcher {
 
@@ -96,6 +97,12 @@ int Supervisor::run() {
   try {
     start();
     loop();
+  } catch (const Error& e) {
+    abandon();
+    const JudgedJob job{launch_.job_id(), what_runs(job_), started_wall_seconds_, wall_seconds(), 0, false};
+    const std::string trouble = tell_failed_start(job_.settings.text("verdict-filename"), job, e);
+    if (!trouble.empty()) printer_.say(trouble);
+    throw;
   } catch (...) {
     abandon();
     throw;
@@ -197,10 +204,10 @@ void Supervisor::abandon() noexcept {
 }
 
 int Supervisor::conclude() {
-  parts_->ending.keep_waits(parts_->watch.open_lines());
-  return launcher::conclude({job_, *session_, parts_->ending, parts_->elastic.get(), timeline_, parts_->reports,
-                             parts_->operations, streams_, printer_, cleanup_, mpi_problem_, started_wall_seconds_,
-                             std::chrono::duration<double>(Clock::now() - started_at_).count()});
+  parts_->ending.keep_waits(parts_->watch.open_lines(), parts_->watch.open_hang());
+  return launcher::conclude({job_, launch_.job_id(), *session_, parts_->ending, parts_->elastic.get(), timeline_,
+                             parts_->reports, parts_->operations, streams_, printer_, cleanup_, mpi_problem_,
+                             started_wall_seconds_, std::chrono::duration<double>(Clock::now() - started_at_).count()});
 }
 
 }  // namespace hvd::launcher

@@ -77,16 +77,33 @@ std::string line_after(const std::vector<std::string>& lines, std::size_t at) {
   return {};
 }
 
+/// The line of the header of the traceback that ended the program.
+std::optional<std::size_t> traceback_in(const std::vector<std::string>& lines) {
+  for (const bool survived : {false, true})
+    for (std::size_t at = lines.size(); at-- > 0;)
+      if (is_header(lines[at]) && was_survived(lines, at) == survived && !line_after(lines, at).empty()) return at;
+  return {};
+}
+
 }  // namespace
+
+std::optional<wire::SourceFrame> exception_frame(std::string_view text) {
+  const std::vector<std::string> lines = split(text, '\n');
+  std::optional<wire::SourceFrame> innermost, own;
+  for (std::size_t i = traceback_in(lines).value_or(lines.size()) + 1; i < lines.size(); ++i) {
+    const std::string_view line = without_bar(lines[i]);
+    if (!trim(line).empty() && line.front() != ' ') break;
+    const auto frame = wire::frame_of_line(line);
+    if (!frame) continue;
+    innermost = frame;
+    if (!wire::is_library(frame->file)) own = frame;
+  }
+  return own ? own : innermost;
+}
 
 std::string exception_line(std::string_view text) {
   const std::vector<std::string> lines = split(text, '\n');
-  for (const bool survived : {false, true}) {
-    for (std::size_t at = lines.size(); at-- > 0;) {
-      if (!is_header(lines[at]) || was_survived(lines, at) != survived) continue;
-      if (std::string found = line_after(lines, at); !found.empty()) return found;
-    }
-  }
+  if (const auto at = traceback_in(lines)) return line_after(lines, *at);
   for (const std::string& line : lines)
     if (!trim(line).empty() && !line.starts_with("Traceback")) return first_part(line);
   return {};

@@ -1,7 +1,10 @@
 /// @file exception_line.h — the line of a Python traceback that names the exception.  Pure.
 #pragma once
+#include <optional>
 #include <string>
 #include <string_view>
+
+#include "wire/messages/source_frame.h"
 
 namespace hvd::launcher {
 
@@ -14,5 +17,9 @@ namespace hvd::launcher {
 /// from a worker gives the worker's own exception.  Text without a traceback gives its first line that is neither empty
 /// nor a heading.
 std::string exception_line(std::string_view text);
+
+/// The line of the user's own code that raised the exception of exception_line(), else the innermost line.  Nothing:
+/// the text has no such line.
+std::optional<wire::SourceFrame> exception_frame(std::string_view text);
 
 }  // namespace hvd::launcher

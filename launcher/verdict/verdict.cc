@@ -39,9 +39,13 @@ const DeathRecord* who_left(const DeathRecord& first, const std::vector<DeathRec
   return nullptr;
 }
 
+}  // namespace
+
 const char* end_of(const DeathRecord& d) {
   return d.cause == Cause::finished ? "finished before" : is_failure(d) ? "failed after it" : "stopped";
 }
+
+namespace {
 
 /// "ranks 0-1,3 were stopped, rank 4 finished before": all ranks except the culprit.
 std::string others(const std::vector<DeathRecord>& deaths, const DeathRecord* culprit, int size) {
@@ -140,8 +144,10 @@ std::string signal_text(int number) {
 static Verdict judge_end(const std::vector<DeathRecord>& deaths, int size, const EndReason& ended) {
   Verdict verdict;
   const DeathRecord* first = first_failure(deaths);
+  verdict.outcome = Outcome::failed;
   if (ended.signal) {
     verdict.exit_code = 128 + ended.signal;
+    verdict.outcome = Outcome::interrupted;
     const std::string why = ended.signal == SIGINT    ? "interrupted"
                             : ended.signal == SIGPIPE ? "nobody reads the output any more"
                                                       : "ended by " + signal_text(ended.signal);
@@ -158,6 +164,7 @@ static Verdict judge_end(const std::vector<DeathRecord>& deaths, int size, const
   }
   if (ended.time_limit_seconds > 0) {
     verdict.exit_code = static_cast<int>(Code::timeout);
+    verdict.outcome = Outcome::time_limit;
     char limit[32];
     std::snprintf(limit, sizeof limit, "%g s", ended.time_limit_seconds);
     verdict.lines.push_back(std::string("hvdrun: the time limit of ") + limit + " was reached; all ranks have ended");
@@ -165,6 +172,7 @@ static Verdict judge_end(const std::vector<DeathRecord>& deaths, int size, const
   }
   if (!ended.hang.empty()) {
     verdict.exit_code = static_cast<int>(Code::timeout);
+    verdict.outcome = Outcome::hung;
     verdict.lines.push_back("hvdrun: " + ended.hang + "; all ranks have ended (--stall-check-shutdown-time-seconds)");
     return verdict;
   }
@@ -178,12 +186,16 @@ static Verdict judge_end(const std::vector<DeathRecord>& deaths, int size, const
     verdict.exit_code = static_cast<int>(Code::unavailable);
     verdict.lines.push_back("hvdrun: the job cannot go on: " + ended.elastic);
   }
-  if (!first) return verdict;
+  if (!first) {
+    if (ended.elastic.empty()) verdict.outcome = Outcome::finished;
+    return verdict;
+  }
   verdict.first_cause = *first;
   verdict.exit_code = std::max(1, wire::exit_code(*first));
   std::string line = "hvdrun: " + rank_text(*first) + " " + story(*first);
   if (first->cause == Cause::exited && !first->traceback.empty()) line += " (" + exception_line(first->traceback) + ")";
   if (const DeathRecord* left = who_left(*first, deaths)) {
+    verdict.left = *left;
     verdict.lines.push_back("hvdrun: " + rank_text(*left) + " left the job while others still waited for it");
     verdict.lines.push_back("        does it have fewer steps, or end early?  hvd.join() lets ranks end one by one");
     line.replace(0, 8, "        ");

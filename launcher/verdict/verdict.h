@@ -1,5 +1,6 @@
 /// @file verdict.h — the verdict on a job: which rank failed first and why, and all other ranks in one line.  Pure.
 #pragma once
+#include <array>
 #include <optional>
 #include <string>
 #include <vector>
@@ -8,6 +9,20 @@
 
 namespace hvd::launcher {
 
+/// The values are words of the verdict's schema: outcome_words.
+enum class Outcome { finished, failed, hung, time_limit, interrupted, not_started };
+inline constexpr std::array outcome_words{"finished", "failed", "hung", "time_limit", "interrupted", "not_started"};
+
+/// A hang that was not over when the job ended.
+struct OpenHang {
+  int rank = -1;  ///< the first rank for which others wait; -1: all have come
+  std::string host;
+  std::string operation;
+  std::optional<wire::SourceFrame> frame;  ///< where that rank is
+  bool is_stopped = false;                 ///< a signal has stopped that rank
+  bool link_is_broken = false;             ///< between two hosts
+};
+
 /// Why hvdrun itself ended the job, if it did.
 struct EndReason {
   int signal = 0;                        ///< SIGINT, SIGTERM, SIGHUP, SIGPIPE sent to hvdrun
@@ -15,6 +30,7 @@ struct EndReason {
   double time_limit_seconds = 0;         ///< > 0: the limit was reached
   std::string hang;                      ///< a hang longer than the user allows: which ranks waited for which
   std::vector<std::string> waits;        ///< lines that hvdrun printed about a hang that was not over
+  std::optional<OpenHang> open_hang;     ///< the same as data
   std::string elastic;                   ///< why an elastic job cannot go on
   std::string starter = "mpirun";        ///< the program that started the ranks, for messages
   std::string starter_fault;             ///< how `starter` died before the ranks: "was killed by signal 9 (SIGKILL)"
@@ -24,13 +40,18 @@ struct EndReason {
 
 struct Verdict {
   int exit_code = 0;
+  Outcome outcome = Outcome::finished;
   std::vector<std::string> lines;                ///< hvdrun's messages; empty after a good end
   std::optional<wire::DeathRecord> first_cause;  ///< its traceback is printed after the lines
+  std::optional<wire::DeathRecord> left;         ///< the rank that left in order, and so made the first cause fail
 };
 
 /// @param deaths  records of all ranks that ended, with times of one clock
 /// @param size    number of ranks of the job
 Verdict judge(const std::vector<wire::DeathRecord>& deaths, int size, const EndReason& ended);
+
+/// How a rank ended, seen from the first failure: "finished before", "failed after it" or "stopped".
+const char* end_of(const wire::DeathRecord& death);
 
 /// "rank 3 on node2".
 std::string rank_text(const wire::DeathRecord& death);

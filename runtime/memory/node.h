@@ -3,6 +3,7 @@
 /// Every word has one writer unless its comment says otherwise.  Each rank's words have their own blocks of line_bytes.
 /// All memory starts as zero.
 #pragma once
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -44,8 +45,15 @@ struct TensorAddress {
 struct ReadyBoard {
   std::atomic<std::uint64_t> executed;  ///< commands that the rank has carried out
   std::atomic<std::uint64_t> posted;    ///< bytes that the rank has written to its record queue since init
-  std::atomic<std::uint64_t> board[1];  ///< [words] ready bits by id: a bit flips once per round
+  /// [words] ready bits by id: a bit flips once per round.  Then [touched_words()] the touched bits, one for each word
+  /// from polled_words on: the rank sets the bit after it has flipped bits of the word, the leader clears the bit.
+  std::atomic<std::uint64_t> board[1];
 };
+
+/// The number of words of a board that the leader polls.  It finds flips in later words by the touched bits.
+inline constexpr std::uint32_t polled_words = 32;
+/// Only tensors with ids below this number can be in registered memory.
+inline constexpr std::uint32_t most_addresses = 2048;
 
 inline constexpr int most_ranks = 512;  ///< of a node: a reduction keeps an address per rank on the stack
 
@@ -72,7 +80,8 @@ class Node {
       total_ += (bytes + line_bytes - 1) / line_bytes * line_bytes;
       return at;
     };
-    public_stride_ = (sizeof(ReadyBoard) + 8 * (g.words - 1) + line_bytes - 1) / line_bytes * line_bytes;
+    public_stride_ =
+        (sizeof(ReadyBoard) + 8 * (g.words + touched_words() - 1) + line_bytes - 1) / line_bytes * line_bytes;
     const auto n = static_cast<std::size_t>(g.ranks);
     doorbells_ = take(n * sizeof(Doorbell));
     progress_ = take(n * sizeof(Progress));
@@ -108,10 +117,23 @@ class Node {
     return *reinterpret_cast<ReadyBoard*>(base_ + public_ + public_stride_ * static_cast<std::size_t>(r));
   }
   std::atomic<std::uint64_t>& word(int r, std::uint32_t w) const { return board(r).board[w]; }
+  std::uint32_t touched_words() const {
+    return geometry.words > polled_words ? (geometry.words - polled_words + 63) / 64 : 0;
+  }
+  /// Touched bits of the words polled_words + 64 @p t and following.  The rank sets them, the leader clears them.
+  std::atomic<std::uint64_t>& touched(int r, std::uint32_t t) const { return board(r).board[geometry.words + t]; }
+  /// Flips ready bits of rank @p r.  Returns the word's new value.
+  std::uint64_t flip(int r, std::uint32_t w, std::uint64_t bits) const {
+    const std::uint64_t now = word(r, w).fetch_xor(bits, std::memory_order_seq_cst) ^ bits;
+    if (w >= polled_words)
+      touched(r, (w - polled_words) / 64).fetch_or(1ull << ((w - polled_words) % 64), std::memory_order_seq_cst);
+    return now;
+  }
   /// Bytes that the leader has taken from r's record queue since init.  The leader writes it.
   std::atomic<std::uint64_t>& taken(int r) const {
     return *reinterpret_cast<std::atomic<std::uint64_t>*>(base_ + taken_ + line_bytes * static_cast<std::size_t>(r));
   }
+  /// @p id: below most_addresses.
   TensorAddress& tensor_address(int r, std::uint32_t id, unsigned parity) const {
     return at<TensorAddress>(addresses_ +
                              addresses_bytes() * static_cast<std::size_t>(r))[2 * std::size_t{id} + (parity & 1)];
@@ -149,7 +171,9 @@ class Node {
   T* at(std::size_t offset) const {
     return reinterpret_cast<T*>(base_ + offset);
   }
-  std::size_t addresses_bytes() const { return std::size_t{geometry.words} * 64 * 2 * sizeof(TensorAddress); }
+  std::size_t addresses_bytes() const {
+    return std::size_t{std::min(geometry.words * 64, most_addresses)} * 2 * sizeof(TensorAddress);
+  }
   std::shared_ptr<void> memory_;
   std::vector<std::shared_ptr<unsigned char>> arenas_;
   std::vector<Doorbell*> doorbell_of_;  ///< [ranks]

@@ -26,6 +26,12 @@ bool can_be_eager(const Signature& s, bool many_nodes) {
 
 constexpr std::uint32_t line = 64;
 
+/// Larger slots take at most half of the memory, so that they leave room for smaller ones.
+constexpr std::uint32_t large_slot = 8 << 10;
+
+/// Names that may keep an id before any name has come again.
+constexpr std::uint32_t first_limit = 1024;
+
 /// The bytes from one slot to the next.  Tiny tensors share cache lines: most of the cost of a thousand such tensors is
 /// the lines that the other ranks' cores fetch.
 std::uint32_t slot_stride(std::int64_t bytes) {
@@ -36,15 +42,7 @@ std::uint32_t slot_stride(std::int64_t bytes) {
 }  // namespace
 
 Coordinator::Coordinator(CoordinatorOptions options, Publish publish)
-    : options_(std::move(options)), publish_(std::move(publish)) {
-  ids_.resize(options_.ids);
-  tensors_.resize(options_.ids);
-  batch_.resize((options_.ids + 63) / 64);
-  for (std::uint32_t id = options_.ids; id-- > 0;) free_.push_back(id);
-  candidates_.reserve(options_.ids);
-  eager_.reserve(options_.ids);
-  streamed_.reserve(options_.ids);
-}
+    : options_(std::move(options)), publish_(std::move(publish)), limit_(std::min(options_.capacity, first_limit)) {}
 
 void Coordinator::publish(Command command, ByteWriter& w) {
   ++published_;
@@ -56,6 +54,7 @@ void Coordinator::grouped_candidate(std::uint32_t id) {
   Group& group = groups_[s.group];
   group.ready.push_back(id);
   if (group.ready.size() < s.group_size) return;
+  for (const std::uint32_t ready : group.ready) ids_[ready].chosen = true;
   candidates_.insert(candidates_.end(), group.ready.begin(), group.ready.end());
   groups_.erase(s.group);
 }
@@ -150,8 +149,8 @@ void Coordinator::join(const RankSet& ranks, bool has) {
   if (!joining_) {
     joining_ = true;
     // Operations that are ready on all ranks run.  Ranks announce all others again, by records.
-    for (std::uint32_t id = 0; id < options_.ids; ++id)
-      if (ids_[id].live && std::find(candidates_.begin(), candidates_.end(), id) == candidates_.end()) evict(id);
+    for (std::uint32_t id = 0; id < ids_.size(); ++id)
+      if (ids_[id].live && !ids_[id].chosen) evict(id);
     ByteWriter nothing;
     publish(Command::joining, nothing);
   }
@@ -173,7 +172,7 @@ void Coordinator::join(const RankSet& ranks, bool has) {
 
 void Coordinator::fail_group(std::uint64_t group, std::uint32_t size, const std::string& text) {
   std::vector<std::string> names;  // of the group's operations that the coordinator knows
-  for (std::uint32_t id = 0; id < options_.ids; ++id)
+  for (std::uint32_t id = 0; id < ids_.size(); ++id)
     if (ids_[id].live && tensors_[id].signature.in_group(group)) {
       names.push_back(tensors_[id].name);
       evict(id);
@@ -284,20 +283,58 @@ void Coordinator::evict(std::uint32_t id) {
   evicted_.emplace_back(published_, id);
 }
 
+/// The place of a name's hash in pushed_.
+std::uint32_t& Coordinator::pushed_out(const std::string& name) {
+  if (pushed_.empty()) pushed_.resize(2 * std::size_t{options_.capacity});
+  return pushed_[std::hash<std::string>{}(name) / 0x10000 % pushed_.size()];
+}
+
+/// Makes room for the new name @p name if limit_ names have ids.  Raises limit_ if the name had been pushed out, or if
+/// all names are in use at once.  Returns true if it has published a command.
+bool Coordinator::make_room(const std::string& name) {
+  if (live_ == 0 || live_ < limit_) return false;
+  const auto hash = static_cast<std::uint32_t>(std::hash<std::string>{}(name));
+  if (limit_ < options_.capacity && pushed_out(name) == hash) limit_ = std::min(2 * limit_, options_.capacity);
+  bool any = false;
+  while (live_ > 0 && live_ >= std::max(limit_, 1u)) {
+    if (!evict_oldest()) {
+      limit_ = std::max(limit_, std::min(live_ + 1, options_.capacity));
+      break;
+    }
+    any = true;
+  }
+  return any;
+}
+
+/// An id that has no name.  Only unless no_id_left().
+std::uint32_t Coordinator::take_id() {
+  if (free_.empty()) {
+    ids_.emplace_back();
+    tensors_.emplace_back();
+    batch_.resize((ids_.size() + 63) / 64);
+    return static_cast<std::uint32_t>(ids_.size() - 1);
+  }
+  const std::uint32_t id = free_.back();
+  free_.pop_back();
+  return id;
+}
+
 /// Evicts the least recently used id.  Keeps ids that are ready to run, and ids whose group is under way.  Returns
 /// false if there is no other id.
 bool Coordinator::evict_oldest() {
+  if (none_to_evict_) return false;
   // The order of unused ids does not change, so one sort serves many evictions.
   for (bool looked = false;; looked = true) {
     while (!oldest_.empty()) {
       const auto [used, id] = oldest_.back();
       oldest_.pop_back();
-      if (!ids_[id].live || ids_[id].used != used || in_group_under_way(id)) continue;
-      if (std::find(candidates_.begin(), candidates_.end(), id) != candidates_.end()) continue;
+      if (!ids_[id].live || ids_[id].used != used || ids_[id].chosen || in_group_under_way(id)) continue;
+      if (limit_ < options_.capacity)
+        pushed_out(tensors_[id].name) = static_cast<std::uint32_t>(std::hash<std::string>{}(tensors_[id].name));
       evict(id);
       return true;
     }
-    if (looked) return false;
+    if (looked) return !(none_to_evict_ = true);
     find_oldest();
   }
 }
@@ -308,11 +345,8 @@ bool Coordinator::in_group_under_way(std::uint32_t id) const {
 
 /// Fills oldest_ with the ids that can be evicted, least recently used last.
 void Coordinator::find_oldest() {
-  for (std::uint32_t id : candidates_) batch_[id / 64] |= 1ull << (id % 64);
-  for (std::uint32_t id = 0; id < options_.ids; ++id)
-    if (ids_[id].live && !(batch_[id / 64] >> (id % 64) & 1) && !in_group_under_way(id))
-      oldest_.emplace_back(ids_[id].used, id);
-  std::fill(batch_.begin(), batch_.end(), 0);
+  for (std::uint32_t id = 0; id < ids_.size(); ++id)
+    if (ids_[id].live && !ids_[id].chosen && !in_group_under_way(id)) oldest_.emplace_back(ids_[id].used, id);
   std::sort(oldest_.begin(), oldest_.end(), std::greater<>());
 }
 
@@ -344,7 +378,8 @@ std::uint32_t Coordinator::take_slot(std::int64_t bytes) {
   auto& free = free_slots_[stride];
   if (free.empty()) {
     const std::uint32_t taken = std::max(stride, line);
-    if (slots_used_ + taken > options_.eager_bytes) return no_slot;
+    const std::size_t most = stride > large_slot ? options_.eager_bytes / 2 : options_.eager_bytes;
+    if (slots_used_ + taken > most) return no_slot;
     for (std::uint32_t at = taken; at > 0; at -= stride)
       free.push_back(static_cast<std::uint32_t>(slots_used_) + at - stride);
     slots_used_ += taken;
@@ -357,14 +392,12 @@ std::uint32_t Coordinator::take_slot(std::int64_t bytes) {
 bool Coordinator::assign_waiting() {
   bool any = false;
   while (!agreed_.empty()) {
-    // At the capacity a new name pushes out the least recently used one, unless the new name keeps its id for one batch
-    // only.  While no id is free, names wait.
+    // A name that keeps its id for one batch only pushes out no other name.  While no id is free, names wait.
     const bool passing = agreed_.front().second.operation() == Kind::set_change || is_made_name(agreed_.front().first);
-    while (!passing && live_ > 0 && live_ >= std::max(options_.capacity, 1u) && evict_oldest()) any = true;
-    if (free_.empty() && evicted_.empty() && evict_oldest()) any = true;
-    if (free_.empty()) return any;
-    const std::uint32_t id = free_.back();
-    free_.pop_back();
+    if (!passing && make_room(agreed_.front().first)) any = true;
+    if (no_id_left() && evicted_.empty() && evict_oldest()) any = true;
+    if (no_id_left()) return any;
+    const std::uint32_t id = take_id();
     auto [name, signature] = std::move(agreed_.front());
     agreed_.pop_front();
     Id& i = ids_[id];
@@ -412,7 +445,7 @@ void Coordinator::publish_batch(const std::vector<std::uint32_t>& ids, bool eage
     ByteWriter w;
     w.put(eager ? batch_eager : 0u).put(static_cast<std::uint32_t>(end - at));
     const std::size_t words = ids[end - 1] / 64 + 1;
-    put_ids(w, {batch_.data(), words});
+    put_ids(w, {batch_.data(), words}, ids[at] / 64);
     std::fill_n(batch_.begin() + ids[at] / 64, words - ids[at] / 64, 0);
     publish(Command::batch, w);
     under_way_.push_back(published_);
@@ -455,7 +488,8 @@ bool Coordinator::decide_at(std::int64_t now_ns, bool any) {
   std::int64_t eager_bytes = 0;
   bool passing = false;
   for (std::uint32_t id : candidates_) {
-    const Id& i = ids_[id];
+    Id& i = ids_[id];
+    i.chosen = false;
     passing |= i.passing;
     if (i.on_gpu) next_on_gpu_ = now_ns + options_.hold_ns;
     if (eager_now(i)) {
@@ -466,6 +500,7 @@ bool Coordinator::decide_at(std::int64_t now_ns, bool any) {
     }
   }
   candidates_.clear();
+  none_to_evict_ = false;
   // In an eager batch each rank reads the slots of all ranks.  From eager_work on slices are cheaper.
   if (eager_bytes * options_.ranks > options_.eager_work) {
     streamed_.insert(streamed_.end(), eager_.begin(), eager_.end());

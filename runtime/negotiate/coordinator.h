@@ -9,6 +9,10 @@
 /// name that has an id means that some rank's tensor changed.  The coordinator then evicts the id, and all ranks send
 /// records.  An evicted id is used again only when all members have carried out the eviction.
 ///
+/// Room for names.  A limit says how many names keep an id.  Beyond it a new name pushes out the name that was used
+/// longest ago.  The limit doubles, up to `capacity`, when a name comes again that had been pushed out.  So a step of
+/// 100 000 tensors soon keeps all its names, and names that never come again take no more memory than 1 024 names.
+///
 /// Fusion.  Operations that become ready while a batch is under way gather, and run as one batch.  A batch on GPUs
 /// counts as over once it is queued.  So a few tensors on GPUs are held for hold_ns at most, if no caller waits for
 /// them.  They are held only within hold_ns of the last batch on GPUs, or while the GPU still works on that batch.
@@ -37,11 +41,11 @@ struct CoordinatorOptions {
   int ranks = 1;                  ///< members of the set
   std::vector<int> world_ranks;   ///< [ranks] their numbers in messages; empty: the members' own numbers
   std::uint32_t ids = 2048;       ///< number of ids, and of ready bits on a rank's board
-  std::uint32_t capacity = 1024;  ///< most names that keep an id; HOROVOD_CACHE_CAPACITY
+  std::uint32_t capacity = 1024;  ///< most names that ever keep an id; HOROVOD_CACHE_CAPACITY
   std::int64_t fusion_bytes = 128 << 20;
   std::int64_t hold_ns = 1000000;     ///< longest hold for fusion
   std::size_t eager_bytes = 0;        ///< a rank's memory for the slots of one parity; 0: no eager tensors
-  std::size_t eager_limit = 8 << 10;  ///< largest eager tensor, in bytes
+  std::size_t eager_limit = 8 << 10;  ///< largest eager tensor, in bytes.  Tensors above 8 KiB get half of all slots
   std::int64_t eager_work = 8 << 20;  ///< largest product of ranks and bytes of an eager batch
   bool many_nodes = false;            ///< only allreduces whose nodes' parts have arrived are eager
 };
@@ -68,6 +72,8 @@ class Coordinator {
   void gone(int rank, std::uint32_t code, const std::string& text);
   /// Changes the settings of all ranks, from the next batch on.
   void tune(const TunedSettings& settings);
+  /// Tensors that get an id from now on are eager up to @p bytes bytes.
+  void limit_eager(std::size_t bytes) { options_.eager_limit = bytes; }
   /// Publishes the operations that can run now.  Returns true if it published any command.
   /// @param here    the number of commands that all members of this node have carried out
   /// @param now_ns  returns the time; called only when an operation may be held
@@ -115,6 +121,7 @@ class Coordinator {
     bool parts = false;    ///< with several nodes: the parts of all nodes are here
     bool grouped = false;  ///< its signature has a group
     bool on_gpu = false;
+    bool chosen = false;   ///< in candidates_
     bool passing = false;  ///< its kind or name does not come again: the id is evicted after its batch
     std::uint32_t slot = no_slot;
     std::int64_t bytes = 0;
@@ -154,13 +161,16 @@ class Coordinator {
   void evict(std::uint32_t id);
   bool evict_oldest();
   void find_oldest();
+  std::uint32_t& pushed_out(const std::string& name);
+  bool make_room(const std::string& name);
+  bool no_id_left() const { return free_.empty() && ids_.size() == options_.ids; }
+  std::uint32_t take_id();
   bool in_group_under_way(std::uint32_t id) const;
   bool assign_waiting();
   void candidate(std::uint32_t id) {
-    if (ids_[id].grouped)
-      grouped_candidate(id);
-    else
-      candidates_.push_back(id);
+    if (ids_[id].grouped) return grouped_candidate(id);
+    ids_[id].chosen = true;
+    candidates_.push_back(id);
   }
   void grouped_candidate(std::uint32_t id);
   std::uint32_t take_slot(std::int64_t bytes);
@@ -170,9 +180,9 @@ class Coordinator {
 
   CoordinatorOptions options_;
   Publish publish_;
-  std::vector<Id> ids_;
-  std::vector<TensorInfo> tensors_;  ///< [ids] the rest of what is known about each id
-  std::vector<std::uint32_t> free_;
+  std::vector<Id> ids_;                                          ///< that have been in use
+  std::deque<TensorInfo> tensors_;                               ///< [ids_] the rest of what is known about each id
+  std::vector<std::uint32_t> free_;                              ///< of ids_, those that can be used again
   std::deque<std::pair<std::uint64_t, std::uint32_t>> evicted_;  ///< (number of the command `evict`, id): not free yet
   std::unordered_map<std::string, std::uint32_t> id_of_;
   std::unordered_map<std::string, Announcements> announced_;
@@ -201,7 +211,10 @@ class Coordinator {
   std::uint64_t failed_ = 0;            ///< number of the last command `fail`
   std::vector<std::uint32_t> candidates_, eager_, streamed_;
   std::vector<std::pair<std::uint64_t, std::uint32_t>> oldest_;  ///< (used, id); the last is the next to evict
-  std::vector<std::uint64_t> batch_;                             ///< [ids / 64] scratch, all 0 between uses
+  bool none_to_evict_ = false;           ///< since the last batch: all ids are ready to run, or in a group under way
+  std::uint32_t limit_;                  ///< names that keep an id now; at most options_.capacity
+  std::vector<std::uint32_t> pushed_;    ///< hashes of names that were pushed out, each in the place that it determines
+  std::vector<std::uint64_t> batch_;     ///< [ids_ / 64] scratch, all 0 between uses
   std::deque<std::uint64_t> under_way_;  ///< numbers of the batches that this node has not carried out
   std::unordered_map<std::uint32_t, std::vector<std::uint32_t>> free_slots_;  ///< offsets of free slots, by stride
   std::size_t slots_used_ = 0;

@@ -1,6 +1,7 @@
 /// @file gather.h — collects for a node's leader the ids that all local members have submitted, and the members'
 /// records.
 #pragma once
+#include <algorithm>
 #include <functional>
 #include <string>
 #include <vector>
@@ -27,15 +28,10 @@ class Gather {
   template <class OnReady, class OnRecord>
   bool poll(OnReady&& on_ready, OnRecord&& on_record) {
     bool any = false;
-    for (std::uint32_t w = 0; w < words_; ++w) {
-      std::uint64_t fresh = live_[w];
-      for (int r = 0; r < node_.ranks && fresh; ++r)
-        fresh &= node_.word(r, w).load(std::memory_order_seq_cst) ^ latched_[w];
-      if (!fresh) continue;
-      any = true;
-      latched_[w] ^= fresh;
-      for (; fresh; fresh &= fresh - 1) on_ready(w * 64 + static_cast<std::uint32_t>(__builtin_ctzll(fresh)));
-    }
+    for (std::uint32_t w = 0; w < std::min(words_, memory::polled_words); ++w) any |= poll_word(w, on_ready);
+    for (std::uint32_t first = memory::polled_words; first < words_; first += 64)
+      for (std::uint64_t words = take_touched(first); words; words &= words - 1)
+        any |= poll_word(first + static_cast<std::uint32_t>(__builtin_ctzll(words)), on_ready);
     for (int r = 0; r < node_.ranks; ++r) {
       std::string& inbox = inbox_[static_cast<std::size_t>(r)];
       if (!memory::take_records(node_, r, inbox)) continue;
@@ -83,6 +79,25 @@ class Gather {
   }
 
  private:
+  template <class OnReady>
+  bool poll_word(std::uint32_t w, OnReady&& on_ready) {
+    std::uint64_t fresh = live_[w];
+    for (int r = 0; r < node_.ranks && fresh; ++r)
+      fresh &= node_.word(r, w).load(std::memory_order_seq_cst) ^ latched_[w];
+    if (!fresh) return false;
+    latched_[w] ^= fresh;
+    for (; fresh; fresh &= fresh - 1) on_ready(w * 64 + static_cast<std::uint32_t>(__builtin_ctzll(fresh)));
+    return true;
+  }
+  /// Takes the touched bits of all ranks for 64 words, from word @p first on.
+  std::uint64_t take_touched(std::uint32_t first) const {
+    std::uint64_t words = 0;
+    for (int r = 0; r < node_.ranks; ++r)
+      if (auto& t = node_.touched(r, (first - memory::polled_words) / 64); t.load(std::memory_order_seq_cst) != 0)
+        words |= t.exchange(0, std::memory_order_seq_cst);
+    return words;
+  }
+
   const memory::Node& node_;
   std::vector<std::uint64_t> latched_, live_;
   std::vector<std::string> inbox_;

@@ -9,10 +9,10 @@
 
 namespace hvd::negotiate {
 
-/// Writes a set of ids, as runs or as a bitmap, whichever is shorter.  @p words: bit id % 64 of word id / 64.
-/// Runs: varint bytes of all runs plus 1, then for each run varint gap, varint length minus 1.
-/// Bitmap: varint 0, varint index of its first byte, varint bytes, the bytes.
-inline void put_ids(ByteWriter& w, std::span<const std::uint64_t> words) {
+/// Writes a set of ids, as runs or as a bitmap, whichever is shorter.  @p words: bit id % 64 of word id / 64.  The
+/// words before @p start are 0. Runs: varint bytes of all runs plus 1, then for each run varint gap, varint length
+/// minus 1. Bitmap: varint 0, varint index of its first byte, varint bytes, the bytes.
+inline void put_ids(ByteWriter& w, std::span<const std::uint64_t> words, std::size_t start = 0) {
   ByteWriter runs;
   std::uint32_t next = 0;             // first id after the last run
   std::int64_t first = -1;            // first id of the current run; -1: there is none
@@ -22,7 +22,7 @@ inline void put_ids(ByteWriter& w, std::span<const std::uint64_t> words) {
     next = end;
     first = -1;
   };
-  for (std::size_t i = 0; i < words.size(); ++i) {
+  for (std::size_t i = start; i < words.size(); ++i) {
     const std::uint64_t word = words[i];
     const auto base = static_cast<std::uint32_t>(i * 64);
     if (word == 0) {

@@ -4,11 +4,12 @@
 
 namespace hvd::negotiate {
 
-NodeParts::NodeParts(std::uint32_t ids, const std::vector<int>& nodes) : tensors_(ids), offset_{0} {
+NodeParts::NodeParts(const std::vector<int>& nodes) : offset_{0} {
   for (const int n : nodes) offset_.push_back(offset_.back() + static_cast<std::size_t>(n));
 }
 
 void NodeParts::add(std::size_t source, std::uint32_t id, std::size_t each, std::string_view parts) {
+  if (id >= tensors_.size()) tensors_.resize(id + 1);
   Tensor& t = tensors_[id];
   if (t.sources == 0 && !t.spoilt) {
     ++held_;
@@ -21,6 +22,7 @@ void NodeParts::add(std::size_t source, std::uint32_t id, std::size_t each, std:
 }
 
 void NodeParts::drop(std::uint32_t id) {
+  if (id >= tensors_.size()) return;
   Tensor& t = tensors_[id];
   if (t.sources == 0) return;
   --held_;

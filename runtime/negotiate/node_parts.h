@@ -16,17 +16,19 @@ class NodeParts {
  public:
   /// The largest sum of a subtree's parts in one message, in bytes.  A larger tensor travels in slices, which cross the
   /// network in both directions at once.
-  static constexpr std::size_t most_bytes = 64 << 10;
+  static constexpr std::size_t most_bytes = 128 << 10;
 
   /// @p nodes: [sources] the number of nodes in each source's subtree.
-  NodeParts(std::uint32_t ids, const std::vector<int>& nodes);
+  explicit NodeParts(const std::vector<int>& nodes);
 
   /// Stores the parts of the source's nodes: @p parts holds one after the other, each @p each bytes long.  If the
   /// lengths of two sources differ, the tensor is never complete and travels in slices.
   void add(std::size_t source, std::uint32_t id, std::size_t each, std::string_view parts);
   void drop(std::uint32_t id);
   /// True if the parts of all sources are here, and have the same length.
-  bool complete(std::uint32_t id) const { return tensors_[id].sources == offset_.size() - 1 && !tensors_[id].spoilt; }
+  bool complete(std::uint32_t id) const {
+    return id < tensors_.size() && tensors_[id].sources == offset_.size() - 1 && !tensors_[id].spoilt;
+  }
   /// The parts of a complete tensor: [nodes][each], first this node's, then each child's subtree in the same order.
   std::string_view parts(std::uint32_t id) const { return tensors_[id].bytes; }
   std::size_t each(std::uint32_t id) const { return tensors_[id].each; }
@@ -40,7 +42,7 @@ class NodeParts {
     bool spoilt = false;
     std::string bytes;
   };
-  std::vector<Tensor> tensors_;      ///< [ids]
+  std::vector<Tensor> tensors_;      ///< by id, as far as ids had parts
   std::vector<std::size_t> offset_;  ///< [sources + 1] index of each source's first node
   std::size_t held_ = 0;             ///< the number of tensors with parts here
 };

@@ -33,7 +33,7 @@ std::vector<int> nodes_below(const TreeShape& shape, int node) {
 }  // namespace
 
 TreeNode::TreeNode(TreeShape shape, int node, const std::vector<std::vector<int>>& ranks, std::uint32_t ids)
-    : shape_(shape), node_(node), names_(ids), parts_(ids, nodes_below(shape, node)) {
+    : shape_(shape), node_(node), ids_(ids), parts_(nodes_below(shape, node)) {
   below_.push_back(RankSet::of(ranks[static_cast<std::size_t>(node)]));
   for (int child = first_child(); child < end_child(); ++child) {
     std::vector<int> all;
@@ -133,7 +133,8 @@ void TreeNode::passing(Command type, std::string_view body) {
       under_way_.push_back(commands_);
       break;
     case Command::assign: {
-      const auto id = r.index(names_.size());
+      const auto id = r.index(ids_);
+      if (id >= names_.size()) names_.resize(id + 1);
       r.get<std::uint32_t>();
       clear(id);
       live_[id / 64] |= 1ull << (id % 64);
@@ -213,7 +214,7 @@ std::string TreeNode::take_up() {
   w.varint(executed - told_executed_);
   told_executed_ = executed;
   if (ready_) {
-    put_ids(w, up_);
+    put_ids(w, {up_.data(), words()});
     if (parts_.any()) put_parts(w);
     std::fill(up_.begin(), up_.end(), 0);
   }
@@ -276,7 +277,7 @@ void TreeNode::from_below(int node, std::string_view message) {
 void TreeNode::put_parts(ByteWriter& w) {
   std::vector<std::uint32_t> ids;
   std::size_t total = 0;
-  for (std::size_t i = 0; i < up_.size(); ++i)
+  for (std::size_t i = 0; i < words(); ++i)
     for (std::uint64_t bits = up_[i]; bits; bits &= bits - 1) {
       const auto id = static_cast<std::uint32_t>(i * 64) + static_cast<std::uint32_t>(__builtin_ctzll(bits));
       if (parts_.complete(id)) {
@@ -319,7 +320,7 @@ std::vector<int> TreeNode::order_of_parts() const {
 bool TreeNode::drain(Coordinator& coordinator) {
   const bool any = news_ || urgent_;
   if (ready_)
-    for (std::size_t w = 0; w < up_.size(); ++w) {
+    for (std::size_t w = 0; w < words(); ++w) {
       // up_ is cleared first: the coordinator's commands pass through this object, and change up_.
       for (std::uint64_t bits = std::exchange(up_[w], 0); bits; bits &= bits - 1) {
         const std::uint32_t id = static_cast<std::uint32_t>(w * 64) + static_cast<std::uint32_t>(__builtin_ctzll(bits));

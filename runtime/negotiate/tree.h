@@ -128,6 +128,7 @@ class TreeNode {
     std::vector<PendingAnnouncement> unsent;
   };
   bool live(std::uint32_t id) const { return live_[id / 64] >> (id % 64) & 1; }
+  std::size_t words() const { return (names_.size() + 63) / 64; }  ///< of up_, in use
   void ready(std::size_t source, std::uint32_t id);
   void claim(std::uint64_t executed, const Signature& s, const RankSet& ranks, const std::string& name);
   void hold_no_more();
@@ -150,12 +151,13 @@ class TreeNode {
 
   const TreeShape shape_;
   const int node_;
+  const std::uint32_t ids_;
   std::vector<RankSet> below_;  ///< [sources] ranks of each: this node, then the subtree of each child
   RankSet everybody_;           ///< all ranks of the subtree
   int ranks_ = 0;               ///< the number of ranks in the subtree
   std::vector<std::vector<std::uint64_t>> have_;  ///< [sources][ids / 64] ids that only some sources have announced
   std::vector<std::uint64_t> live_, up_;          ///< [ids / 64] ids with a name; complete ids, to be sent
-  std::vector<std::string> names_;                ///< [ids]
+  std::vector<std::string> names_;                ///< by id, as far as ids have had names
   std::unordered_map<std::string, std::uint32_t> id_of_;
   std::unordered_map<std::string, NameAnnouncements> held_;
   bool failed_ = false;                             ///< a group has failed at some time

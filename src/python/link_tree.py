@@ -15,7 +15,7 @@ PACKAGES = ("hvd", "horovod", "sparkdl")
 def package_files(source: Path) -> list[str]:
     """The files that a package installs, relative to source.  Hidden files are left out."""
     found = (path for package in PACKAGES for path in (source / package).rglob("*"))
-    wanted = (path for path in found if path.suffix in (".py", ".pyi") or path.name == "py.typed")
+    wanted = (path for path in found if path.suffix in (".py", ".pyi") or path.name in ("py.typed", "verdict.schema.json"))
     return sorted(str(path.relative_to(source)) for path in wanted if not path.name.startswith("."))
 
 

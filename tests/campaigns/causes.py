@@ -2,7 +2,8 @@
 
     tests/campaigns/run causes [--seeds 5] [--only CAUSE] [--healthy 200]
 
-The verdict comes from hvdrun's record of the first cause (--results) and from its own lines on stderr.
+The verdict comes from hvdrun's record of the first cause (--results), from its own lines on stderr, and from the file of
+--verdict-filename: its class of cause and its advice.
 """
 
 from __future__ import annotations
@@ -23,9 +24,10 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from campaigns.engine import Campaign, Outcome, Trial
-from support import hvdrun
+from support import hvdrun, verdicts
 
 RANK_SCRIPT = pathlib.Path(__file__).resolve().parent / "planted_rank.py"
 SIZE = 3
@@ -54,6 +56,7 @@ class Said:
     returncode: int
     stderr: str
     record: dict[str, object] | None
+    verdict: dict[str, Any]
 
 
 Judge = Callable[[Said, Plant], bool]
@@ -95,6 +98,8 @@ class Case:
     """One cause."""
 
     right: Judge
+    cause: str  # the verdict's class and advice
+    advice: str
     hang: bool = False  # the campaign ends it after the verdict
     kills: str = ""  # process that the campaign kills: mpirun, daemon, watchdog, guard
     launcher: str = "hvdrun"  # program that starts the ranks
@@ -103,42 +108,52 @@ class Case:
 
 
 CASES: dict[str, Case] = {
-    "SIGKILL": Case(died("signalled", 9)),
-    "SIGTERM": Case(died("signalled", 15), alike=True),
-    "SIGUSR1": Case(died("signalled", 10), alike=True),
-    "SIGFPE": Case(died("signalled", 8)),
-    "SIGILL": Case(died("signalled", 4), alike=True),
-    "interrupt": Case(died("signalled", 2, "KeyboardInterrupt"), alike=True),
-    "segfault": Case(died("signalled", 11)),
-    "segfault in a thread": Case(died("signalled", 11), alike=True),
-    "stack overflow": Case(died("signalled", 11)),
-    "abort": Case(died("signalled", 6), alike=True),
-    "C++ exception": Case(died("signalled", 6, "what\\(\\): +planted")),
-    "out of memory, cgroup": Case(died("oom", 9, "its cgroup may hold"), needs="group"),
-    "out of memory, kernel's log": Case(died("oom", 9, "out-of-memory killer"), needs="inner group"),
-    "full /dev/shm": Case(died("signalled", 7, "/dev/shm is full"), needs="shm"),
-    "sys.exit": Case(died("exited", lambda p: p.code)),
-    "sys.exit with text": Case(died("exited", 1, "planted"), alike=True),
-    "os._exit": Case(died("exited", lambda p: p.code)),
-    "exception": Case(raised("__main__.Planted: planted|Planted: planted"), alike=True),
-    "exception before init": Case(raised(".*Planted: planted")),
-    "exception in a collective": Case(raised("\\w+Error: ")),
-    "exceptions in order": Case(raised(".*Planted: planted")),
-    "import error": Case(raised("ModuleNotFoundError: No module named 'no_such_module_planted'")),
-    "no descriptors": Case(raised("OSError: .*Too many open files")),
-    "disk full": Case(raised("OSError: .*No space left on device"), needs="disk"),
-    "no address space": Case(raised(".*MemoryError: "), alike=True),
-    "processor time over": Case(died("signalled", 24), alike=True),
-    "child holds the pipes": Case(died("exited", lambda p: p.code)),
-    "stopped": Case(hangs(r"is stopped \(kill -CONT lets it go on\)"), hang=True),
-    "loops": Case(hangs(r"is in planted_rank.py:\d+ \(spin\)"), hang=True),
-    "other branch": Case(hangs(r"is in planted_rank.py:\d+ \(other_branch\)"), hang=True),
-    "waits elsewhere": Case(hangs(r"is in planted_rank.py:\d+ \(nap\)"), hang=True, alike=True),
-    "ended early": Case(lambda s, p: f"hvdrun: rank {p.culprit} on localhost left the job while " in s.stderr),
-    "mpirun killed": Case(says("^hvdrun: mpirun was killed by signal 9", 137), kills="mpirun", launcher="mpirun"),
-    "daemon killed": Case(says("^hvdrun: the host daemon was killed by signal 9", 137), kills="daemon"),
-    "watchdog killed": Case(died("vanished", None, "was killed"), kills="watchdog", launcher="mpirun"),
-    "guard killed": Case(died("vanished", None, "its guard ended without a word"), kills="guard"),
+    "SIGKILL": Case(died("signalled", 9), "killed", "RESTART"),
+    "SIGTERM": Case(died("signalled", 15), "killed", "RESTART", alike=True),
+    "SIGUSR1": Case(died("signalled", 10), "killed", "RESTART", alike=True),
+    "SIGFPE": Case(died("signalled", 8), "crash", "FIX_CODE"),
+    "SIGILL": Case(died("signalled", 4), "crash", "FIX_CODE", alike=True),
+    "interrupt": Case(died("signalled", 2, "KeyboardInterrupt"), "killed", "RESTART", alike=True),
+    "segfault": Case(died("signalled", 11), "crash", "FIX_CODE"),
+    "segfault in a thread": Case(died("signalled", 11), "crash", "FIX_CODE", alike=True),
+    "stack overflow": Case(died("signalled", 11), "crash", "FIX_CODE"),
+    "abort": Case(died("signalled", 6), "crash", "FIX_CODE", alike=True),
+    "C++ exception": Case(died("signalled", 6, "what\\(\\): +planted"), "crash", "FIX_CODE"),
+    "out of memory, cgroup": Case(died("oom", 9, "its cgroup may hold"), "out_of_memory", "MORE_MEMORY", needs="group"),
+    "out of memory, kernel's log": Case(
+        died("oom", 9, "out-of-memory killer"), "out_of_memory", "MORE_MEMORY", needs="inner group"
+    ),
+    "full /dev/shm": Case(died("signalled", 7, "/dev/shm is full"), "shared_memory_full", "MORE_MEMORY", needs="shm"),
+    "sys.exit": Case(died("exited", lambda p: p.code), "exit_code", "FIX_CODE"),
+    "sys.exit with text": Case(died("exited", 1, "planted"), "exit_code", "FIX_CODE", alike=True),
+    "os._exit": Case(died("exited", lambda p: p.code), "exit_code", "FIX_CODE"),
+    "exception": Case(raised("__main__.Planted: planted|Planted: planted"), "exception", "FIX_CODE", alike=True),
+    "exception before init": Case(raised(".*Planted: planted"), "exception", "FIX_CODE"),
+    "exception in a collective": Case(raised("\\w+Error: "), "exception", "FIX_CODE"),
+    "exceptions in order": Case(raised(".*Planted: planted"), "exception", "FIX_CODE"),
+    "import error": Case(raised("ModuleNotFoundError: No module named 'no_such_module_planted'"), "missing_module", "FIX_CODE"),
+    "no descriptors": Case(raised("OSError: .*Too many open files"), "limit", "STOP"),
+    "disk full": Case(raised("OSError: .*No space left on device"), "disk_full", "STOP", needs="disk"),
+    "no address space": Case(raised(".*MemoryError: "), "out_of_memory", "MORE_MEMORY", alike=True),
+    "processor time over": Case(died("signalled", 24), "limit", "STOP", alike=True),
+    "child holds the pipes": Case(died("exited", lambda p: p.code), "exit_code", "FIX_CODE"),
+    "stopped": Case(hangs(r"is stopped \(kill -CONT lets it go on\)"), "hang", "RESTART", hang=True),
+    "loops": Case(hangs(r"is in planted_rank.py:\d+ \(spin\)"), "hang", "FIX_CODE", hang=True),
+    "other branch": Case(hangs(r"is in planted_rank.py:\d+ \(other_branch\)"), "hang", "FIX_CODE", hang=True),
+    "waits elsewhere": Case(hangs(r"is in planted_rank.py:\d+ \(nap\)"), "hang", "FIX_CODE", hang=True, alike=True),
+    "ended early": Case(
+        lambda s, p: f"hvdrun: rank {p.culprit} on localhost left the job while " in s.stderr, "left_early", "FIX_CODE"
+    ),
+    "mpirun killed": Case(
+        says("^hvdrun: mpirun was killed by signal 9", 137), "launcher_lost", "RESTART", kills="mpirun", launcher="mpirun"
+    ),
+    "daemon killed": Case(
+        says("^hvdrun: the host daemon was killed by signal 9", 137), "launcher_lost", "RESTART", kills="daemon"
+    ),
+    "watchdog killed": Case(
+        died("vanished", None, "was killed"), "launcher_lost", "RESTART", kills="watchdog", launcher="mpirun"
+    ),
+    "guard killed": Case(died("vanished", None, "its guard ended without a word"), "launcher_lost", "RESTART", kills="guard"),
 }
 
 
@@ -233,7 +248,10 @@ def run(cause: str, seed: int, package: str = "") -> tuple[bool, Said, Plant]:
     with place(case.needs) as (around, variables), tempfile.TemporaryDirectory(prefix="hvd-planted-") as folder:
         results = pathlib.Path(folder) / "results"
         results.touch(0o600)
+        verdict = pathlib.Path(folder) / "verdict.json"
         options = [
+            "--verdict-filename",
+            str(verdict),
             "-np",
             str(SIZE),
             "--launcher",
@@ -259,7 +277,7 @@ def run(cause: str, seed: int, package: str = "") -> tuple[bool, Said, Plant]:
         finally:
             job.kill()
             job.wait(10)
-        said = Said(job.returncode, hvdrun.said(text + rest), read_record(results))
+        said = Said(job.returncode, hvdrun.said(text + rest), read_record(results), verdicts.checked(verdict.read_text()))
     return case.right(said, plant), said, plant
 
 
@@ -289,8 +307,16 @@ def judge(trial: Trial, _: None, options: argparse.Namespace) -> list[Outcome]:
         right, said, plant = run(trial.case, trial.seed, options.package)
     except Skip as reason:
         return [Outcome(*trial, right=True, skipped=str(reason))]
+    case, found = CASES[trial.case], said.verdict
     about = "" if right else f"rank {plant.culprit}: {said.returncode} {said.record}\n{said.stderr}"
-    return [Outcome(*trial, right=right, about=about)]
+    cause_right = found["cause"] == case.cause and found["rank"] == (
+        None if case.kills in ("mpirun", "daemon") else plant.culprit
+    )
+    advice_right = found["advice"]["action"] == case.advice
+    if not (cause_right and advice_right):
+        about += f"verdict: rank {found['rank']} {found['cause']} {found['advice']}, not {case.cause} {case.advice}"
+    figures = {"cause right": float(cause_right), "advice right": float(advice_right)}
+    return [Outcome(*trial, right=right and cause_right and advice_right, about=about, figures=figures)]
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -230,3 +230,27 @@ def test_the_batch_script_gives_the_ranks_time_to_save() -> None:
     assert warned is not None and command[:3] == ["exec", "hvdrun", "--grace"]
     assert int(command[3]) < int(warned[1])
     assert (ROOT / command[4]).exists()
+
+
+def test_a_job_is_restarted_by_advice(tmp_path: pathlib.Path) -> None:
+    """A killed job starts again; one that fails by its own fault does not."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import os, pathlib, sys\n"
+        "runs = pathlib.Path('runs')\n"
+        "runs.write_text((runs.read_text() if runs.exists() else '') + 'x')\n"
+        "if runs.read_text() == 'x':\n"
+        "    os.kill(os.getpid(), 9)\n"
+        "sys.exit(int(sys.argv[1]))\n"
+    )
+    script = (EXAMPLES / "restart_by_advice.py").read_text().replace("PAUSE_SECONDS = 5, 5.0", "PAUSE_SECONDS = 5, 0.1")
+    (tmp_path / "restart.py").write_text(script)
+    env = hvdrun.environment(HVD_PYTHON=sys.executable)
+    env["PATH"] = f"{pathlib.Path(hvdrun.program()).parent}:{env['PATH']}"
+    for code, said in ((3, "FIX_CODE: the program ended itself with an exit code; giving up"), (0, "")):
+        (tmp_path / "runs").unlink(missing_ok=True)
+        command = [sys.executable, "restart.py", "localhost:1", "program.py", str(code)]
+        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == code, done.stderr
+        assert (tmp_path / "runs").read_text() == "xx"
+        assert "RESTART: somebody killed the rank, " in done.stderr and said in done.stderr, done.stderr

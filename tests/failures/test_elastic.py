@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from campaigns import fault_job
-from support import hvdrun
+from support import hvdrun, verdicts
 from support.forms import few
 
 COUNTER = pathlib.Path(__file__).with_name("elastic_counter.py")
@@ -58,8 +58,13 @@ def result(done: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("victims", [[0], [2], [0, 1], [1, 2]], ids=["rank 0", "the last", "the first two", "the last two"])
 def test_survivors_go_on(tmp_path: pathlib.Path, victims: list[int]) -> None:
-    done = job(tmp_path, 3, "--min-np", "1", ELASTIC_KILL=json.dumps([[5, victims]]))
+    file = tmp_path / "verdict.json"
+    done = job(tmp_path, 3, "--min-np", "1", "--verdict-filename", str(file), ELASTIC_KILL=json.dumps([[5, victims]]))
     result(done)
+    verdict = verdicts.checked(file.read_text())
+    assert (verdict["outcome"], verdict["advice"]["action"]) == ("finished", "NONE")
+    assert [(one["cause"], one["advice"]["action"]) for one in verdict["incidents"]] == [("killed", "RESTART")] * len(victims)
+    assert sorted(one["rank"] for one in verdict["incidents"]) == victims
     line = next(line for line in done.stderr.splitlines() if "epoch 2" in line)
     assert f"3 → {3 - len(victims)} ranks" in line or "joined" in line, done.stderr
     assert "was killed by signal 9 (SIGKILL)" in line

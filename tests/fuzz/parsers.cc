@@ -18,6 +18,8 @@
 #include "launcher/mapping/show_map.h"
 #include "launcher/options/settings.h"
 #include "launcher/remote/preflight.h"
+#include "launcher/verdict/explain.h"
+#include "launcher/verdict/verdict_document.h"
 #include "placement/gpu_paths.h"
 #include "placement/machine_text.h"
 #include "placement/rank_resources.h"
@@ -119,6 +121,7 @@ void operations(const std::string& s) {
   (void)operations_text(ranks, 4);
 }
 
+void verdict(const std::string& s) { hold(!explained(s, "v").empty()); }
 void death(const std::string& s) { there_and_back(wire::death_from_json, s); }
 
 /// Any message of the channel: the first line is its type.
@@ -271,6 +274,12 @@ std::vector<std::string> death_samples() {
   return {to_json(wire::DeathRecord{}), to_json(full)};
 }
 
+std::vector<std::string> verdict_samples() {
+  const std::vector<wire::DeathRecord> deaths{wire::death_from_json(death_samples()[1])};
+  return {verdict_json({"j", "p", 1, 2, 3, true}, judge(deaths, 2, {}), {}, deaths, 2),
+          failed_start_json({"", "p", 1, 2, 3, false}, Error(Code::usage, "w", "x", "y"))};
+}
+
 std::vector<std::string> steps_samples() {
   return {"", wire::encode(
                   {wire::StepRecord{.number = 7, .step_ns = 100, .input_ns = 40, .waited_ns = -3, .moved_ns = 70}})};
@@ -363,6 +372,7 @@ const std::vector<Parser>& parsers() {
                                  {"yaml", yaml},
                                  {"shell", words_of_a_shell},
                                  {"death", death, death_samples},
+                                 {"verdict", verdict, verdict_samples},
                                  {"pmix", pmix, pmix_samples},
                                  {"steps", steps, steps_samples},
                                  {"operations", operations, operations_samples},

@@ -146,7 +146,7 @@ void Cluster::submit(int n, Time now) {
       cost_.last_submitted = std::max(cost_.last_submitted, next);
       if (known_) {
         const std::uint32_t id = id_of_[static_cast<std::size_t>(i)];
-        l.board->word(r, id / 64).fetch_xor(1ull << (id % 64), std::memory_order_relaxed);
+        l.board->flip(r, id / 64, 1ull << (id % 64));
       } else {
         l.tree->record(rank, records_[static_cast<std::size_t>(i)]);
       }

@@ -17,6 +17,8 @@ from typing import IO, Any
 
 import pytest
 
+from support import verdicts
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 STATE = tempfile.TemporaryDirectory(prefix="hvd-test-state-")
 SLOW_START = "hvdrun: waiting for "
@@ -97,36 +99,43 @@ def wait_until(condition: Callable[[], Any], what: str, limit_seconds: float = 6
 def run(
     *args: str, timeout: float = 120, env: dict[str, str] | None = None, **options: Any
 ) -> subprocess.CompletedProcess[str]:
-    """Runs hvdrun to its end; stderr as said() returns it."""
-    done = subprocess.run(
-        [program(), *args],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        env=environment(**(env or {})),
-        **options,
-    )
+    """Runs hvdrun to its end; stderr as said() returns it.  Checks the verdict that it writes."""
+    with tempfile.TemporaryDirectory(prefix="hvd-test-verdict-") as folder:
+        verdict = pathlib.Path(folder, "verdict.json")
+        done = subprocess.run(
+            [program(), *args],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            env=environment(**{"HVD_VERDICT_FILENAME": str(verdict), **(env or {})}),
+            **options,
+        )
+        verdicts.check_file(verdict, done.returncode)
     done.stderr = said(done.stderr)
     return done
 
 
 @contextlib.contextmanager
 def started(*args: str, env: dict[str, str] | None = None, **options: Any) -> Iterator[subprocess.Popen[str]]:
-    """A running hvdrun; killed when the block ends."""
+    """A running hvdrun; killed when the block ends.  Checks the verdict that it has written until then."""
     options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
-    process = subprocess.Popen(
-        [program(), *args],
-        stdin=subprocess.DEVNULL,
-        text=True,
-        env=environment(**(env or {})),
-        **options,
-    )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait(10)
+    with tempfile.TemporaryDirectory(prefix="hvd-test-verdict-") as folder:
+        verdict = pathlib.Path(folder, "verdict.json")
+        process = subprocess.Popen(
+            [program(), *args],
+            stdin=subprocess.DEVNULL,
+            text=True,
+            env=environment(**{"HVD_VERDICT_FILENAME": str(verdict), **(env or {})}),
+            **options,
+        )
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait(10)
+        if verdict.exists():
+            verdicts.checked(verdict.read_text())
 
 
 def python_args() -> list[str]:

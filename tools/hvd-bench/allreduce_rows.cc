@@ -26,6 +26,7 @@ struct AllreduceCase {
   bool in_place = true;
   bool copies = false;  ///< memcpy of the size by all ranks at once is a contender
   BufferMemory memory = BufferMemory::plain;
+  std::size_t most_sets = 16;
   bool many_calls = false;  ///< hvd_submit for each tensor, not hvd_submit_many
 };
 
@@ -44,8 +45,8 @@ class AllreduceBench {
  public:
   explicit AllreduceBench(const AllreduceCase& c) : c_(c), shape_(static_cast<std::int64_t>(c.bytes / sizeof(float))) {
     const auto tensors = static_cast<std::size_t>(c.tensors);
-    // Up to sixteen sets of buffers, unless that would be more than 192 MiB.
-    sets_ = std::clamp<std::size_t>(192 * mib / (c.bytes * tensors + 1), 1, 16);
+    // Several sets of buffers, unless that would be more than 192 MiB.
+    sets_ = std::clamp<std::size_t>(192 * mib / (c.bytes * tensors + 1), 1, c.most_sets);
     for (std::size_t i = 0; i < sets_ * tensors; ++i) {
       buffers_.push_back(make(c.bytes, c.memory));
       outs_.push_back(c.in_place ? buffers_.back() : make(c.bytes, c.memory));
@@ -126,6 +127,8 @@ std::vector<AllreduceCase> cases() {
       {.key = "sweep", .title = "1 KiB", .bytes = kib, .repeats = 300},
       {.key = "sweep", .title = "8 KiB", .bytes = 8 * kib, .repeats = 300},
       {.key = "sweep", .title = "16 KiB", .bytes = 16 * kib, .repeats = 200},
+      {.key = "sweep", .title = "32 KiB", .bytes = 32 * kib, .repeats = 200},
+      {.key = "sweep", .title = "33 KiB", .bytes = 33 * kib, .repeats = 200},
       {.key = "sweep", .title = "64 KiB", .bytes = 64 * kib, .repeats = 200},
       {.key = "sweep", .title = "256 KiB", .bytes = 256 * kib, .rounds = 10, .repeats = 60},
       {.key = "1MiB", .title = "1 MiB", .bytes = mib, .rounds = 12, .repeats = 30},
@@ -160,6 +163,16 @@ std::vector<AllreduceCase> cases() {
        .many_calls = true},
       {.key = "160x640KB", .title = "160 x 640 KB", .bytes = 655360, .tensors = 160, .repeats = 3},
       {.key = "1000", .title = "1 000 x 4 B, known", .bytes = 4, .tensors = 1000, .rounds = 10, .repeats = 10},
+      {.key = "names", .title = "1 000 x 4 B, known", .bytes = 4, .tensors = 1000, .repeats = 10, .most_sets = 1},
+      {.key = "names", .title = "2 000 x 4 B", .bytes = 4, .tensors = 2000, .repeats = 5, .most_sets = 1},
+      {.key = "names", .title = "10 000 x 4 B", .bytes = 4, .tensors = 10'000, .repeats = 3, .most_sets = 1},
+      {.key = "names",
+       .title = "100 000 x 4 B",
+       .bytes = 4,
+       .tensors = 100'000,
+       .rounds = 3,
+       .repeats = 2,
+       .most_sets = 1},
   };
   return list;
 }

@@ -81,10 +81,25 @@ namespace {
 
 using namespace hvd::bench;
 
-constexpr const char* keys[] = {
-    "4B",      "sweep",     "1MiB", "8MiB",    "64MiB", "64MiB-out", "1MiB-registered", "64MiB-registered",
-    "200x4KB", "160x640KB", "1000", "backend", "woken", "idle",      "staging",         "flag",
-    "gpu",     "recorder"};
+constexpr const char* keys[] = {"4B",
+                                "sweep",
+                                "1MiB",
+                                "8MiB",
+                                "64MiB",
+                                "64MiB-out",
+                                "1MiB-registered",
+                                "64MiB-registered",
+                                "200x4KB",
+                                "160x640KB",
+                                "1000",
+                                "names",
+                                "backend",
+                                "woken",
+                                "idle",
+                                "staging",
+                                "flag",
+                                "gpu",
+                                "recorder"};
 
 int usage(FILE* to, int code) {
   std::fprintf(to,

@@ -4,9 +4,12 @@
 #include <filesystem>
 #include <set>
 
+#include "base/files/leftovers.h"
 #include "base/format.h"
 #include "base/text.h"
+#include "launcher/control/clock.h"
 #include "launcher/supervise/end/final_words.h"
+#include "launcher/verdict/verdict_output.h"
 
 namespace hvd::launcher {
 
@@ -32,6 +35,23 @@ std::set<std::string> emptied_hosts(const EndedJob& ended) {
         !death || death->cause == wire::Cause::vanished || (!ended.elastic && death->cause != wire::Cause::finished))
       emptied.erase(ended.job.map.host_of(static_cast<int>(r)).name);
   return emptied;
+}
+
+/// The verdict as data, for the user's file and hvd.run(), and its headline for Kubernetes.  Returns the data.
+std::string tell_programs(const EndedJob& ended, const JobOutcome& outcome) {
+  std::vector<wire::DeathRecord> all;  // also the excused ones: an elastic job's incidents
+  for (const RankState& r : ended.session.ranks())
+    if (r.death) all.push_back(*r.death);
+  const EndReason& reason = ended.ending.reason();
+  const JudgedJob job{ended.job_id,   outcome.use.title, ended.started_wall_seconds,
+                      wall_seconds(), monotonic_ns(),    ended.elastic != nullptr};
+  const std::size_t size = ended.elastic ? all.size() : ended.job.map.ranks.size();
+  const std::string json = verdict_json(job, outcome.verdict, reason, all, static_cast<int>(size));
+  if (const std::string trouble = write_verdict(ended.job.settings.text("verdict-filename"), json); !trouble.empty())
+    ended.printer.say(trouble);
+  write_termination_log(
+      short_verdict(outcome.verdict, cause_of(outcome.verdict, reason).advice, most_termination_bytes));
+  return json;
 }
 
 }  // namespace
@@ -72,7 +92,7 @@ int conclude(const EndedJob& ended) {
   if (outcome.verdict.exit_code != 0)
     if (const std::string path = ended.operations.keep(ended.operations.last()); !path.empty())
       ended.printer.detail("the last operations of the ranks that failed: hvd-timeline desync " + path);
-  ended.streams.finish_results(outcome.verdict.first_cause, outcome.verdict.exit_code);
+  ended.streams.finish_results(outcome.verdict.first_cause, tell_programs(ended, outcome), outcome.verdict.exit_code);
   ended.printer.flush_all(reason.signal ? 500 : 60000);
   return outcome.verdict.exit_code;
 }

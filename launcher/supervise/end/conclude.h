@@ -19,6 +19,7 @@ namespace hvd::launcher {
 /// A job whose processes have ended.
 struct EndedJob {
   const Job& job;
+  const std::string& job_id;
   const Session& session;
   Ending& ending;
   const ElasticPart* elastic;  ///< null: the job is not elastic

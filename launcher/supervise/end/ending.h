@@ -37,7 +37,10 @@ class Ending {
   void stop_for_hang(const std::string& why);
   void stop_elastic(const std::string& why);
   /// What was told of a hang that was not over.
-  void keep_waits(const std::vector<std::string>& lines) { reason_.waits = lines; }
+  void keep_waits(const std::vector<std::string>& lines, const std::optional<OpenHang>& hang) {
+    reason_.waits = lines;
+    reason_.open_hang = hang;
+  }
 
   /// One turn of the loop, after all events.  @param outlives_its_ranks  new ranks will be started though all have
   /// ended

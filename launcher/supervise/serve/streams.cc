@@ -55,8 +55,9 @@ void Streams::flush() {
 
 bool Streams::is_full() const { return std::max(printer_.pending_bytes(), pending_results()) >= most_pending_bytes; }
 
-void Streams::finish_results(const std::optional<wire::DeathRecord>& first_cause, int exit_code) {
-  if (results_) results_->finish(first_cause, exit_code);
+void Streams::finish_results(const std::optional<wire::DeathRecord>& first_cause, const std::string& verdict,
+                             int exit_code) {
+  if (results_) results_->finish(first_cause, verdict, exit_code);
 }
 
 }  // namespace hvd::launcher

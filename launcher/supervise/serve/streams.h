@@ -47,7 +47,7 @@ class Streams {
   /// errno of standard output's failure; 0: none.
   int write_error() { return printer_.stdout_outlet().closed_by(); }
   /// Writes the end of the results, for as long as somebody reads.
-  void finish_results(const std::optional<wire::DeathRecord>& first_cause, int exit_code);
+  void finish_results(const std::optional<wire::DeathRecord>& first_cause, const std::string& verdict, int exit_code);
 
  private:
   std::size_t pending_results() const { return results_ ? results_->pending_bytes() : 0; }

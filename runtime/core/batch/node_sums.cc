@@ -1,5 +1,6 @@
 #include "core/batch/node_sums.h"
 
+#include <algorithm>
 #include <cstring>
 #include <stdexcept>
 
@@ -18,6 +19,23 @@ std::size_t travelling_bytes(const ops::Item& item) {
 
 }  // namespace
 
+/// Between two nodes a part crosses the network, then the result.  A slice has its own message in each direction at
+/// once, but it waits one way until the receiver has announced memory, and the other way for the data.  So slices are
+/// faster from the size on whose second crossing takes longer than that.  Among more nodes parts are not added on the
+/// way, so they are few bytes.
+std::size_t largest_travelling(std::size_t nodes, const ops::NetworkModel& network) {
+  constexpr std::size_t least = 32 << 10;
+  const std::size_t most = largest_travelling_sum(nodes, network);
+  return nodes == 2 ? most : std::min(most, least);
+}
+
+std::size_t largest_travelling_sum(std::size_t nodes, const ops::NetworkModel& network) {
+  constexpr double least = 32 << 10, most = negotiate::NodeParts::most_bytes;
+  if (nodes > 2) return (64 << 10) / nodes;
+  const double waits = 2 * network.latency_ns + network.message_ns;
+  return static_cast<std::size_t>(std::clamp(waits / (network.byte_ns - network.add_byte_ns), least, most));
+}
+
 unsigned char* NodeSums::room(std::vector<CacheLine>& lines, std::size_t bytes) {
   if (lines.size() < to_lines(bytes)) lines.resize(to_lines(bytes));
   return lines.data()->bytes;
@@ -26,7 +44,7 @@ unsigned char* NodeSums::room(std::vector<CacheLine>& lines, std::size_t bytes) 
 /// The operation @p id, if the leaders add up its nodes' parts: an allreduce by ready bit, with an eager slot.
 /// Otherwise nullptr.
 const Operation* NodeSums::summed(std::uint32_t id) const {
-  const Operation* op = pending_[id];
+  const Operation* op = id < pending_.size() ? pending_[id] : nullptr;
   return op && op->by_bit && op->entry->slot != negotiate::no_slot && op->entry->reduce ? op : nullptr;
 }
 
@@ -61,7 +79,7 @@ std::string_view NodeSums::whole(std::uint32_t id, std::string_view parts, const
     std::memcpy(at, parts.data() + each * i, each);
     by_node_[static_cast<std::size_t>(order[i])] = at;
   }
-  unsigned char* to = room(out_, item.bytes);
+  unsigned char* const to = slots_.at(0, op->entry->slot, op->parity);
   node_order_.add_up(ops::NodeReduce(item), levels_, by_node_, -1, nullptr, to, item.bytes / item.element_bytes, true);
   return {reinterpret_cast<const char*>(to), item.bytes};
 }

@@ -16,14 +16,21 @@
 #include "core/operation/operation.h"
 #include "memory/node.h"
 #include "negotiate/node_parts.h"
+#include "ops/network_model.h"
 #include "ops/node_order.h"
 #include "ops/shm/eager.h"
 
 namespace hvd::core {
 
+/// Bytes of the largest tensor that travels with its announcement, between @p nodes nodes.  Larger tensors travel in
+/// slices.
+std::size_t largest_travelling(std::size_t nodes, const ops::NetworkModel& network);
+/// Bytes of all tensors together that travel with one announcement.
+std::size_t largest_travelling_sum(std::size_t nodes, const ops::NetworkModel& network);
+
 class NodeSums {
  public:
-  /// @p pending: [ids] the operations that this rank has submitted by bit.  @p node and @p pending must outlive this
+  /// @p pending: by id, the operations that this rank has submitted by bit.  @p node and @p pending must outlive this
   /// object.
   NodeSums(const World& world, const memory::Node& node, const std::vector<Operation*>& pending)
       : node_(node),
@@ -36,10 +43,11 @@ class NodeSums {
   std::size_t bytes(std::uint32_t id) const;
   /// The sum of the local ranks' inputs.  Only if bytes() is not 0.  Valid until the next call.
   std::string_view part(std::uint32_t id);
-  /// The result of all nodes' @p parts.  @p order: [nodes] the node of each part.  Valid until the next call.
+  /// Writes the result of all nodes' @p parts to the leader's slot, and returns it.  @p order: [nodes] the node of each
+  /// part.  To be called before the batch is published on this node.
   std::string_view whole(std::uint32_t id, std::string_view parts, const std::vector<int>& order);
-  /// Writes @p result to the leader's slot.  To be called before the batch is published on this node.  Throws
-  /// std::runtime_error if the length is not the tensor's.
+  /// Writes the coordinator's @p result to the leader's slot.  To be called before the batch is published on this node.
+  /// Throws std::runtime_error if the length is not the tensor's.
   void put(std::uint32_t id, std::string_view result);
 
  private:

@@ -19,14 +19,15 @@ void Announcer::begin(NameEntry& e, Operation& op) {
     tell_address(e, op);
   else if (e.fills && fills_)
     std::memcpy(slots_.at(node_.me, e.slot, op.parity), op.in, e.bytes);
-  flips_[e.id / 64] |= 1ull << (e.id % 64);
-  words_ = std::max(words_, e.id / 64 + 1);
+  const std::uint32_t w = e.id / 64;
+  if (flips_[w] == 0) words_.push_back(w);
+  flips_[w] |= 1ull << (e.id % 64);
 }
 
 /// Publishes where a tensor without an eager slot lies in registered memory: offset + 1 of input and output.  0: not in
 /// registered memory.
 void Announcer::tell_address(const NameEntry& e, const Operation& op) {
-  if (e.signature.operation() != Kind::allreduce || e.signature.device >= 0) return;
+  if (e.signature.operation() != Kind::allreduce || e.signature.device >= 0 || e.id >= memory::most_addresses) return;
   const memory::Arena& arena = memory::Arena::process();
   const auto in = arena.offset(op.in, e.bytes), out = arena.offset(op.out, e.bytes);
   memory::TensorAddress& address = node_.tensor_address(node_.me, e.id, op.parity);
@@ -40,22 +41,19 @@ void Announcer::tell_address(const NameEntry& e, const Operation& op) {
 
 bool Announcer::flip() {
   bool last = false;
-  for (std::uint32_t w = 0; w < words_; ++w) {
-    if (!flips_[w]) continue;
-    const std::uint64_t mine = node_.word(node_.me, w).fetch_xor(flips_[w], std::memory_order_seq_cst) ^ flips_[w];
+  for (const std::uint32_t w : words_) {
+    const std::uint64_t mine = node_.flip(node_.me, w, flips_[w]);
     std::uint64_t complete = flips_[w];  // bits that are equal on all ranks of the node
     for (int r = 0; r < node_.ranks && complete; ++r)
       if (r != node_.me) complete &= ~(node_.word(r, w).load(std::memory_order_seq_cst) ^ mine);
     flips_[w] = 0;
     last |= complete != 0;
   }
-  words_ = 0;
+  words_.clear();
   return last;
 }
 
-void Announcer::take_back(std::uint32_t id) {
-  node_.word(node_.me, id / 64).fetch_xor(1ull << (id % 64), std::memory_order_seq_cst);
-}
+void Announcer::take_back(std::uint32_t id) { node_.flip(node_.me, id / 64, 1ull << (id % 64)); }
 
 void Announcer::record(std::uint64_t executed, const Signature& signature, std::string_view name) {
   negotiate::append_record(outbox_, executed, signature, name);

@@ -48,7 +48,7 @@ class Announcer {
   const bool fills_;
   ops::EagerSlots slots_;
   std::vector<std::uint64_t> flips_;  ///< [words] bits to set; zero but between begin() and flip()
-  std::uint32_t words_ = 0;           ///< of flips_, in use
+  std::vector<std::uint32_t> words_;  ///< of flips_, in use
   std::string outbox_;                ///< records that did not fit the queue
   std::atomic<bool> waits_{false};    ///< outbox_ is not empty
 };

@@ -27,6 +27,7 @@ struct alignas(64) NameEntry {
   bool fills = true;                   ///< this rank's input must be copied to the slot
   std::atomic<bool> in_flight{false};  ///< becomes false on the drive side, without the mutex
   std::uint8_t round = 0;              ///< parity of the next submit
+  bool has_id = false;                 ///< the coordinator's id has not been released; `id` may be none by then
   NameEntry* after = nullptr;          ///< submitted next the last time; invalid unless after_epoch is the table's
   std::uint64_t after_epoch = 0;
   std::string name;

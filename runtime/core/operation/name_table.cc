@@ -85,11 +85,17 @@ NameEntry& NameTable::assign(std::uint32_t id, std::uint32_t slot, std::string_v
   e.id = id;
   e.slot = slot;
   e.round = 0;
+  e.has_id = true;
+  if (id >= by_id_.size()) by_id_.resize(id + 1);
   by_id_[id] = &e;
   return e;
 }
 
-NameEntry* NameTable::release_id(std::uint32_t id) { return std::exchange(by_id_[id], nullptr); }
+NameEntry* NameTable::release_id(std::uint32_t id) {
+  NameEntry* const e = id < by_id_.size() ? std::exchange(by_id_[id], nullptr) : nullptr;
+  if (e) e->has_id = false;
+  return e;
+}
 
 void NameTable::forget(const NameEntry& e) {
   last_ = nullptr;
@@ -98,7 +104,7 @@ void NameTable::forget(const NameEntry& e) {
 }
 
 void NameTable::forget_unknown(const NameEntry& e) {
-  if (e.in_flight.load() || std::find(by_id_.begin(), by_id_.end(), &e) != by_id_.end()) return;
+  if (e.in_flight.load() || e.has_id) return;
   forget(e);
 }
 

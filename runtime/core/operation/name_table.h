@@ -27,9 +27,6 @@ using ByName = std::unordered_map<std::string, T, NameHash, std::equal_to<>>;
 
 class NameTable {
  public:
-  /// @p ids: the number of ids that the coordinator gives out
-  explicit NameTable(std::uint32_t ids) : by_id_(ids) {}
-
   /// Returns the entry of @p name, or makes one.
   NameEntry& entry(std::string_view name);
   /// nullptr: the name has no entry.
@@ -67,7 +64,7 @@ class NameTable {
   std::string make_name(const Signature& s);
 
   ByName<std::unique_ptr<NameEntry>> entries_;
-  std::vector<NameEntry*> by_id_;  ///< [ids]
+  std::vector<NameEntry*> by_id_;  ///< as far as ids have been given
   std::uint64_t made_names_[num_kinds] = {};
   std::vector<NameEntry*> taken_;  ///< by the last take()
   NameEntry* last_ = nullptr;      ///< the entry submitted last

@@ -23,13 +23,9 @@ using transport::Tag;
 /// 100 messages; 141, 80, 68 and 54 us.
 constexpr int arity = 3;
 
-/// Bytes of the largest tensor whose parts travel between nodes with the announcements.  Larger tensors travel in
-/// slices, one round trip later.
-constexpr std::size_t largest_between_nodes = 32 << 10;
-
-/// Type of an entry in a message down the tree.  The entry has the results of the batch that follows: u32 id, u32
-/// bytes, result, …
-constexpr std::uint64_t results_entry = 0;
+/// Type of an entry in a message down the tree.  The entry has the result of a tensor of the batch that follows: u32
+/// id, u32 bytes, result.
+constexpr std::uint64_t result_entry = 0;
 
 negotiate::CoordinatorOptions options_of(const World& world, const Config& config, const memory::Geometry& g) {
   negotiate::CoordinatorOptions o;
@@ -40,8 +36,7 @@ negotiate::CoordinatorOptions options_of(const World& world, const Config& confi
   o.fusion_bytes = static_cast<std::int64_t>(config.number("HOROVOD_FUSION_THRESHOLD"));
   o.hold_ns = static_cast<std::int64_t>(config.number("HOROVOD_CYCLE_TIME") * 1e6);
   o.many_nodes = world.nodes.size() > 1;
-  o.eager_limit = o.many_nodes ? std::min(largest_between_nodes, negotiate::NodeParts::most_bytes / world.nodes.size())
-                               : ops::eager_limit;
+  o.eager_limit = o.many_nodes ? largest_travelling(world.nodes.size(), {}) : ops::eager_limit;
   o.eager_bytes = ops::EagerSlots::bytes(g);
   return o;
 }
@@ -61,7 +56,8 @@ Leader::Leader(const World& world, const Config& config, transport::Transport& t
       gpu_(std::move(gpu)),
       gather_(node),
       writer_(node),
-      sums_(world, node, pending) {
+      sums_(world, node, pending),
+      most_travelling_(largest_travelling_sum(world.nodes.size(), {})) {
   if (world.nodes.size() > 1)
     tree_ = std::make_unique<negotiate::TreeNode>(
         negotiate::TreeShape{static_cast<int>(world.nodes.size()), children_of(config)}, world.node(), world.nodes,
@@ -98,33 +94,30 @@ void Leader::add_up(std::string_view batch) {
   ByteReader r(batch);
   const bool eager = r.get<std::uint32_t>() & negotiate::batch_eager;
   r.get<std::uint32_t>();
-  negotiate::ByteWriter results;
   negotiate::get_ids(r, node_.geometry.words * 64, [&](std::uint32_t id) {
     if (eager) {
       const std::string_view result = sums_.whole(id, tree_->parts().parts(id), order_of_parts_);
-      results.put(id).put(static_cast<std::uint32_t>(result.size())).raw(result);
-      sums_.put(id, result);
+      negotiate::ByteWriter w;
+      w.varint(result_entry).varint(8 + result.size()).put(id).put(static_cast<std::uint32_t>(result.size()));
+      down_.reserve(down_.size() + result.size() + 128);  // the command follows
+      down_.append(w.bytes()).append(result);
     }
     tree_->parts().drop(id);
   });
-  if (!eager) return;
-  negotiate::ByteWriter w;
-  down_ += w.varint(results_entry).varint(results.bytes().size()).raw(results.bytes()).bytes();
 }
 
-void Leader::take_results(std::string_view body) {
-  for (ByteReader r(body); !r.empty();) {
-    const std::uint32_t id = r.index(node_.geometry.words * 64);
-    sums_.put(id, r.take(r.get<std::uint32_t>()));
-  }
+void Leader::take_result(std::string_view body) {
+  ByteReader r(body);
+  const std::uint32_t id = r.index(node_.geometry.words * 64);
+  sums_.put(id, r.take(r.get<std::uint32_t>()));
 }
 
 /// Announces fresh_, which all ranks of this node have submitted, up the tree.  Small tensors travel with the
-/// announcement.  If all nodes' parts together would exceed NodeParts::most_bytes, all tensors travel in slices.
+/// announcement.  If they have more than most_travelling_ bytes together, all travel in slices.
 void Leader::ready() {
   std::size_t bytes = 0;
   for (const std::uint32_t id : fresh_) bytes += sums_.bytes(id);
-  const bool little = bytes > 0 && bytes * world_.nodes.size() <= negotiate::NodeParts::most_bytes;
+  const bool little = bytes > 0 && bytes <= most_travelling_;
   for (const std::uint32_t id : fresh_) {
     if (little && sums_.bytes(id) > 0) tree_->part(id, sums_.part(id));
     tree_->ready(id);
@@ -136,7 +129,17 @@ void Leader::ready() {
 void Leader::publish(std::uint32_t type, std::string_view body) {
   stalls_->published(static_cast<Command>(type), body);
   if (tree_) tree_->passing(static_cast<Command>(type), body);
+  if (tree_ && static_cast<Command>(type) == Command::tune) plan(body);
   if (!backlog_.empty() || !write_command(type, body)) backlog_.emplace_back(type, body);
+}
+
+/// Decides by new settings which tensors travel with their announcements.
+void Leader::plan(std::string_view settings) {
+  ByteReader r(settings);
+  ops::NetworkModel model;
+  model.latency_ns = static_cast<double>(negotiate::get_settings(r).latency_ns);
+  most_travelling_ = largest_travelling_sum(world_.nodes.size(), model);
+  if (coordinator_) coordinator_->limit_eager(largest_travelling(world_.nodes.size(), model));
 }
 
 bool Leader::write_command(std::uint32_t type, std::string_view body) {
@@ -257,8 +260,8 @@ bool Leader::receive_down() {
     for (ByteReader r(*body); !r.empty();) {
       const std::uint64_t type = r.varint();
       const std::string_view command = r.take(r.varint());
-      if (type == results_entry)
-        take_results(command);
+      if (type == result_entry)
+        take_result(command);
       else
         publish(static_cast<std::uint32_t>(type), command);
     }

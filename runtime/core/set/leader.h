@@ -30,8 +30,8 @@ struct OwnGpu {
 
 class Leader {
  public:
-  /// @p status: of this rank.  @p pending: [ids] the operations that this rank has submitted by bit.  Both must outlive
-  /// this object.
+  /// @p status: of this rank.  @p pending: by id, the operations that this rank has submitted by bit.  Both must
+  /// outlive this object.
   Leader(const World& world, const Config& config, transport::Transport& transport, const memory::Node& node,
          const RankStatus& status, const std::vector<Operation*>& pending, OwnGpu gpu);
   ~Leader();
@@ -63,7 +63,8 @@ class Leader {
   void publish(std::uint32_t type, std::string_view body);
   void ready();
   void add_up(std::string_view batch);
-  void take_results(std::string_view body);
+  void take_result(std::string_view body);
+  void plan(std::string_view settings);
   bool write_command(std::uint32_t type, std::string_view body);
   bool flush_commands();
   bool coordinate();
@@ -86,6 +87,7 @@ class Leader {
   std::string down_;                                           ///< commands for the other nodes, since the last send
   std::unique_ptr<negotiate::TreeNode> tree_;                  ///< null on one node
   NodeSums sums_;
+  std::size_t most_travelling_;       ///< bytes of tensors that travel with one announcement
   std::vector<std::uint32_t> fresh_;  ///< ids that all members of this node have submitted, since the last step
   std::vector<int> order_of_parts_;   ///< on the coordinator of several nodes
   std::deque<Send> sends_;

@@ -19,9 +19,7 @@ ProcessSet::ProcessSet(World world, const Config& config, std::shared_ptr<transp
       operations_(shared.operations),
       tracer_(shared.tracer),
       ids_(node_.geometry.words * 64),
-      names_(ids_),
       announcer_(node_, world_.nodes.size() == 1 || !world_.leader()),
-      pending_(ids_),
       commands_(node_),
       batch_(world_, config, node_, *transport_, tracer_, shared.traced, shared.gpus, shared.gpu_busy, shared.wake,
              [this](std::span<Operation* const> ops) { end(ops, HVD_OK, {}); }) {
@@ -129,7 +127,7 @@ void ProcessSet::start_batch(ByteReader& r) {
   const auto count = r.get<std::uint32_t>();
   thread_local std::vector<Operation*> ops;
   ops.clear();
-  negotiate::get_ids(r, ids_, [this](std::uint32_t id) {
+  negotiate::get_ids(r, static_cast<std::uint32_t>(pending_.size()), [this](std::uint32_t id) {
     if (Operation* op = std::exchange(pending_[id], nullptr)) ops.push_back(op);  // nullptr only after fail_all()
     rounds_.take(id);
   });
@@ -181,12 +179,13 @@ void ProcessSet::assign(ByteReader& r) {
   std::lock_guard lock(mutex_);
   const auto id = r.index(ids_);
   const auto slot = r.get<std::uint32_t>();
+  if (id >= pending_.size()) pending_.resize(id + 1);
   pending_[id] = names_.assign(id, slot, r.rest()).operation;
 }
 
 void ProcessSet::evict(ByteReader& r) {
   std::lock_guard lock(mutex_);
-  const auto id = r.index(ids_);
+  const auto id = r.index(pending_.size());
   NameEntry* e = names_.release_id(id);
   if (!stand_ins_.empty()) drop_stand_in(id);
   if (!e) return;

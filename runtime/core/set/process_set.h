@@ -135,14 +135,14 @@ class ProcessSet {
   EngineContext& shared_;
   OperationTable& operations_;
   trace::Tracer& tracer_;
-  const std::uint32_t ids_;
+  const std::uint32_t ids_;  ///< most that the coordinator assigns
   int id_ = 0;
 
   std::mutex mutex_;  ///< guards the submit side: the members from here to broken_text_
   NameTable names_;
   Announcer announcer_;
   GroupFailures group_failures_;
-  std::vector<Operation*> pending_;                      ///< [ids]: submitted by bit or assigned, not yet ended
+  std::vector<Operation*> pending_;                      ///< by id: submitted by bit or assigned, not yet ended
   std::vector<std::shared_ptr<gpu::StreamMark>> ready_;  ///< [requests on GPUs] scratch of submit()
   gpu::LocalGpu* gpu_ = nullptr;                         ///< the GPU of the first tensor on a GPU
   bool records_only_ = false;                            ///< from command `joining` to `joined`

@@ -55,7 +55,7 @@ void ProcessSet::joining() {
 
 void ProcessSet::stand_in(ByteReader& r) {
   std::lock_guard lock(mutex_);
-  const auto id = r.index(ids_);
+  const auto id = r.index(pending_.size());
   if (pending_[id]) return;  // this rank has submitted the operation too
   auto s = StandIn::make(negotiate::read_signature(r.rest()), id, world_.rank, world_.size);
   Operation* taken = nullptr;

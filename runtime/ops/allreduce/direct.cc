@@ -21,7 +21,7 @@ bool RegisteredTensors::reach_all() {
 }
 
 bool RegisteredTensors::registered(std::uint32_t id, unsigned parity) {
-  if (node_.ranks < 2) return false;
+  if (node_.ranks < 2 || id >= memory::most_addresses) return false;
   for (int r = 0; r < node_.ranks; ++r) {
     const memory::TensorAddress& p = node_.tensor_address(r, id, parity);
     if (p.in.load(std::memory_order_acquire) == 0 || p.out.load(std::memory_order_relaxed) == 0) return false;

@@ -9,13 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from hvd._job import stack_dumps as _stack_dumps
-from hvd.exceptions import HorovodInternalError
+from hvd.exceptions import HorovodInternalError, JobError
 
 if TYPE_CHECKING:
     from hvd._job.run import run as run
     from hvd._job.should_stop import should_stop as should_stop
 
-__all__ = ["HorovodInternalError", "__version__", "run", "should_stop"]
+__all__ = ["HorovodInternalError", "JobError", "__version__", "run", "should_stop"]
 __version__ = "0.1.0"
 
 

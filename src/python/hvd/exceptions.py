@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 __all__ = [
     "HorovodInternalError",
     "HorovodVersionMismatchError",
     "HostsUpdatedInterrupt",
+    "JobError",
     "UnsupportedError",
     "from_status",
     "get_version_mismatch_message",
@@ -59,6 +61,17 @@ def carried_errors() -> Iterator[None]:
                 found.code = code
                 raise found from error
         raise
+
+
+class JobError(RuntimeError):
+    """A job of hvd.run() failed.
+
+    ``verdict``: why, as in the file of ``--verdict-filename`` (hvdrun-verdict(5)); None where hvdrun itself was killed.
+    """
+
+    def __init__(self, message: str, verdict: dict[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.verdict = verdict
 
 
 class UnsupportedError(ValueError, NotImplementedError):

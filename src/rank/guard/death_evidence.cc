@@ -80,7 +80,10 @@ void DeathEvidence::judge(wire::DeathRecord* r, const RankChild& child, bool sto
 void DeathEvidence::add_system_facts(wire::DeathRecord* r) const {
   if (r->cause == wire::Cause::signalled && r->code == SIGBUS) {
     r->text = full_shared_memory();
-    if (!r->text.empty()) r->hint = "give it more: mount -o remount,size=8G /dev/shm, or docker run --shm-size=8g";
+    if (!r->text.empty()) {
+      r->fact = wire::DeathFact::shared_memory_full;
+      r->hint = "give it more: mount -o remount,size=8G /dev/shm, or docker run --shm-size=8g";
+    }
   }
   if (r->core_dumped) r->hint = core_place(core_pattern(), start_.cwd);
 }
@@ -88,21 +91,26 @@ void DeathEvidence::add_system_facts(wire::DeathRecord* r) const {
 /// Adds facts from the rank's last words.
 void DeathEvidence::add_last_words(wire::DeathRecord* r, const RankChild& child, const Output& error,
                                    const std::string& fatal) const {
+  // @p fatal may be the crash of a worker.  So it counts only if the rank itself has crashed.
+  const bool crashed =
+      r->cause == wire::Cause::signalled &&
+      (r->code == SIGSEGV || r->code == SIGABRT || r->code == SIGBUS || r->code == SIGFPE || r->code == SIGILL);
+  if (!crashed) r->frame.reset();
   if (r->cause == wire::Cause::signalled) {
-    // @p fatal may be the crash of a worker.  So it counts only if the rank itself has crashed.
-    const bool crashed =
-        r->code == SIGSEGV || r->code == SIGABRT || r->code == SIGBUS || r->code == SIGFPE || r->code == SIGILL;
-    std::vector<std::string> parts = {r->text, crashed ? fatal : std::string(), thrown_exception(r->tail),
-                                      reached_limit(*r)};
+    const std::string limit = reached_limit(*r);
+    if (!limit.empty()) r->fact = wire::DeathFact::limit;
+    std::vector<std::string> parts = {r->text, crashed ? fatal : std::string(), thrown_exception(r->tail), limit};
     std::erase(parts, "");
     r->text = join(parts, "; ");
   } else if (r->cause == wire::Cause::exited) {
     r->text = killed_text(child.killed());
     const bool by_words = start_.is_python && (r->code == 1 || r->code == 2) && r->traceback.empty();
     if (r->text.empty() && by_words) r->text = error.last_line(Clock::now() - last_words_time);
-    if (!r->hint.empty()) return;
     const std::string words = words_of(*r);
+    if (!r->text.empty() && tells_dead_worker(words)) r->fact = wire::DeathFact::worker_killed;
+    if (!r->hint.empty()) return;
     if (tells_full_disk(words)) r->hint = full_folders(start_.cwd, start_.temporary_folder);
+    if (!r->hint.empty()) r->fact = wire::DeathFact::disk_full;
     if (r->hint.empty()) r->hint = mpirun_in_a_rank(join(r->tail, "\n"));
     if (r->hint.empty()) r->hint = killed_workers(child.memory_before());
     if (r->hint.empty()) r->hint = hint_for(words, address_limit_bytes());
@@ -116,12 +124,14 @@ void DeathEvidence::add_gpu_facts(wire::DeathRecord* r) const {
   const std::string xid = xid_of(start_.gpu_pci, start_.started_us);  // the log's text says more than NVML's number
   GpuVerdict errors = gpu_errors(facts);
   if (!xid.empty())
-    errors = {"the GPU's driver reports " + xid, "NVIDIA lists what each Xid means and whether the GPU needs a reset"};
+    errors = {"the GPU's driver reports " + xid, "NVIDIA lists what each Xid means and whether the GPU needs a reset",
+              errors.fact == wire::DeathFact::none ? wire::DeathFact::gpu_error : errors.fact};
   const std::string words = words_of(*r);
   for (const GpuVerdict& v : {errors, start_.gpu_planned ? out_of_gpu_memory(words, facts) : GpuVerdict{}}) {
     if (v.text.empty()) continue;
     r->text += (r->text.empty() ? "" : "; ") + v.text;
     if (r->hint.empty()) r->hint = v.hint;
+    r->fact = v.fact;
   }
 }
 

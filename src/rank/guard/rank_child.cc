@@ -10,8 +10,8 @@
 #include <chrono>
 #include <csignal>
 
-#include "base/process/process.h"
 #include "base/process/maker.h"
+#include "base/process/process.h"
 
 namespace hvd::rank {
 namespace {

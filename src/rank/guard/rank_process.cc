@@ -135,6 +135,7 @@ void RankProcess::step_stack(Outbox& outbox) {
 wire::DeathRecord RankProcess::record(Outbox& outbox, bool stopped) {
   wire::DeathRecord r;
   status_page_.fill(&r);
+  r.frame = stack_.fatal_frame();
   return evidence_.record(std::move(r), child_, streams_, stack_.fatal(), stopped, outbox);
 }
 

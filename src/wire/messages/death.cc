@@ -1,5 +1,8 @@
 #include "death.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include "wire/json.h"
 
 namespace hvd::wire {
@@ -14,6 +17,19 @@ Cause cause_from(const Fields& f) {
   f.bad("cause", "is unknown: " + name.substr(0, 40));
 }
 
+constexpr const char* fact_names[] = {"none",      "gpu_memory", "gpu_error",     "gpu_program",   "shared_memory_full",
+                                      "disk_full", "limit",      "worker_killed", "ended_outside", "alone",
+                                      "host_lost"};
+
+DeathFact fact_from(const std::string& name) {
+  const auto* found = std::find(std::begin(fact_names), std::end(fact_names), name);
+  return found == std::end(fact_names) ? DeathFact::none : static_cast<DeathFact>(found - std::begin(fact_names));
+}
+
+SourceFrame frame_from(const Fields& f) {
+  return {f.bytes("file"), static_cast<int>(f.integer("line", 0, INT32_MAX)), f.bytes("function")};
+}
+
 }  // namespace
 
 std::string to_json(const DeathRecord& r) {
@@ -24,6 +40,9 @@ std::string to_json(const DeathRecord& r) {
   Json failure;  // null: none
   if (r.failure)
     failure = {{"code", r.failure->code}, {"peer", r.failure->peer}, {"operation", from_bytes(r.failure->operation)}};
+  Json frame;
+  if (r.frame)
+    frame = {{"file", from_bytes(r.frame->file)}, {"line", r.frame->line}, {"function", from_bytes(r.frame->function)}};
   return dump(Json{{"rank", r.rank},
                    {"host", from_bytes(r.host)},
                    {"pid", r.pid},
@@ -34,6 +53,8 @@ std::string to_json(const DeathRecord& r) {
                    {"text", r.text},
                    {"hint", r.hint},
                    {"phase", r.phase},
+                   {"fact", fact_names[static_cast<std::size_t>(r.fact)]},
+                   {"frame", frame},
                    {"failure", failure},
                    {"traceback", r.traceback},
                    {"traceback_shown", r.traceback_shown},
@@ -62,6 +83,8 @@ DeathRecord death_from_json(const std::string& text) {
   r.text = f.bytes("text");
   r.hint = f.bytes("hint");
   r.phase = f.bytes("phase");
+  if (f.has("fact")) r.fact = fact_from(f.bytes("fact"));
+  if (f.has("frame") && !f.at("frame").is_null()) r.frame = frame_from(f.object("frame"));
   if (f.has("failure") && !f.at("failure").is_null()) {
     const Fields failure = f.object("failure");
     r.failure = Failure{static_cast<std::int32_t>(failure.integer("code", 0, 255)),

@@ -11,10 +11,12 @@ from collections.abc import Sequence
 from typing import Any, BinaryIO, Callable
 
 from hvd._runtime import environment as _environment
+from hvd.exceptions import JobError
 
 __all__ = ["Ranked", "elastic_results", "results", "true_code", "wanted_ranks"]
 
 _VERDICT = 0xFFFFFFFF  # in place of a rank: the first cause of a failure
+_VERDICT_DATA = 0xFFFFFFFC  # in place of a rank: the verdict of a job that failed, hvdrun-verdict(5)
 _EXIT = 0xFFFFFFFD  # in place of a rank: hvdrun's exit code
 _UNKNOWN = -1  # an unknown exit code
 _RECORD = struct.Struct("<IIQ")  # rank, zero, bytes that follow
@@ -143,18 +145,19 @@ def elastic_results(file: BinaryIO, code: int, errors: str) -> list[Any]:
     records = _records(file)
     if code != 0:
         raise _failure(records, code, errors)
-    ranked = [pickle.load(_checked(number, pieces)) for number, pieces in records.items() if number < _EXIT]
+    ranked = [pickle.load(_checked(number, pieces)) for number, pieces in records.items() if number < _VERDICT_DATA]
     return [result for _, result in sorted(ranked, key=lambda pair: pair[0])]
 
 
 def _failure(records: dict[int, _Pieces], code: int, errors: str) -> Exception:
+    data = json.loads(records[_VERDICT_DATA].rewind().readall()) if _VERDICT_DATA in records else None
     if _VERDICT in records:
-        return RuntimeError(_verdict_text(json.loads(records[_VERDICT].rewind().readall())))
+        return JobError(_verdict_text(json.loads(records[_VERDICT].rewind().readall())), data)
     ended = "hvdrun ended before its job did" if code == _UNKNOWN else f"hvdrun ended with code {code}"
     last = errors.strip() or ended
     if code == 2:
         return ValueError(last)
-    return RuntimeError(f"{last}\n{ended}")
+    return JobError(f"{last}\n{ended}", data)
 
 
 def _verdict_text(verdict: dict[str, Any]) -> str:

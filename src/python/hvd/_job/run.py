@@ -71,8 +71,9 @@ def run(
     the ranks' Python, this one by default; only: the one rank whose result is wanted; shown(): makes a filter of a stream's
     output; the other arguments are hvdrun's options of the same names.
 
-    Errors: RuntimeError with the traceback of the rank that failed first; ValueError for an option that hvdrun refuses;
-    TypeError for an object that cannot be pickled; FileNotFoundError without hvdrun.  KeyboardInterrupt ends the job first.
+    Errors: JobError, a RuntimeError, with the traceback of the rank that failed first, and the verdict as data; ValueError for
+    an option that hvdrun refuses; TypeError for an object that cannot be pickled; FileNotFoundError without hvdrun.
+    KeyboardInterrupt ends the job first.
     """
     given = {name: value for name, value in locals().items() if name in RUN_KEYWORDS}
     __tracebackhide__ = True  # IPython leaves this frame out

@@ -1,6 +1,7 @@
 #include "rank/diagnostics/death/gpu_death.h"
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 #include <string_view>
 #include <utility>
@@ -94,8 +95,10 @@ GpuVerdict out_of_gpu_memory(const std::string& last_words, const GpuFacts& fact
   if (held.empty() && own > 0) held = human_bytes(own);
   if (!held.empty()) text += "; it held " + held;
   if (!others.empty()) text += "; so did " + join(others, ", ");
-  return {text, others.empty() ? "use a smaller batch or fewer ranks on this GPU"
-                               : "others use this GPU: end them, use fewer ranks on it, or a smaller batch"};
+  return {text,
+          others.empty() ? "use a smaller batch or fewer ranks on this GPU"
+                         : "others use this GPU: end them, use fewer ranks on it, or a smaller batch",
+          wire::DeathFact::gpu_memory};
 }
 
 GpuVerdict gpu_errors(const GpuFacts& facts) {
@@ -114,11 +117,16 @@ GpuVerdict gpu_errors(const GpuFacts& facts) {
         std::find_if(std::begin(known), std::end(known), [xid](const auto& k) { return k.first == xid; });
     parts.push_back(formatted("Xid {}{}", xid, word == std::end(known) ? "" : " (" + std::string(word->second) + ")"));
   }
+  constexpr std::array<std::uint64_t, 3> of_programs = {13, 31, 43};
+  const bool by_program = facts.lost_words == 0 && std::ranges::all_of(told, [&](std::uint64_t xid) {
+                            return std::ranges::find(of_programs, xid) != of_programs.end();
+                          });
   if (facts.lost_words > 0) parts.push_back(count_of(facts.lost_words, "memory error") + " that ECC could not correct");
   if (parts.empty()) return {};
   return {"the GPU's driver reports " + join(parts, ", "),
           facts.lost_words > 0 ? "nvidia-smi -q -d ECC,ROW_REMAPPER tells more; the GPU may need a reset"
-                               : "NVIDIA lists what each Xid means and whether the GPU needs a reset"};
+                               : "NVIDIA lists what each Xid means and whether the GPU needs a reset",
+          by_program ? wire::DeathFact::gpu_program : wire::DeathFact::gpu_error};
 }
 
 }  // namespace hvd::rank

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "wire/messages/death.h"
+
 namespace hvd::rank {
 
 /// The last known state of a GPU.
@@ -24,6 +26,7 @@ struct GpuFacts {
 struct GpuVerdict {
   std::string text;  ///< empty: nothing to be said
   std::string hint;
+  wire::DeathFact fact = wire::DeathFact::none;
 };
 
 /// Whether the GPU's memory ran out, and how.  Looks for the messages of torch, JAX, TensorFlow, the CUDA libraries and

@@ -24,11 +24,13 @@ constexpr std::string_view no_memory[] = {"MemoryError", "std::bad_alloc", "Cann
 constexpr std::string_view full_disk[] = {"No space left on device", "Disk quota exceeded", "file write failed",
                                           "inline_container.cc", "PytorchStreamWriter failed"};
 
-constexpr std::string_view dead_worker[] = {"DataLoader worker (pid"};
+constexpr std::string_view dead_worker[] = {"DataLoader worker (pid", "BrokenProcessPool"};
 
 }  // namespace
 
 bool tells_full_disk(std::string_view words) { return has_one_of(words, full_disk); }
+
+bool tells_dead_worker(std::string_view words) { return has_one_of(words, dead_worker); }
 
 std::string hint_for(std::string_view words, std::int64_t address_limit_bytes) {
   if (has_one_of(words, no_input))

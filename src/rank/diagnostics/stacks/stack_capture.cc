@@ -5,8 +5,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <vector>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -57,32 +59,38 @@ std::string StackCapture::fatal() const {
 
 namespace {
 
-/// "train.py:12 (step)" for the line `  File "train.py", line 12 in step`; empty for any other line.
-std::string frame_in_words(const std::string& line) {
-  constexpr std::string_view before = "  File \"";
-  if (!line.starts_with(before)) return {};
-  const std::size_t end = line.find('"', before.size());
-  const std::size_t number = line.find(", line ", end), where = line.find(" in ", number);
-  if (end == std::string::npos || number == std::string::npos || where == std::string::npos) return {};
-  return formatted("{}:{} ({})", line.substr(before.size(), end - before.size()),
-                   line.substr(number + 7, where - number - 7), line.substr(where + 4));
+/// The frames of the last fatal error in @p written, innermost first.
+std::vector<wire::SourceFrame> fatal_frames(const std::string& written) {
+  std::vector<wire::SourceFrame> frames;
+  const std::size_t fatal = written.rfind("Fatal Python error: ");
+  if (fatal == std::string::npos) return frames;
+  for (const std::string& line : split(written.substr(fatal), '\n'))
+    if (auto frame = wire::frame_of_line(line); frame && !frame->function.empty()) frames.push_back(std::move(*frame));
+  return frames;
+}
+
+bool is_own(const wire::SourceFrame& frame) { return frame.file.find("/lib/python3") == std::string::npos; }
+
+std::string words_of(const wire::SourceFrame& frame) {
+  return formatted("{}:{} ({})", frame.file, frame.line, frame.function);
 }
 
 }  // namespace
 
 std::string fatal_place(const std::string& written) {
-  const std::size_t fatal = written.rfind("Fatal Python error: ");
-  if (fatal == std::string::npos) return {};
-  std::string innermost;
-  for (const std::string& line : split(written.substr(fatal), '\n')) {
-    const std::string frame = frame_in_words(line);
-    if (frame.empty()) continue;
-    const bool library = frame.find("/lib/python3") != std::string::npos;
-    if (innermost.empty() && !library) return "in " + frame;
-    if (innermost.empty()) innermost = "in " + frame;
-    if (!library) return innermost + ", called from " + frame;
-  }
-  return innermost;
+  const std::vector<wire::SourceFrame> frames = fatal_frames(written);
+  if (frames.empty()) return {};
+  const std::string innermost = "in " + words_of(frames[0]);
+  const auto own = std::find_if(frames.begin(), frames.end(), is_own);
+  return own == frames.begin() || own == frames.end() ? innermost : innermost + ", called from " + words_of(*own);
+}
+
+std::optional<wire::SourceFrame> StackCapture::fatal_frame() const {
+  if (!file_) return {};
+  const std::vector<wire::SourceFrame> frames = fatal_frames(whole_text(formatted("/proc/self/fd/{}", file_.get())));
+  if (frames.empty()) return {};
+  const auto own = std::find_if(frames.begin(), frames.end(), is_own);
+  return own == frames.end() ? frames[0] : *own;
 }
 
 std::optional<std::string> StackCapture::step() {

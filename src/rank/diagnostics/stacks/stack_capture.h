@@ -13,6 +13,7 @@
 #include <string>
 
 #include "base/file.h"
+#include "wire/messages/source_frame.h"
 
 namespace hvd::rank {
 
@@ -31,6 +32,8 @@ class StackCapture {
   bool under_way() const { return step_ != Step::idle; }
   /// Where the rank was when a signal like SIGSEGV killed it: "in train.py:12 (step)"; empty: not known.
   std::string fatal() const;
+  /// That place as data: the innermost line of the user's own code, else the innermost line.
+  std::optional<wire::SourceFrame> fatal_frame() const;
   void begin(pid_t pid, bool native);
   /// The picture (wire::StackPicture), when it is done.  Call every few milliseconds while under way.
   std::optional<std::string> step();

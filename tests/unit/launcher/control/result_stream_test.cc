@@ -53,11 +53,12 @@ TEST_CASE("pieces wait for a pipe's reader, and come in order") {
       data.append(part, static_cast<std::size_t>(n));
       results.flush_ready();
     }
-    results.finish(cause, 3);
+    results.finish(cause, "{}", 3);
   }
   for (ssize_t n; (n = ::read(reader.get(), part, sizeof part)) > 0;) data.append(part, static_cast<std::size_t>(n));
   auto found = read_back(data);
-  CHECK(found.size() == 5);
+  CHECK(found.size() == 6);
+  CHECK(found[0xfffffffc] == "{}");
   CHECK(found.contains(0xfffffffe));
   CHECK(data.substr(0, 4) == "\xfe\xff\xff\xff");
   CHECK(found[0] == piece + "0" + piece + "2" + piece + "4" + piece + "6" + piece + "8");
@@ -69,7 +70,7 @@ TEST_CASE("pieces wait for a pipe's reader, and come in order") {
 TEST_CASE("a full disk, a reader that is gone and a wrong place are told") {
   Results full("/dev/full");
   full.put(0, "x");
-  CHECK_THROWS_WITH_AS(full.finish({}, 0), doctest::Contains("No space left on device"), Error);
+  CHECK_THROWS_WITH_AS(full.finish({}, "", 0), doctest::Contains("No space left on device"), Error);
   CHECK_THROWS_AS(Results("/nowhere/results"), Error);
   CHECK_THROWS_AS(Results("99999"), Error);
 }

@@ -171,6 +171,33 @@ TEST_CASE("join: in a process set, while the others go on; nothing may follow be
     });
 }
 
+TEST_CASE("join: thousands of names, before and after, while the cache grows") {
+  for (const Split& s : worlds({{3, 0}, {3, 1}}))
+    run_world(s.size, s.per_node, [](Rank& rank) {
+      constexpr std::size_t names = 3000;
+      std::vector<std::string> text;
+      for (std::size_t i = 0; i < names; ++i) text.push_back("many" + std::to_string(i));
+      std::vector<float> data(names);
+      // The names come in pieces, so that most of them are idle when a new one needs an id.
+      auto step = [&](std::size_t count, float expected) {
+        for (std::size_t first = 0; first < count; first += 500) {
+          std::vector<hvd_request> qs;
+          for (std::size_t i = first; i < first + 500; ++i) {
+            const std::size_t n = (i * 7 + static_cast<std::size_t>(rank.rank())) % 500 + first;
+            data[n] = static_cast<float>(n);
+            qs.push_back(Rank::request(HVD_ALLREDUCE, text[n].c_str(), {1}, &data[n], &data[n]));
+          }
+          for (core::Operation* op : rank.submit_many(qs)) EXPECT(rank.finish(*op) == HVD_OK);
+        }
+        for (std::size_t n = 0; n < count; ++n) EXPECT(data[n] == expected * static_cast<float>(n));
+      };
+      for (int round = 0; round < 4; ++round) step(names, 3);
+      if (rank.rank() != 0) step(1000, 2);
+      join(rank);
+      for (int round = 0; round < 3; ++round) step(names, 3);
+    });
+}
+
 TEST_CASE("join: a rank that leaves ends it") {
   for (const Split& s : {Split{3, 0}, Split{3, 1}})
     run_world(s.size, s.per_node, [](Rank& rank) {

@@ -30,7 +30,7 @@ void end(std::span<NameEntry* const> entries) {
 }  // namespace
 
 TEST_CASE("name table: all of a call's names are taken, or none") {
-  NameTable table(64);
+  NameTable table;
   const auto abc = requests({"a", "b", "c"});
   const auto taken = table.take(abc);
   REQUIRE(taken.size() == 3);
@@ -51,7 +51,7 @@ TEST_CASE("name table: all of a call's names are taken, or none") {
 }
 
 TEST_CASE("name table: a name without an id goes when its operation has failed") {
-  NameTable table(64);
+  NameTable table;
   const auto taken = table.take(requests({"a", "b", "c"}));
   table.assign(5, negotiate::no_slot, "b");
   table.forget_unknown(*taken[0]);
@@ -64,7 +64,7 @@ TEST_CASE("name table: a name without an id goes when its operation has failed")
 }
 
 TEST_CASE("name table: the same entries in any order of names, also after some were forgotten") {
-  NameTable table(64);
+  NameTable table;
   const std::vector<std::vector<const char*>> steps = {{"a", "b", "c"}, {"a", "b", "c"}, {"c", "a", "b"},
                                                        {"a", "b", "c"}, {"b"},           {"c", "b", "a"}};
   NameEntry* const a = &table.entry("a");
@@ -81,7 +81,7 @@ TEST_CASE("name table: the same entries in any order of names, also after some w
 }
 
 TEST_CASE("name table: names that were made count by kind, and a refused call makes none") {
-  NameTable table(64);
+  NameTable table;
   auto nameless = requests({"", "x"});
   end(table.take(nameless));
   CHECK(table.find("allreduce.noname.0"));
@@ -97,7 +97,7 @@ TEST_CASE("name table: names that were made count by kind, and a refused call ma
 }
 
 TEST_CASE("name table: ids") {
-  NameTable table(64);
+  NameTable table;
   NameEntry& e = table.assign(7, 128, "a");
   CHECK((e.id == 7 && e.slot == 128 && e.round == 0));
   CHECK(table.release_id(7) == &e);
@@ -106,7 +106,7 @@ TEST_CASE("name table: ids") {
 }
 
 TEST_CASE("name table: what is in flight, for messages") {
-  NameTable table(64);
+  NameTable table;
   CHECK(table.first_in_flight(nullptr) == nullptr);
   core::Operation op, join;
   for (const char* name : {"e", "b", "d", "c", "a", "f", "g"}) {

@@ -109,6 +109,59 @@ TEST_CASE("coordinator: a new name pushes out the one used longest ago, whatever
   }
 }
 
+TEST_CASE("coordinator: names that come again all keep their ids, and names that come once do not") {
+  Band band(20'000, 10'000);
+  auto one_by_one = [&](unsigned from, unsigned to) {
+    band.evicted.clear();
+    unsigned records = 0;
+    for (unsigned n = from; n < to; ++n) {
+      if (band.id_of.count(numbered(n)))
+        band.ready(numbered(n));
+      else
+        band.record(numbered(n)), ++records;
+      band.decide();
+    }
+    return records;
+  };
+  CHECK(one_by_one(0, 5000) == 5000);
+  CHECK(band.id_of.size() == 1024);
+  CHECK(band.evicted.size() == 5000 - 1024);
+  one_by_one(0, 5000);
+  CHECK(band.id_of.size() == 5000);
+  for (int step = 0; step < 3; ++step) {
+    CHECK(one_by_one(0, 5000) == 0);
+    CHECK(band.evicted.empty());
+  }
+  CHECK(one_by_one(5000, 50'000) == 45'000);
+  CHECK(band.id_of.size() == 8192);
+  one_by_one(0, 12'000), one_by_one(0, 12'000);
+  CHECK(band.id_of.size() == 10'000);
+
+  Band once(20'000, 10'000);
+  for (unsigned n = 0; n < 30'000; ++n) once.record(numbered(n)), once.decide();
+  CHECK(once.id_of.size() == 1024);
+  for (const auto& [name, id] : once.id_of) REQUIRE(id < 2048);
+}
+
+TEST_CASE("coordinator: names that are all in use at once all keep their ids") {
+  Band band(20'000, 10'000);
+  for (unsigned n = 0; n < 6000; ++n) band.record(numbered(n));
+  band.decide();
+  band.record("another");
+  band.decide();
+  CHECK(band.evicted.size() < 2);
+  for (unsigned n = 0; n < 10'500; ++n)
+    if (band.id_of.count(numbered(n)))
+      band.ready(numbered(n));
+    else
+      band.record(numbered(n));
+  band.decide();
+  CHECK(band.id_of.size() == 10'500);  // more than the capacity while all of them run
+  band.record("one more");
+  band.decide();
+  CHECK(band.id_of.size() == 10'000);
+}
+
 TEST_CASE("coordinator: tensors without names of their own do not evict others") {
   Band band(64, 20);
   for (unsigned i = 0; i < 20; ++i) band.record(numbered(i)), band.decide();

@@ -1,0 +1,31 @@
+#include "source_frame.h"
+
+#include <algorithm>
+#include <cstdint>
+
+#include "base/text.h"
+
+namespace hvd::wire {
+
+std::optional<SourceFrame> frame_of_line(std::string_view line) {
+  constexpr std::string_view begin = "File \"", middle = "\", line ", in = " in ";
+  line = trim(line);
+  const std::size_t file_end = line.find(middle);
+  if (!line.starts_with(begin) || file_end == line.npos) return {};
+  const std::string_view rest = line.substr(file_end + middle.size());
+  const std::size_t digits = std::min(rest.find_first_not_of("0123456789"), rest.size());
+  const auto number = to_integer(rest.substr(0, digits));
+  if (!number || *number > INT32_MAX) return {};
+  const std::size_t function = rest.find(in, digits);
+  return SourceFrame{std::string(line.substr(begin.size(), file_end - begin.size())), static_cast<int>(*number),
+                     function == rest.npos ? "" : std::string(rest.substr(function + in.size()))};
+}
+
+bool is_library(std::string_view file) {
+  for (const char* part :
+       {"/site-packages/", "/dist-packages/", "/lib/python3", "<hvdrun>", "/hvd/", "/horovod/", "<frozen "})
+    if (file.find(part) != file.npos) return true;
+  return false;
+}
+
+}  // namespace hvd::wire
