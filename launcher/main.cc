@@ -38,8 +38,9 @@ namespace hvd::launcher {
 namespace {
 
 int print_version() {
-  const std::string commit = HVD_COMMIT;
-  return std::puts(("hvdrun " HVD_VERSION + (commit.empty() ? "" : " (commit " + commit + ")")).c_str()) < 0;
+  std::string text = "hvdrun " HVD_VERSION;
+  if (*commit) text += std::string(" (commit ") + commit + ")";
+  return std::puts(text.c_str()) < 0;
 }
 
 int check_build() {

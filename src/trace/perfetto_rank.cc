@@ -115,7 +115,7 @@ PerfettoRank::PerfettoRank(Timeline& timeline, int number, PerfettoWaits& shared
       shared_(shared),
       packets_(shared.packets),
       track_(packets_.add_track(0, "rank " + std::to_string(number), 2 * number + 1)),
-      bytes_track_(packets_.add_counter(track_, "bytes under way", PerfettoPackets::Unit::bytes, 0)),
+      bytes_({packets_.add_counter(track_, "bytes under way", PerfettoPackets::Unit::bytes, 0)}),
       tensors_track_(packets_.add_track(track_, "tensors", 2)) {
   shared_.add_rank(number, "rank " + std::to_string(number));
 }
@@ -171,26 +171,26 @@ void PerfettoRank::on_cycle(std::int64_t ns) {
 }
 
 std::uint64_t PerfettoRank::steps_track() {
-  if (steps_track_ == 0) {
-    steps_track_ = packets_.add_track(0, formatted("rank {} steps", number_), 2 * number_);
-    step_time_track_ = packets_.add_counter(steps_track_, "step time", PerfettoPackets::Unit::nanoseconds, 0);
+  if (step_.track == 0) {
+    step_.track = packets_.add_track(0, formatted("rank {} steps", number_), 2 * number_);
+    step_.time_track = packets_.add_counter(step_.track, "step time", PerfettoPackets::Unit::nanoseconds, 0);
   }
-  return steps_track_;
+  return step_.track;
 }
 
 void PerfettoRank::end_parts(std::int64_t ns) {
-  for (; !parts_.empty(); parts_.pop_back()) packets_.end(steps_track(), time(ns));
+  for (; !step_.parts.empty(); step_.parts.pop_back()) packets_.end(steps_track(), time(ns));
 }
 
 /// Ends the step under way, and begins the next one at once.  The file therefore also shows a step that hangs.
 void PerfettoRank::on_step(std::int64_t number, std::int64_t ns) {
-  const std::vector<TracedPart> within = parts_;
+  const std::vector<TracedPart> within = step_.parts;
   end_parts(ns);
-  if (step_open_) packets_.end(steps_track(), time(ns));
-  if (step_open_) packets_.counter(step_time_track_, ns - step_began_ns_, time(ns));
-  step_began_ns_ = ns;
-  step_open_ = number >= 0;
-  if (step_open_) {
+  if (step_.is_open) packets_.end(steps_track(), time(ns));
+  if (step_.is_open) packets_.counter(step_.time_track, ns - step_.began_ns, time(ns));
+  step_.began_ns = ns;
+  step_.is_open = number >= 0;
+  if (step_.is_open) {
     packets_.begin(steps_track(), formatted("step {}", number + 1), time(ns));
     for (const TracedPart part : within) on_part(part, true, ns);
   }
@@ -199,14 +199,14 @@ void PerfettoRank::on_step(std::int64_t number, std::int64_t ns) {
 
 void PerfettoRank::on_part(TracedPart part, bool begins, std::int64_t ns) {
   if (begins) {
-    if (parts_.size() == most_parts) return;
-    parts_.push_back(part);
+    if (step_.parts.size() == most_parts) return;
+    step_.parts.push_back(part);
     packets_.begin(steps_track(), part_name(part), time(ns));
     return timeline_.end_event();
   }
-  const auto at = std::find(parts_.rbegin(), parts_.rend(), part);
-  for (auto left = parts_.rend() - at; at != parts_.rend() && parts_.size() >= static_cast<std::size_t>(left);
-       parts_.pop_back())
+  const auto at = std::find(step_.parts.rbegin(), step_.parts.rend(), part);
+  for (auto left = step_.parts.rend() - at;
+       at != step_.parts.rend() && step_.parts.size() >= static_cast<std::size_t>(left); step_.parts.pop_back())
     packets_.end(steps_track(), time(ns));
   timeline_.end_event();
 }
@@ -220,11 +220,11 @@ void PerfettoRank::lost(std::uint64_t in_all) {
 
 void PerfettoRank::restarted() {
   ++starts_;
-  parts_.clear();
-  step_open_ = false;
+  step_.parts.clear();
+  step_.is_open = false;
   tracks_.clear();
-  coming_.clear();
-  bytes_under_way_ = 0;
+  bytes_.coming.clear();
+  bytes_.value = 0;
 }
 
 void PerfettoRank::row_named(std::size_t index, const TraceTrack& track) {
@@ -242,7 +242,7 @@ void PerfettoRank::row_named(std::size_t index, const TraceTrack& track) {
 void PerfettoRank::submitted(std::size_t index, std::int64_t ns) {
   RowTrack& track = tracks_[index];
   shared_.arrived(number_, key(index), track.submissions++, at(ns));
-  if (coming_.size() < most_coming) coming_.emplace_back(ns, track.bytes);
+  if (bytes_.coming.size() < most_coming) bytes_.coming.emplace_back(ns, track.bytes);
   timeline_.end_event();
 }
 
@@ -261,13 +261,13 @@ void PerfettoRank::negotiation_begun(std::size_t index) {
 
 /// Adds the bytes submitted until @p until_ns, subtracts @p done bytes, and writes the counter's value.
 void PerfettoRank::count_bytes(std::int64_t until_ns, std::uint64_t done) {
-  while (!coming_.empty() && coming_.front().first <= until_ns) {
-    bytes_under_way_ += coming_.front().second;
-    coming_.pop_front();
+  while (!bytes_.coming.empty() && bytes_.coming.front().first <= until_ns) {
+    bytes_.value += bytes_.coming.front().second;
+    bytes_.coming.pop_front();
   }
-  bytes_under_way_ -= std::min(bytes_under_way_, done);
-  counted_ns_ = std::max(counted_ns_, until_ns);
-  packets_.counter(bytes_track_, static_cast<std::int64_t>(bytes_under_way_), time(counted_ns_));
+  bytes_.value -= std::min(bytes_.value, done);
+  bytes_.at_ns = std::max(bytes_.at_ns, until_ns);
+  packets_.counter(bytes_.track, static_cast<std::int64_t>(bytes_.value), time(bytes_.at_ns));
 }
 
 void PerfettoRank::batch_begun(const Batch& batch) {

@@ -100,6 +100,20 @@ class PerfettoRank : public Timeline::Rank {
     std::uint64_t flow;  ///< the flow number of the row's first operation
     std::uint64_t submissions = 0;
   };
+  /// The counter of submitted bytes that no batch has taken yet.
+  struct BytesUnderWay {
+    std::uint64_t track;
+    std::deque<std::pair<std::int64_t, std::uint64_t>> coming{};  ///< submissions it lacks yet: time, bytes
+    std::uint64_t value = 0;
+    std::int64_t at_ns = 0;  ///< of its last value
+  };
+  /// The row of steps and of their parts; its tracks are 0 until the first step.
+  struct StepRow {
+    std::uint64_t track = 0, time_track = 0;
+    std::int64_t began_ns = 0;
+    bool is_open = false;
+    std::vector<TracedPart> parts{};  ///< under way, the innermost last
+  };
   std::uint64_t key(std::size_t index) { return std::uint64_t{starts_} << 32 | row(index).number; }
   std::int64_t time(std::int64_t ns) const { return shared_.time(at(ns)); }
   void slice(std::uint64_t track, std::string_view name, std::int64_t begin_ns, std::int64_t end_ns,
@@ -112,18 +126,16 @@ class PerfettoRank : public Timeline::Rank {
 
   PerfettoWaits& shared_;
   PerfettoPackets& packets_;
-  const std::uint64_t track_, bytes_track_, tensors_track_;
-  std::uint64_t runtime_track_ = 0, steps_track_ = 0, step_time_track_ = 0;
-  std::int64_t step_began_ns_ = 0;
-  std::vector<TracedPart> parts_;  ///< the parts under way, the innermost last
-  bool step_open_ = false;
+  const std::uint64_t track_;
+  BytesUnderWay bytes_;
+  const std::uint64_t tensors_track_;
+  std::uint64_t runtime_track_ = 0;
+  StepRow step_;
   std::unordered_map<std::string, std::uint64_t> tensor_tracks_;  ///< by row and shown name; kept in a restart
   std::vector<RowTrack> tracks_;                                  ///< by row
-  std::deque<std::pair<std::int64_t, std::uint64_t>> coming_;  ///< submissions that the counter lacks yet: time, bytes
   std::uint32_t starts_ = 0;
-  std::uint64_t bytes_under_way_ = 0;
   std::int64_t launched_ns_ = -1;  ///< end of the last part of the start, in the timeline's clock; -1 after init()
-  std::int64_t counted_ns_ = 0, free_ns_ = 0;  ///< time of the counter's last value; end of the rank's last batch
+  std::int64_t free_ns_ = 0;       ///< end of the rank's last batch
 };
 
 }  // namespace hvd::trace

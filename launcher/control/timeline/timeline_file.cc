@@ -59,6 +59,112 @@ struct TimelineItem {
   std::variant<RankStart, ClockPing, TraceRecords, RankEnd> what;
 };
 
+/// Items on their way from the threads of hvdrun to the writer's thread.  Bounded.  Thread-safe.
+class TimelineQueue {
+ public:
+  /// Drops records that do not fit, and everything after close().
+  void push(int rank, std::variant<RankStart, ClockPing, TraceRecords, RankEnd> what);
+  /// No item comes any more.  is_late() becomes true at @p deadline.
+  void close(std::chrono::steady_clock::time_point deadline);
+  /// Gathers the items of one period into @p items, which is empty.  False: the queue is closed and no item is left.
+  bool take_all(std::deque<TimelineItem>& items);
+  /// Waits for @p pause, or until the queue is closed.
+  void rest(nanoseconds pause);
+  bool is_late() const;
+  /// The number of records that did not fit.
+  std::uint64_t dropped() const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<TimelineItem> items_;
+  std::size_t bytes_ = 0;
+  std::uint64_t dropped_ = 0;
+  bool closed_ = false, reader_is_idle_ = false;
+  std::chrono::steady_clock::time_point deadline_{};
+};
+
+void TimelineQueue::push(int rank, std::variant<RankStart, ClockPing, TraceRecords, RankEnd> what) {
+  const auto* records = std::get_if<TraceRecords>(&what);
+  const std::size_t bytes = records != nullptr ? records->body.size() : 0;
+  bool wake = false;
+  {
+    const std::lock_guard lock(mutex_);
+    if (closed_) return;
+    if (bytes_ + bytes > max_waiting_bytes) {
+      ++dropped_;
+      return;
+    }
+    bytes_ += bytes;
+    items_.push_back({rank, clock_ns(CLOCK_MONOTONIC), std::move(what)});
+    wake = std::exchange(reader_is_idle_, false);
+  }
+  if (wake) changed_.notify_one();
+}
+
+void TimelineQueue::close(std::chrono::steady_clock::time_point deadline) {
+  {
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+    deadline_ = deadline;
+  }
+  changed_.notify_one();
+}
+
+bool TimelineQueue::take_all(std::deque<TimelineItem>& items) {
+  std::unique_lock lock(mutex_);
+  reader_is_idle_ = true;
+  changed_.wait_for(lock, pending_period, [&] { return closed_ || !reader_is_idle_; });
+  reader_is_idle_ = false;
+  changed_.wait_for(lock, write_period, [&] { return closed_; });
+  items.swap(items_);
+  bytes_ = 0;
+  return !closed_ || !items.empty();
+}
+
+void TimelineQueue::rest(nanoseconds pause) {
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, pause, [&] { return closed_; });
+}
+
+bool TimelineQueue::is_late() const {
+  const std::lock_guard lock(mutex_);
+  return closed_ && std::chrono::steady_clock::now() > deadline_;
+}
+
+std::uint64_t TimelineQueue::dropped() const {
+  const std::lock_guard lock(mutex_);
+  return dropped_;
+}
+
+/// The share of a core that the writer's thread may use, by the load of this machine.  One thread.
+class CoreShare {
+ public:
+  /// The pause after work of @p worked; 0: the machine has free cores.
+  nanoseconds pause_after(nanoseconds worked);
+
+ private:
+  double share_ = 1;
+  std::int64_t read_at_ns_ = 0;
+  CpuTimes before_;
+};
+
+nanoseconds CoreShare::pause_after(nanoseconds worked) {
+  const std::int64_t now = clock_ns(CLOCK_MONOTONIC);
+  if (now - read_at_ns_ > 100'000'000) {
+    read_at_ns_ = now;
+    char text[4096];
+    const Fd stat(open("/proc/stat", O_RDONLY | O_CLOEXEC));
+    const ssize_t got = stat ? read(stat.get(), text, sizeof text) : -1;
+    const auto times = parse_cpu_times({text, static_cast<std::size_t>(std::max<ssize_t>(got, 0))});
+    share_ = times && before_.total != 0 ? allowed_share(before_, *times) : 1;
+    before_ = times.value_or(CpuTimes{});
+  }
+  if (share_ >= 1) return nanoseconds(0);
+  const auto pause = std::chrono::duration_cast<nanoseconds>(worked * (1 / share_ - 1));
+  return std::min<nanoseconds>(pause, std::chrono::seconds(1));
+}
+
 }  // namespace
 
 class TimelineFile::Writer {
@@ -66,13 +172,12 @@ class TimelineFile::Writer {
   explicit Writer(TimelineFileOptions options);
   ~Writer();
 
-  void push(int rank, std::variant<RankStart, ClockPing, TraceRecords, RankEnd> what);
+  TimelineQueue& queue() { return queue_; }
   std::string close(milliseconds limit);
 
  private:
   // the thread
   void run();
-  bool wait_for_items(std::deque<TimelineItem>& items);
   void take(TimelineItem& item);
   void rest(nanoseconds worked);
   void update_clock(int rank);
@@ -81,14 +186,7 @@ class TimelineFile::Writer {
   const ClockEstimate& clock(int rank) const;
 
   const TimelineFileOptions options_;
-
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<TimelineItem> waiting_;
-  std::size_t waiting_bytes_ = 0;
-  std::uint64_t dropped_ = 0;
-  bool closing_ = false, idle_ = false;
-  std::chrono::steady_clock::time_point deadline_{};
+  TimelineQueue queue_;
 
   // the thread; close() after it has ended
   trace::TraceFile file_;
@@ -97,9 +195,7 @@ class TimelineFile::Writer {
   std::map<int, ClockEstimate> clocks_;
   std::map<int, bool> malformed_;
   bool cut_short_ = false;
-  double share_ = 1;
-  std::int64_t share_at_ns_ = 0;
-  CpuTimes cpu_before_;
+  CoreShare share_;
   std::thread thread_;
 };
 
@@ -118,36 +214,13 @@ TimelineFile::Writer::Writer(TimelineFileOptions options)
 
 TimelineFile::Writer::~Writer() { close(milliseconds(0)); }
 
-void TimelineFile::Writer::push(int rank, std::variant<RankStart, ClockPing, TraceRecords, RankEnd> what) {
-  const auto* records = std::get_if<TraceRecords>(&what);
-  const std::size_t bytes = records != nullptr ? records->body.size() : 0;
-  bool wake = false;
-  {
-    const std::lock_guard lock(mutex_);
-    if (closing_) return;
-    if (waiting_bytes_ + bytes > max_waiting_bytes) {
-      ++dropped_;
-      return;
-    }
-    waiting_bytes_ += bytes;
-    waiting_.push_back({rank, clock_ns(CLOCK_MONOTONIC), std::move(what)});
-    wake = std::exchange(idle_, false);
-  }
-  if (wake) changed_.notify_one();
-}
-
 std::string TimelineFile::Writer::close(milliseconds limit) {
   if (!thread_.joinable()) return {};
-  {
-    const std::lock_guard lock(mutex_);
-    closing_ = true;
-    deadline_ = std::chrono::steady_clock::now() + limit;
-  }
-  changed_.notify_one();
+  queue_.close(std::chrono::steady_clock::now() + limit);
   thread_.join();
   if (const std::string warning = file_.warning(); !warning.empty()) return warning;
   if (cut_short_) return options_.path + ": the end of the timeline was not written in time";
-  if (const std::uint64_t lost = timeline_.lost() + dropped_)
+  if (const std::uint64_t lost = timeline_.lost() + queue_.dropped())
     return formatted("{}: {} records were dropped, the ranks made more than could be written", options_.path, lost);
   for (const auto& [rank, bad] : malformed_)
     if (bad) return formatted("{}: rank {} is incomplete: {}", options_.path, rank, timeline_.why(rank));
@@ -159,7 +232,7 @@ void TimelineFile::Writer::run() {
   setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), 19);
   std::deque<TimelineItem> items;
   std::int64_t pending_at_ns = clock_ns(CLOCK_MONOTONIC);
-  while (wait_for_items(items)) {
+  while (queue_.take_all(items)) {
     while (!items.empty() && !cut_short_) {
       const std::int64_t begin = clock_ns(CLOCK_THREAD_CPUTIME_ID);
       take(items.front());
@@ -175,18 +248,6 @@ void TimelineFile::Writer::run() {
     timeline_.flush();
   }
   finish();
-}
-
-/// Gathers the records of one period.  False: the file is being closed, and no record is left.
-bool TimelineFile::Writer::wait_for_items(std::deque<TimelineItem>& items) {
-  std::unique_lock lock(mutex_);
-  idle_ = true;
-  changed_.wait_for(lock, pending_period, [&] { return closing_ || !idle_; });
-  idle_ = false;
-  changed_.wait_for(lock, write_period, [&] { return closing_; });
-  items.swap(waiting_);
-  waiting_bytes_ = 0;
-  return !closing_ || !items.empty();
 }
 
 const ClockEstimate& TimelineFile::Writer::clock(int rank) const {
@@ -232,22 +293,8 @@ void TimelineFile::Writer::take(TimelineItem& item) {
 
 /// Sleeps so long that @p worked took no more than the free share of a core.
 void TimelineFile::Writer::rest(nanoseconds worked) {
-  const std::int64_t now = clock_ns(CLOCK_MONOTONIC);
-  if (now - share_at_ns_ > 100'000'000) {
-    share_at_ns_ = now;
-    char text[4096];
-    const Fd stat(open("/proc/stat", O_RDONLY | O_CLOEXEC));
-    const ssize_t got = stat ? read(stat.get(), text, sizeof text) : -1;
-    const auto times = parse_cpu_times({text, static_cast<std::size_t>(std::max<ssize_t>(got, 0))});
-    share_ = times && cpu_before_.total != 0 ? allowed_share(cpu_before_, *times) : 1;
-    cpu_before_ = times.value_or(CpuTimes{});
-  }
-  std::unique_lock lock(mutex_);
-  if (share_ < 1 && !closing_) {
-    const auto pause = std::chrono::duration_cast<nanoseconds>(worked * (1 / share_ - 1));
-    changed_.wait_for(lock, std::min<nanoseconds>(pause, std::chrono::seconds(1)), [&] { return closing_; });
-  }
-  cut_short_ = closing_ && std::chrono::steady_clock::now() > deadline_;
+  if (const nanoseconds pause = share_.pause_after(worked); pause.count() > 0) queue_.rest(pause);
+  cut_short_ = queue_.is_late();
 }
 
 void TimelineFile::Writer::finish() {
@@ -261,16 +308,16 @@ TimelineFile::TimelineFile(TimelineFileOptions options) : writer_(std::make_uniq
 TimelineFile::~TimelineFile() = default;
 
 void TimelineFile::rank_started(int rank, std::string host, bool same_clock) {
-  writer_->push(rank, RankStart{std::move(host), same_clock, true});
+  writer_->queue().push(rank, RankStart{std::move(host), same_clock, true});
 }
 void TimelineFile::rank_found(int rank, std::string host, bool same_clock) {
-  writer_->push(rank, RankStart{std::move(host), same_clock, false});
+  writer_->queue().push(rank, RankStart{std::move(host), same_clock, false});
 }
 void TimelineFile::clock_sample(int rank, std::int64_t sent_ns, std::int64_t received_ns, std::int64_t guard_ns) {
-  writer_->push(rank, ClockPing{sent_ns, received_ns, guard_ns});
+  writer_->queue().push(rank, ClockPing{sent_ns, received_ns, guard_ns});
 }
-void TimelineFile::append(int rank, std::string body) { writer_->push(rank, TraceRecords{std::move(body)}); }
-void TimelineFile::rank_ended(int rank, std::string text) { writer_->push(rank, RankEnd{std::move(text)}); }
+void TimelineFile::append(int rank, std::string body) { writer_->queue().push(rank, TraceRecords{std::move(body)}); }
+void TimelineFile::rank_ended(int rank, std::string text) { writer_->queue().push(rank, RankEnd{std::move(text)}); }
 std::string TimelineFile::close(milliseconds limit) { return writer_->close(limit); }
 
 }  // namespace hvd::launcher

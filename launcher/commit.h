@@ -1,0 +1,9 @@
+/// @file commit.h — the commit of which this program was built.
+#pragma once
+
+namespace hvd::launcher {
+
+/// As git describe writes it, with "-dirty" after a change.  Empty: built without a repository.
+extern const char* const commit;
+
+}  // namespace hvd::launcher
