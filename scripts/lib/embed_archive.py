@@ -5,6 +5,8 @@ A file with + is there also as marshalled code, for each Python that is found he
 sitecustomize.py is there also as a .pyc for the Python that runs this.  The same files give the same bytes.
 """
 
+from __future__ import annotations
+
 import io
 import pathlib
 import shutil
@@ -21,10 +23,10 @@ sys.stdout.buffer.write(sys.implementation.cache_tag.encode() + b" " + external.
 UNCHECKED = b"\1" + bytes(11)  # after a .pyc's magic number: its source need not be looked at
 
 
-def compiled(path):
+def compiled(path: str) -> dict[str, bytes]:
     """{tag: magic number and code}, by the Pythons of this machine."""
     names = [f"python3.{minor}" for minor in range(8, 20)]
-    found = {}
+    found: dict[str, bytes] = {}
     for python in filter(None, [sys.executable, *map(shutil.which, names)]):
         done = subprocess.run([python, "-I", "-S", "-c", COMPILE, path], capture_output=True, stdin=subprocess.DEVNULL)
         tag, _, code = done.stdout.partition(b" ")

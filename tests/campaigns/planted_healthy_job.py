@@ -20,6 +20,7 @@ def healthy_checkpoint() -> None:
     steps()
     if IS_CULPRIT:
         reader = subprocess.Popen(["sh", "-c", f"sleep 10; cat > {os.devnull}"], stdin=subprocess.PIPE)
+        assert reader.stdin
         with reader:
             torch.save(torch.ones(1_000_000), reader.stdin)
     steps()

@@ -15,7 +15,13 @@ from python.horovod import horovod_answers
 FOLDER = Path(horovod_answers.__file__).parent
 ROOT = FOLDER.parents[2]
 SPARK, RAY = os.environ.get("HVD_TEST_SPARK", ""), os.environ.get("HVD_TEST_RAY", "")
-INTERPRETERS = {"torch": python, "tensorflow": tensorflow, "mxnet": mxnet_interpreter, "pyspark": lambda: SPARK, "ray": lambda: RAY}
+INTERPRETERS = {
+    "torch": python,
+    "tensorflow": tensorflow,
+    "mxnet": mxnet_interpreter,
+    "pyspark": lambda: SPARK,
+    "ray": lambda: RAY,
+}
 
 
 @cache

@@ -1,7 +1,6 @@
 #include "launcher/join/join_token.h"
 
 #include <doctest/doctest.h>
-
 #include <poll.h>
 
 #include <string>
