@@ -45,8 +45,7 @@ struct ElasticOrders {
   std::string end;                       ///< why the job cannot go on; empty: it goes on
 };
 
-/// The class has more than 15 members on purpose: each decision depends on most of them, so smaller classes would only
-/// pass the members around.
+/// Size: each decision depends on most of the members, so smaller classes would only pass them around.
 class ElasticJob {
  public:
   /// @param workers  the workers of the first world, with the numbers 0 to n-1

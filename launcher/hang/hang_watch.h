@@ -16,6 +16,7 @@
 
 namespace hvd::launcher {
 
+/// Size: its members are the parts of one watch over all ranks; each line of text is made from several of them.
 class HangWatch {
  public:
   /// @param patience  std::nullopt: the user wants no messages about hangs

@@ -67,6 +67,7 @@ struct Geometry {
 };
 
 /// One rank's view of the shared memory.
+/// Size: eleven of its members are offsets, one for each part of the shared memory.
 class Node {
  public:
   /// Throws Error{usage} for more ranks than most_ranks.

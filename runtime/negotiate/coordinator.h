@@ -50,6 +50,7 @@ struct CoordinatorOptions {
   bool many_nodes = false;            ///< only allreduces whose nodes' parts have arrived are eager
 };
 
+/// Size: the tables of one state machine.  Every command reads or changes several of them, and they must agree.
 class Coordinator {
  public:
   using Publish = std::function<void(Command, std::string_view body)>;

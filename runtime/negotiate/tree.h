@@ -58,6 +58,7 @@ struct Departure {
   std::string text;
 };
 
+/// Size: the state of one protocol on one node, by message; see coordinator.h.
 class TreeNode {
  public:
   /// @param ranks  [nodes] the ranks of each node

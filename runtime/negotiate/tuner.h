@@ -33,6 +33,7 @@ struct TunerOptions {
   double drift = 0.10;       ///< the tuner starts again when the rate changes by this share
 };
 
+/// Size: one search: its candidates, the windows under way, and the rates so far.
 class Tuner {
  public:
   using Point = std::vector<int>;

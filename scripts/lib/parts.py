@@ -58,6 +58,7 @@ def run_lint(context: Context) -> Tally:
     tally += context.good("mypy of scripts and tests", ["mypy", *EMBEDDED, "scripts/lib", "scripts/bench", *PYTHON_TESTS], 240)
     tally += context.good("who may include whom", [sys.executable, "scripts/check-includes"])
     tally += context.good("one name, one meaning", [sys.executable, "scripts/check-names"])
+    tally += context.good("no class without a reason for its size", [sys.executable, "scripts/check-sizes"])
     tally += run_pytest(context, "tests/lint")
     tally += context.good("files that the pages name are there", [sys.executable, "scripts/check-paths"])
     tally += context.good("each test can fail", [sys.executable, "scripts/check-asserts"])

@@ -13,6 +13,7 @@
 namespace hvd::trace {
 
 /// Not thread-safe: one thread at a time.
+/// Size: five of its members are conditions of the file that its warning names.
 class TraceFile {
  public:
   /// Creates or empties @p path, and writes the first bytes of the format that its ending names.

@@ -35,6 +35,7 @@ double part_of(const DelaySeconds& parts, Delay delay) { return parts[static_cas
 
 std::string percent(double share) { return formatted("{:.0f} %", 100 * share); }
 
+/// Size: one short function for each verdict, and one order of them.  The verdicts share the seven members.
 class Examiner {
  public:
   Examiner(const StepStatistics& statistics, const std::map<int, RankPlace>& places)

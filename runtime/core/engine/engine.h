@@ -29,6 +29,7 @@
 
 namespace hvd::core {
 
+/// Size: it owns the objects of one world, and makes and ends them in one order.  Their work is in their own classes.
 class Engine {
  public:
   /// The data that each rank sends to all others at init.  A transport that carries it at its start saves an exchange.

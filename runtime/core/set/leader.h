@@ -28,6 +28,7 @@ struct OwnGpu {
   std::function<bool()> notifies;  ///< callers asked to be notified of ends, so the runtime cannot see them wait
 };
 
+/// Size: it joins the tree, the coordinator and the shared memory of a node; these are classes of their own.
 class Leader {
  public:
   /// @p status: of this rank.  @p pending: by id, the operations that this rank has submitted by bit.  Both must

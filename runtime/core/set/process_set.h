@@ -31,6 +31,8 @@
 
 namespace hvd::core {
 
+/// Size: two sides with one mutex between them.  A class for each side would need the other side's names, operations
+/// and batch in nearly every function.
 class ProcessSet {
  public:
   /// @p world, @p transport, @p node: of the set, with the set's numbers of ranks.

@@ -86,6 +86,7 @@ class DeviceWork {
   std::shared_ptr<Mark> end_;
 };
 
+/// Size: one object for each resource of a device that its thread and its users share.
 class Gpu final : public gpu::LocalGpu {
  public:
   /// The process's object for a visible device.  Throws Error: usage if no GPU has this number, unavailable if the

@@ -31,6 +31,7 @@ struct InheritedGpu final : gpu::DeviceInheritance {
   std::unique_ptr<Communicator> whole;  ///< the communicator of the new set
 };
 
+/// Size: a batch moves through all of its members in order: buffers, communicators, thread, events.
 class NcclDevice final : public gpu::SetDevice {
  public:
   NcclDevice(gpu::SetContext context, std::unique_ptr<InheritedGpu> inherited);

@@ -52,6 +52,7 @@ struct DividedTensor {
   std::size_t end(int d, int ranks) const { return begin(d + 1, ranks); }
 };
 
+/// Size: a plan that is built once, and six counters of progress.  Each step reads both.
 class ReduceScatter final : public Stage {
  public:
   ReduceScatter(Rings& rings, const Nodes& nodes, transport::Transport& transport, std::vector<DividedTensor> tensors,

@@ -44,6 +44,7 @@ struct ProcessUse {
 
 /// A rank has one.  Thread-safe, except where a function says otherwise.  If there is neither a guard's memory nor a
 /// listener, a call costs one comparison.
+/// Size: one counter for each fact of a record.  All are read and reset at a step's end.
 class StepRecorder {
  public:
   /// @param fd  HVD_RECORDER_FD, or -1: there is no guard

@@ -17,6 +17,7 @@ namespace hvd::transport::tcp {
 inline constexpr int given_up_ms = 15'000;
 
 /// A call by this rank, or a call that this rank has accepted.  No call blocks.
+/// Size: one handshake, from the first address to the proved peer; each state reads most members.
 class PendingLink {
  public:
   /// Calls the peer at one address after another.  @p context: null if all addresses are unix sockets.  @p

@@ -61,6 +61,7 @@ class FrameHandler {
   virtual void left(Lane& lane, const OutFrame& frame) = 0;
 };
 
+/// Size: the frame under way in each direction, and the queue between them.
 class Lane {
  public:
   Lane(SocketCalls& calls, FrameHandler& handler, Fd fd, std::unique_ptr<ByteStream> stream, int peer, int number)
