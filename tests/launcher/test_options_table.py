@@ -29,6 +29,7 @@ READERS = {
     "src/python/hvd/_runtime/environment.py",
     "src/rank/python/bootstrap.py",
     "src/rank/python/start/hvdrank_collectives.py",
+    "src/rank/python/start/hvdrank_steps.py",
     "src/rank/python/start/sitecustomize.py",
     "src/base/process/child.cc",
 }

@@ -67,7 +67,9 @@ def problem_of(package, module, name, parameters):
         ours = package
         for part in name.split("."):
             ours = getattr(ours, part)
-    except (AttributeError, ImportError):  # ImportError: the name gives its replacement
+    except (AttributeError, ImportError) as error:  # ImportError: the name gives its replacement
+        if isinstance(error, ModuleNotFoundError) and not str(error.name).startswith(("horovod", "hvd")):
+            raise  # this interpreter lacks what the module needs
         return [] if kind == "refused" else [f"{name} is missing"]
     if kind == "refused":
         return [f"{name} exists, and answers.txt says that it is refused"]

@@ -132,7 +132,7 @@ TEST_CASE("collectives: between two ranks, by what their main threads call") {
   JobCollectives job;
   for (const int rank : {0, 1}) job[rank] = told(rank, {});
   job[0].call = call("recv", 1, "t.py:3");
-  CHECK(lines(job) == "rank 1 has not enqueued recv from rank 1; rank 0 waits for it\nrank 1 has enqueued nothing");
+  CHECK(lines(job) == "rank 1 has not enqueued recv from rank 1; rank 0 waits for it");  // what else it did is unknown
   job[1].call = call("recv", 0, "t.py:4");
   CHECK(lines(job).find("these ranks wait for each other") != std::string::npos);
   job[0].call = job[1].call = call("new_group", -1, "t.py:9");

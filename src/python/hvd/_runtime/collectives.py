@@ -66,7 +66,8 @@ def _one(
     """
     parameters = ", ".join(start.__code__.co_varnames[: start.__code__.co_argcount])
     made: dict[str, Any] = {}
-    exec(f"def {name}({parameters}): return self.synchronize(start({parameters}))", {"start": start}, made)
+    text = f"def {name}({parameters}): return self.synchronize(start({parameters}))"
+    exec(compile(text, "<hvdrun>", "exec"), {"start": start}, made)  # stacks and verdicts skip frames of this file
     call = made[name]
     call.__qualname__, call.__module__, call.__doc__ = f"Collectives.{name}", __name__, doc
     call.__defaults__, call.__annotations__ = start.__defaults__, {**start.__annotations__, "return": result}
