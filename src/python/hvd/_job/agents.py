@@ -1,7 +1,7 @@
 """Hosts without sshd: a program that starts hvdrun serves its launch agents (launch_agent.py) over a unix socket.
 
-hvdrun calls an agent for each host of its manifest, with the script of that host's daemon.  The program runs the script on
-the host by its own means: a Spark task or a Ray actor.
+hvdrun starts an agent for each host of its manifest, with the script of that host's daemon.  The program runs the script on
+the host by its own means: a Spark task, a Ray actor or a Ray task.
 """
 
 from __future__ import annotations
