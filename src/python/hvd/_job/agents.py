@@ -40,7 +40,7 @@ def listening(folder: Path) -> socket.socket:
 
 
 def received(client: socket.socket) -> tuple[str, str]:
-    """An agent's host and script.  Errors: OSError, RuntimeError for an agent that broke off."""
+    """An agent's host and script.  Errors: OSError or RuntimeError if the agent broke off."""
     client.settimeout(10.0)
     names, scripts = struct.unpack("<II", exactly(client, 8))
     return exactly(client, names).decode(), exactly(client, scripts).decode()
@@ -104,7 +104,7 @@ class Agents:
     def __init__(self, folder: Path, thread: Any = threading.Thread) -> None:
         """thread: the class of the threads."""
         self.folder, self.path = folder, folder / "manifest.json"
-        self.live: dict[str, int] = {}  # hosts that run, or wait for room: how many daemons
+        self.live: dict[str, int] = {}  # by host: the number of its daemons that run or wait for room
         self.failures: dict[str, int] = {}
         self.closed = False
         self.lock = threading.Lock()
