@@ -97,7 +97,7 @@ std::vector<std::string> hang_lines(const Incident& incident, double seconds, co
 
 OpenHang hang_data(const Incident& incident, const JobMap& map, const Pictures& pictures) {
   OpenHang hang;
-  hang.operation = incident.tensor;
+  hang.operation = incident.headline.empty() ? incident.tensor : incident.headline;
   hang.link_is_broken = !broken_link(map, pictures).empty();
   if (incident.missing.empty()) return hang;
   hang.rank = incident.missing[0];

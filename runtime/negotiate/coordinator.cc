@@ -407,7 +407,12 @@ bool Coordinator::assign_waiting() {
     i.on_gpu = signature.device >= 0;
     i.passing = passing;
     i.bytes = std::min(signature.payload_bytes(), std::int64_t{1} << 40);  // so that sums of it do not overflow
-    const bool eager = can_be_eager(signature, options_.many_nodes) && !i.passing;
+    // Between nodes narrow floats travel as f32.
+    const bool widens = options_.many_nodes && is_narrow_float(signature.type());
+    const std::int64_t wire_bytes =
+        widens ? i.bytes * 4 / static_cast<std::int64_t>(element_bytes(signature.type())) : i.bytes;
+    const bool eager = can_be_eager(signature, options_.many_nodes) && !i.passing &&
+                       wire_bytes <= static_cast<std::int64_t>(options_.eager_limit);
     i.slot = eager ? take_slot(i.bytes) : no_slot;  // used from the tensor's second batch on
     i.used = last_batch_;
     tensors_[id] = {name, signature.group, signature.group_size};

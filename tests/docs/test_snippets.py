@@ -17,6 +17,7 @@ ELSEWHERE = {
     ("docs/spark.md", "TorchEstimator(num_proc=2"): "tests/spark: the estimators",
     ("docs/spark.md", "write_manifest"): "tests/spark",
     ("docs/ray.md", "ray.init(address="): "tests/ray_cluster",
+    ("docs/ray.md", "min_workers=2, max_workers=8"): "tests/ray_cluster/test_elastic.py has such an executor",
     ("man/hvd-spark.7", "HorovodRunner(np=2)"): "tests/spark",
     ("docs/elastic.md", 'init_method="hvd://"'): "tests/failures/elastic_ddp.py",
     ("man/hvd-mxnet.7", "hvd.DistributedTrainer"): "tests/python/ranks/mxnet_training.py, where MXNet is",

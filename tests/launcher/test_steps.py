@@ -169,6 +169,7 @@ def test_hooks_leave_a_program_as_it_was() -> None:
         """
 import gc, io, json, sys, torch
 from torch.utils.data import dataloader
+sys.modules["hvdrank_steps"].stop()  # hvdrun's hooks for programs without hvd; hvd.init() ends them too
 before = [dataloader._BaseDataLoaderIter.__next__, torch.serialization._save, list(gc.callbacks)]
 import hvd.torch as hvd
 for _ in range(2):

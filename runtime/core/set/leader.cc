@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <limits>
 #include <utility>
 
 #include "base/error.h"
@@ -36,6 +37,8 @@ negotiate::CoordinatorOptions options_of(const World& world, const Config& confi
   o.fusion_bytes = static_cast<std::int64_t>(config.number("HOROVOD_FUSION_THRESHOLD"));
   o.hold_ns = static_cast<std::int64_t>(config.number("HOROVOD_CYCLE_TIME") * 1e6);
   o.many_nodes = world.nodes.size() > 1;
+  // Between nodes a rank reads one slot, that of its node's leader, whatever the number of ranks.
+  if (o.many_nodes) o.eager_work = std::numeric_limits<std::int64_t>::max();
   o.eager_limit = o.many_nodes ? largest_travelling(world.nodes.size(), {}) : ops::eager_limit;
   o.eager_bytes = ops::EagerSlots::bytes(g);
   return o;

@@ -152,7 +152,8 @@ def _watch_optimizers() -> Callable[[], None]:
 
 def _watch_compiler() -> Callable[[], None]:
     handler = sys.modules["torch._dynamo.callback"].callback_handler
-    begins, ends = (lambda _: _begin(PART_COMPILE)), (lambda _: _end(PART_COMPILE))
+    # torch 2.8 and later pass an argument, earlier ones none.
+    begins, ends = (lambda *_: _begin(PART_COMPILE)), (lambda *_: _end(PART_COMPILE))
     handler.register_start_callback(begins)
     handler.register_end_callback(ends)
 

@@ -130,7 +130,10 @@ class Recorder:
             return
         now = monotonic_ns()
         time = now - self.began_ns
-        self.write(now)
+        try:
+            self.write(now)
+        except (OSError, ValueError, IndexError, struct.error):  # such as descriptors that the program has closed
+            return self.stop()
         self.short_records = self.short_records + 1 if time < SHORTEST_NS else 0
         if self.short_records == ENOUGH_SHORT and self.steps_a_record < MOST_STEPS:
             self.steps_a_record, self.short_records = 2 * self.steps_a_record, 0
@@ -235,7 +238,7 @@ class Recorder:
         def backed(tensors, *args, **kwargs):
             handle = None
             if self.active and c10d is not None and c10d.is_initialized():
-                first = tensors if isinstance(tensors, torch.Tensor) else next(iter(tensors), None)
+                first = tensors[0] if isinstance(tensors, (list, tuple)) and tensors else tensors  # never an iterator's
                 if isinstance(first, torch.Tensor) and first.requires_grad:
                     handle = first.register_hook(begins)
             try:
@@ -267,6 +270,9 @@ recorder = hooks = None
 def begin(load):
     """Once: makes the recorder, and loads the hooks."""
     global recorder, hooks
+    ours = sys.modules.get("hvd._job.step_hooks")
+    if ours is not None and "gc" in ours._installed:  # hvd.init() has been called: libhvd records
+        return
     memory = guards_memory()
     if memory is None or threading.current_thread() is not threading.main_thread():
         return
@@ -291,4 +297,5 @@ def stop():
     """hvd.init() has been called: libhvd records from now on."""
     if recorder is not None:
         recorder.stop()
-        hooks.remove()
+        if hooks is not None:  # the hooks could not be loaded: hvd.init() must not fail for that
+            hooks.remove()
