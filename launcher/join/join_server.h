@@ -30,7 +30,7 @@ class JoinServer {
   void turn(int also, int milliseconds);
   /// The hosts that are there and stay, by name, "w-2" before "w-10".
   std::vector<wire::JoinOffer> hosts() const;
-  /// True once a host was told to end; then false again.
+  /// True once a host that runs a script was told to end; then false again.
   bool take_leave();
   /// Tells all hosts that the job has ended, and waits a moment until they are gone.
   void dismiss_all(int code, const std::string& reason);
@@ -69,6 +69,7 @@ class JoinServer {
   std::list<Agent> agents_;
   std::set<std::string> used_;  ///< names of hosts that have run a script
   bool has_leave_ = false;
+  bool is_full_ = false;  ///< no descriptor was left for an agent: the next turn does not poll door_
 };
 
 }  // namespace hvd::launcher
