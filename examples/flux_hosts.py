@@ -1,9 +1,10 @@
 """Hosts and slots of a Flux allocation, as a hostfile for hvdrun.
 
-    flux batch -N2 --wrap sh -c 'flux resource R | python examples/flux_hosts.py > hosts; hvdrun --hostfile hosts train.py'
+    flux resource R | python examples/flux_hosts.py > hosts       # in a script for flux batch
+    hvdrun --hostfile hosts train.py
 
-Reads Flux' resource set (RFC 20, version 1) on standard input.  A host has a slot for each of its GPUs, or for each core if
-it has none.  hvdrun reaches the hosts by ssh.
+Reads Flux' resource set (RFC 20, version 1) from standard input.  A host has a slot for each of its GPUs, or for each core if
+it has no GPU.  hvdrun reaches the hosts by ssh.  Tested with resource sets written by hand; Flux did not run.
 """
 
 import json
@@ -33,7 +34,7 @@ def hosts_of(entry):
 
 
 def slots(resources):
-    """{host: slots}"""
+    """Slots by host.  SystemExit for another kind of input."""
     execution = resources["execution"]
     names = [host for entry in execution["nodelist"] for host in hosts_of(entry)]
     ranked = sorted(

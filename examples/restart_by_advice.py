@@ -2,7 +2,7 @@
 
     python restart_by_advice.py node1:4,node2:4,node3:4 train.py --epochs 9
 
-The program must go on from its last checkpoint.  A job that says RESTART_ELSEWHERE starts again without the host to blame.
+The program must resume from its last checkpoint.  After RESTART_ELSEWHERE, the job starts again without the host to blame.
 """
 
 import json
@@ -16,7 +16,7 @@ MOST_RESTARTS, PAUSE_SECONDS = 5, 5.0
 
 
 def run(hosts: list[str], program: list[str]) -> dict:
-    """One job; its verdict."""
+    """Runs one job; returns its verdict."""
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder, "verdict.json")
         code = subprocess.call(["hvdrun", "-H", ",".join(hosts), "--verdict-filename", str(file), *program])
@@ -27,7 +27,7 @@ def run(hosts: list[str], program: list[str]) -> dict:
 
 
 def main(hosts: list[str], program: list[str]) -> int:
-    """The exit code of the last job."""
+    """Returns the exit code of the last job."""
     for restarts in range(MOST_RESTARTS + 1):
         verdict = run(hosts, program)
         action, reason = verdict["advice"]["action"], verdict["advice"]["reason"]

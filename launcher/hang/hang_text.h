@@ -18,7 +18,7 @@ namespace hvd::launcher {
 std::vector<std::string> hang_lines(const Incident& incident, double seconds, const JobMap& map,
                                     const Pictures& pictures, const std::vector<int>& ended);
 
-/// The same as data, for the job's verdict.
+/// The incident as data, for the job's verdict.
 OpenHang hang_data(const Incident& incident, const JobMap& map, const Pictures& pictures);
 
 /// "rank 5 on host2 goes on after 12 s".

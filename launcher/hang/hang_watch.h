@@ -34,7 +34,7 @@ class HangWatch {
   void look_again() { is_quiet_ = false; }
   /// The lines about incidents still open, as the user has read them.  The job's verdict repeats the lines.
   const std::vector<std::string>& open_lines() const { return open_lines_; }
-  /// The same as data; nothing: no incident is open.
+  /// An open incident as data; nothing: no incident is open.
   std::optional<OpenHang> open_hang() const;
   /// A rank has ended.
   void rank_ended(int rank);

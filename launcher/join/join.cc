@@ -58,7 +58,7 @@ Place place_of(const CommandLine& line) {
 
 void say(const std::string& line) { std::fprintf(stderr, "hvdrun: %s\n", printable(line).c_str()); }
 
-/// Whether the address accepts a connection.  @p why  gets the reason if not
+/// True if the address accepts a connection.  Otherwise @p why gets the reason.
 bool answers(const addrinfo& at, std::string* why) {
   const Fd fd(::socket(at.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   int error = 0;
@@ -118,7 +118,7 @@ class Joining {
       wait(milliseconds(200));
       while (const auto number = signals_.next())
         if (*number == SIGTERM || *number == SIGINT || *number == SIGHUP) {
-          // The job ends, or goes on without this host.  The caller's patience is this host's limit.
+          // The job ends, or goes on without this host.  This process waits for that until its caller kills it.
           if (!std::exchange(is_leaving_, true)) send(Type::leave, {});
           if (!shell_) return 128 + *number;
         }
@@ -131,7 +131,8 @@ class Joining {
   }
 
  private:
-  /// Connects and proves the token, again and again.  The number of a signal that ended the wait.
+  /// Connects and proves the token; repeats both until they succeed.  Returns the number of a signal that ended the
+  /// wait, or nothing.
   std::optional<int> reach() {
     std::string told;
     for (;;) {
@@ -170,7 +171,7 @@ class Joining {
     ::poll(on, 3, static_cast<int>(limit.count()));
   }
 
-  /// An exit code: the job has ended.
+  /// Returns the exit code if the job has ended.
   std::optional<int> take(const wire::Frame& frame) {
     const auto type = static_cast<Type>(frame.type);
     if (type == Type::script && !frame.body.empty()) {
@@ -189,7 +190,7 @@ class Joining {
     return std::nullopt;
   }
 
-  /// Passes on what the shell has written, and its end.
+  /// Passes on the shell's output, and its end.
   void watch_shell() {
     const std::optional<int> code = shell_->code();
     const std::string output = shell_->read_output();
@@ -200,7 +201,7 @@ class Joining {
     send(Type::script_end, std::to_string(*code));
   }
 
-  /// The daemon has lost hvdrun too, or will be told to end: its ranks get their grace.
+  /// Ends the shell.  Its daemon has lost hvdrun too, or will be told to end, so the ranks get their grace period.
   void end_shell() {
     shell_->stop();
     while (!shell_->code()) wait(milliseconds(50));
@@ -213,7 +214,8 @@ class Joining {
                 "hvdrun there was killed, or the network is cut");
   }
 
-  /// A full queue means that hvdrun has stopped reading: output is lost, an end is not (the connection ends too).
+  /// If the queue is full, hvdrun has stopped reading.  Output is then lost.  An end is not lost, because the
+  /// connection ends too.
   void send(Type type, const std::string& body) { connection_->send({static_cast<std::uint16_t>(type), body}); }
 
   const Place place_;

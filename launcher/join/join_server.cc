@@ -32,14 +32,14 @@ bool is_host_name(const std::string& name) {
                      [](unsigned char c) { return std::isalnum(c) || c == '-' || c == '.' || c == '_'; });
 }
 
-/// Both families where the machine has IPv6.
+/// Listens on all addresses: IPv4 and, if the machine has it, IPv6.
 std::unique_ptr<wire::Listener> listen_at(int port, const JoinKeys& keys) {
   const auto at = [&](const char* ip) {
     return wire::listen({formatted("tcp://{}:{}", ip, port)}, keys.launcher, keys.host.public_key);
   };
   if (::access("/proc/net/if_inet6", F_OK) == 0) try {
       return at("[::]");
-    } catch (const Error&) {}  // IPv6 is switched off, or the port is taken: the next line tells
+    } catch (const Error&) {}  // IPv6 is switched off, or the port is taken; then the next line throws
   return at("0.0.0.0");
 }
 
@@ -102,7 +102,7 @@ void JoinServer::receive(const wire::Listener::PeerFrame& got) {
   if (type == Type::script_end) from->is_busy = false;
   Agent* const agent = agent_on(got.from);
   if (!agent) return;
-  // An agent that hvdrun has stopped loses output: this process must not wait for it.
+  // An agent that does not read loses output, because this process must not wait for it.
   const std::string_view body = got.frame.body;
   if (type == Type::script_output)
     for (std::size_t at = 0; at < body.size(); at += most_packet_bytes)
@@ -129,7 +129,7 @@ void JoinServer::take_offer(const wire::PeerId& from, const std::string& body) {
   } catch (const Error& e) { fault = printable(e.what()); }
   newcomer.is_leaving = !fault.empty();
   if (newcomer.is_leaving) send(newcomer, Type::dismiss, "4 " + fault);
-  // To an elastic job, a host that comes again is a new host: what failed before does not count against it.
+  // A host that joins an elastic job again counts as a new host, so that earlier failures do not exclude it.
   const std::string name = newcomer.offer.host;
   for (int n = 2; used_.contains(newcomer.offer.host); ++n) newcomer.offer.host = formatted("{}.{}", name, n);
   // A pod that was started again has its old name.  Its first connection may not have ended yet.
@@ -152,7 +152,7 @@ void JoinServer::admit_agents() {
   }
 }
 
-/// Takes the agent's packets.  False: the agent is done with.
+/// Takes the agent's packets.  Returns false if the agent is no longer needed.
 bool JoinServer::serve(Agent& agent) {
   for (;;) {
     const std::string packet = next_packet(agent.link.get(), MSG_DONTWAIT);
@@ -169,7 +169,7 @@ bool JoinServer::serve(Agent& agent) {
   return !agent.has_all || !agent.runs_on.empty() || start(agent);
 }
 
-/// Sends the script, once the host runs no other.  False: the host is not here.
+/// Sends the script if the host runs no other script.  Returns false if the host is not connected.
 bool JoinServer::start(Agent& agent) {
   bool is_here = false;
   for (auto g = guests_.rbegin(); g != guests_.rend(); ++g) {
@@ -189,7 +189,7 @@ bool JoinServer::start(Agent& agent) {
 }
 
 void JoinServer::lose(const wire::PeerId& peer) {
-  agents_.remove_if([&](const Agent& a) { return a.runs_on == peer; });  // whose agent then says that it is lost
+  agents_.remove_if([&](const Agent& a) { return a.runs_on == peer; });  // each of them reports its host as lost
   guests_.remove_if([&](const Guest& g) { return g.peer == peer; });
 }
 
@@ -203,7 +203,7 @@ JoinServer::Agent* JoinServer::agent_on(const wire::PeerId& peer) {
   return it == agents_.end() ? nullptr : &*it;
 }
 
-/// Sends what waits.  A host that is gone is lost in turn().
+/// Sends the waiting frames.  turn() removes hosts that are gone.
 void JoinServer::flush() {
   for (Guest& g : guests_) try {
       while (!g.out.empty() && listener_->send(g.peer, g.out.front())) g.out.pop_front();

@@ -1,4 +1,4 @@
-/// @file join_server.h — hvdrun's open port, at which hosts join a job, and the way of scripts to them.
+/// @file join_server.h — hvdrun's port at which hosts join a job.  Also passes scripts to these hosts.
 ///
 /// A host (hvdrun join) offers its slots and waits for a script.  hvdrun starts a launch agent for each host
 /// (pass_script.h).  The agent passes the script through a unix socket in a private folder.
@@ -22,17 +22,17 @@ namespace hvd::launcher {
 
 class JoinServer {
  public:
-  /// @param agents_path  of the unix socket to make
+  /// @param agents_path  the path of the unix socket to make
   /// Throws Error{unavailable} when the port is taken.
   JoinServer(int port, const JoinKeys& keys, const std::string& agents_path);
 
   /// Waits for events until @p also is readable, or for @p milliseconds, and serves them.
   void turn(int also, int milliseconds);
-  /// The hosts that are there and stay, by name, "w-2" before "w-10".
+  /// The connected hosts that are not leaving, sorted by name: "w-2" before "w-10".
   std::vector<wire::JoinOffer> hosts() const;
-  /// True once a host that runs a script was told to end; then false again.
+  /// True if a host that runs a script was told to end since the last call.
   bool take_leave();
-  /// Tells all hosts that the job has ended, and waits a moment until they are gone.
+  /// Tells all hosts that the job has ended, and waits up to two seconds until they are gone.
   void dismiss_all(int code, const std::string& reason);
 
  private:
@@ -42,12 +42,12 @@ class JoinServer {
     bool is_leaving = false, is_busy = false;  ///< is_busy: it runs a script
     std::deque<wire::Frame> out{};             ///< frames that the channel has not taken yet
   };
-  /// A launch agent of hvdrun's.
+  /// A launch agent of the second hvdrun (listen.h).
   struct Agent {
     Fd link;
     std::string host, script;
     bool has_all = false;    ///< the script is complete
-    wire::PeerId runs_on{};  ///< empty: not yet
+    wire::PeerId runs_on{};  ///< the host that runs the script; empty: none yet
   };
 
   void receive(const wire::Listener::PeerFrame& got);
@@ -64,8 +64,8 @@ class JoinServer {
   void flush();
 
   std::unique_ptr<wire::Listener> listener_;
-  Fd door_;                  ///< where agents come in
-  std::list<Guest> guests_;  ///< by arrival: of two with one name, the later counts
+  Fd door_;                  ///< the socket to which agents connect
+  std::list<Guest> guests_;  ///< by arrival; if two have one name, the later one counts
   std::list<Agent> agents_;
   std::set<std::string> used_;  ///< names of hosts that have run a script
   bool has_leave_ = false;

@@ -54,7 +54,7 @@ std::string told(const Hosts& hosts) {
   return names.empty() ? "no host" : counts + " (" + join(names, ", ") + ")";
 }
 
-/// Whether this machine has the address, and other hosts may reach it.  A host may have reached us through a forwarder.
+/// True if this machine has the address, and other hosts may reach it.  False if a host came through a forwarder.
 bool is_own_address(const std::string& ip) {
   if (ip.starts_with("127.") || ip == "::1") return false;
   addrinfo hints{}, *found = nullptr;
@@ -67,7 +67,7 @@ bool is_own_address(const std::string& ip) {
   return is_own;
 }
 
-/// hvdrun-manifest(5).  Empty for no host, which HostDiscovery takes as such.
+/// The text of a manifest, hvdrun-manifest(5).  Without hosts it is empty, which HostDiscovery reads as no hosts.
 std::string manifest_text(const Hosts& hosts, const std::vector<std::string>& agent) {
   if (hosts.empty()) return "";
   nlohmann::ordered_json manifest{{"version", 1}, {"source", "--listen"}, {"launch_agent", agent}};
@@ -107,7 +107,7 @@ class Listening {
   }
 
  private:
-  /// The number of a signal that ended the wait.
+  /// Returns the number of a signal that ended the wait; nothing: there are enough slots.
   std::optional<int> wait_for_slots() {
     const int needed = slots_to_begin(settings_);
     const double limit = settings_.number("elastic-timeout");
@@ -164,7 +164,8 @@ class Listening {
     }
   }
 
-  /// The exit code, once the job has ended.  Stops with the job, for the shell's job control.
+  /// Returns the exit code if the job has ended.  When the job stops, this process stops too, for the shell's job
+  /// control.
   static std::optional<int> status_of(pid_t job) {
     int status = 0;
     if (::waitpid(job, &status, WNOHANG | WUNTRACED) != job) {

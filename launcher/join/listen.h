@@ -8,8 +8,8 @@
 
 namespace hvd::launcher {
 
-/// Waits until enough hosts have joined, and runs hvdrun again with their manifest.  Nothing: this process is that
-/// second hvdrun, and @p settings now has the manifest.  Else hvdrun's exit code.
+/// Waits until enough hosts have joined, and runs a second hvdrun with their manifest.  Returns its exit code.
+/// In the second hvdrun, sets the manifest in @p settings and returns nothing.
 /// Throws Error{timeout} when too few hosts come within --elastic-timeout.
 std::optional<int> listen_for_hosts(const std::vector<std::string>& args, Settings& settings);
 

@@ -5,8 +5,8 @@
 
 namespace hvd::launcher {
 
-/// `hvdrun --pass-script SOCKET HOST /bin/sh`: has the script from stdin run on the host, through the join server.
-/// stdout: the output there.  Returns the exit code there.
+/// `hvdrun --pass-script SOCKET HOST /bin/sh`: runs the script from stdin on the host, through the join server.
+/// Writes the script's output to stdout, and returns its exit code.
 int pass_script(const std::vector<std::string>& args);
 
 }  // namespace hvd::launcher

@@ -25,7 +25,8 @@ class ScriptShell {
   std::string read_output() { return shell_.read_output(); }
   /// Gives the job a few seconds to end by itself.
   void stop();
-  /// The shell's exit code, 128 + signal where it was killed.  Nothing while it runs; not longer than stop() allows.
+  /// The shell's exit code, or 128 + signal if it was killed.  Nothing: it still runs.  After stop() it ends within
+  /// seconds.
   std::optional<int> code();
 
  private:

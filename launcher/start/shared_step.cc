@@ -38,7 +38,7 @@ std::string shared_step_script(const std::vector<std::pair<std::string, std::str
   std::string text = "case $SLURMD_NODENAME in\n";
   for (const auto& [host, its] : ranks)
     text += formatted("{}) HVD_HOST={} hvd_ranks={} ;;\n", shell_quote(host), shell_quote(host), its);
-  // The subshell reads no part of this text: the shell has read all of it before.
+  // The subshell reads no part of this text, because the shell has already read all of it.
   return text + "*) echo \"srun has put a daemon on $SLURMD_NODENAME\" >&2; exit 4 ;;\nesac\necho \"" +
          std::string(begins) + "$HVD_HOST\"\n(\n" + script + ")\necho \"" + std::string(ends) + "$?\"\n";
 }

@@ -1,6 +1,6 @@
 /// @file shared_step.h — one srun that starts the daemons of many hosts: its script, its command, its output.
 ///
-/// A step of its own for each host costs Slurm's controller an allocation each, and this host a process each.
+/// Separate steps would cost Slurm's controller one allocation for each host, and this host one process for each.
 /// All tasks of the step get the same script.  srun labels each line of output with the task's number.
 #pragma once
 #include <map>
@@ -11,8 +11,8 @@
 
 namespace hvd::launcher {
 
-/// The command for all of @p hosts, from the words for one host (find_allocation()'s for Slurm).  Empty: these words
-/// are others, or the list of hosts is too long for an argument.  Pure.
+/// The command for all of @p hosts, from the words for one host (find_allocation()'s for Slurm).  Empty: the words are
+/// not those for Slurm, or the list of hosts is too long for an argument.  Pure.
 std::vector<std::string> shared_step_command(const std::vector<std::string>& launch_agent,
                                              const std::vector<std::string>& hosts);
 
@@ -26,7 +26,7 @@ class SharedStepOutput {
  public:
   /// Takes a piece of output.
   void add(std::string_view piece);
-  /// By host: what its shell has said.
+  /// By host: the output of its shell.
   const std::map<std::string, std::string>& logs() const { return logs_; }
   /// By host: waitpid()'s status of a shell that has ended.
   const std::map<std::string, int>& ended() const { return ended_; }

@@ -66,7 +66,7 @@ int errno_of(const std::string& line) {
   return static_cast<int>(to_integer(line.substr(begin, line.find(']', begin) - begin)).value_or(0));
 }
 
-/// Exceptions of a network or a service, which may not come again.
+/// True for exceptions of a network or a service, which may not occur again.
 bool may_pass(const std::string& type) {
   static constexpr std::string_view types[] = {"ConnectionError",
                                                "ConnectionResetError",

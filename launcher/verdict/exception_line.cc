@@ -23,13 +23,13 @@ bool is_header(std::string_view line) {
          text == "+ Exception Group Traceback (most recent call last):";
 }
 
-/// Of a line with carriage returns the part before the first: a terminal shows what follows over it.
+/// The part of the line before its first carriage return.  A terminal overwrites that part with the rest.
 std::string first_part(std::string_view line) {
   line = trim(line);
   return std::string(trim(line.substr(0, line.find('\r'))));
 }
 
-/// The traceback whose header is line @p at did not end the program: Python ignored the exception, or a thread had it.
+/// True if the traceback with header line @p at did not end the program: Python ignored it, or it was of a thread.
 bool was_survived(const std::vector<std::string>& lines, std::size_t at) {
   return at > 0 &&
          (lines[at - 1].starts_with("Exception ignored ") || lines[at - 1].starts_with("Exception in thread "));

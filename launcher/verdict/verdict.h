@@ -30,7 +30,7 @@ struct EndReason {
   double time_limit_seconds = 0;         ///< > 0: the limit was reached
   std::string hang;                      ///< a hang longer than the user allows: which ranks waited for which
   std::vector<std::string> waits;        ///< lines that hvdrun printed about a hang that was not over
-  std::optional<OpenHang> open_hang;     ///< the same as data
+  std::optional<OpenHang> open_hang;     ///< that hang as data
   std::string elastic;                   ///< why an elastic job cannot go on
   std::string starter = "mpirun";        ///< the program that started the ranks, for messages
   std::string starter_fault;             ///< how `starter` died before the ranks: "was killed by signal 9 (SIGKILL)"
@@ -43,7 +43,7 @@ struct Verdict {
   Outcome outcome = Outcome::finished;
   std::vector<std::string> lines;                ///< hvdrun's messages; empty after a good end
   std::optional<wire::DeathRecord> first_cause;  ///< its traceback is printed after the lines
-  std::optional<wire::DeathRecord> left;         ///< the rank that left in order, and so made the first cause fail
+  std::optional<wire::DeathRecord> left;         ///< the rank whose end without a failure made the first cause fail
 };
 
 /// @param deaths  records of all ranks that ended, with times of one clock

@@ -67,7 +67,7 @@ class EvidenceLines {
   void add_all(const std::vector<std::string>& lines) {
     for (const std::string& line : lines) add(line);
   }
-  /// The first lines are headings of what follows, and the last ones name the error: those between are left out.
+  /// Of too many lines, keeps the first ones, which are headings, and the last ones, which name the error.
   std::vector<std::string> all() const {
     if (lines_.size() <= most_evidence_lines) return lines_;
     const auto half = static_cast<std::ptrdiff_t>(most_evidence_lines / 2);

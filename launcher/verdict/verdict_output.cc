@@ -14,9 +14,9 @@ namespace hvd::launcher {
 
 namespace {
 
-constexpr std::string_view mark = "hvdrun: ";  // each text of ours begins so
+constexpr std::string_view mark = "hvdrun: ";  // the beginning of each text of hvdrun
 
-/// The length of others' text in @p text: what comes before our mark at the beginning of a line.
+/// The length of other programs' text in @p text: the part before the first line that begins with our mark.
 std::size_t others_size(std::string_view text) {
   if (text.starts_with(mark)) return 0;
   const std::size_t at = text.find("\nhvdrun: ");

@@ -15,12 +15,12 @@ std::string write_verdict(const std::string& path, const std::string& json);
 
 constexpr std::size_t most_termination_bytes = 4096;  ///< Kubernetes shows no more
 
-/// Writes @p text to HVD_TERMINATION_LOG, else to /dev/termination-log.  Replaces an earlier text of hvdrun, and leaves
-/// what others have written before it.  Empty text: only removes an earlier text.
+/// Writes @p text to HVD_TERMINATION_LOG, else to /dev/termination-log.  Replaces an earlier text of hvdrun, and keeps
+/// the text of other programs before it.  If @p text is empty, only removes an earlier text.
 /// The file must exist and be regular; links are not followed, and nothing is created.  Errors are ignored.
 void write_termination_log(const std::string& text);
 
-/// The same for one file.  Exposed for tests.
+/// Like write_termination_log(), for one file.  Exposed for tests.
 void write_termination_log_to(const std::string& path, const std::string& text);
 
 }  // namespace hvd::launcher

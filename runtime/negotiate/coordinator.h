@@ -10,8 +10,8 @@
 /// records.  An evicted id is used again only when all members have carried out the eviction.
 ///
 /// Room for names.  A limit says how many names keep an id.  Beyond it a new name pushes out the name that was used
-/// longest ago.  The limit doubles, up to `capacity`, when a name comes again that had been pushed out.  So a step of
-/// 100 000 tensors soon keeps all its names, and names that never come again take no more memory than 1 024 names.
+/// longest ago.  The limit doubles, up to `capacity`, when a pushed-out name comes again.  So a step of 100 000
+/// tensors soon keeps all its names, and names that never come again take no more memory than 1 024 names.
 ///
 /// Fusion.  Operations that become ready while a batch is under way gather, and run as one batch.  A batch on GPUs
 /// counts as over once it is queued.  So a few tensors on GPUs are held for hold_ns at most, if no caller waits for
@@ -215,7 +215,7 @@ class Coordinator {
   std::vector<std::pair<std::uint64_t, std::uint32_t>> oldest_;  ///< (used, id); the last is the next to evict
   bool none_to_evict_ = false;           ///< since the last batch: all ids are ready to run, or in a group under way
   std::uint32_t limit_;                  ///< names that keep an id now; at most options_.capacity
-  std::vector<std::uint32_t> pushed_;    ///< hashes of names that were pushed out, each in the place that it determines
+  std::vector<std::uint32_t> pushed_;    ///< hashes of names that were pushed out; the hash determines its place
   std::vector<std::uint64_t> batch_;     ///< [ids_ / 64] scratch, all 0 between uses
   std::deque<std::uint64_t> under_way_;  ///< numbers of the batches that this node has not carried out
   std::unordered_map<std::uint32_t, std::vector<std::uint32_t>> free_slots_;  ///< offsets of free slots, by stride

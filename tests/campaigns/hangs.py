@@ -1,8 +1,8 @@
-"""Hangs of torch's own collectives over gloo, planted in a rank by seed; are rank, collective and line named?
+"""Plants hangs of torch's own collectives over gloo in a rank, by seed; checks that rank, collective and line are named.
 
     tests/campaigns/run hangs [--seeds 1] [--only CASE] [--healthy 3] [--python PYTHON]
 
-Nothing in these jobs imports hvd.  The time is that from the first wait to the line that tells.
+No program of these jobs imports hvd.  The time counts from the first wait to hvdrun's line about it.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ MOST_SECONDS = 10.0  # from the beginning of the wait
 
 @dataclass
 class Case:
-    """The line that tells: @ stands for the place of the culprit, # for its number, % for the other's."""
+    """hvdrun's line about the hang: @ stands for the place of the culprit, # for its number, % for the other rank's."""
 
     says: str
-    alike: bool = False  # another one is much like it: in the long form only
+    alike: bool = False  # another case is much like this one, which runs in the long form only
 
 
 MISSING = r"^hvdrun: rank # on \w+ is in @[^;]*; 1 rank has waited (\d+) s "

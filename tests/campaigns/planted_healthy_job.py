@@ -1,6 +1,6 @@
-"""hvdrun -np 2 planted_healthy_job.py CASE CULPRIT: a job over torch's own gloo that is well, with pauses.
+"""hvdrun -np 2 planted_healthy_job.py CASE CULPRIT: a healthy job over torch's own gloo, with pauses.
 
-Nobody is to be blamed in it.  "Culprit" is the rank for which the other waits a while.
+hvdrun must blame no rank.  "Culprit" is the rank for which the other rank waits a while.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 
 def healthy_checkpoint() -> None:
-    """It goes to a pipe that is read late."""
+    """The checkpoint goes to a pipe that is read late."""
     steps()
     if IS_CULPRIT:
         reader = subprocess.Popen(["sh", "-c", f"sleep 10; cat > {os.devnull}"], stdin=subprocess.PIPE)

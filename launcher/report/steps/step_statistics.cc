@@ -18,8 +18,8 @@ double median(std::vector<double>& values) {
   return *middle;
 }
 
-/// The time that the rank that waited least has waited, for ranks and for data.  Nobody waited for it in vain: this is
-/// the time of messages and data under way.  A slow link shows on one of its ranks as waiting for the other rank.
+/// The least time of any rank, spent in waiting for ranks and for data.  It is the time of messages and data under way.
+/// A slow link shows on one of its ranks as waiting for the other rank.
 std::int64_t least_wait(const JoinedStep& step) {
   if (step.parts.size() < 2) return 0;
   std::int64_t least = INT64_MAX;
@@ -199,7 +199,7 @@ void StepStatistics::find_late(const JoinedStep& step, double step_seconds) {
   }
 }
 
-/// True if one of the record's steps had all of the delay, and not each of them a part of it.
+/// True if a single step of the record had all of the delay.  False if each step had a part of it.
 bool StepStatistics::is_rare(const JoinedStep& step, double late) const {
   return late > 2 * least_step_seconds_ * static_cast<double>(step.steps);
 }

@@ -18,7 +18,7 @@ enum class Delay : std::uint8_t {
   input,       ///< its data loader
   saving,      ///< a checkpoint
   collecting,  ///< Python's garbage collector
-  compiling,   ///< its program, again
+  compiling,   ///< the rank compiled its program again
   no_core,     ///< the rank was ready to run and had no core
   asleep,      ///< the rank neither computed nor waited for a core: a disk, a network, a lock, a pause
   computing,   ///< the rank computed longer
@@ -92,7 +92,7 @@ struct RankSums {
   DelaySeconds late_by{};       ///< the same, by the part that was longer than the others'
   std::array<std::int64_t, delay_kinds> late_steps_by{};  ///< likewise, of `late_steps`
 
-  /// Adds all but the stretches and the stops.
+  /// Adds all members except the stretches and the stops.
   RankSums& operator+=(const RankSums& more);
   /// Keeps a few peers, the first ones.
   void add_link(int peer, const LinkSum& link);

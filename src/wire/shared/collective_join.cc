@@ -37,7 +37,7 @@ class RankNumbers {
     for (const auto& [rank, told] : job)
       if (told.rank >= 0) known_[told.rank] = rank;
   }
-  /// Of a rank that has not answered: the same number, or one that is free.
+  /// For a rank that has not answered: the same number, or a free one.
   int of(int torch_rank) const {
     if (const auto it = known_.find(torch_rank); it != known_.end()) return it->second;
     const auto is_taken = [&](int rank) {
@@ -118,8 +118,8 @@ std::string instead(const RankCollectives& told) {
   return "has not enqueued it; its last was " + open_text(told, told.last.back());
 }
 
-/// Lines that tell the same of several ranks share one.
-/// @param recorded  what the ranks miss is in the records; otherwise only a rank that waits elsewhere has a line
+/// One line for each text; ranks with the same text share it.
+/// @param recorded  the records have the missing collective; otherwise only a rank that waits elsewhere has a line
 std::vector<std::string> details_of(const Ranks& missing, const JobCollectives& job, bool recorded) {
   std::map<std::string, Ranks> by_text;
   for (const int rank : missing)
@@ -131,7 +131,8 @@ std::vector<std::string> details_of(const Ranks& missing, const JobCollectives& 
   return lines;
 }
 
-/// The number from which on the members' lines differ, where they differed before @p end: a rank skipped one then.
+/// The first number before @p end at which the members' lines of code begin to differ: a rank skipped a collective
+/// there.
 std::string first_other_line(const GroupView& view, std::int64_t end) {
   std::int64_t first = 0;
   for (const auto& [rank, member] : view.members)
@@ -150,7 +151,7 @@ std::string first_other_line(const GroupView& view, std::int64_t end) {
   return {};
 }
 
-/// All that @p view tells of number @p number; nothing: its members agree.
+/// The difference at @p number in @p view; nothing: the members agree.
 std::optional<CollectiveDifference> difference_at(const GroupView& view, std::int64_t number,
                                                   const JobCollectives& job) {
   CollectiveDifference d;
@@ -244,7 +245,7 @@ std::vector<CollectiveDifference> collective_differences(const JobCollectives& j
   for (const GroupView& view : group_views(job, numbers))
     if (auto d = difference_of(view, job)) found.push_back(std::move(*d));
   add_differences_of_calls(job, numbers, found);
-  // Ranks that wait themselves hold nobody up: what they wait for does.
+  // Ranks that wait themselves are not the cause.  The ranks for which they wait are.
   const auto is_root = [&](const CollectiveDifference& d) {
     return d.fault == CollectiveFault::different || std::any_of(d.missing.begin(), d.missing.end(), [&](int rank) {
              const auto it = job.find(rank);

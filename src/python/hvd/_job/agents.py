@@ -1,7 +1,7 @@
 """Hosts without sshd: a program that starts hvdrun serves its launch agents (launch_agent.py) over a unix socket.
 
-hvdrun calls an agent for each host of its manifest, with the script of that host's daemon.  The program runs the script on
-the host by its own means: a Spark task or a Ray actor.
+hvdrun starts an agent for each host of its manifest, with the script of that host's daemon.  The program runs the script on
+the host by its own means: a Spark task, a Ray actor or a Ray task.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def listening(folder: Path) -> socket.socket:
 
 
 def received(client: socket.socket) -> tuple[str, str]:
-    """An agent's host and script.  Errors: OSError, RuntimeError for an agent that broke off."""
+    """An agent's host and script.  Errors: OSError or RuntimeError if the agent broke off."""
     client.settimeout(10.0)
     names, scripts = struct.unpack("<II", exactly(client, 8))
     return exactly(client, names).decode(), exactly(client, scripts).decode()
@@ -120,7 +120,7 @@ class Agents:
     def __init__(self, folder: Path, thread: Any = threading.Thread) -> None:
         """thread: the class of the threads."""
         self.folder, self.path = folder, folder / "manifest.json"
-        self.live: dict[str, int] = {}  # hosts that run, or wait for room: how many daemons
+        self.live: dict[str, int] = {}  # by host: the number of its daemons that run or wait for room
         self.failures: dict[str, int] = {}
         self.closed = False
         self.lock = threading.Lock()

@@ -1,8 +1,8 @@
 """hvdrun's launch agent in Spark and Ray: python launch_agent.py SOCKET HOST /bin/sh, with the shell's script on stdin.
 
-Passes the script to the program that started hvdrun (agents.py), which has it run on that host.  Where that program asks for
-it, the agent stays until the host's daemon has ended.  In Spark's barrier stages, it ends at once.  The socket is in a folder
-that only this user can enter.  Standard library only: it starts once a host.
+Passes the script to the program that started hvdrun (agents.py), which runs it on that host.  If that program asks for it,
+the agent stays until the host's daemon has ended.  In Spark's barrier stages, the agent ends at once.  The socket is in a
+folder that only this user can enter.  This file uses only the standard library, because it starts once for each host.
 """
 
 import os

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Any, Callable, TypeVar
 
-if "_native" not in globals():  # hvdrank gives programs that do not use hvd a recorder: its start/hvdrank_steps.py
+if "_native" not in globals():  # hvdrank_steps.py sets another recorder, for programs that do not use hvd
     from hvd import _native
 
 PART_INPUT, PART_INPUT_TENSORFLOW = _native.PART_INPUT, _native.PART_INPUT_TENSORFLOW
@@ -49,7 +49,7 @@ _PARTS: list[tuple[int, str, str | None, str]] = [
     (PART_COMPILE, "jax._src.compiler", None, "compile_or_get_cached"),
 ]
 
-# Modules that a training imports in the middle, and a hook of each.
+# Modules that a program imports late, during its training, and a hook of each.
 _IMPORTED_LATE = [
     ("torch.distributed.checkpoint.state_dict_saver", "torch.distributed.checkpoint.state_dict_saver._save_state_dict"),
     ("torch._dynamo.callback", "torch._dynamo.callback"),

@@ -1,7 +1,7 @@
 """hvd.ray: jobs whose ranks run on the nodes of a Ray cluster.
 
-RayExecutor starts ranks and runs functions on them; with min_workers the job is elastic.  ray_logger.log() sends a rank's
-values to the driver.  Ray is imported only when it is needed: ranks start seconds earlier without it.
+RayExecutor starts ranks and runs functions on them.  With min_workers the job is elastic.  ray_logger.log() sends a rank's
+values to the driver.  This package imports Ray only when a name of it is used, so ranks start seconds earlier.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ Callback = Callable[[Any], Any]
 
 @dataclass
 class BaseParams:
-    """What each rank has.  Errors: ValueError for GPUs without use_gpu, and for less than one GPU."""
+    """The resources of each rank.  Errors: ValueError for GPUs without use_gpu, and for less than one GPU."""
 
     cpus_per_worker: int = 1
     use_gpu: bool = False
@@ -34,7 +34,7 @@ def check_gpus(use_gpu: bool, gpus: int | None, name: str) -> None:
 
 
 class Adapter(ABC):
-    """A job in Ray.  Functions run on hvdrun's ranks, which Ray actors hold."""
+    """A job in Ray.  Functions run on hvdrun's ranks; Ray actors or tasks hold the ranks' slots."""
 
     @abstractmethod
     def start(
@@ -51,9 +51,9 @@ class Adapter(ABC):
 
     @abstractmethod
     def execute(self, fn: Callable[[Any], Any], callbacks: list[Callback] | None = None) -> list[Any]:
-        """fn(executable) on every rank; the results by rank.
+        """Calls fn(executable) on every rank; returns the results by rank.
 
-        callbacks: each is called here with every value of ray_logger.log().
+        callbacks: each is called at the driver, with every value of ray_logger.log().
         Errors: JobError with the traceback of the rank that failed first; the job has then ended.
         """
 
@@ -65,7 +65,7 @@ class Adapter(ABC):
         kwargs: dict[str, Any] | None = None,
         callbacks: list[Callback] | None = None,
     ) -> list[Any]:
-        """fn(*args, **kwargs) on every rank; otherwise as execute()."""
+        """Calls fn(*args, **kwargs) on every rank; otherwise like execute()."""
 
     @abstractmethod
     def run_remote(
@@ -79,7 +79,7 @@ class Adapter(ABC):
 
     @abstractmethod
     def execute_single(self, fn: Callable[[Any], Any]) -> Any:
-        """fn(executable) on rank 0 alone."""
+        """Calls fn(executable) on rank 0 alone; returns its result."""
 
     @abstractmethod
     def shutdown(self) -> None:

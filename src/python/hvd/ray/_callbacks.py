@@ -15,7 +15,7 @@ _END_SECONDS = 10.0  # until no worker uses the queue
 
 @contextlib.contextmanager
 def passing_values(callbacks: Sequence[Any] | None, workers: Sequence[Any] = ()) -> Iterator[Any]:
-    """The queue for the values, which the workers get; None without callbacks.  At the end all values have been passed on."""
+    """Gives the workers a queue for the values, and yields it; None without callbacks.  On exit, passes on all values."""
     if not callbacks:
         yield None
         return

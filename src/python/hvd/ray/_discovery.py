@@ -14,8 +14,8 @@ __all__ = ["ChangingDiscovery", "RayHostDiscovery"]
 class RayHostDiscovery:
     """Ray's living nodes, with as many slots as the node's resources give.
 
-    A host's name is the node's address; the second living node of one address has its id as the name.
-    nodes: the ids of the hosts told last.
+    A host's name is the node's address.  If two living nodes share an address, the second node's id is its name.
+    nodes: node ids by host, as of the last call.
     """
 
     def __init__(self, use_gpu: bool = False, cpus_per_worker: int = 1, gpus_per_worker: int | None = 1) -> None:
@@ -41,7 +41,7 @@ class RayHostDiscovery:
 
 
 class ChangingDiscovery(RayHostDiscovery):
-    """For tests of elastic programs: takes hosts away and gives them back, every change_frequency_s seconds."""
+    """For tests of elastic programs: takes a host away or gives one back, every change_frequency_s seconds."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class ChangingDiscovery(RayHostDiscovery):
 
 
 def scheduling(discovery: Any, host: str) -> dict[str, Any]:
-    """Ray's options for a task on a host that the discovery has told: an address, or a node's id."""
+    """Ray's options for a task on a host of the discovery.  host: an address, or a node's id."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     known = {node["NodeID"]: node["NodeID"] for node in ray.nodes()}

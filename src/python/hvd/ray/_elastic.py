@@ -1,4 +1,4 @@
-"""Elastic jobs in Ray: hvdrun's hosts are Ray tasks, one for each host that the discovery tells."""
+"""Elastic jobs in Ray: hvdrun's hosts are Ray tasks, one for each host of the discovery."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ __all__ = ["ElasticAdapter", "ElasticParams"]
 
 _NAME = "ray-"
 _DISCOVER_SECONDS = 1.0
-_AROUND_SECONDS = 60.0  # for a task that tells the ranks' environment
+_AROUND_SECONDS = 60.0  # for the task that reports the ranks' environment
 
 
 @dataclass
 class ElasticParams(BaseParams):
-    """Limits of an elastic job.  As RayExecutor's arguments of the same names."""
+    """Limits of an elastic job.  The fields are RayExecutor's arguments of the same names."""
 
     min_workers: int = 1
     max_workers: int | None = None
@@ -53,7 +53,7 @@ class ElasticParams(BaseParams):
 
 
 def run_host(link: str, script: str, queue: Any) -> str:
-    """The task that holds a host's slots: runs its daemon to the end, and passes on the ranks' logged values."""
+    """The task that holds a host's slots.  Runs the host's daemon to its end, and passes on the ranks' logged values."""
     listener = _link.Listener(link, lambda data: queue.put(pickle.loads(data)) if queue is not None else None)
     try:
         return run_daemon(script, [str(gpu) for gpu in ray.get_gpu_ids()])
@@ -62,7 +62,7 @@ def run_host(link: str, script: str, queue: Any) -> str:
 
 
 def about() -> tuple[str, dict[str, str]]:
-    """A node's Python, and the ranks' environment."""
+    """Returns a node's Python, and the ranks' environment."""
     return sys.executable, {**clean_environment(), "PYTHONPATH": ranks_environment()["PYTHONPATH"]}
 
 
@@ -148,7 +148,7 @@ class ElasticAdapter(Adapter):
         self.variables = {name: str(value) for name, value in (extra_env_vars or {}).items()}
 
     def execute(self, fn: Callable[[Any], Any], callbacks: list[Callback] | None = None) -> list[Any]:
-        """See Adapter.execute().  fn trains by hvd.elastic.run; the results are those of the ranks at the end."""
+        """See Adapter.execute().  fn trains by hvd.elastic.run.  Returns the results of the last world's ranks."""
         link = uuid.uuid4().hex[:12]
         payload = pickled_call(Ranked(_rank.Elastic(link, fn, self.executable)), (), {})
         python, environment = ray.get(ray.remote(about).options(num_cpus=0).remote(), timeout=_AROUND_SECONDS)
@@ -200,4 +200,4 @@ class ElasticAdapter(Adapter):
         raise NotImplementedError("the ranks of an elastic job come and go: call execute(), or give num_workers")
 
     def shutdown(self) -> None:
-        """Nothing is left to end: the ranks have ended with run()."""
+        """Does nothing, because the ranks have ended with run()."""

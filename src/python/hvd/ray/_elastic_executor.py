@@ -78,5 +78,5 @@ class ElasticRayExecutor:
         self.adapter.start(extra_env_vars=self.env_vars)
 
     def run(self, worker_fn: Callable[[], Any], callbacks: list[Callback] | None = None) -> list[Any]:
-        """worker_fn() on every rank, which trains by hvd.elastic.run; results and errors as for RayExecutor.run()."""
+        """Calls worker_fn() on every rank; it trains by hvd.elastic.run.  Results and errors as for RayExecutor.run()."""
         return self.adapter.run(worker_fn, callbacks=callbacks)

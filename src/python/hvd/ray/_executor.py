@@ -42,9 +42,9 @@ class RayExecutor:
     elastic job with max_workers at most.  cpus_per_worker, gpus_per_worker: Ray's resources of a rank.
     use_current_placement_group: takes the slots from the placement group that this code runs in, if any.  reset_limit,
     cooldown_range, elastic_timeout: as hvdrun's options.  override_discovery: Ray's nodes are the elastic job's hosts;
-    otherwise settings.discovery.find_available_hosts_and_slots() tells them.
+    otherwise settings.discovery.find_available_hosts_and_slots() returns the hosts.
 
-    Errors: ValueError for numbers that do not go together.
+    Errors: ValueError for numbers that contradict each other.
     """
 
     @classmethod
@@ -127,7 +127,7 @@ class RayExecutor:
         executable_kwargs: dict[str, Any] | None = None,
         extra_env_vars: dict[str, str] | None = None,
     ) -> None:
-        """See Adapter.start().  Under Ray Client (ray://), an actor in the cluster takes the driver's part."""
+        """See Adapter.start().  Under Ray Client (ray://), an actor in the cluster takes the driver's place."""
         given = asdict(self.params)
         self._is_remote = ray.util.client.ray.is_connected()
         adapter = self.params.adapter

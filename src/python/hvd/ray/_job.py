@@ -36,10 +36,10 @@ class Host:
 
 
 class HostedJob(Agents):
-    """A running hvdrun.  failure: how it ended, None after success."""
+    """A running hvdrun.  failure: the exception for its end; None after success."""
 
     def __init__(self, hosts: dict[str, Host], environment: dict[str, str]) -> None:
-        """environment: of the ranks; the driver's own variables for jobs come on top."""
+        """environment: that of the ranks.  The driver's own variables for jobs replace equal names."""
         self.hosts, self.environment = hosts, environment
         self.failure: Exception | None = None
         self.values: Any = None
@@ -69,7 +69,7 @@ class HostedJob(Agents):
             raise Stopped
 
     def run_job(self, payload: bytes, name: str, words: list[str], read: Callable[[Any, int, str], Any]) -> None:
-        """Runs hvdrun to its end.  read(file, code, errors): the results, or an exception."""
+        """Runs hvdrun to its end.  read(file, code, errors): returns the results, or raises."""
         environment = {**self.environment, **travelling_environment()}
         try:
             with tempfile.TemporaryFile(buffering=0) as brought:
@@ -83,7 +83,7 @@ class HostedJob(Agents):
             self.drop()
 
     def run_host(self, name: str, script: str, is_wanted: Callable[[], bool]) -> bool:
-        """Runs the daemon in the host's actor.  The actor's death is the host's."""
+        """Runs the daemon in the host's actor.  If the actor dies, the host counts as lost."""
         try:
             reference = self.hosts[name].run(script)
             while not ray.wait([reference], timeout=_LOOK_SECONDS)[0]:
@@ -116,7 +116,7 @@ class RunningJob:
             raise
 
     def wait_for(self, references: list[Any], seconds: float) -> None:
-        """Waits for the actors' answers.  Raises the job's failure; TimeoutError after that time."""
+        """Waits for the actors' answers.  Errors: the job's failure; TimeoutError after `seconds`."""
         limit = time.monotonic() + seconds
         while references:
             done, references = ray.wait(references, num_returns=len(references), timeout=_LOOK_SECONDS)
@@ -127,19 +127,19 @@ class RunningJob:
                 raise TimeoutError(f"{len(references)} ranks did not start within {seconds:g} s")
 
     def failure_after(self, error: Exception) -> Exception:
-        """hvdrun's verdict for an exception of a call; the exception itself while the job lives."""
+        """The job's failure, once the job has ended; the call's own exception while it runs."""
         lost = isinstance(error, ray.exceptions.RayActorError)
         self.thread.join(_LOST_SECONDS if lost else _END_SECONDS if isinstance(error, ray.exceptions.RayError) else 0.0)
         return error if self.thread.is_alive() or self.job.failure is None else self.job.failure
 
     def end(self, seconds: float = _END_SECONDS) -> None:
-        """Waits for hvdrun's end; after that time, ends it."""
+        """Waits for hvdrun's end; after `seconds`, ends hvdrun."""
         self.thread.join(seconds)
         self.job.stopping = True
         self.thread.join()
 
 
 def say(text: str) -> None:
-    """A line of ours at the driver."""
+    """Prints a line at the driver."""
     if sys.stderr is not None:
         print(f"hvd.ray: {text}", file=sys.stderr, flush=True)

@@ -1,8 +1,8 @@
 """The connection between a rank and the Ray process that holds its slot, on the same host.
 
-hvdrun's ranks are no Ray workers.  A slot's process listens on a unix socket with an abstract name, so no file is left; the
-rank connects.  Calls go to the rank, answers and logged values come back.  Both ends accept only a peer of the same user,
-because the messages are pickles.
+hvdrun's ranks are no Ray workers.  A slot's process listens on a unix socket, to which the rank connects.  The socket's name
+is abstract, so no file is left.  Calls go to the rank; answers and logged values come back.  Both ends accept only a peer of
+the same user, because the messages are pickles.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Connection:
 
 
 def connect(link: str) -> Connection:
-    """A rank's end.  Errors: OSError without the slot's process; PermissionError for another user's."""
+    """Returns a rank's end.  Errors: OSError without the slot's process; PermissionError for another user's process."""
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     made.connect(_name(link))
     if not _is_own(made):

@@ -36,7 +36,7 @@ class Serving:
                 connection.send(_link.ANSWER, _dumps(function(self, *args, **kwargs)))
             except BaseException as error:
                 connection.send(_link.FAILURE, _failure(error))
-                raise  # hvdrun tells the first failure, and ends the other ranks
+                raise  # hvdrun reports the first failure, and ends the other ranks
 
 
 def _failure(error: BaseException) -> bytes:

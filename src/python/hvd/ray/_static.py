@@ -27,7 +27,7 @@ _MORE_SECONDS = 15.0  # hvdrun's own limit for the start comes first, with the r
 
 @dataclass
 class StaticParams(BaseParams):
-    """How many ranks, and where.  As RayExecutor's arguments of the same names."""
+    """The number of ranks, and their nodes.  The fields are RayExecutor's arguments of the same names."""
 
     num_workers: int | None = None
     num_hosts: int | None = None
@@ -46,7 +46,7 @@ class StaticParams(BaseParams):
 
 
 class StaticAdapter(Adapter):
-    """Ranks of a fixed number.  workers: an actor for each rank, by rank."""
+    """A fixed number of ranks.  workers: an actor for each rank, in the order of the ranks."""
 
     def __init__(
         self,
@@ -135,7 +135,7 @@ class StaticAdapter(Adapter):
         return hosts
 
     def _values(self, references: list[Any]) -> list[Any]:
-        """The calls' results.  RuntimeError with hvdrun's verdict after a rank's failure."""
+        """The calls' results.  Errors: JobError after a rank's failure."""
         try:
             return list(ray.get(references))
         except KeyboardInterrupt:

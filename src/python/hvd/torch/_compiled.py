@@ -1,10 +1,10 @@
 # mypy: disable-error-code="no-any-return"
 """The blocking operations inside torch.compile: operators of torch, which Dynamo puts into its graphs.
 
-Dynamo traces the functions of this file in place of those of hvd.torch.ops (see traced_instead there).  Each calls an operator
-torch.ops.hvd.*, whose kernel calls the plain operation, and whose fake kernel tells the result's shape.  The operators have
-an ordered effect: the graph keeps them, in the program's order, also where a rank does not use the result.  Plain calls never
-come here, and this file is loaded by the first trace.
+Dynamo traces the functions of this file in place of those of hvd.torch.ops (_torch_compile.py).  Each function calls an
+operator torch.ops.hvd.*.  The operator's kernel calls the plain operation; its fake kernel gives the result's shape.  The
+operators have an ordered effect: the graph keeps them in the program's order, also if a rank does not use the result.  Plain
+calls never run this code.  The first trace loads this file.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _rows(tensors: list[Tensor]) -> list[Any]:
     return [tensor.shape[0] if tensor.dim() else 1 for tensor in tensors]
 
 
-# ---- allreduce.  together: as a group
+# ---- allreduce.  together: the tensors are a group
 
 
 def _allreduce(
@@ -164,7 +164,7 @@ _define(
 _derive("broadcast", _keep_broadcast, lambda ctx, grad: (_hvd.broadcast_gradient(grad, *ctx.call), None, None, None))
 
 
-# ---- alltoall.  received: rows from each rank.  One list of results: a pair with an unknown size misleads Inductor (2.15)
+# ---- alltoall.  received: rows from each rank.  Returns one list: Inductor (2.15) mistakes the size in a pair of results
 
 
 def _alltoall(tensor: Tensor, splits: Tensor | None, name: str | None, number: int, ranks: int) -> list[Tensor]:

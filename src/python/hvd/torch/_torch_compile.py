@@ -1,8 +1,8 @@
 """torch.compile around our operations.
 
-The blocking ones go into the graph, as operators (_compiled.py).  Around the others the graph breaks: before a call of one,
-and it continues after it.  torch does not move their data, so there is nothing to trace.  Without this, Dynamo would try one
-function of ours after the other, and warn of each.
+The blocking operations go into the graph, as operators (_compiled.py).  The graph breaks around every other operation, which
+moves no data through torch and so has nothing to trace.  Without this module, Dynamo would try to trace each of our functions
+in turn, and warn of each.
 """
 
 from __future__ import annotations
@@ -46,8 +46,9 @@ def exclude_from_compile(functions: Iterable[Any]) -> None:
 def traced_instead(operations: Any) -> None:
     """Lets Dynamo trace the functions of _compiled.py in place of those of hvd.torch.ops.
 
-    Plain calls cost nothing more: Dynamo alone reads the mark.  In an older torch, whose operators cannot have an ordered
-    effect, the operations stay excluded: its compiler may drop one whose result a rank does not use, and the others would wait.
+    Plain calls cost nothing more, because only Dynamo reads the mark.  In an older torch, operators cannot have an ordered
+    effect, and its compiler may drop an operation whose result a rank does not use.  The other ranks would then wait, so the
+    operations stay excluded there.
     """
     if not hasattr(torch.library.Library, "_register_effectful_op"):
         return

@@ -1,5 +1,5 @@
-# The archive's sitecustomize.py: runs start/sitecustomize.py, from marshalled code where the build made some for this
-# Python.  To compile the source takes 2 ms, longer than the rest.
+# The archive's sitecustomize.py: runs start/sitecustomize.py.  Uses marshalled code if the build made some for this Python,
+# because compiling the source takes 2 ms, longer than all else here.
 import sys
 
 try:

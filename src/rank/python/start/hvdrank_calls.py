@@ -1,7 +1,8 @@
 # Records the calls of torch.distributed's collectives for a torch whose gloo has no flight recorder: 2.0 to 2.7.
 # hvdrank_collectives.py installs it.  A record has the keys of a flight recorder's entry that the watcher reads.
 #
-# DistributedDataParallel calls the process group in C++, and no wrapper sees that.  ddp_call() names it by its frames.
+# DistributedDataParallel calls the process group in C++, where no wrapper sees the call.  ddp_call() names such a call by the
+# main thread's frames.
 import collections
 import gc
 import inspect
@@ -33,7 +34,7 @@ class Calls:
     def __init__(self, c10d):
         self.c10d = c10d
         self.rows = collections.deque(maxlen=MOST)
-        self.counts = {}  # by the name of the process group: the group itself must end when the program drops it
+        self.counts = {}  # by the process group's name, because a reference would keep alive a group that the program drops
         for name in NAMES:
             original = getattr(c10d, name, None)
             if callable(original):
@@ -56,7 +57,7 @@ class Calls:
                 number = counts[group] = counts.get(group, 0) + 1
                 caller = frame(1)
                 row = [group, number, name, tensor_kinds(tensors), now(), (caller.f_code, caller.f_lineno), None]
-            except (AttributeError, TypeError, ValueError):  # an argument of another kind: torch raises what it always does
+            except (AttributeError, TypeError, ValueError):  # an argument of another kind: torch raises its own error
                 row = None
             if row is None:
                 return original(*args, **kwargs)

@@ -1,9 +1,10 @@
-# Records the steps of a torch program that does not use hvd.init(), for hvdrun's report on steps: what libhvd's
-# StepRecorder does for the others.  sitecustomize.py calls look() when parts of torch have been imported.
+# Records the steps of a torch program that does not call hvd.init(), for hvdrun's report on steps.  libhvd's StepRecorder
+# does this for programs that call it.  sitecustomize.py calls look() when parts of torch have been imported.
 #
-# It writes into the memory that the guard reads: src/wire/shared/recorder_memory.h and step_record.h have the format.
-# hvd/_job/step_hooks.py hooks the optimizers, loaders and checkpoints; here it reports to the recorder below instead
-# of libhvd.  A step ends with an optimizer's step; in loops without one with the end of backward(), else with a batch.
+# The recorder writes into the memory that the guard reads: src/wire/shared/recorder_memory.h and step_record.h have the
+# format.  hvd/_job/step_hooks.py hooks the optimizers, loaders and checkpoints; here it reports to the recorder below
+# instead of libhvd.  A step ends with an optimizer's step.  Without optimizer steps, each backward() from the ENOUGHth on
+# ends a step; without either, each batch from the ENOUGHth on.
 # CPython 3.9 and later, torch 2.0 and later.
 import mmap
 import os
@@ -24,8 +25,8 @@ SLOT_BYTES = 8 + RECORD.size
 PARTS = ("PART_INPUT", "PART_INPUT_TORCH", "PART_INPUT_TENSORFLOW", "PART_SAVE", "PART_COMPILE")
 PART_INPUT, PART_INPUT_TORCH, PART_INPUT_TENSORFLOW, PART_SAVE, PART_COMPILE, COLLECT, WAITING, WORK = range(8)
 LOADERS = {PART_INPUT: 1, PART_INPUT_TORCH: 2, PART_INPUT_TENSORFLOW: 3}
-BATCH, BACKWARD, OPTIMIZER = range(3)  # what may end a step; the last that is seen counts
-ENOUGH = 20  # after 20 batches, or backward() calls, without an optimizer's step, each one ends a step
+BATCH, BACKWARD, OPTIMIZER = range(3)  # what may end a step; the highest that occurs counts
+ENOUGH = 20  # batches, or calls of backward(), without an optimizer's step, until each one ends a step
 
 SHORTEST_NS, LONGEST_NS, ENOUGH_SHORT, MOST_STEPS = 10_000_000, 40_000_000, 4, 1 << 16  # as in step_recorder.cc
 LOOK_AGAIN_NS = 250_000_000
@@ -152,7 +153,7 @@ class Recorder:
             now - self.began_ns,
             sums[PART_INPUT] + sums[PART_INPUT_TORCH] + sums[PART_INPUT_TENSORFLOW],
             sums[WAITING],
-            0,  # moved: torch does not tell it from waiting
+            0,  # moved: in torch, no different from waiting
             sums[COLLECT],
             sums[PART_SAVE],
             *(max(0, x - y) for x, y in zip(used[:4], before)),
@@ -204,7 +205,7 @@ class Recorder:
 
     # ---- torch's collectives ----
     def waits(self, wait):
-        """Work.wait(), with its time counted."""
+        """Wraps Work.wait(), to count its time."""
 
         def waited(*args, **kwargs):
             self.part_begin(WAITING)
@@ -217,8 +218,8 @@ class Recorder:
         return waited
 
     def backs(self, backward):
-        """torch.autograd.backward().  DDP waits for its collectives in a callback after the last gradient, so a callback
-        before it tells when that wait begins."""
+        """Wraps torch.autograd.backward().  DDP waits for its collectives in a callback after the last gradient.  A callback
+        queued before that one records when the wait begins."""
         import torch
 
         graph = torch.autograd.graph

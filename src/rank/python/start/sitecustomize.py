@@ -1,7 +1,7 @@
 # Runs at the start of every Python of a rank, before the program: hvdrank puts the archive that holds this
-# file in front of PYTHONPATH.  It offers `hvdrun stacks` and `hvdrun attach`, and waits for torch.distributed,
-# whose process groups collectives.py then watches.  Last it runs the sitecustomize that it hides, if any.
-# It imports nothing that Python's own start has not imported; CPython 3.8 and later.
+# file in front of PYTHONPATH.  Serves `hvdrun stacks` and `hvdrun attach`.  When the program imports torch.distributed,
+# hvdrank_collectives.py begins to watch its process groups.  Last, this file runs the sitecustomize that it hides, if
+# any.  Imports nothing that Python's own start has not imported.  CPython 3.8 and later.
 import os
 import sys
 
@@ -20,7 +20,7 @@ def load(name, **names):
 
 
 def is_rank():
-    """Whether the rank's own descriptors came here: a program that closed them is none of ours."""
+    """Whether this process has the rank's descriptors.  If a program has closed them, this process is not the rank."""
     try:
         return "hvdrank-stacks" in os.readlink("/proc/self/fd/" + os.environ["HVD_STACK_FD"])
     except (KeyError, OSError):

@@ -166,7 +166,7 @@ def callbacks_of(pl: Any, training: Training, hvd: Any, folder: pathlib.Path, na
 
 
 def _no_checkpoints(pl: Any, folder: pathlib.Path) -> Any:
-    """In place of the Trainer's own ModelCheckpoint, which would write every epoch once more."""
+    """Replaces the Trainer's own ModelCheckpoint, which would write every epoch a second time."""
     return pl.callbacks.ModelCheckpoint(dirpath=str(folder / "own"), save_top_k=0)
 
 

@@ -85,7 +85,7 @@ def _train(training: Training, hvd: Any, folder: pathlib.Path) -> dict[str, Any]
         "default_root_dir": str(folder),
     }
     trainer = pl.Trainer(**{**arguments, **(settings["trainer_args"] or {})})
-    # Lightning 2.6 loads only weights unless it is told that a checkpoint can be trusted: this one is the store's.
+    # This checkpoint is the store's own, so it can be trusted.  Otherwise Lightning 2.6 loads only weights.
     trust = {"weights_only": False} if "weights_only" in inspect.signature(trainer.fit).parameters else {}
     trainer.fit(module, datamodule=data_of(pl, training, hvd), ckpt_path=resumed and str(resumed), **trust)
     if hvd.rank() != 0:
