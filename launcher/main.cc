@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/files/leftovers.h"
+#include "base/files/trust.h"
 #include "base/process/signals.h"
 #include "base/text.h"
 #include "launcher/commit.h"
@@ -149,6 +150,7 @@ int serve_agents(const std::vector<std::string>& words) {
   // Python puts the working folder into the path of modules, where anybody may have left some.
   const char* start =
       "import sys; sys.path[:] = [p for p in sys.path if p]; from hvd._job.mcp_server import main; main(sys.argv[1])";
+  if (const char* path = environment_value("PYTHONPATH")) ::setenv("PYTHONPATH", absolute_only(path).c_str(), 1);
   const std::string self = own_folder() + "/hvdrun";
   restore_signals();
   ::execl(python.c_str(), python.c_str(), "-c", start, self.c_str(), nullptr);

@@ -15,6 +15,7 @@
 #include "base/process/process.h"
 #include "base/text.h"
 #include "launcher/join/agent_packets.h"
+#include "wire/channel/bounded_accept.h"
 
 namespace hvd::launcher {
 
@@ -57,7 +58,8 @@ JoinServer::JoinServer(int port, const JoinKeys& keys, const std::string& agents
     : listener_(listen_at(port, keys)), door_(agents_door(agents_path)) {}
 
 void JoinServer::turn(int also, int milliseconds) {
-  std::vector<pollfd> on{{listener_->fd(), POLLIN, 0}, {door_.get(), POLLIN, 0}, {also, POLLIN, 0}};
+  const int door = std::exchange(is_full_, false) ? -1 : door_.get();
+  std::vector<pollfd> on{{listener_->fd(), POLLIN, 0}, {door, POLLIN, 0}, {also, POLLIN, 0}};
   for (const Agent& a : agents_) on.push_back({a.link.get(), POLLIN, 0});
   flush();
   while (const auto got = listener_->receive()) receive(*got), milliseconds = 0;  // fd() is edge-triggered
@@ -93,7 +95,8 @@ void JoinServer::receive(const wire::Listener::PeerFrame& got) {
   Guest* const from = guest(got.from);
   if (!from) return;
   if (type == Type::leave) {
-    from->is_leaving = has_leave_ = true;
+    from->is_leaving = true;
+    has_leave_ = has_leave_ || from->is_busy;
     return;
   }
   if (type == Type::script_end) from->is_busy = false;
@@ -140,8 +143,11 @@ void JoinServer::take_offer(const wire::PeerId& from, const std::string& body) {
 
 void JoinServer::admit_agents() {
   for (;;) {
-    Fd link(::accept4(door_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (!link) return;
+    Fd link(wire::reserved_accept(door_.get(), SOCK_CLOEXEC));  // strangers at the port do not keep agents out
+    if (!link) {
+      is_full_ = errno == EMFILE || errno == ENFILE;
+      return;
+    }
     if (is_of_this_user(link.get())) agents_.push_back({std::move(link), {}, {}});
   }
 }

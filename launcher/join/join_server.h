@@ -30,7 +30,7 @@ class JoinServer {
   void turn(int also, int milliseconds);
   /// The connected hosts that are not leaving, sorted by name: "w-2" before "w-10".
   std::vector<wire::JoinOffer> hosts() const;
-  /// True if a host was told to end since the last call.
+  /// True if a host that runs a script was told to end since the last call.
   bool take_leave();
   /// Tells all hosts that the job has ended, and waits up to two seconds until they are gone.
   void dismiss_all(int code, const std::string& reason);
@@ -69,6 +69,7 @@ class JoinServer {
   std::list<Agent> agents_;
   std::set<std::string> used_;  ///< names of hosts that have run a script
   bool has_leave_ = false;
+  bool is_full_ = false;  ///< no descriptor was left for an agent: the next turn does not poll door_
 };
 
 }  // namespace hvd::launcher

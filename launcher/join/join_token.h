@@ -11,8 +11,8 @@ struct JoinKeys {
   wire::KeyPair launcher, host;
 };
 
-/// Reads the file of --token-file.  Throws Error{usage} if there is none, if others may read or write it, or if the
-/// token is so short that it could be guessed.
+/// Reads the file of --token-file.  Throws Error{usage} if there is none, if every user may read it, if others may
+/// write it (without --allow-writable), or if the token has less than 32 letters.  Its group may read it.
 JoinKeys join_keys(const Settings& settings);
 
 /// Pure.  @param token  without blanks at its ends

@@ -2,16 +2,19 @@
 
 #include <fcntl.h>
 #include <netdb.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/environment.h"
 #include "base/error.h"
@@ -34,6 +37,7 @@ using Clock = std::chrono::steady_clock;
 using Hosts = std::vector<wire::JoinOffer>;
 constexpr int turn_ms = 200;
 constexpr std::size_t most_names_told = 8;
+constexpr rlim_t wanted_files = 16384;  ///< more would let strangers at the port take more memory
 
 long long slots_of(const Hosts& hosts) {
   long long slots = 0;
@@ -81,7 +85,11 @@ class Listening {
       : settings_(settings),
         folder_(place_for_own_folder(), "hvd-join-", ::getpid()),
         server_(port, join_keys(settings), folder_.path() + "/agents"),
-        agent_{own_folder() + "/hvdrun", "--pass-script", folder_.path() + "/agents", "{host}"} {}
+        agent_{own_folder() + "/hvdrun", "--pass-script", folder_.path() + "/agents", "{host}"} {
+    if (::getrlimit(RLIMIT_NOFILE, &files_) != 0 || files_.rlim_cur >= wanted_files) return;
+    const rlimit more{std::min(wanted_files, files_.rlim_max), files_.rlim_max};
+    ::setrlimit(RLIMIT_NOFILE, &more);
+  }
 
   int run(const std::vector<std::string>& args) {
     int code = 128 + SIGTERM;
@@ -139,7 +147,7 @@ class Listening {
     for (char** entry = environment_block(); *entry; ++entry) program.environment->emplace_back(*entry);
     program.environment->push_back("HVD_JOINED_HOSTS=" + manifest_path());
     program.input = STDIN_FILENO;
-    const StartedChild job = start_child(program);
+    const StartedChild job = start_child(program, [this](const ChildNotes&) { ::setrlimit(RLIMIT_NOFILE, &files_); });
     if (job.failure) throw Error(Code::unavailable, agent_[0], errno_text(job.failure->error));
     const bool is_elastic = settings_.has("min-np") || settings_.has("max-np");
     for (;;) {
@@ -148,7 +156,7 @@ class Listening {
         if (*number != SIGCHLD) ::kill(job.pid, *number);
       if (const std::optional<int> code = status_of(job.pid)) return *code;
       if (is_elastic) {
-        write_manifest();
+        renew_manifest();
       } else if (server_.take_leave()) {
         say("a host was told to end, so the job is told too");
         ::kill(job.pid, SIGTERM);
@@ -184,6 +192,16 @@ class Listening {
     written_ = std::move(text);
   }
 
+  /// Like write_manifest().  After a failure, tells it once and tries again in the next turn.
+  void renew_manifest() {
+    try {
+      write_manifest();
+      is_told_ = false;
+    } catch (const Error& e) {
+      if (!std::exchange(is_told_, true)) say(formatted("the job does not see new hosts yet: {}", e.what()));
+    }
+  }
+
   static void say(const std::string& line) { std::fprintf(stderr, "hvdrun: %s\n", printable(line).c_str()); }
 
   const Settings& settings_;
@@ -192,6 +210,8 @@ class Listening {
   JoinServer server_;
   const std::vector<std::string> agent_;
   std::string written_;
+  rlimit files_{};        ///< as at the start: the job gets it back
+  bool is_told_ = false;  ///< that the manifest cannot be written
 };
 
 void refuse_other_hosts(const Settings& settings) {

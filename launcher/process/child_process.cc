@@ -41,7 +41,8 @@ ChildProcess::ChildProcess(const std::vector<std::string>& command,
 }
 
 ChildProcess::~ChildProcess() {
-  if (pid_ > 0 && !status_) {
+  // kill_descendants() may have reaped the child.  Then its number may be another process's.
+  if (pid_ > 0 && !status_ && ::waitpid(pid_, nullptr, WNOHANG) == 0) {
     ::kill(pid_, SIGKILL);
     ::waitpid(pid_, nullptr, 0);
   }

@@ -1,6 +1,5 @@
 #include "launcher/verdict/verdict_output.h"
 
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -27,9 +26,9 @@ std::size_t others_size(std::string_view text) {
 }  // namespace
 
 void write_termination_log_to(const std::string& path, const std::string& text) {
-  const Fd file(::open(path.c_str(), O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+  const Fd file = open_existing_own_file(path);
   struct stat about {};
-  if (!file || ::fstat(file.get(), &about) != 0 || !S_ISREG(about.st_mode)) return;
+  if (!file || ::fstat(file.get(), &about) != 0) return;
   if (about.st_size > static_cast<off_t>(most_termination_bytes)) return;
   std::string before(most_termination_bytes, '\0');
   const ssize_t got = ::pread(file.get(), before.data(), before.size(), 0);

@@ -7,6 +7,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import threading
 from typing import Any
 
 import pytest
@@ -22,10 +23,10 @@ pytestmark = [
 ]
 
 
-def talk(calls: list[tuple[str, dict[str, Any]]], **options: Any) -> dict[str, Any]:
-    """The client's output."""
+def talk(calls: list[tuple[str, dict[str, Any]]], path: str = "", **options: Any) -> dict[str, Any]:
+    """The client's output.  path: PYTHONPATH of the server only."""
     env = hvdrun.environment()
-    command = [PYTHON, str(CLIENT), hvdrun.program(), PYTHON]
+    command = [PYTHON, str(CLIENT), hvdrun.program(), PYTHON, path]
     done = subprocess.run(command, input=json.dumps(calls), capture_output=True, text=True, timeout=120, env=env, **options)
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
@@ -71,8 +72,12 @@ def test_an_agent_can_do_nothing_else(tmp_path: pathlib.Path) -> None:
     (tmp_path / "link.json").symlink_to(verdict)
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "nested.json").write_text("[" * 100_000)
-    for name in ("hvd.py", "mcp.py", "json.py"):
-        (tmp_path / name).write_text(f"open({str(tmp_path / 'trapped')!r}, 'w')")
+    trap = f"open({str(tmp_path / 'trapped')!r}, 'w')"
+    for name in ("hvd.py", "mcp.py", "json.py", "sitecustomize.py"):
+        (tmp_path / name).write_text(trap)
+    (tmp_path / "relative").mkdir()
+    (tmp_path / "relative/sitecustomize.py").write_text(trap)
+    (tmp_path / "large.json").write_text(json.dumps({"schema": "hvdrun-verdict", "version": 1, "x": "x" * (1 << 20)}))
     calls: list[tuple[str, dict[str, Any]]] = [
         *(("stacks", {"job": name}) for name in ("--help", "-h", "a b", "../x", "x;id", "a\nb", "a" * 40)),
         ("top", {"job": "--once"}),
@@ -80,7 +85,7 @@ def test_an_agent_can_do_nothing_else(tmp_path: pathlib.Path) -> None:
         ("attach", {"job": "x", "rank": 0}),
         *(("verdict", {"file": name}) for name in ("/etc/passwd", "/proc/self/environ", "/dev/zero", "/nowhere", "a\0b")),
         *((tool, {"file": str(file)}) for tool in ("verdict", "report") for file in (secret, tmp_path, tmp_path / "fifo")),
-        *(("verdict", {"file": str(tmp_path / name)}) for name in ("link.json", "nested.json")),
+        *(("verdict", {"file": str(tmp_path / name)}) for name in ("link.json", "nested.json", "large.json")),
         ("report", {"file": str(verdict)}),
     ]
     if os.geteuid() == 0:  # another user's file, a whole verdict
@@ -89,8 +94,17 @@ def test_an_agent_can_do_nothing_else(tmp_path: pathlib.Path) -> None:
         os.chown(other, 65534, 65534)
         calls.append(("verdict", {"file": str(other)}))
     before = {path.name for path in tmp_path.iterdir()}
-    answers = talk(calls, cwd=tmp_path)["answers"]
+    opened: list[int] = []
+    writer = threading.Thread(target=lambda: opened.append(os.open(tmp_path / "fifo", os.O_WRONLY)), daemon=True)
+    writer.start()
+    answers = talk(calls, path="relative:/nowhere:", cwd=tmp_path)["answers"]
+    assert opened == [], "the server has opened the FIFO"
+    reader = os.open(tmp_path / "fifo", os.O_RDONLY | os.O_NONBLOCK)
+    writer.join(20)
+    for end in (reader, *opened):
+        os.close(end)
     assert [call for call, (failed, _) in zip(calls, answers) if not failed] == []
+    assert "too large for an answer" in str(answers)
     assert "planted-secret" not in str(answers) and "root:" not in str(answers) and "Usage:" not in str(answers)
     assert {path.name for path in tmp_path.iterdir()} == before
 

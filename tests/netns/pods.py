@@ -30,10 +30,14 @@ def give_token(cluster: Cluster, *hosts: str, token: str | None = None) -> str:
     return token
 
 
-def launcher(cluster: Cluster, *argv: str, host: str = "alpha", limit: int = 60, **env: str) -> subprocess.Popen[str]:
-    """The launcher's pod."""
+def launcher(
+    cluster: Cluster, *argv: str, host: str = "alpha", limit: int = 60, files: int = 0, **env: str
+) -> subprocess.Popen[str]:
+    """The launcher's pod; `files`: its limit of descriptors."""
     words = [hvdrun.program(), "--listen", str(PORT), "--token-file", TOKEN, "--elastic-timeout", str(limit)]
     words += ["--python", jobs.python(), *argv]
+    if files:
+        words = ["prlimit", f"--nofile={files}", *words]
     return cluster.popen(host, words, env=jobs.environment(**env), stdin=subprocess.DEVNULL, **PIPES)
 
 

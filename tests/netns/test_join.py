@@ -168,8 +168,8 @@ def test_the_launcher_is_killed(nodes: Cluster) -> None:
 
 @pytest.mark.parametrize("whom", few(["worker", "launcher"]))
 def test_kubernetes_tells_a_pod_to_end(nodes: Cluster, whom: str) -> None:
-    """SIGTERM to the first process of a pod: ranks may save, within the grace period, wherever they are."""
-    pods.give_token(nodes, "alpha", "beta")
+    """SIGTERM to the first process of a pod: ranks may save, within the grace period.  A pod without ranks changes nothing."""
+    pods.give_token(nodes, *nodes.names)
     script = "import hvd.numpy as hvd, time\nhvd.init()\nprint('ready', flush=True)\n"
     script += "while not hvd.should_stop(): time.sleep(0.02)\nprint('saved', flush=True)\n"
     for host in ("alpha", "beta"):
@@ -178,10 +178,16 @@ def test_kubernetes_tells_a_pod_to_end(nodes: Cluster, whom: str) -> None:
     job = pods.launcher(nodes, "-np", "1", "--grace", "10", "/tmp/saves.py")
     assert job.stdout is not None
     assert "ready" in job.stdout.readline()
+    surplus = pods.worker(nodes, "gamma")
+    pods.line_with(surplus, "joined")
+    pods.kill(surplus, signal.SIGTERM)
+    assert pods.ended(surplus)[0] == 143
+    time.sleep(0.5)  # the launcher's turn
     pods.kill(job if whom == "launcher" else worker, signal.SIGTERM)
     code, out, err = pods.ended(job)
     assert "saved" in out, out + err
     assert code == 143, err
+    assert err.count("a host was told to end") == (whom == "worker"), err  # the surplus host does not count
     assert pods.ended(worker)[0] == 143
 
 
@@ -221,9 +227,10 @@ def until(job: subprocess.Popen[str], words: str) -> None:
 
 
 def test_strangers_at_the_port(nodes: Cluster) -> None:
-    """They connect by the hundred and send nothing, garbage or half a handshake, while pods join and the job runs."""
+    """They connect by the hundred and send nothing, garbage or half a handshake, while pods join and the job runs.  They may
+    hold all descriptors that the launcher gives to strangers."""
     pods.give_token(nodes, "alpha", "beta")
-    job = pods.launcher(nodes, "-np", "1", "/tmp/sum.py")
+    job = pods.launcher(nodes, "-np", "1", "/tmp/sum.py", files=300)
     pods.line_with(job, "waiting up to")
     stranger = nodes.popen(
         "gamma",

@@ -39,6 +39,13 @@ def wait_for(condition: Any, what: str, limit: float = 20.0) -> None:
         time.sleep(0.1)
 
 
+class Unreadable:
+    """Can be pickled, and not read again."""
+
+    def __reduce__(self) -> Any:
+        return int, ("no number",)
+
+
 def places(number: int) -> dict[str, Any]:
     """On a rank."""
     import numpy
@@ -48,6 +55,7 @@ def places(number: int) -> dict[str, Any]:
 
     h.init()
     print(f"rank {h.rank()} works")
+    ray_logger.log({"lost": Unreadable()})
     ray_logger.log({"rank": h.rank()})
     return {
         "rank": h.rank(),

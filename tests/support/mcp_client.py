@@ -1,5 +1,6 @@
-"""Calls tools of `hvdrun mcp` with the client of the package mcp: mcp_client.py HVDRUN PYTHON < CALLS.
+"""Calls tools of `hvdrun mcp` with the client of the package mcp: mcp_client.py HVDRUN PYTHON PATH < CALLS.
 
+PATH is the server's PYTHONPATH, if not empty.
 CALLS is a JSON list of [tool, arguments].  Prints JSON: the names of the tools, and for each call whether it failed, and its
 text.
 """
@@ -18,7 +19,8 @@ from mcp.client.stdio import stdio_client
 
 async def main() -> None:
     calls = json.load(sys.stdin)
-    server = StdioServerParameters(command=sys.argv[1], args=["mcp", "--python", sys.argv[2]], env=dict(os.environ))
+    env = {**os.environ, **({"PYTHONPATH": sys.argv[3]} if sys.argv[3] else {})}
+    server = StdioServerParameters(command=sys.argv[1], args=["mcp", "--python", sys.argv[2]], env=env)
     answers: list[tuple[bool, str]] = []
     async with stdio_client(server) as (read, write), ClientSession(read, write) as session:
         await session.initialize()

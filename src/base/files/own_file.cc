@@ -142,6 +142,17 @@ Fd open_own_file(const std::string& path, WriteMode mode_of_writing, mode_t mode
   }
 }
 
+Fd open_existing_own_file(const std::string& path) {
+  try {
+    struct stat name {};
+    if (::lstat(path.c_str(), &name) != 0 || S_ISLNK(name.st_mode)) return {};
+    const PathEnd spot = OwnPathWalk(path).run(false);
+    if (!spot.there || spot.inherited || !S_ISREG(about(spot.there, path).st_mode)) return {};
+    check(spot, path);
+    return Fd(::open(formatted("/proc/self/fd/{}", spot.there.get()).c_str(), O_RDWR | O_CLOEXEC));
+  } catch (const Error&) { return {}; }
+}
+
 void replace_own_file(const std::string& path, std::string_view text, mode_t mode) {
   OwnPathWalk walk(path);
   const PathEnd spot = walk.run(false);

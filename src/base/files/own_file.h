@@ -19,6 +19,10 @@ enum class WriteMode { truncate, append };
 /// a FIFO.  Throws Error{unavailable} with where = @p path.
 Fd open_own_file(const std::string& path, WriteMode mode_of_writing, mode_t mode);
 
+/// Opens the regular file at @p path for reading and writing.  Empty: no file is there, its name is a link, or
+/// open_own_file() would refuse it.
+Fd open_existing_own_file(const std::string& path);
+
 /// Replaces the file at @p path by one with @p text, or does not change the file.  A reader never sees a part of
 /// @p text: a new file with a random name in the same folder is written and then renamed.  A device, a FIFO or an
 /// inherited descriptor (/proc/self/fd/N) cannot be replaced: the text is written into it.

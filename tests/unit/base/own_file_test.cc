@@ -136,6 +136,30 @@ TEST_CASE("own file: another user's links, files, FIFOs and second names are ref
   refused("leads through a link of another user's", shared.top + "/own");
 }
 
+TEST_CASE("own file: an existing regular file; never made, no link, FIFO or second name") {
+  const Shared shared;
+  const std::string path = shared.path + "/f", link = shared.path + "/link", fifo = shared.path + "/fifo";
+  CHECK_FALSE(open_existing_own_file(path));
+  CHECK_FALSE(fs::exists(path));
+  put(path, "one");
+  CHECK(open_existing_own_file(path));
+  fs::create_symlink(path, link);
+  REQUIRE(mkfifo(fifo.c_str(), 0600) == 0);
+  fs::create_hard_link(shared.top + "/mine", shared.path + "/second");
+  for (const std::string& other : {link, fifo, shared.path, shared.path + "/second", std::string()}) {
+    CAPTURE(other);
+    CHECK_FALSE(open_existing_own_file(other));
+  }
+  if (geteuid() != 0) return;
+  fs::create_symlink(shared.top, shared.path + "/folder");
+  CHECK(open_existing_own_file(shared.path + "/folder/mine"));
+  fs::remove(shared.path + "/second");
+  REQUIRE(lchown((shared.path + "/folder").c_str(), somebody, somebody) == 0);
+  CHECK_FALSE(open_existing_own_file(shared.path + "/folder/mine"));
+  REQUIRE(chown(path.c_str(), somebody, somebody) == 0);
+  CHECK_FALSE(open_existing_own_file(path));
+}
+
 TEST_CASE("own file: replaced as a whole") {
   const Shared shared;
   const std::string path = shared.path + "/f", link = shared.path + "/link";

@@ -10,8 +10,10 @@ import contextlib
 import json
 import os
 import socket
+import stat
 import struct
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterable
@@ -21,9 +23,23 @@ from typing import Any, Callable
 
 from hvd._job.run import hvdrun_program, supervise, write_private
 
-__all__ = ["Agents", "agent_words", "exactly", "listening", "manifest", "natural", "received"]
+__all__ = ["Agents", "agent_words", "exactly", "listening", "manifest", "natural", "private_folder", "received"]
 
 _JOIN_SECONDS = 20.0
+
+
+def private_folder(prefix: str) -> Path:
+    """Makes a folder that only this user can enter or rename, in $TMPDIR; in /tmp if others could rename it there."""
+    place = Path(tempfile.gettempdir()).resolve()
+    owners = (0, os.geteuid(), os.stat("/").st_uid)  # a container may have another number for root
+
+    def is_safe(folder: Path) -> bool:
+        about = folder.stat()
+        is_closed = not about.st_mode & (stat.S_IWGRP | stat.S_IWOTH) or bool(about.st_mode & stat.S_ISVTX)
+        return about.st_uid in owners and is_closed
+
+    safe = all(is_safe(folder) for folder in (place, *place.parents))
+    return Path(tempfile.mkdtemp(prefix=prefix, dir=place if safe else "/tmp"))
 
 
 def agent_words(folder: Path) -> list[str]:

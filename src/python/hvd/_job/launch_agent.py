@@ -5,6 +5,7 @@ the agent stays until the host's daemon has ended.  In Spark's barrier stages, t
 folder that only this user can enter.  This file uses only the standard library, because it starts once for each host.
 """
 
+import os
 import socket
 import struct
 import sys
@@ -16,6 +17,8 @@ def main() -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
         link.settimeout(20)
         link.connect(path)
+        if struct.unpack("iII", link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[1] != os.geteuid():
+            sys.exit("hvdrun: another user's process listens for this launch agent")
         link.sendall(struct.pack("<II", len(name), len(script)) + name + script)
         answer = link.recv(1)
         if answer == b"w":  # wait

@@ -10,6 +10,7 @@ from typing import Any
 import ray
 
 _POLL_SECONDS = 0.1
+_END_SECONDS = 10.0  # until no worker uses the queue
 
 
 @contextlib.contextmanager
@@ -46,8 +47,8 @@ def passing_values(callbacks: Sequence[Any] | None, workers: Sequence[Any] = ())
         ended.set()
         if thread.ident:
             thread.join()
-        for worker in workers:
-            worker.set_queue.remote(None)
+        with contextlib.suppress(Exception):  # a worker is dead, or busy
+            ray.get([worker.set_queue.remote(None) for worker in workers], timeout=_END_SECONDS)
         queue.shutdown(force=True)
     if errors:
         raise errors[0]

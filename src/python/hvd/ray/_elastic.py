@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import shutil
 import sys
 import time
 import uuid
@@ -95,8 +94,6 @@ class _Hosts(HostedJob):
         self.look()
         while (found := sum(host.slots for host in self.hosts.values())) < count:
             if time.monotonic() > limit:
-                self.close()
-                shutil.rmtree(self.folder, ignore_errors=True)
                 raise TimeoutError(f"the job needs {count} slots, and the cluster has {found} after {seconds:g} s")
             time.sleep(0.1)
             self.look()
@@ -170,7 +167,11 @@ class ElasticAdapter(Adapter):
         )
         with passing_values(callbacks) as queue:
             job = _Hosts(self, environment, link, queue)
-            job.wait_for_slots(self.min_workers, self.elastic_timeout)
+            try:
+                job.wait_for_slots(self.min_workers, self.elastic_timeout)
+            except BaseException:
+                job.drop()
+                raise
             job.run_job(payload, getattr(fn, "__name__", "function"), words, elastic_results)
         job.join()
         if job.failure is not None:

@@ -9,12 +9,11 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Callable
 
 import ray
 
-from hvd._job.agents import Agents, agent_words, manifest
+from hvd._job.agents import Agents, agent_words, manifest, private_folder
 from hvd._job.host_daemon import travelling_environment
 from hvd._job.results import results, true_code
 
@@ -45,7 +44,17 @@ class HostedJob(Agents):
         self.failure: Exception | None = None
         self.values: Any = None
         self.stopping = False
-        super().__init__(Path(tempfile.mkdtemp(prefix="hvd-ray-")))
+        folder = private_folder("hvd-ray-")
+        try:
+            super().__init__(folder)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+
+    def drop(self) -> None:
+        """Takes no further agent, and removes the folder."""
+        self.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     def tell_hosts(self) -> None:
         """Writes the manifest."""
@@ -71,8 +80,7 @@ class HostedJob(Agents):
         except Exception as error:  # for the thread that waits
             self.failure = error
         finally:
-            self.close()
-            shutil.rmtree(self.folder, ignore_errors=True)
+            self.drop()
 
     def run_host(self, name: str, script: str, is_wanted: Callable[[], bool]) -> bool:
         """Runs the daemon in the host's actor.  If the actor dies, the host counts as lost."""
@@ -100,8 +108,12 @@ class RunningJob:
             job.run_job(payload, name, words, lambda file, code, errors: results(file, [], code, errors))
 
         self.thread = threading.Thread(target=work, name="hvd.ray", daemon=True)
-        job.tell_hosts()
-        self.thread.start()
+        try:
+            job.tell_hosts()
+            self.thread.start()
+        except BaseException:
+            job.drop()
+            raise
 
     def wait_for(self, references: list[Any], seconds: float) -> None:
         """Waits for the actors' answers.  Errors: the job's failure; TimeoutError after `seconds`."""

@@ -12,6 +12,7 @@ import os
 import queue
 import socket
 import struct
+import sys
 import threading
 from typing import Callable
 
@@ -87,12 +88,21 @@ class Listener:
     def _read(self, rank: Connection) -> None:
         self.rank = rank
         self.arrived.set()
-        while (message := rank.receive()) is not None:
-            if message[0] == LOG:
-                self.log(message[1])
-            else:
-                self.answers.put(message)
-        self.answers.put(None)
+        try:
+            while (message := rank.receive()) is not None:
+                if message[0] == LOG:
+                    self._pass_on(message[1])
+                else:
+                    self.answers.put(message)
+        finally:
+            self.answers.put(None)
+
+    def _pass_on(self, value: bytes) -> None:
+        try:
+            self.log(value)
+        except Exception as error:  # the value's own code runs here; or the queue's actor is dead
+            with contextlib.suppress(Exception):  # so does its text
+                print(f"hvd.ray: a logged value is lost: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
 
     def call(self, payload: bytes) -> tuple[bytes, bytes] | None:
         """The rank's answer to a pickled call; None when the rank has ended."""

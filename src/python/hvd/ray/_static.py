@@ -103,7 +103,6 @@ class StaticAdapter(Adapter):
         ray.get([worker.listen.remote(f"{link}-{rank}") for rank, worker in enumerate(self.workers)])
         about = ray.get([worker.about.remote() for worker in self.workers])
         hosts = self._hosts(about)
-        job = HostedJob(hosts, {**about[0]["environment"], **{name: str(value) for name, value in variables.items()}})
         listed = ", ".join(f"{name} ×{host.slots}" for name, host in hosts.items())
         say(f"{len(self.workers)} rank{'s' * (len(self.workers) != 1)} start on {listed}")
         words = command_words(
@@ -115,7 +114,9 @@ class StaticAdapter(Adapter):
                 "executable": about[0]["python"],
             }
         )
-        self.running = RunningJob(job, pickled_call(_rank.Serving(link), (), {}), "RayExecutor", words)
+        payload = pickled_call(_rank.Serving(link), (), {})
+        job = HostedJob(hosts, {**about[0]["environment"], **{name: str(value) for name, value in variables.items()}})
+        self.running = RunningJob(job, payload, "RayExecutor", words)
         waiting = [worker.wait_for_rank.remote() for worker in self.workers]
         self.running.wait_for(waiting, self.settings.timeout_s + _MORE_SECONDS)
 

@@ -8,9 +8,9 @@ import sys
 import tempfile
 import uuid
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any, Callable
 
+from hvd._job.agents import private_folder
 from hvd._job.host_daemon import clean_environment, travelling_environment
 from hvd._job.payload import pickled_call
 from hvd._job.results import Ranked, elastic_results, true_code
@@ -89,7 +89,7 @@ def run_elastic(
     environment |= {**travelling_environment(), **(env or {})}
     if elastic_timeout is not None:
         environment["HOROVOD_ELASTIC_TIMEOUT"] = str(elastic_timeout)
-    folder = Path(tempfile.mkdtemp(prefix="hvd-spark-elastic-"))
+    folder = private_folder("hvd-spark-elastic-")
     try:
         with tempfile.TemporaryFile(buffering=0, dir=getattr(context, "_temp_dir", None)) as brought:
             slots = Slots(context, folder, most, spec, _SLOT_SECONDS - 10)
