@@ -204,13 +204,13 @@ void HangWatch::give_up(const IncidentNotice& event) {
   if (over >= longest_put_off || event.incident.missing.empty() || event.incident.missing.size() > most_asked)
     return end_job();
   events_(StacksWanted{event.incident.missing, [this, event, over, end_job](const Pictures& pictures) {
-                         const double then = event.incident.since + event.seconds;
+                         const double now = monotonic_seconds();  // a loaded machine may answer late
                          const bool at_work = all_at_work(event.incident, pictures);
-                         const double until = monotonic_seconds() + (at_work ? put_off_step : goes_on_within);
+                         const double until = now + (at_work ? put_off_step : goes_on_within);
                          if (!incidents_.put_off(event.incident, until)) return;  // it is over meanwhile
                          // A rank that has just ended its work gets time to go on.
-                         if (!at_work && then - at_work_ > put_off_step + goes_on_within) return end_job();
-                         if (at_work && then - std::exchange(at_work_, then) > 2 * put_off_step)
+                         if (!at_work && now - at_work_ > put_off_step + 2 * goes_on_within) return end_job();
+                         if (at_work && now - std::exchange(at_work_, now) > 2 * put_off_step + goes_on_within)
                            events_(HangTold{put_off_line(event.incident, longest_put_off - over, map_)});
                        }});
 }

@@ -85,7 +85,7 @@ CASES: dict[str, Case] = {
 }
 HEALTHY = ["long", "short", "end", "evaluation", "checkpoint", "compile", "loader", "model", "pairs", "uneven"]
 BLAMELESS = re.compile(
-    r"which ends by itself; |: ranks? \S+( on \S+)? go(es)? on after |^        rank "
+    r"which ends by itself; | does not hang: |: ranks? \S+( on \S+)? go(es)? on after |^        rank "
 )  # one is named, not blamed
 
 

@@ -99,7 +99,7 @@ def test_it_is_cancelled(here: s.Driver, tmp_path: pathlib.Path) -> None:
 
 def test_ranks_that_fail(here: s.Driver) -> None:
     answer = here.ask("elastic_failing")
-    assert answer["kind"] == "RuntimeError" and "KeyError: 'no such layer'" in answer["error"], answer
+    assert answer["kind"] == "JobError" and "KeyError: 'no such layer'" in answer["error"], answer
     s.wait_until_clean(lambda: processes(here))
 
 

@@ -23,7 +23,7 @@ def test_too_few_slots_are_told_before_waiting(local: s.Driver) -> None:
 def test_a_ranks_traceback(local: s.Driver) -> None:
     """The first rank that failed, its host and its traceback."""
     answer = local.ask("failing", np=2)
-    assert answer["kind"] == "RuntimeError", answer
+    assert answer["kind"] == "JobError", answer
     for text in ("rank 1 on 127.0.0.1", "KeyError: 'no such layer'", "raise KeyError", "in main"):
         assert text in answer["error"], answer["error"]
     assert "org.apache.spark" not in answer["error"]

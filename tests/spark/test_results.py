@@ -42,7 +42,7 @@ def test_the_driver_has_no_room(local: s.Driver) -> None:
 def test_the_end_of_a_result_cannot_be_pickled(local: s.Driver) -> None:
     """The first cause arrives after the bytes that the channel had carried."""
     answer = local.ask("result_that_breaks_off", megabytes=40)
-    assert answer["kind"] == "RuntimeError" and "rank 0 on 127.0.0.1 ended with exit code 1" in answer["error"], answer
+    assert answer["kind"] == "JobError" and "rank 0 on 127.0.0.1 ended with exit code 1" in answer["error"], answer
     assert "the result of this rank, a tuple, cannot be pickled: cannot pickle '_thread.lock' object" in answer["error"]
 
 
