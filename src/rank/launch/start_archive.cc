@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 
+#include "base/error.h"
 #include "base/format.h"
 #include "rank/launch/payload_store.h"
 
@@ -19,7 +20,10 @@ constexpr int least_number = 197;
 }  // namespace
 
 Fd add_start_archive(ProcessSpec& launch, const std::string& watch) {
-  const Fd text = text_in_memory("hvd-start", {start_archive, start_archive_bytes});
+  Fd text;
+  try {
+    text = text_in_memory("hvd-start", {start_archive, start_archive_bytes});
+  } catch (const Error&) { return {}; }  // such as a limit on the size of files
   Fd archive(fcntl(text.get(), F_DUPFD_CLOEXEC, least_number));
   if (!archive) return archive;
   launch.keep_fds.push_back(archive.get());

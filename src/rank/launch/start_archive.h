@@ -11,7 +11,8 @@ namespace hvd::rank {
 inline constexpr const char* watch_variable = "HVD_WATCH";
 
 /// Lets Python in the rank find start/sitecustomize.py, and the guard's socket by its name.  The result is the archive;
-/// keep it until the rank has started.  A program that is no Python does not see it.
+/// keep it until the rank has started.  A program that is no Python does not see it.  Empty: there is no room for it,
+/// and the rank starts without it.
 /// @param watch  CollectiveProbe::name()
 Fd add_start_archive(ProcessSpec& launch, const std::string& watch);
 
