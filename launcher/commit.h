@@ -1,4 +1,4 @@
-/// @file commit.h — the commit of which this program was built.
+/// @file commit.h — the source commit of this build.
 #pragma once
 
 namespace hvd::launcher {

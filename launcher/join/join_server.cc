@@ -43,23 +43,23 @@ std::unique_ptr<wire::Listener> listen_at(int port, const JoinKeys& keys) {
   return at("0.0.0.0");
 }
 
-Fd agents_door(const std::string& path) {
+Fd listen_for_agents(const std::string& path) {
   const sockaddr_un address = socket_address(path);
-  Fd door(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!door || ::bind(door.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
-      ::listen(door.get(), 1024) != 0)
+  Fd made(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!made || ::bind(made.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
+      ::listen(made.get(), 1024) != 0)
     throw Error(Code::unavailable, path, errno_text(errno));
-  return door;
+  return made;
 }
 
 }  // namespace
 
 JoinServer::JoinServer(int port, const JoinKeys& keys, const std::string& agents_path)
-    : listener_(listen_at(port, keys)), door_(agents_door(agents_path)) {}
+    : listener_(listen_at(port, keys)), agents_socket_(listen_for_agents(agents_path)) {}
 
 void JoinServer::turn(int also, int milliseconds) {
-  const int door = std::exchange(is_full_, false) ? -1 : door_.get();
-  std::vector<pollfd> on{{listener_->fd(), POLLIN, 0}, {door, POLLIN, 0}, {also, POLLIN, 0}};
+  const int agents = std::exchange(is_full_, false) ? -1 : agents_socket_.get();
+  std::vector<pollfd> on{{listener_->fd(), POLLIN, 0}, {agents, POLLIN, 0}, {also, POLLIN, 0}};
   for (const Agent& a : agents_) on.push_back({a.link.get(), POLLIN, 0});
   flush();
   while (const auto got = listener_->receive()) receive(*got), milliseconds = 0;  // fd() is edge-triggered
@@ -143,7 +143,7 @@ void JoinServer::take_offer(const wire::PeerId& from, const std::string& body) {
 
 void JoinServer::admit_agents() {
   for (;;) {
-    Fd link(wire::reserved_accept(door_.get(), SOCK_CLOEXEC));  // strangers at the port do not keep agents out
+    Fd link(wire::reserved_accept(agents_socket_.get(), SOCK_CLOEXEC));  // strangers at the port do not keep agents out
     if (!link) {
       is_full_ = errno == EMFILE || errno == ENFILE;
       return;

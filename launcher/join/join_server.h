@@ -64,12 +64,12 @@ class JoinServer {
   void flush();
 
   std::unique_ptr<wire::Listener> listener_;
-  Fd door_;                  ///< the socket to which agents connect
+  Fd agents_socket_;         ///< the socket to which agents connect
   std::list<Guest> guests_;  ///< by arrival; if two have one name, the later one counts
   std::list<Agent> agents_;
   std::set<std::string> used_;  ///< names of hosts that have run a script
   bool has_leave_ = false;
-  bool is_full_ = false;  ///< no descriptor was left for an agent: the next turn does not poll door_
+  bool is_full_ = false;  ///< no descriptor was left for an agent: the next turn does not poll agents_socket_
 };
 
 }  // namespace hvd::launcher

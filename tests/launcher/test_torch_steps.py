@@ -98,3 +98,18 @@ def test_a_loop_without_an_optimizer(tmp_path: pathlib.Path) -> None:
     steps, report = run(BY_HAND, tmp_path)
     assert sum(s["step_ns"] >= 12_000_000 for s in steps[0]) >= 15
     assert 15 <= int(str(report["steps"])) <= 21
+
+
+def test_a_fork_records_nothing() -> None:
+    """The steps of a rank are those of its first process, also where a child imports torch first."""
+    program = """
+import os, sys
+if os.fork() == 0:
+    import torch.optim, torch.utils.data
+    os._exit("hvdrank_steps" in sys.modules)
+assert os.wait()[1] == 0
+import torch.optim
+assert "hvdrank_steps" in sys.modules
+"""
+    done = hvdrun.run("-np", "1", sys.executable, "-c", program)
+    assert done.returncode == 0, done.stderr

@@ -40,7 +40,7 @@ class StopCourse {
  public:
   /// @param at  a step near the stop, known to @p within steps
   void add(std::int64_t at, std::int64_t within);
-  /// Adds the stops of @p later steps, of which the first is number @p from.
+  /// Adds the stops of @p later, whose first step has the number @p from.
   void add(const StopCourse& later, std::int64_t from);
   /// Three stops or more are equally far from each other.
   bool are_regular() const { return count_ >= 3 && most_ - least_ <= 2 * within_ + least_ / 5; }

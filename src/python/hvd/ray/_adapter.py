@@ -5,9 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Callable
 
-__all__ = ["Adapter", "BaseParams"]
+__all__ = ["Adapter", "BaseParams", "without_executable"]
 
 Callback = Callable[[Any], Any]
 
@@ -57,7 +58,6 @@ class Adapter(ABC):
         Errors: JobError with the traceback of the rank that failed first; the job has then ended.
         """
 
-    @abstractmethod
     def run(
         self,
         fn: Callable[..., Any],
@@ -66,6 +66,7 @@ class Adapter(ABC):
         callbacks: list[Callback] | None = None,
     ) -> list[Any]:
         """Calls fn(*args, **kwargs) on every rank; otherwise like execute()."""
+        return self.execute(without_executable(fn, args, kwargs), callbacks)
 
     @abstractmethod
     def run_remote(
@@ -84,3 +85,14 @@ class Adapter(ABC):
     @abstractmethod
     def shutdown(self) -> None:
         """Ends the ranks, and gives the slots back."""
+
+
+def without_executable(
+    fn: Callable[..., Any], args: Sequence[Any] | None, kwargs: dict[str, Any] | None
+) -> Callable[[Any], Any]:
+    """A function of the executable that calls fn with these arguments alone."""
+    return partial(_call, fn, tuple(args or ()), dict(kwargs or {}))
+
+
+def _call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], _executable: Any) -> Any:
+    return fn(*args, **kwargs)

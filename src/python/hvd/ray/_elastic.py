@@ -21,7 +21,6 @@ from hvd.ray._adapter import Adapter, BaseParams, Callback
 from hvd.ray._callbacks import passing_values
 from hvd.ray._discovery import RayHostDiscovery, scheduling
 from hvd.ray._job import Host, HostedJob
-from hvd.ray._static import without_executable
 
 __all__ = ["ElasticAdapter", "ElasticParams"]
 
@@ -177,15 +176,6 @@ class ElasticAdapter(Adapter):
         if job.failure is not None:
             raise job.failure
         return list(job.values)
-
-    def run(
-        self,
-        fn: Callable[..., Any],
-        args: Sequence[Any] | None = None,
-        kwargs: dict[str, Any] | None = None,
-        callbacks: list[Callback] | None = None,
-    ) -> list[Any]:
-        return self.execute(without_executable(fn, args, kwargs), callbacks)
 
     def run_remote(
         self,

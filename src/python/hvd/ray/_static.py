@@ -5,7 +5,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Callable
 
 import ray
@@ -15,7 +14,7 @@ from hvd._job.agents import natural
 from hvd._job.payload import pickled_call
 from hvd._job.run import command_words
 from hvd.ray import _rank
-from hvd.ray._adapter import Adapter, BaseParams, Callback
+from hvd.ray._adapter import Adapter, BaseParams, Callback, without_executable
 from hvd.ray._callbacks import passing_values
 from hvd.ray._job import Host, HostedJob, RunningJob, say
 from hvd.ray._strategy import BaseStrategy, ColocatedStrategy, PGStrategy
@@ -156,15 +155,6 @@ class StaticAdapter(Adapter):
         with passing_values(callbacks, self.workers):
             return self._values(self._calls(fn))
 
-    def run(
-        self,
-        fn: Callable[..., Any],
-        args: Sequence[Any] | None = None,
-        kwargs: dict[str, Any] | None = None,
-        callbacks: list[Callback] | None = None,
-    ) -> list[Any]:
-        return self.execute(without_executable(fn, args, kwargs), callbacks)
-
     def run_remote(
         self,
         fn: Callable[..., Any],
@@ -189,14 +179,3 @@ class StaticAdapter(Adapter):
             self.strategy.shutdown()
             self.strategy = None
         self.workers = []
-
-
-def without_executable(
-    fn: Callable[..., Any], args: Sequence[Any] | None, kwargs: dict[str, Any] | None
-) -> Callable[[Any], Any]:
-    """A function of the executable that calls fn with these arguments alone."""
-    return partial(_call, fn, tuple(args or ()), dict(kwargs or {}))
-
-
-def _call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], _executable: Any) -> Any:
-    return fn(*args, **kwargs)

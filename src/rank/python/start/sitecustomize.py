@@ -6,6 +6,7 @@ import os
 import sys
 
 ARCHIVE = os.path.dirname(__file__)
+PROCESS = os.getpid()
 
 
 def load(name, **names):
@@ -86,6 +87,8 @@ class StepsFinder(DistributedFinder):
     """Likewise, for what hvdrank_steps records."""
 
     def watch(self, module):
+        if os.getpid() != PROCESS:  # a fork: its parent's steps are the rank's
+            return
         try:
             load("hvdrank_steps").look(load)
         except Exception as error:

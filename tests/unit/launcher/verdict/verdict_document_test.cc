@@ -141,7 +141,7 @@ TEST_CASE("verdict as data: long evidence keeps its beginning and its end") {
   CHECK(evidence.back().get<std::string>().size() == 2000);
 }
 
-TEST_CASE("explain: prints a verdict, and refuses what is none") {
+TEST_CASE("explain: prints a verdict; other files are refused") {
   const std::vector<wire::DeathRecord> deaths{death(1, Cause::exited, 1, "Boom: \x1b[2J"),
                                               death(0, Cause::stopped, 143)};
   const std::string json = verdict_json(job(), judge(deaths, 2, {}), {}, deaths, 2);
