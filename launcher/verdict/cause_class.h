@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "launcher/verdict/verdict.h"
 
 namespace hvd::launcher {

@@ -3,6 +3,7 @@
 
 A file with + is there also as marshalled code, for each Python that is found here: NAME.cpython-311 and so on.
 sitecustomize.py is there also as a .pyc for the Python that runs this.  The same files give the same bytes.
+The archive is an array of characters: compilers need not accept a string literal of more than 65 536.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ data = memory.getvalue()
 rows = [data[i : i + 32] for i in range(0, len(data), 32)]
 with open(target, "w", encoding="ascii") as out:
     out.write(f"namespace {namespace} {{\nextern const char {name}[];\nextern const unsigned long {name}_bytes;\n")
-    out.write(f"const unsigned long {name}_bytes = {len(data)};\nconst char {name}[] =\n")
+    out.write(f"const unsigned long {name}_bytes = {len(data)};\nconst char {name}[] = {{\n")
     for row in rows:
-        out.write('"' + "".join(f"\\{byte:03o}" for byte in row) + '"\n')
-    out.write(f";\n}}  // namespace {namespace}\n")
+        out.write("".join(f"'\\{byte:03o}'," for byte in row) + "\n")
+    out.write(f"}};\n}}  // namespace {namespace}\n")

@@ -114,7 +114,7 @@ constexpr double pace_us = 100;  ///< paced: the time between two gradients
 /// computed.
 class GpuSteps {
  public:
-  explicit GpuSteps(const BenchGpu& card) : card_(card), elements_(resnet50()), handles_(elements_.size()) {
+  explicit GpuSteps(const BenchGpu& card) : elements_(resnet50()), handles_(elements_.size()) {
     for (std::size_t i = 0; i < elements_.size(); ++i) names_.push_back(formatted("gradient.{}", i));
     for (std::size_t i = 0; i < elements_.size(); ++i) {
       unsigned long long at = 0;
@@ -174,7 +174,6 @@ class GpuSteps {
     return waited;
   }
 
-  const BenchGpu& card_;
   const std::vector<std::int64_t> elements_;
   std::vector<std::string> names_;
   std::vector<hvd_request> requests_;

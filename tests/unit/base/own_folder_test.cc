@@ -12,6 +12,7 @@
 #include <fstream>
 
 #include "../temp_folder.h"
+#include "base/error.h"
 #include "base/process/maker.h"
 
 using namespace hvd;

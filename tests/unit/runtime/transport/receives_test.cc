@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "transport/tcp/carry/part_sender.h"
+
 using namespace hvd;
 using namespace hvd::transport;
 using namespace hvd::transport::tcp;
