@@ -103,8 +103,7 @@ void StepRecorder::adopt_thread() {
   trainer_.store(this_thread(), std::memory_order_relaxed);
   depth_ = 0;
   if (schedstat_ >= 0) ::close(schedstat_);
-  const std::string path = "/proc/self/task/" + std::to_string(::gettid()) + "/schedstat";
-  schedstat_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  schedstat_ = ::open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
 }
 
 /// Begins a record at @p now.  All time before belongs to no step.
