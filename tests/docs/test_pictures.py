@@ -28,11 +28,9 @@ def terminal() -> ModuleType:
     return found
 
 
-def same_words(text: str) -> list[str]:
-    """The progress and the verdict, without numbers and folders. A busy machine may add lines between the two."""
-    lines = [re.sub(r"\d[\d.]*", "N", re.sub(r'"/.*/', '"', line)) for line in text.splitlines()]
-    (verdict,) = (at for at, line in enumerate(lines) if " ended with exit code " in line)
-    return [line for line in lines[:verdict] if "epoch" in line] + lines[verdict:]
+def without_numbers(text: str) -> list[str]:
+    """The lines, without numbers and folders."""
+    return [re.sub(r"\d[\d.]*", "N", re.sub(r'"/.*/', '"', line)) for line in text.splitlines()]
 
 
 @pytest.mark.ci
@@ -42,8 +40,11 @@ def test_the_session(tmp_path: pathlib.Path) -> None:
     screen = terminal().Screen()
     for _, text in terminal().record(argv, tmp_path, hvdrun.environment(TERM="xterm"), 100):
         screen.feed(text)
-    recorded = (PICTURES / "session.txt").read_text().split("\n", 1)[1]
-    assert same_words(screen.text()) == same_words(recorded)
+    recorded = without_numbers((PICTURES / "session.txt").read_text())[1:]
+    assert len(recorded) >= 10
+    shown = iter(without_numbers(screen.text()))
+    for line in recorded:  # in this order; a busy machine adds lines about waiting
+        assert line in shown, (line, screen.text())
 
 
 def test_what_a_terminal_shows() -> None:
