@@ -36,10 +36,6 @@ def fresh():
     return {"hvd": hvd, "model": model, "optimizer": torch.optim.SGD(model.parameters(), lr=0.01)}
 
 
-def check_the_first_page():
-    train_py("README.md")
-
-
 def check_the_quickstart():
     train_py("docs/quickstart.md")
 
