@@ -19,6 +19,7 @@ import pytest
 from hvd._elastic import state_file as _state_file
 from hvd._elastic import state_folder as _state_folder
 from hvd._elastic.state_folder import LOCK, NAME, StateFileError, StateFolder
+from hvd._job import preemption as _preemption
 from hvd._job.own_folder import RefusedPath
 from hvd._runtime import objects as _objects
 from hvd._runtime import world as _world
@@ -385,3 +386,26 @@ def test_a_folder_that_goes_and_comes_back(
     assert names(place) == [NAME, LOCK]
     file.finish()
     assert names(place) == []
+
+
+def test_what_is_queued_is_written_before_an_error_or_signal(
+    file: _state_file.StateFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread rests.  A forked child of the rank has no handler."""
+    default = signal.getsignal(signal.SIGTERM)
+    assert default == signal.SIG_DFL
+    for ends in (KeyboardInterrupt, ValueError):
+        monkeypatch.setattr(_state_file, "_REST", 1e9)
+        file.put(1, {"step": 1})
+        file.flush(60)
+        with pytest.raises(ends), _preemption.finishes_writing(lambda: file.flush(60), True):
+            assert signal.getsignal(signal.SIGTERM) is _preemption.end
+            pid = os.fork()
+            if pid == 0:
+                os._exit(signal.getsignal(signal.SIGTERM) != signal.SIG_DFL)
+            assert os.waitpid(pid, 0)[1] == 0
+            file.put(2, {"step": 2})
+            raise ends
+        assert file._folder is not None and file._folder.commits() == 2
+        assert signal.getsignal(signal.SIGTERM) == default
+        file.finish()
