@@ -58,3 +58,42 @@ def test_report_and_off(tmp_path: pathlib.Path) -> None:
     assert "agreement: the result of 'allreduce.weights' in step " in done.stderr
     assert 1 <= done.stderr.count("agreement: ") < 10
     assert "agreement" not in job(tmp_path, "off", 2, 20).stderr
+
+
+# Rank 1 changes one weight by itself.
+DRIFTS = """
+import torch
+import hvd.torch as hvd
+hvd.init()
+torch.manual_seed(0)
+model = torch.nn.Linear(64, 64)
+optimizer = hvd.DistributedOptimizer(torch.optim.Adam(model.parameters()), model.named_parameters())
+state, drifted = hvd.elastic.TorchState(model, optimizer, step=0), []
+@hvd.elastic.run
+def train(state):
+    while state.step < 30:
+        optimizer.zero_grad()
+        model(torch.randn(8, 64)).square().mean().backward()
+        optimizer.step()
+        state.step += 1
+        if state.step == 15 and hvd.rank() == 1 and not drifted:
+            drifted.append(True)
+            with torch.no_grad():
+                model.weight[3, 3] += 1
+        if state.step % 10 == 0:
+            state.commit()
+    print("sum", float(model.weight.detach().sum()), flush=True)
+train(state)
+"""
+
+
+@pytest.mark.ci
+def test_an_elastic_job_goes_on_from_the_commit(tmp_path: pathlib.Path) -> None:
+    script = tmp_path / "drifts.py"
+    script.write_text(DRIFTS)
+    options = ["-np", "2", "--min-np", "2", "--agreement", "stop", "--agreement-steps", "4"]
+    done = hvdrun.run(*options, *hvdrun.python_args(), str(script))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr.count("agreement: parameter weight, elements ") == 1, done.stderr
+    sums = [line.partition("sum ")[2] for line in done.stdout.splitlines() if "sum " in line]
+    assert len(sums) == 2 and sums[0] == sums[1], done.stdout

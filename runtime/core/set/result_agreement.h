@@ -72,7 +72,7 @@ class ResultAgreement {
  private:
   ResultAgreement(const World& world, const memory::Node& node, std::uint64_t steps, bool stops);
   struct NotedResult {
-    std::string name;  ///< with the kind: "allreduce.gradient.3"
+    std::string name;
     std::int64_t step = 0;
     std::size_t bytes = 0;
     TensorSlice slice;

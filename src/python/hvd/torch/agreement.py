@@ -205,11 +205,11 @@ class Watch:
             return  # a line for the first, second, fourth, eighth … window
         mine = socket.gethostname(), [(piece.name, piece.begin, piece.end) for piece in window], hashes.tolist()
         text = self._describe(allgather_object(mine, f"hvd.agreement.{self._number}.details", self._set))
-        if self._stops:
-            raise DivergedError(text)
         if (self._set.ranks or [0])[0] == _world.rank():
             more = f"; {self.found} windows have differed so far" if self.found > 1 else ""
             print(f"hvd: agreement: {text}{more}", file=sys.stderr, flush=True)
+        if self._stops:
+            raise DivergedError(text)
 
     def _describe(self, details: list[tuple[str, list[tuple[str, int, int]], list[int]]]) -> str:
         """One line.  details: of each rank, its host, and the window's pieces and hashes."""

@@ -270,7 +270,7 @@ TEST_CASE("agreement: all ranks end with diverged where one rank's memory change
         },
         config_of("stop", 1));
     for (const auto& [rank, text] : texts) {
-      CHECK(text.find("the result of 'allreduce.weights' in step ") != std::string::npos);
+      CHECK(text.find("the result of 'weights' in step ") != std::string::npos);
       CHECK(text.find(s.size == 3 ? "is not on rank 1 what it is on the others"
                                   : "differs between rank 0 and rank 1,") != std::string::npos);
     }
