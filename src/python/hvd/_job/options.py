@@ -68,7 +68,6 @@ RUN_KEYWORDS = {
     "prefix_output_with_timestamp": ("--prefix-output-with-timestamp", "flag"),
     "verbose": ("--verbose", "flag"),
     "start_timeout": ("--start-timeout", "number"),
-    "agreement": ("--agreement", "text"),
     "min_num_proc": ("--min-np", "integer"),
     "min_np": ("--min-np", "integer"),
     "max_num_proc": ("--max-np", "integer"),
