@@ -53,7 +53,7 @@ def test_stop(tmp_path: pathlib.Path, ranks: int) -> None:
 
 
 def test_report_and_off(tmp_path: pathlib.Path) -> None:
-    done = job(tmp_path, "report", 2, 200)
+    done = job(tmp_path, "report", 2, 60)
     assert done.returncode == 0 and done.stdout.count("done") == 2, done.stdout + done.stderr
     assert "agreement: the result of 'allreduce.weights' in step " in done.stderr
     assert 1 <= done.stderr.count("agreement: ") < 10
