@@ -145,6 +145,7 @@ return std::to_array<Option>({
     {.type = flag, .section = frameworks, .variable = "HOROVOD_DYNAMIC_PROCESS_SETS", .readers = python, .fallback = "1", .help = "0: process sets can be given to init() only."},
     {.type = number, .section = frameworks, .variable = "HOROVOD_SPARK_START_TIMEOUT", .readers = python, .help = "Seconds that a job in Spark waits for executors, and for its ranks to start.  The start_timeout argument takes precedence.", .least = 0.001, .most = 1e9},
     {.type = integer, .section = frameworks, .variable = "HVD_TENSORFLOW_BATCH_BYTES", .readers = python, .fallback = "33554432", .help = "Bytes of gradients that TensorFlow submits in one operation.", .least = 1},
+    {.type = flag, .section = frameworks, .variable = "HOROVOD_ENABLE_XLA_OPS", .readers = python, .fallback = "0", .help = "1 on all ranks: TensorFlow's allreduce with Sum or Average can be in a function that XLA compiles on the CPU (jit_compile=True).  Requires tensors of known shapes.  Tested with TensorFlow 2.21."},
     {.type = flag, .section = frameworks, .variable = "HVD_TENSORFLOW_GPU", .readers = python, .fallback = "0", .help = "1 on all ranks: TensorFlow's allreduce and broadcast leave tensors on the GPU.  Requires TensorFlow 2.13 and a driver for CUDA 12.5.  Tested only on a stand-in for a GPU.  Without it TensorFlow copies them to the host and back."},
     // files
     {.type = text, .section = files, .variable = "HVD_NCCL_LIBRARY", .readers = libhvd, .help = "Path of libnccl.so.2; replaces the framework's and the system's."},

@@ -17,3 +17,6 @@ test_two_ranks = checks_of(*FILES, needs=("tensorflow",), interpreter=tensorflow
 test_examples = pytest.mark.ci(
     checks_of("tensorflow_examples.py", needs=("tensorflow", "sklearn"), interpreter=tensorflow(), **QUIET)
 )
+test_compiled_by_xla = checks_of(
+    "tensorflow_xla.py", needs=("tensorflow",), interpreter=tensorflow(), HOROVOD_ENABLE_XLA_OPS="1", **QUIET
+)

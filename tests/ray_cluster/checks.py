@@ -175,19 +175,20 @@ def read(path: str) -> str:
 
 
 def killed(cluster: Any, folder: str, what: str) -> dict[str, Any]:
-    """A job of two nodes, of which the second loses its actor or its node."""
+    """A job of two ranks, of which the second loses its actor or its node.  "second": the actor of a node's second rank."""
     error, began, pids = "", 0.0, []
 
     def kill(executor: RayExecutor) -> None:
         nonlocal began
         pids.extend(running(folder, 2))
         began = time.monotonic()
-        if what == "actor":
+        if what != "node":
             ray.kill(executor.adapter.workers[1])
         else:
             cluster.remove_node(NODES.pop(), allow_graceful=False)
 
-    with started(num_hosts=2, num_workers_per_host=1) as executor:
+    nodes = 1 if what == "second" else 2
+    with started(num_hosts=nodes, num_workers_per_host=2 // nodes) as executor:
         thread = threading.Thread(target=kill, args=(executor,))
         thread.start()
         try:
@@ -206,6 +207,44 @@ def wait_in_ranks(_cluster: Any, folder: str) -> None:
     """Never returns."""
     with started(num_workers=2) as executor:
         executor.run(sleep_for_ever, args=[folder])
+
+
+def train_loop(config: dict[str, Any]) -> dict[str, Any]:
+    """On a worker of Ray Train.  Worker 1 of the first attempt fails, while the others wait for it."""
+    import ray.train
+    import torch
+    import torch.distributed as dist
+
+    import hvd.torch as hvd
+
+    hvd.init()
+    again = os.path.exists(config["file"])
+    if not again and hvd.rank() == 1:
+        pathlib.Path(config["file"]).touch()
+        raise KeyError("of worker 1")
+    one = torch.ones(1)
+    dist.all_reduce(one)
+    total = float(hvd.allreduce(one, op=hvd.Sum))
+    ranks = {dist.get_rank(), hvd.rank(), ray.train.get_context().get_world_rank()}
+    ray.train.report({"total": total})
+    return {"total": total, "backend": dist.get_backend(), "ranks": list(ranks), "again": again}
+
+
+def ray_train(_cluster: Any, folder: str) -> dict[str, Any]:
+    """What the first of two workers on two nodes returns."""
+    from ray.train import FailureConfig, RunConfig, ScalingConfig
+    from ray.train.torch import TorchTrainer
+
+    from hvd.ray.train import HvdConfig
+
+    done = TorchTrainer(
+        train_loop,
+        train_loop_config={"file": os.path.join(folder, "failed")},
+        torch_config=HvdConfig(),
+        scaling_config=ScalingConfig(num_workers=2, placement_strategy="STRICT_SPREAD"),
+        run_config=RunConfig(storage_path=folder, failure_config=FailureConfig(max_failures=1)),
+    ).fit()
+    return dict(done.return_value)
 
 
 # ---- elastic ---------------------------------------------------------------------------------------------------------

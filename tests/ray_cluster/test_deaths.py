@@ -20,12 +20,15 @@ REASON = s.why_not()
 pytestmark = [pytest.mark.skipif(REASON is not None, reason=str(REASON)), pytest.mark.timeout(300)]
 
 
-@pytest.mark.parametrize("what", ["actor", "node"])
-def test_on_the_second_node(cluster: Driver, tmp_path: pathlib.Path, what: str) -> None:
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [("actor", "is gone"), ("node", "is gone"), ("second", "has lost the Ray actor that held its slot, and the job ends: .")],
+)
+def test_of_the_second_rank(cluster: Driver, tmp_path: pathlib.Path, what: str, said: str) -> None:
     answer = cluster.ask("killed", folder=str(tmp_path), what=what)
     assert "value" in answer, answer
     error = answer["value"]["error"]
-    assert re.match(r"JobError: rank [01] on ray-\S+ is gone", error), error  # Ray may place rank 0 on the second node
+    assert re.match(rf"JobError: rank [01] on ray-\S+ {said}", error), error  # Ray may place rank 0 on the second node
     assert answer["value"]["seconds"] < 20 * patience()
 
 

@@ -19,7 +19,7 @@ def test_hosts_come_and_go(cluster: Driver, tmp_path: pathlib.Path) -> None:
     assert found == {"ranks": [[0, 1]], "each_once": True, "sizes": [1, 3, 1]}
 
 
-@pytest.mark.nightly  # hvdrun waits a minute for the lost host before it ends
+@pytest.mark.nightly
 def test_a_node_dies(cluster: Driver, tmp_path: pathlib.Path) -> None:
     found = cluster.good("elastic_node_dies", limit=120, stop=str(tmp_path / "stop"))
     assert found["ranks"] == [[0, 2], [1, 2]] and found["each_once"]

@@ -27,6 +27,7 @@ VARIABLES = {
     "HOROVOD_DYNAMIC_PROCESS_SETS": Variable("flag", default="1"),
     "HOROVOD_SPARK_START_TIMEOUT": Variable("number", least=0.001, most=1000000000.0),
     "HVD_TENSORFLOW_BATCH_BYTES": Variable("integer", default="33554432", least=1.0),
+    "HOROVOD_ENABLE_XLA_OPS": Variable("flag", default="0"),
     "HVD_TENSORFLOW_GPU": Variable("flag", default="0"),
     "HVD_CUDA_LIBRARY": Variable("text"),
     "HVD_LIBRARY": Variable("text"),

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Callable
 
-__all__ = ["Adapter", "BaseParams", "without_executable"]
+from hvd.ray._rank import Start
+
+__all__ = ["Adapter", "BaseParams"]
 
 Callback = Callable[[Any], Any]
 
@@ -37,7 +39,6 @@ def check_gpus(use_gpu: bool, gpus: int | None, name: str) -> None:
 class Adapter(ABC):
     """A job in Ray.  Functions run on hvdrun's ranks; Ray actors or tasks hold the ranks' slots."""
 
-    @abstractmethod
     def start(
         self,
         executable_cls: type | None = None,
@@ -49,6 +50,12 @@ class Adapter(ABC):
 
         extra_env_vars: for the ranks.  Errors: TimeoutError without room in the cluster; JobError with hvdrun's verdict.
         """
+        start = None if executable_cls is None else (executable_cls, executable_args or (), executable_kwargs or {})
+        self._start(start, {name: str(value) for name, value in (extra_env_vars or {}).items()})
+
+    @abstractmethod
+    def _start(self, executable: Start | None, variables: dict[str, str]) -> None:
+        """start() with an object for each rank, if any, and variables for the ranks."""
 
     @abstractmethod
     def execute(self, fn: Callable[[Any], Any], callbacks: list[Callback] | None = None) -> list[Any]:
@@ -66,9 +73,8 @@ class Adapter(ABC):
         callbacks: list[Callback] | None = None,
     ) -> list[Any]:
         """Calls fn(*args, **kwargs) on every rank; otherwise like execute()."""
-        return self.execute(without_executable(fn, args, kwargs), callbacks)
+        return self.execute(_without_executable(fn, args, kwargs), callbacks)
 
-    @abstractmethod
     def run_remote(
         self,
         fn: Callable[..., Any],
@@ -77,6 +83,13 @@ class Adapter(ABC):
         callbacks: list[Callback] | None = None,
     ) -> list[Any]:
         """Starts fn(*args, **kwargs) on every rank.  Returns an object reference for each rank's result."""
+        if callbacks:
+            raise ValueError("run_remote() returns at once and has no callbacks: call run()")
+        return self._execute_remote(_without_executable(fn, args, kwargs))
+
+    @abstractmethod
+    def _execute_remote(self, fn: Callable[[Any], Any]) -> list[Any]:
+        """Starts fn(executable) on every rank.  Returns an object reference for each rank's result."""
 
     @abstractmethod
     def execute_single(self, fn: Callable[[Any], Any]) -> Any:
@@ -87,7 +100,7 @@ class Adapter(ABC):
         """Ends the ranks, and gives the slots back."""
 
 
-def without_executable(
+def _without_executable(
     fn: Callable[..., Any], args: Sequence[Any] | None, kwargs: dict[str, Any] | None
 ) -> Callable[[Any], Any]:
     """A function of the executable that calls fn with these arguments alone."""

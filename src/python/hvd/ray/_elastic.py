@@ -135,16 +135,8 @@ class ElasticAdapter(Adapter):
         self.executable: _rank.Start | None = None
         self.variables: dict[str, str] = {}
 
-    def start(
-        self,
-        executable_cls: type | None = None,
-        executable_args: Sequence[Any] | None = None,
-        executable_kwargs: dict[str, Any] | None = None,
-        extra_env_vars: dict[str, str] | None = None,
-    ) -> None:
-        if executable_cls is not None:
-            self.executable = executable_cls, executable_args or (), executable_kwargs or {}
-        self.variables = {name: str(value) for name, value in (extra_env_vars or {}).items()}
+    def _start(self, executable: _rank.Start | None, variables: dict[str, str]) -> None:
+        self.executable, self.variables = executable, variables
 
     def execute(self, fn: Callable[[Any], Any], callbacks: list[Callback] | None = None) -> list[Any]:
         """See Adapter.execute().  fn trains by hvd.elastic.run.  Returns the results of the last world's ranks."""
@@ -177,13 +169,7 @@ class ElasticAdapter(Adapter):
             raise job.failure
         return list(job.values)
 
-    def run_remote(
-        self,
-        fn: Callable[..., Any],
-        args: Sequence[Any] | None = None,
-        kwargs: dict[str, Any] | None = None,
-        callbacks: list[Callback] | None = None,
-    ) -> list[Any]:
+    def _execute_remote(self, fn: Callable[[Any], Any]) -> list[Any]:
         raise NotImplementedError("the ranks of an elastic job come and go: call run(), or give num_workers")
 
     def execute_single(self, fn: Callable[[Any], Any]) -> Any:

@@ -14,7 +14,7 @@ from hvd._job.agents import natural
 from hvd._job.payload import pickled_call
 from hvd._job.run import command_words
 from hvd.ray import _rank
-from hvd.ray._adapter import Adapter, BaseParams, Callback, without_executable
+from hvd.ray._adapter import Adapter, BaseParams, Callback
 from hvd.ray._callbacks import passing_values
 from hvd.ray._job import Host, HostedJob, RunningJob, say
 from hvd.ray._strategy import BaseStrategy, ColocatedStrategy, PGStrategy
@@ -78,21 +78,15 @@ class StaticAdapter(Adapter):
         ranks = self.num_workers or self.num_workers_per_host * (self.num_hosts or 1)
         return PGStrategy(num_workers=ranks, force_create_placement_group=not self.use_current_placement_group, **each)
 
-    def start(
-        self,
-        executable_cls: type | None = None,
-        executable_args: Sequence[Any] | None = None,
-        executable_kwargs: dict[str, Any] | None = None,
-        extra_env_vars: dict[str, str] | None = None,
-    ) -> None:
+    def _start(self, executable: _rank.Start | None, variables: dict[str, str]) -> None:
         if self.running is not None:
             raise RuntimeError("the job runs: call shutdown() first")
         self.strategy = self._create_strategy()
         try:
             self.workers, _ = self.strategy.create_workers()
-            self._start_ranks(extra_env_vars or {})
-            starting = [w.start_executable.remote(executable_cls, executable_args, executable_kwargs) for w in self.workers]
-            self._values(starting)
+            self._start_ranks(variables)
+            if executable is not None:
+                self._values([worker.start_executable.remote(*executable) for worker in self.workers])
         except BaseException:
             self.shutdown()
             raise
@@ -101,7 +95,7 @@ class StaticAdapter(Adapter):
         link = uuid.uuid4().hex[:12]
         ray.get([worker.listen.remote(f"{link}-{rank}") for rank, worker in enumerate(self.workers)])
         about = ray.get([worker.about.remote() for worker in self.workers])
-        hosts = self._hosts(about)
+        hosts, holds = self._hosts(about)
         listed = ", ".join(f"{name} ×{host.slots}" for name, host in hosts.items())
         say(f"{len(self.workers)} rank{'s' * (len(self.workers) != 1)} start on {listed}")
         words = command_words(
@@ -114,15 +108,19 @@ class StaticAdapter(Adapter):
             }
         )
         payload = pickled_call(_rank.Serving(link), (), {})
-        job = HostedJob(hosts, {**about[0]["environment"], **{name: str(value) for name, value in variables.items()}})
+        job = HostedJob(hosts, {**about[0]["environment"], **variables}, holds)
         self.running = RunningJob(job, payload, "RayExecutor", words)
         waiting = [worker.wait_for_rank.remote() for worker in self.workers]
         self.running.wait_for(waiting, self.settings.timeout_s + _MORE_SECONDS)
 
-    def _hosts(self, about: list[dict[str, Any]]) -> dict[str, Host]:
-        """The nodes as hvdrun's hosts: "ray-" and the host's name, with a number where nodes share a machine."""
+    def _hosts(self, about: list[dict[str, Any]]) -> tuple[dict[str, Host], dict[Any, str]]:
+        """The nodes as hvdrun's hosts, and HostedJob's holds of the actors that run no daemon.
+
+        A host is called "ray-" and the host's name, with a number where nodes share a machine.
+        """
         names = {node["NodeID"]: node["NodeManagerHostname"] for node in ray.nodes()}
         hosts: dict[str, Host] = {}
+        holds: dict[Any, str] = {}
         for node in dict.fromkeys(each["node"] for each in about):
             own = [rank for rank, each in enumerate(about) if each["node"] == node]
             gpus = natural({gpu for rank in own for gpu in about[rank]["gpus"]})
@@ -131,7 +129,8 @@ class StaticAdapter(Adapter):
                 name += f"-{len(hosts)}"
             run = self.workers[own[0]].run_daemon.remote
             hosts[name] = Host(len(own), lambda script, run=run, gpus=gpus: run(script, gpus), gpus)  # type: ignore[misc]
-        return hosts
+            holds |= {self.workers[rank].hold.remote(): f"rank {rank} on {name}" for rank in own[1:]}
+        return hosts, holds
 
     def _values(self, references: list[Any]) -> list[Any]:
         """The calls' results.  Errors: JobError after a rank's failure."""
@@ -155,16 +154,8 @@ class StaticAdapter(Adapter):
         with passing_values(callbacks, self.workers):
             return self._values(self._calls(fn))
 
-    def run_remote(
-        self,
-        fn: Callable[..., Any],
-        args: Sequence[Any] | None = None,
-        kwargs: dict[str, Any] | None = None,
-        callbacks: list[Callback] | None = None,
-    ) -> list[Any]:
-        if callbacks:
-            raise ValueError("run_remote() returns at once and has no callbacks: call run()")
-        return self._calls(without_executable(fn, args, kwargs))
+    def _execute_remote(self, fn: Callable[[Any], Any]) -> list[Any]:
+        return self._calls(fn)
 
     def execute_single(self, fn: Callable[[Any], Any]) -> Any:
         return self._values(self._calls(fn, self.workers[:1]))[0]

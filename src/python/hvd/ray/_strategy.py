@@ -12,15 +12,16 @@ from hvd.ray._worker import Slot
 
 __all__ = ["BaseStrategy", "ColocatedStrategy", "PGStrategy", "create_placement_group"]
 
-# Threads of an actor for the daemon, the wait for its rank, and the release.
-_THREADS = {"hvd": 3}
+# Threads of an actor for the daemon, the hold, the wait for its rank, and the release.
+_THREADS = {"hvd": 4}
 
 
 def create_placement_group(
     resources_per_bundle: dict[str, float], num_bundles: int, pg_timeout: float, pg_strategy: str
-) -> Any:
-    """A placement group of equal bundles, ready for use.  Errors: TimeoutError after pg_timeout seconds."""
-    group = placement_group([resources_per_bundle] * num_bundles, strategy=pg_strategy)
+) -> tuple[Any, list[dict[str, float]]]:
+    """A placement group of equal bundles, ready for use, and the bundles.  Errors: TimeoutError after pg_timeout seconds."""
+    bundles = [dict(resources_per_bundle) for _ in range(num_bundles)]
+    group = placement_group(bundles, strategy=pg_strategy)
     ready, _ = ray.wait([group.ready()], timeout=pg_timeout)
     if not ready:
         remove_placement_group(group)
@@ -29,7 +30,7 @@ def create_placement_group(
             f"now free is {ray.available_resources()}. Ask for fewer workers, or wait longer "
             "(create_settings(placement_group_timeout_s=...))"
         )
-    return group
+    return group, bundles
 
 
 class BaseStrategy:
@@ -41,7 +42,7 @@ class BaseStrategy:
         if use_gpu:
             self.resources["GPU"] = gpus_per_worker or 1
         self.placement_group: Any = None
-        self.is_own_group = True
+        self._created_placement_group = True
         self.workers: list[Any] = []
 
     @property
@@ -84,7 +85,7 @@ class BaseStrategy:
         for worker in self.workers:
             ray.kill(worker)
         self.workers = []
-        if self.placement_group is not None and self.is_own_group:
+        if self.placement_group is not None and self._created_placement_group:
             remove_placement_group(self.placement_group)
         self.placement_group = None
 
@@ -111,7 +112,7 @@ class ColocatedStrategy(BaseStrategy):
     def create_workers(self) -> tuple[list[Any], list[Any]]:
         each = {name: amount * self.num_workers_per_host for name, amount in self.resources.items()}
         limit = self.settings.placement_group_timeout_s
-        self.placement_group = create_placement_group(each, self.num_hosts, limit, "STRICT_SPREAD")
+        self.placement_group, _ = create_placement_group(each, self.num_hosts, limit, "STRICT_SPREAD")
         return self._actors([bundle for bundle in range(self.num_hosts) for _ in range(self.num_workers_per_host)])
 
 
@@ -132,7 +133,7 @@ class PGStrategy(BaseStrategy):
         self._num_workers = num_workers
         if not force_create_placement_group:
             self.placement_group = placement_group or get_current_placement_group()
-        self.is_own_group = self.placement_group is None
+        self._created_placement_group = self.placement_group is None
 
     @property
     def num_workers(self) -> int:
@@ -143,8 +144,8 @@ class PGStrategy(BaseStrategy):
         return dict(self.resources)
 
     def create_workers(self) -> tuple[list[Any], list[Any]]:
-        if not self.is_own_group:
+        if not self._created_placement_group:
             return self._actors([-1] * self._num_workers)
         limit = self.settings.placement_group_timeout_s
-        self.placement_group = create_placement_group(self.resources, self._num_workers, limit, "PACK")
+        self.placement_group, _ = create_placement_group(self.resources, self._num_workers, limit, "PACK")
         return self._actors(list(range(self._num_workers)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import socket
 import sys
+import threading
 from collections.abc import Sequence
 from typing import Any, Callable
 
@@ -57,7 +58,10 @@ class BaseHorovodWorker:
     ) -> None:
         """Makes the object that execute() hands to its functions."""
         if executable_cls is not None:
-            self.executable = executable_cls(*(executable_args or ()), **(executable_kwargs or {}))
+            self._make(executable_cls, executable_args or (), executable_kwargs or {})
+
+    def _make(self, cls: type, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+        self.executable = cls(*args, **kwargs)
 
     def execute(self, func: Callable[[Any], Any]) -> Any:
         """The result of func(executable)."""
@@ -73,6 +77,7 @@ class Slot(BaseHorovodWorker):
 
     def __init__(self, world_rank: int = 0, world_size: int = 1) -> None:
         self.listener: _link.Listener | None = None
+        self.released = threading.Event()
         self.queue: Any = None
 
     def about(self) -> dict[str, Any]:
@@ -105,8 +110,14 @@ class Slot(BaseHorovodWorker):
         self.listener.arrived.wait()
 
     @_beside_calls  # type: ignore[untyped-decorator]
+    def hold(self) -> None:
+        """Returns after release().  The death of this process ends the call too, with Ray's reason."""
+        self.released.wait()
+
+    @_beside_calls  # type: ignore[untyped-decorator]
     def release(self) -> None:
         """Lets the rank end."""
+        self.released.set()
         if self.listener is not None:
             self.listener.close()
 
@@ -130,14 +141,8 @@ class Slot(BaseHorovodWorker):
     def env_vars(self) -> dict[str, str]:
         return dict(self._on_rank(_rank.get_variables))
 
-    def start_executable(
-        self,
-        executable_cls: type | None = None,
-        executable_args: Sequence[Any] | None = None,
-        executable_kwargs: dict[str, Any] | None = None,
-    ) -> None:
-        if executable_cls is not None:
-            self._on_rank(_rank.start_executable, executable_cls, executable_args or (), executable_kwargs or {})
+    def _make(self, cls: type, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+        self._on_rank(_rank.start_executable, cls, args, kwargs)
 
     def execute(self, func: Callable[[Any], Any]) -> Any:
         return self._on_rank(_rank.execute, func)

@@ -14,7 +14,7 @@ import tensorflow as tf
 from hvd._native import DTYPES, Average, Sum
 from hvd._runtime.arguments import checked_factor, reduce_op
 from hvd.process_sets import ProcessSet, global_process_set
-from hvd.tensorflow import _library
+from hvd.tensorflow import _library, _xla
 from hvd.tensorflow._library import unconverted
 from hvd.tensorflow.compression import Compression, Compressor
 
@@ -60,10 +60,14 @@ def call_reduction(
 ) -> list[tf.Tensor]:
     if not values:
         return []
+    tensors = _tensors(values)
+    if kind == "allreduce" and _xla.can_be_compiled(tensors, op):
+        factors = checked_factor(prescale, "prescale_factor"), checked_factor(postscale, "postscale_factor")
+        return _xla.allreduce(tensors, name, group, op, *factors, _library.set_id(process_set))
     return _library.call(  # type: ignore[no-any-return]
         kind,
         name,
-        tensors=_tensors(values),
+        tensors=tensors,
         first_dimension=kind == "reducescatter",
         group=group,
         reduce=reduce_op(op, None),
