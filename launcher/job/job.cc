@@ -321,6 +321,8 @@ std::map<std::string, std::string> rank_environment(const Job& job, const Mapped
     if (travels(name) && (local || name != "CUDA_VISIBLE_DEVICES")) env[name] = entry.substr(equals + 1);
   }
   for (const auto& [name, value] : job.settings.rank_variables()) env[name] = value;
+  if (const auto folder = env.find("HVD_STATE_DIR"); folder != env.end() && !folder->second.empty())
+    folder->second = std::filesystem::path(job.cwd) / folder->second;  // the script may change its own folder
   if (!host.gpus.empty()) env["CUDA_VISIBLE_DEVICES"] = join(host.gpus, ",");
   if (job.settings.flag("verbose")) env.try_emplace("HOROVOD_LOG_LEVEL", "info");
   for (auto& [name, value] : horovodrun_variables(job.map, place)) env[name] = std::move(value);

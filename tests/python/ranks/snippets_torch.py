@@ -52,6 +52,14 @@ def check_an_elastic_state():
     same_on_all(names["model"])
 
 
+def check_folds_in_one_call():
+    calls = []
+    names = {"hvd": hvd, "begin_a_model": lambda state: calls.append(0), "train_an_epoch": lambda state: calls.append(1)}
+    after = snippets.run("docs/elastic.md", "while state.fold < 5", names)
+    after["train"](hvd.elastic.TorchState(fold=0, epoch=0))
+    assert calls == ([1] * 10 + [0]) * 5
+
+
 def shared():
     """Data and model for the same batch on fewer ranks."""
     names = fresh()
