@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -9,6 +10,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstdint>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -20,12 +22,29 @@ namespace {
 
 constexpr std::size_t most_bytes = 1u << 20;
 
-/// Appends the bytes that are there to @p into, up to most_bytes.  Closes @p fd at the end of the stream.
-void drain(Fd& fd, std::string& into) {
+constexpr long long look_every_ms = 100;
+
+/// Appends up to @p most bytes to @p into, whose size is most_bytes at most.  Closes @p fd at the end of the stream.
+/// Returns the number of bytes read.
+std::size_t drain(Fd& fd, std::string& into, std::size_t most = SIZE_MAX) {
   char piece[16384];
-  const ssize_t n = ::read(fd.get(), piece, sizeof piece);
+  const ssize_t n = ::read(fd.get(), piece, std::min(most, sizeof piece));
   if (n > 0) into.append(piece, std::min(static_cast<std::size_t>(n), most_bytes - std::min(most_bytes, into.size())));
   if (n == 0 || (n < 0 && errno != EINTR && errno != EAGAIN)) fd.reset();
+  return n > 0 ? static_cast<std::size_t>(n) : 0;
+}
+
+/// Takes what the stream holds now.  Processes that the ended program left may write more.
+void drain_rest(Fd& fd, std::string& into) {
+  int left = 0;
+  if (!fd || ::ioctl(fd.get(), FIONREAD, &left) != 0) return;
+  while (fd && left > 0) left -= static_cast<int>(drain(fd, into, static_cast<std::size_t>(left)));
+}
+
+/// The program has ended; it stays a zombie.
+bool has_ended(pid_t pid) {
+  siginfo_t info{};
+  return ::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == pid;
 }
 
 }  // namespace
@@ -63,8 +82,12 @@ CaptureResult capture(const std::vector<std::string>& command, const std::string
       result.timed_out = true;
       break;
     }
+    if (has_ended(child.pid)) {
+      drain_rest(out_read, result.out), drain_rest(err_read, result.err);
+      break;
+    }
     pollfd fds[2] = {{out_read.get(), POLLIN, 0}, {err_read.get(), POLLIN, 0}};
-    if (::poll(fds, 2, static_cast<int>(left)) <= 0) continue;
+    if (::poll(fds, 2, static_cast<int>(std::min<long long>(left, look_every_ms))) <= 0) continue;
     if (out_read && fds[0].revents) drain(out_read, result.out);
     if (err_read && fds[1].revents) drain(err_read, result.err);
   }

@@ -14,7 +14,8 @@ struct CaptureResult {
   bool ok() const { return started && !timed_out && code == 0; }
 };
 
-/// Runs a program to its end.  The program gets a session of its own, and is killed when the calling thread ends.
+/// Runs a program to its end.  Processes that it leaves are not waited for.  The program gets a session of its own, and
+/// is killed when the calling thread ends.
 /// @param command  argv; the first word is looked up in PATH
 /// @param input    the content of the program's standard input
 /// Thread: any.

@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <csignal>
+#include <string>
 
 #include "base/process/capture.h"
 
@@ -29,6 +30,15 @@ TEST_CASE("capture: a program that does not exist, and one that does not end") {
   const CaptureResult late = capture({"sh", "-c", "sleep 100 & wait"}, "", 50ms);
   CHECK(late.timed_out);
   CHECK(late.code == 128 + SIGKILL);
+}
+
+TEST_CASE("capture: processes that a program leaves behind are not waited for") {
+  const auto before = std::chrono::steady_clock::now();
+  const CaptureResult done = capture({"sh", "-c", "sleep 30 & yes & echo $!; echo said >&2"}, "", 60s);
+  CHECK(std::chrono::steady_clock::now() - before < 10s);
+  CHECK(done.ok());
+  CHECK(done.err == "said\n");
+  ::kill(std::stoi(done.out.substr(done.out.find_first_of("0123456789"))), SIGKILL);
 }
 
 TEST_CASE("child: notes come before exec; a failed preparation leaves no child") {
