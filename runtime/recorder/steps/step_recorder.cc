@@ -29,8 +29,7 @@ constexpr std::int64_t short_of_cores = 20;  // a lack of cores for this part of
 /// Opens the file with the calling thread's time without a core.  @p fd  the file of the thread before, or -1
 void follow_this_thread(int& fd) {
   if (fd >= 0) ::close(fd);
-  const std::string path = "/proc/self/task/" + std::to_string(::gettid()) + "/schedstat";
-  fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  fd = ::open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
 }
 
 /// An address that only the calling thread has.
