@@ -114,7 +114,7 @@ std::string open_text(const RankCollectives& told, const CollectiveRecord& r) {
 std::string instead(const RankCollectives& told) {
   if (const CollectiveRecord* open = first_open(told)) return "waits for " + open_text(told, *open) + " instead";
   if (told.call) return formatted("is in {}{} instead", call_text(*told.call), at(told.call->place));
-  if (told.last.empty()) return "has enqueued nothing";
+  if (told.last.empty()) return told.torch.empty() ? "has not answered" : "has enqueued nothing";
   return "has not enqueued it; its last was " + open_text(told, told.last.back());
 }
 

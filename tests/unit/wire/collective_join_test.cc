@@ -111,6 +111,8 @@ TEST_CASE("collectives: a rank that does not answer is missing; torch's ranks ma
   job[0] = told(2, {record(1, "all_reduce", false)});
   job[1] = told(0, {record(1, "all_reduce", false)});
   const auto found = collective_differences(job);  // torch's rank 1 has not answered; hvdrun calls it 2
+  job[2] = {};                                     // its guard knows nothing of it
+  CHECK(lines(job).find("\nrank 2 has not answered") != std::string::npos);
   REQUIRE(found.size() == 1);
   CHECK(found[0].missing.size() == 1);
   CHECK(found[0].waiting == std::vector<int>{0, 1});
