@@ -4,6 +4,7 @@
 #include <csignal>
 #include <cstring>
 #include <ctime>
+#include <utility>
 
 #include "base/error.h"
 #include "base/format.h"
@@ -182,7 +183,13 @@ void Session::greet(const wire::PeerId& from, const wire::Frame& frame) {
   if (stopping_) return send(hello.rank, Type::stop, to_json(*stopping_));
   if (!hello.local && clocks_.begins_with(manifest(hello.rank).host))
     for (int i = 0; i < HostClocks::first_pings; ++i) ping(hello.rank);
-  give_manifest(hello.rank);
+  if (manifests_after_rank_0_ && hello.rank == 0) return rank_0_has_come(hello);
+  if (!manifests_after_rank_0_) give_manifest(hello.rank);
+}
+
+void Session::rank_0_has_come(const wire::Hello& hello) {
+  manifests_ = std::exchange(manifests_after_rank_0_, {})(hello);
+  for (const int rank : in_stage(RankStage::greeted)) give_manifest(rank);
 }
 
 void Session::give_manifest(int rank) {

@@ -8,6 +8,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "launcher/control/host_clocks.h"
@@ -17,6 +18,7 @@
 #include "launcher/start/daemon_links.h"
 #include "wire/channel/channel.h"
 #include "wire/manifest/manifest.h"
+#include "wire/messages/hello.h"
 #include "wire/messages/message.h"
 #include "wire/messages/stop_request.h"
 
@@ -29,6 +31,12 @@ class Session {
   /// @param events     gets what guards report, in the order of the messages
   Session(std::unique_ptr<wire::Listener> listener, std::vector<wire::RankManifest> manifests, PayloadDelivery payload,
           EventSink events);
+
+  /// Gives no rank its manifest before rank 0's guard has come.  Then @p manifests makes them all.  Call it before the
+  /// first pump(); not for an elastic job.
+  void wait_for_rank_0(std::function<std::vector<wire::RankManifest>(const wire::Hello&)> manifests) {
+    manifests_after_rank_0_ = std::move(manifests);
+  }
 
   /// Lets host daemons connect too, on the guards' channel.  Call it before the first pump().
   void serve(wire::DaemonManifest manifest);
@@ -90,6 +98,7 @@ class Session {
   void receive(const wire::PeerId& from, const wire::Frame& frame);
   void greet(const wire::PeerId& from, const wire::Frame& frame);
   void give_manifest(int rank);
+  void rank_0_has_come(const wire::Hello& hello);
   void take_event(int rank, wire::Type type, const std::string& body);
   void take_pong(int rank, std::string_view body);
   void clean(int rank);
@@ -112,6 +121,7 @@ class Session {
   std::unique_ptr<wire::Listener> listener_;
   std::unique_ptr<DaemonLinks> daemons_;  ///< null: mpirun starts the guards
   std::vector<wire::RankManifest> manifests_;
+  std::function<std::vector<wire::RankManifest>(const wire::Hello&)> manifests_after_rank_0_;
   PayloadDelivery payload_;
   const EventSink events_;
   RankStates ranks_;

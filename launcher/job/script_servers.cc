@@ -1,13 +1,6 @@
 #include "launcher/job/script_servers.h"
 
-#include <netinet/in.h>
-#include <sys/socket.h>
-
 #include <algorithm>
-#include <cerrno>
-
-#include "base/error.h"
-#include "base/text.h"
 
 namespace hvd::launcher {
 
@@ -31,23 +24,6 @@ ServerAddress server_of_rank(const Job& job, int rank, const std::string& job_id
 
 }  // namespace
 
-HeldPort::HeldPort() {
-  int version = AF_INET6;
-  socket_ = Fd(::socket(version, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (!socket_) socket_ = Fd(::socket(version = AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  const int yes = 1, no = 0;
-  sockaddr_storage address{};  // any address, any port
-  address.ss_family = static_cast<sa_family_t>(version);
-  socklen_t size = version == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
-  if (version == AF_INET6) ::setsockopt(socket_.get(), IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no);
-  auto* const where = reinterpret_cast<sockaddr*>(&address);
-  if (!socket_ || ::setsockopt(socket_.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) != 0 ||
-      ::bind(socket_.get(), where, size) != 0 || ::getsockname(socket_.get(), where, &size) != 0)
-    throw Error(Code::unavailable, "this host", "no TCP port is free: " + errno_text(errno));
-  number_ = ntohs(version == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(address).sin6_port
-                                      : reinterpret_cast<sockaddr_in&>(address).sin_port);
-}
-
 int port_on_another_host(const std::string& job_id, const std::string& purpose) {
   constexpr unsigned first = 20000, end = 32768;  // /proc/sys/net/ipv4/ip_local_port_range begins at 32768
   unsigned sum = 0;
@@ -68,6 +44,12 @@ ScriptServers script_servers(const Job& job, const std::string& job_id) {
     for (const MappedRank& r : job.map.ranks)
       all.tensorflow.push_back(server_of_rank(job, r.rank, job_id, "tensorflow " + std::to_string(r.rank), all.held));
   return all;
+}
+
+void use_ports_of_rank_0(ScriptServers& servers, const std::vector<int>& ports) {
+  if (ports.size() < 2) return;
+  servers.torch.port = ports[0];
+  servers.jax.port = ports[1];
 }
 
 }  // namespace hvd::launcher

@@ -5,23 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "base/file.h"
+#include "base/network/held_port.h"
 #include "launcher/job/job.h"
 
 namespace hvd::launcher {
-
-/// A TCP port that is kept free for a rank.  hvdrun binds the port, so that the kernel gives it to no program that asks
-/// for any port.  hvdrun does not listen, so that the rank's bind() succeeds: both set SO_REUSEADDR, as servers do.
-class HeldPort {
- public:
-  /// Throws Error{unavailable} when no port is free.
-  HeldPort();
-  int number() const { return number_; }
-
- private:
-  Fd socket_;
-  int number_ = 0;
-};
 
 struct ServerAddress {
   std::string address;  ///< numeric, or a host's name
@@ -39,8 +26,11 @@ struct ScriptServers {
 
 ScriptServers script_servers(const Job& job, const std::string& job_id);
 
-/// A port for a rank on another host, where hvdrun cannot hold one.  The number is below those that kernels choose, and
-/// differs by job and @p purpose.
+/// Takes over the ports that rank 0's guard holds on its host: wire::Hello::ports.  None: the servers stay as they are.
+void use_ports_of_rank_0(ScriptServers& servers, const std::vector<int>& ports);
+
+/// A port for a rank on another host, until a guard holds one there.  The number is below those that kernels choose,
+/// and differs by job and @p purpose.
 int port_on_another_host(const std::string& job_id, const std::string& purpose);
 
 }  // namespace hvd::launcher

@@ -11,7 +11,14 @@ from netns.cluster import Cluster
 from support import hvdrun
 
 SCRIPT = """
-import os, torch, torch.distributed as dist
+import os, socket, torch, torch.distributed as dist
+port = int(os.environ["MASTER_PORT"])
+if os.environ["RANK"] == "0":
+    try:  # a program that does not share ports
+        socket.socket().bind(("", port))
+        print("the port is free", flush=True)
+    except OSError:
+        print("the port is held", flush=True)
 dist.init_process_group("gloo")
 sum = torch.ones(3) * (dist.get_rank() + 1)
 dist.all_reduce(sum)
@@ -36,6 +43,7 @@ def test_ranks_of_two_hosts_meet(two_hosts: Cluster, first: str) -> None:
     address = {"alpha": "10.77.0.1", "beta": "10.77.0.2"}[first]
     for rank, host in enumerate((first, second)):
         assert f"[{rank} {host}] sum [3.0, 3.0, 3.0] group {rank} meets at {address}" in done.stdout, done.stdout
+    assert f"[0 {first}] the port is held" in done.stdout, done.stdout
 
 
 HVD_SCRIPT = """

@@ -108,11 +108,18 @@ std::unique_ptr<Session> JobLaunch::begin(const EventSink& events) {
   // The starter comes up meanwhile: only the manifests need the rest.
   share_out(job_, environment_value);
   servers_ = script_servers(job_, job_id_);
-  std::vector<wire::RankManifest> all =
-      rank_manifests(job_, {job_id_, job_environment(), collects_results_, timeline_.has_file(), servers_});
-  auto session = std::make_unique<Session>(std::move(listener), std::move(all), std::move(payload), events);
+  auto session = std::make_unique<Session>(std::move(listener), manifests(), std::move(payload), events);
+  if (!job_.elastic && !job_.map.host_of(0).local)
+    session->wait_for_rank_0([this](const wire::Hello& rank_0) {
+      use_ports_of_rank_0(servers_, rank_0.ports);
+      return manifests();
+    });
   if (has_daemons) session->serve(daemon_manifest(job_, job_id_));
   return session;
+}
+
+std::vector<wire::RankManifest> JobLaunch::manifests() const {
+  return rank_manifests(job_, {job_id_, job_environment(), collects_results_, timeline_.has_file(), servers_});
 }
 
 void JobLaunch::read_starter_output() {

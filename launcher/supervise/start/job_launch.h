@@ -45,6 +45,7 @@ class JobLaunch {
   bool stays_here() const { return job_.map.all_local() && !may_spread(); }
   std::vector<std::string> addresses_to_bind() const;
   PayloadDelivery take_payload();
+  std::vector<wire::RankManifest> manifests() const;
   /// An elastic job has no other starter: choose_command().
   HostDaemons& daemons() { return static_cast<HostDaemons&>(*starter_); }
 

@@ -10,9 +10,11 @@
 #include <cstring>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "base/error.h"
 #include "base/files/leftovers.h"
+#include "base/network/held_port.h"
 #include "base/process/process.h"
 #include "rank/common/awaited_signals.h"
 #include "rank/common/time_limits.h"
@@ -133,7 +135,16 @@ class Guard {
     h.local = call_.local;
     h.version = HVD_VERSION;
     h.mono_ns = mono_ns();
+    if (call_.rank == 0 && !call_.local) hold_ports();
+    for (const HeldPort& port : held_) h.ports.push_back(port.number());
     hvdrun_.send(Type::hello, to_json(h));
+  }
+
+  /// For servers of the script's libraries.  hvdrun holds those of its own host.
+  void hold_ports() try {
+    while (held_.size() < wire::ports_of_rank_0) held_.emplace_back();
+  } catch (const Error&) {  // hvdrun chooses ports, which nobody holds
+    held_.clear();
   }
 
   void watch_connection() {
@@ -334,6 +345,7 @@ class Guard {
   const double born_wall_seconds_ = wall_seconds() - others_come_before;
   GuardLife life_{Clock::now()};
   RankInputs inputs_;
+  std::vector<HeldPort> held_;  ///< until the guard ends: the script may open its server at any time
   Fd signals_;
   HvdrunConnection hvdrun_;
   std::unique_ptr<RankProcess> process_;  ///< null until the rank starts

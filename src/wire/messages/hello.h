@@ -1,9 +1,14 @@
 /// @file hello.h — the first message of a guard or a host daemon.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace hvd::wire {
+
+/// For torch's store and JAX's coordinator.
+inline constexpr std::size_t ports_of_rank_0 = 2;
 
 struct Hello {
   int protocol = 1;  ///< protocol_version of the guard
@@ -14,6 +19,7 @@ struct Hello {
   std::string version;       ///< of hvdrank
   std::int64_t mono_ns = 0;  ///< CLOCK_MONOTONIC when the message was sent
   bool daemon = false;       ///< the sender is a host daemon; `rank` is the first of its ranks
+  std::vector<int> ports;    ///< [ports_of_rank_0] TCP ports that rank 0's guard keeps free on another host, or none
 };
 
 std::string to_json(const Hello& h);

@@ -31,6 +31,7 @@ std::string to_json(const Hello& h) {
                    {"host", from_bytes(h.host)},
                    {"local", h.local},
                    {"daemon", h.daemon},
+                   {"ports", h.ports},
                    {"version", h.version},
                    {"mono_ns", h.mono_ns}});
 }
@@ -46,6 +47,7 @@ Hello hello_from_json(const std::string& text) {
   h.host = f.bytes("host");
   h.local = f.boolean("local");
   h.daemon = f.boolean("daemon");
+  if (f.has("ports")) h.ports = f.integers("ports", 1, 65535);
   h.mono_ns = f.integer("mono_ns", 0, INT64_MAX);
   return h;
 }

@@ -4,17 +4,21 @@
  */
 #include "gradient.h"
 
-static long running; /* the backward() calls of all threads; the GIL protects it */
+long backwards_running;
+long long backward_changes;
 
 /* self: (torch's run_backward, begins) */
 static PyObject* run_backward(PyObject* self, PyObject* arguments, PyObject* keywords) {
-  ++running;
-  PyObject* result = PyObject_CallFunctionObjArgs(PyTuple_GetItem(self, 1), running > 1 ? Py_True : Py_False, NULL);
+  ++backwards_running;
+  ++backward_changes;
+  PyObject* result =
+      PyObject_CallFunctionObjArgs(PyTuple_GetItem(self, 1), backwards_running > 1 ? Py_True : Py_False, NULL);
   if (result) {
     Py_DECREF(result);
     result = PyObject_Call(PyTuple_GetItem(self, 0), arguments, keywords);
   }
-  --running;
+  --backwards_running;
+  ++backward_changes;
   return result;
 }
 

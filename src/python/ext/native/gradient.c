@@ -8,7 +8,16 @@ PyObject* gradient_type;
 
 static int hooks_in_python, both_hooks;
 
-/* ---- the hooks.  torch calls them in backward(); their self is a weak reference to the gradient. */
+/* ---- the hooks.  torch calls them in backward(), and may keep them longer than the gradient lives. */
+
+/* _native.GradientHook. */
+typedef struct gradient_hook {
+  PyObject ob_base;
+  gradient* entry; /* NULL: it is gone. Not owned: torch does not see cycles through its hooks */
+  int is_after;    /* runs after the gradient is added */
+} gradient_hook;
+
+static PyObject* hook_type;
 
 static PyObject* call_python(gradient* entry, PyObject* callable) {
   if (is_set(callable)) return PyObject_CallFunctionObjArgs(callable, entry, NULL);
@@ -26,17 +35,9 @@ static int begins_plainly(gradient* entry) {
   return is;
 }
 
-static PyObject* hook_begins(PyObject* weak, PyObject* const* unused, Py_ssize_t count) {
-  (void)unused, (void)count;
-  gradient* entry = (gradient*)strong(weak);
-  if (!entry) Py_RETURN_NONE;
-  PyObject* result = Py_None;
-  if (begins_plainly(entry))
-    Py_INCREF(result);
-  else
-    result = call_python(entry, entry->before);
-  Py_DECREF(entry);
-  return result;
+static PyObject* pass_begins(gradient* entry) {
+  if (begins_plainly(entry)) Py_RETURN_NONE;
+  return call_python(entry, entry->before);
 }
 
 /* Whether memory lies in the order on which the ranks have agreed; fills entry->shape. 0 also if Python must examine
@@ -70,6 +71,20 @@ static int has_name(const gradient* entry) {
   return is_set(entry->name) && PyUnicode_Check(entry->name) && PyUnicode_GetLength(entry->name) > 0;
 }
 
+/* read_tensor().  A parameter's gradients mostly have one layout, so it is not asked for again. */
+static int read_gradient(gradient* entry, PyObject* found, tensor_memory* memory) {
+  const int is_read = entry->layout > 0 ? read_strided(found, memory) : read_tensor(found, memory);
+  if (is_read && entry->layout == 0) entry->layout = 1;
+  if (!is_read && entry->layout > 0) entry->layout = -1;
+  return is_read;
+}
+
+/* Brings the lines of the gradient that is probably complete next into the caches. */
+static void fetch_next(const gradient* entry) {
+  for (size_t at = 0; entry->next && at < offsetof(gradient, box.here); at += 64)
+    __builtin_prefetch((const char*)entry->next + at, /* to write: */ 1);
+}
+
 /* Submits an ordinary gradient. 1; 0: Python must do it, and the state has not changed; -1 with an exception. */
 static int submit_ordinary(gradient* entry, outbox* box) {
   if (is_set(entry->registered)) {
@@ -80,12 +95,13 @@ static int submit_ordinary(gradient* entry, outbox* box) {
   PyObject* found = PyObject_GetAttr(entry->parameter, attributes.grad);
   if (!found) return -1;
   tensor_memory memory;
-  int status = read_tensor(found, &memory) && fill_gradient_shape(entry, &memory);
+  int status = read_gradient(entry, found, &memory) && fill_gradient_shape(entry, &memory);
   if (status && prepare_name(entry)) status = -1;
   if (status != 1) {
     Py_DECREF(found);
     return status;
   }
+  fetch_next(entry);
   entry->passes_left = 0;
   entry->added = entry->more;
   entry->ordinary = 1;
@@ -120,37 +136,45 @@ static int give_both_hooks(gradient* entry) {
   return given ? 0 : -1;
 }
 
-static PyObject* hook_ready(PyObject* weak, PyObject* const* unused, Py_ssize_t count) {
-  (void)unused, (void)count;
-  gradient* entry = (gradient*)strong(weak);
-  if (!entry) Py_RETURN_NONE;
-  PyObject* result = NULL;
+static PyObject* gradient_ready(gradient* entry) {
   const int status = both_hooks && !entry->both && give_both_hooks(entry) ? -1 : pass_ended(entry);
-  if (status == 0) {
-    result = call_python(entry, entry->after);
-  } else if (status > 0) {
-    result = Py_None;
-    Py_INCREF(result);
-  }
+  if (status < 0) return NULL;
+  if (status == 0) return call_python(entry, entry->after);
+  Py_RETURN_NONE;
+}
+
+static PyObject* hook_call(PyObject* self, PyObject* arguments, PyObject* keywords) {
+  (void)arguments, (void)keywords;
+  const gradient_hook* hook = (const gradient_hook*)self;
+  gradient* entry = hook->entry;
+  if (!entry || Py_REFCNT((PyObject*)entry) == 0) Py_RETURN_NONE; /* its deallocation may call other code */
+  Py_INCREF(entry);
+  PyObject* result = hook->is_after ? gradient_ready(entry) : pass_begins(entry);
   Py_DECREF(entry);
   return result;
 }
 
-static PyMethodDef hooks[] = {{"begins", FAST(hook_begins), METH_FASTCALL, NULL},
-                              {"ready", FAST(hook_ready), METH_FASTCALL, NULL}};
+static void hook_dealloc(PyObject* self) {
+  PyTypeObject* type = Py_TYPE(self);
+  PyObject_Free(self);
+  Py_DECREF(type);
+}
 
-/* make_hooks() -> (the hook before, the hook after backward() adds to the gradient). They hold only weak references. */
+static gradient_hook* new_hook(gradient* entry, int is_after) {
+  gradient_hook* hook = PyObject_New(gradient_hook, (PyTypeObject*)hook_type);
+  if (!hook) return NULL;
+  hook->entry = entry;
+  hook->is_after = is_after;
+  return hook;
+}
+
+/* make_hooks() -> (the hook before, the hook after backward() adds to the gradient), always the same. */
 static PyObject* make_hooks(PyObject* self, PyObject* unused) {
   (void)unused;
-  PyObject* weak = PyWeakref_NewRef(self, NULL);
-  if (!weak) return NULL;
-  PyObject* begins = PyCFunction_New(&hooks[0], weak);
-  PyObject* ready = PyCFunction_New(&hooks[1], weak);
-  Py_DECREF(weak);
-  if (begins && ready) return Py_BuildValue("(NN)", begins, ready);
-  Py_XDECREF(begins);
-  Py_XDECREF(ready);
-  return NULL;
+  gradient* entry = (gradient*)self;
+  for (int i = 0; i < 2; ++i)
+    if (!entry->hooks[i] && !(entry->hooks[i] = (PyObject*)new_hook(entry, i))) return NULL;
+  return PyTuple_Pack(2, entry->hooks[0], entry->hooks[1]);
 }
 
 /* ---- the type */
@@ -171,6 +195,10 @@ static int gradient_traverse(PyObject* self, visitproc visit, void* arg) {
 
 static int gradient_clear(PyObject* self) {
   gradient* entry = (gradient*)self;
+  for (int i = 0; i < 2; ++i) {
+    if (entry->hooks[i]) ((gradient_hook*)entry->hooks[i])->entry = NULL;
+    Py_CLEAR(entry->hooks[i]);
+  }
 #define CLEAR_FIELD(field) Py_CLEAR(entry->field);
   GRADIENT_OBJECTS(CLEAR_FIELD)
 #undef CLEAR_FIELD
@@ -215,7 +243,15 @@ static PyMethodDef gradient_type_methods[] = {
     {"make_hooks", make_hooks, METH_NOARGS, "make_hooks() -> (before, after): for the parameter's two hooks"},
     {NULL, NULL, 0, NULL}};
 
+static int make_hook_type(void) {
+  static PyType_Slot slots[] = {{Py_tp_dealloc, SLOT(hook_dealloc)}, {Py_tp_call, SLOT(hook_call)}, {0, NULL}};
+  static PyType_Spec spec = {"hvd._native.GradientHook", sizeof(gradient_hook), 0, Py_TPFLAGS_DEFAULT, slots};
+  hook_type = PyType_FromSpec(&spec);
+  return hook_type ? 0 : -1;
+}
+
 int make_gradient_type(void) {
+  if (!hook_type && make_hook_type()) return -1;
   static PyType_Slot slots[] = {{Py_tp_dealloc, SLOT(gradient_dealloc)}, {Py_tp_traverse, SLOT(gradient_traverse)},
                                 {Py_tp_clear, SLOT(gradient_clear)},     {Py_tp_members, gradient_members},
                                 {Py_tp_methods, gradient_type_methods},  {0, NULL}};

@@ -16,17 +16,21 @@
 /* _native.Gradient, the base of ParameterEntry, which documents the first fields. */
 typedef struct gradient {
   PyObject ob_base;
-  PyObject *parameter, *name, *order, *work, *context, *sparse, *submitted, *group, *registered;
+  /* First, near each other, the fields that an ordinary gradient's hook uses. */
+  PyObject *parameter, *name, *order, *work, *submitted, *group, *registered;
   PyObject* outbox; /* a weak reference; none: the hooks call Python */
-  PyObject *before, *after;
+  PyObject* named;  /* the `name` from which `box` is made */
   long long handle, bytes;
   int passes, passes_left;
   char more, added, kept, both;
-  char ordinary; /* the hook has submitted `submitted` without Python; `work` is the same tensor */
-  /* The parts of an ordinary gradient's request that must outlive its hook. */
-  PyObject* named; /* the `name` from which `box` is made */
-  name_box box;
+  char ordinary;      /* the hook has submitted `submitted` without Python; `work` is the same tensor */
+  signed char layout; /* of its last gradient: 1: strided, 0: unknown, -1: it changes */
+  /* With `box`: the parts of an ordinary gradient's request that must outlive its hook. */
   int64_t shape[INLINE_DIMS];
+  name_box box;
+  const void* next; /* the gradient that was complete next in the last step; it may be gone */
+  PyObject *context, *sparse, *before, *after;
+  PyObject* hooks[2]; /* GradientHooks, for before and after a gradient is added; NULL: not made yet */
 } gradient;
 
 /* _native.Outbox. */
@@ -46,6 +50,7 @@ typedef struct outbox {
   void* last_stream;
   long long bytes, number_limit, bytes_limit, first_number, first_bytes;
   long long backward;       /* the backward() whose end will flush; -1: none */
+  long long changes;        /* backward_changes when `backward` was looked at */
   long long calls, tensors; /* submissions so far, and their tensors */
   char begun;               /* this step's first gradients have been submitted */
 } outbox;
@@ -68,6 +73,10 @@ static inline PyObject* strong(PyObject* weak) {
 
 /* gradient_outbox.c: takes a gradient whose `box` and `shape` are filled, and submits if a limit is reached. */
 int outbox_take(outbox* box, gradient* entry, const tensor_memory* memory);
+
+/* backward.c: the backward() calls of torch's Python that run on all threads, and how often that number has changed. */
+extern long backwards_running;
+extern long long backward_changes;
 
 /* The types, made once. */
 extern PyObject* gradient_type; /* gradient.c */

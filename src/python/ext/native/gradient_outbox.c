@@ -34,10 +34,11 @@ static int make_room(outbox* box) {
   return 0;
 }
 
-static void put(outbox* box, gradient* entry, const hvd_request* request, request_box* memory) {
+/* The caller has filled requests[count]. */
+static void put(outbox* box, gradient* entry, request_box* memory) {
   Py_INCREF(entry);
+  if (box->count) box->entries[box->count - 1]->next = entry;
   box->entries[box->count] = entry;
-  box->requests[box->count] = *request;
   box->boxes[box->count] = memory;
   ++box->count;
   box->bytes += entry->bytes;
@@ -174,15 +175,19 @@ static int flush(outbox* box) {
 
 /* Arranges a flush at the end of this backward(). */
 static int look_for_the_end(outbox* box) {
+  if (backwards_running && box->changes == backward_changes) return 0; /* as before */
   PyObject* number = PyObject_CallObject(box->backward_number, NULL);
   if (!number) return -1;
   const long long backward = PyLong_AsLongLong(number);
   Py_DECREF(number);
   if (backward == -1 && PyErr_Occurred()) return -1;
-  if (backward == box->backward && backward >= 0) return 0;
-  PyObject* asked = PyObject_CallMethod((PyObject*)box, "ask_for_the_end", "L", backward);
-  Py_XDECREF(asked);
-  return asked ? 0 : -1;
+  if (backward != box->backward || backward < 0) {
+    PyObject* asked = PyObject_CallMethod((PyObject*)box, "ask_for_the_end", "L", backward);
+    if (!asked) return -1;
+    Py_DECREF(asked);
+  }
+  box->changes = box->backward == backward ? backward_changes : -1;
+  return 0;
 }
 
 static int look(outbox* box) {
@@ -210,17 +215,17 @@ static int note_device(outbox* box, const tensor_memory* memory) {
 
 int outbox_take(outbox* box, gradient* entry, const tensor_memory* memory) {
   if (note_device(box, memory) || make_room(box)) return -1;
-  hvd_request request;
-  memset(&request, 0, sizeof request);
-  request.struct_size = sizeof request;
-  request.dtype = memory->dtype;
-  request.name = entry->box.text;
-  request.shape = entry->shape;
-  request.ndim = memory->ndim;
-  request.device = memory->device;
-  request.stream = memory->stream;
-  request.in = request.out = memory->data;
-  put(box, entry, &request, NULL);
+  hvd_request* request = &box->requests[box->count];
+  memset(request, 0, sizeof *request);
+  request->struct_size = sizeof *request;
+  request->dtype = memory->dtype;
+  request->name = entry->box.text;
+  request->shape = entry->shape;
+  request->ndim = memory->ndim;
+  request->device = memory->device;
+  request->stream = memory->stream;
+  request->in = request->out = memory->data;
+  put(box, entry, NULL);
   return look(box);
 }
 
@@ -240,7 +245,8 @@ static PyObject* outbox_add(PyObject* self, PyObject* const* args, Py_ssize_t co
     free(memory);
     return NULL;
   }
-  put(box, (gradient*)args[0], &memory->request, memory);
+  box->requests[box->count] = memory->request;
+  put(box, (gradient*)args[0], memory);
   Py_RETURN_NONE;
 }
 
@@ -320,7 +326,7 @@ static int outbox_init(PyObject* self, PyObject* args, PyObject* keywords) {
   Py_INCREF(backward_number);
   box->owned = owned;
   box->backward_number = backward_number;
-  box->backward = -1;
+  box->backward = box->changes = -1;
   box->last_gpu = HVD_HOST_DEVICE;
   return 0;
 }

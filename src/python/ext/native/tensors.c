@@ -57,8 +57,7 @@ static int attribute_is(PyObject* tensor, PyObject* name, const PyObject* wanted
 
 static int read_view(PyObject* object, tensor_memory* memory) {
   dl_tensor view;
-  /* torch raises an error for a sparse tensor, which takes milliseconds: it unwinds the C++ stack. */
-  if (!attribute_is(object, attributes.layout, reader.strided) || reader.exchange->view(object, &view)) return 0;
+  if (reader.exchange->view(object, &view)) return 0;
   memory->dtype = dtype_of(&view);
   if (memory->dtype < 0 || view.ndim > MAX_DIMS) return 0;
   memcpy(&memory->dl_dtype, &view.dtype, sizeof memory->dl_dtype);
@@ -80,13 +79,24 @@ static int read_view(PyObject* object, tensor_memory* memory) {
   return is_negative(object) == 0;
 }
 
-int read_tensor(PyObject* object, tensor_memory* memory) {
-  if (!reader.exchange) return 0;
+static int is_plain_tensor(PyObject* object) {
   PyObject* type = (PyObject*)Py_TYPE(object);
-  if (type != reader.tensor && type != reader.parameter) return 0;
-  if (read_view(object, memory)) return 1;
+  return reader.exchange && (type == reader.tensor || type == reader.parameter);
+}
+
+static int read_or_clear(PyObject* object, tensor_memory* memory, int is_strided) {
+  /* torch raises an error for a sparse tensor, which takes milliseconds: it unwinds the C++ stack. */
+  if ((is_strided || attribute_is(object, attributes.layout, reader.strided)) && read_view(object, memory)) return 1;
   PyErr_Clear();
   return 0;
+}
+
+int read_tensor(PyObject* object, tensor_memory* memory) {
+  return is_plain_tensor(object) && read_or_clear(object, memory, 0);
+}
+
+int read_strided(PyObject* object, tensor_memory* memory) {
+  return is_plain_tensor(object) && read_or_clear(object, memory, 1);
 }
 
 int lies_by_rows(const tensor_memory* memory) {

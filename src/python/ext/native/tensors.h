@@ -19,6 +19,9 @@ typedef struct tensor_memory {
 /* 1: *memory is filled. 0: operations cannot take the tensor as it is. Leaves no exception. */
 int read_tensor(PyObject* object, tensor_memory* memory);
 
+/* The same for a tensor that is probably strided.  For another one, which is not read, it takes milliseconds. */
+int read_strided(PyObject* object, tensor_memory* memory);
+
 /* A torch tensor that takes over a DLManagedTensorVersioned.  NULL with an exception. */
 PyObject* tensor_over(void* managed);
 

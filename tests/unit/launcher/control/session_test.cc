@@ -117,6 +117,31 @@ TEST_CASE("session: a guard that goes without a word has vanished; a stranger is
   CHECK(w.output.empty());
 }
 
+TEST_CASE("session: ranks wait for rank 0, whose guard holds the ports of the script's servers") {
+  World w(3);
+  w.session->wait_for_rank_0([&](const wire::Hello& rank_0) {
+    std::vector<wire::RankManifest> all(3);
+    for (int r = 0; r < 3; ++r) {
+      wire::RankManifest& m = all[static_cast<std::size_t>(r)];
+      m.rank = r, m.size = m.local_size = m.cross_size = 3;
+      m.env["MASTER_PORT"] = std::to_string(rank_0.ports.at(0));
+    }
+    return all;
+  });
+  w.hello(1, false);
+  CHECK_FALSE(w.next(1, Type::manifest));
+  wire::Hello first{1, 0, 100, "m", false, "v", 0};
+  first.ports = {40001, 40002};
+  w.send(0, Type::hello, to_json(first));
+  w.hello(2, false);
+  for (int r = 0; r < 3; ++r) {
+    const wire::RankManifest m = wire::manifest_from_json(w.next(r, Type::manifest).value());
+    CHECK(m.rank == r);
+    CHECK(m.env.at("MASTER_PORT") == "40001");
+    CHECK_FALSE(w.next(r, Type::manifest));
+  }
+}
+
 TEST_CASE("session: who comes after the stop is told to stop") {
   World w(2);
   w.hello(0, true);

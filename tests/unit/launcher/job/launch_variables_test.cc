@@ -78,6 +78,15 @@ TEST_CASE("launch variables: jobs on another host have different ports, which th
   CHECK(port_on_another_host("abcdefgh", "torch") != port_on_another_host("abcdefgh", "jax"));
 }
 
+TEST_CASE("launch variables: the ports that rank 0's guard holds replace those that nobody holds") {
+  ScriptServers servers{.torch = {"10.0.0.1", 20001}, .jax = {"10.0.0.1", 20002}};
+  use_ports_of_rank_0(servers, {});
+  CHECK(servers.torch.port == 20001);
+  use_ports_of_rank_0(servers, {40001, 40002});
+  CHECK(servers.torch.port == 40001);
+  CHECK(text_of(servers.jax) == "10.0.0.1:40002");
+}
+
 TEST_CASE("launch variables: JAX's, which an argument of its call replaces") {
   CHECK(jax_variables({"10.0.0.1", 5000}, true) ==
         std::map<std::string, std::string>{{"JAX_COORDINATOR_ADDRESS", "10.0.0.1:5000"},
