@@ -35,6 +35,8 @@ struct Answers {
 
 /// The answer to a question; empty: none.
 std::string value(const Answers& answers, const char* key);
+/// The answer of most hosts, and this host's if there is a tie; empty: no host has one.
+std::string usual(const std::vector<Answers>& all, const char* key);
 
 /// Reads the output of the script.  False when the output is cut off.
 bool read_answers(const std::string& text, Answers& answers);
@@ -46,6 +48,9 @@ struct Problem {
 };
 
 std::vector<Problem> find_problems(const std::vector<Answers>& all, const Questions& questions);
+
+/// Two lines for each problem: what and where, then what to do.  Hosts with the same problem share its lines.
+std::string problem_lines(const std::vector<Problem>& problems);
 
 /// A row for each host.
 std::string matrix(const std::vector<Answers>& all, const Questions& questions);

@@ -131,9 +131,7 @@ int doctor(CommandLine line, const Environment& environment) {
     std::printf("hosts reach this one at %s: the address that the route to them uses%s\n",
                 join(job.reach_us, ", ").c_str(),
                 job.settings.has("network-interfaces") ? "; MPI keeps to --network-interfaces" : "");
-  for (const Problem& p : problems)
-    std::printf("%s %s: %s\n        %s\n", p.fatal ? "problem" : "note   ", printable(p.host).c_str(),
-                printable(p.what).c_str(), printable(p.hint).c_str());
+  std::fputs(problem_lines(problems).c_str(), stdout);
   if (!fatal && reached)
     std::puts("to measure the network between them: hvdrun with the same options, and -m hvd.network");
   if (!fatal) std::puts("nothing stands in the way of a job");
