@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
 import pathlib
+import time
 
 from support import hvdrun
 
@@ -154,3 +157,38 @@ print(hvd.allreduce(np.full(1, 1.0 + hvd.rank()), op=hvd.Sum, name="together"), 
 def test_a_collective_admits_a_newcomer(tmp_path: pathlib.Path) -> None:
     out, _ = job(tmp_path, COLLECTIVE, *growing(tmp_path))
     assert out.count("[3.] of 2") == 2, out
+
+
+ENDS = """
+@elastic.run
+def train(state):
+    while not os.path.exists("asked"):
+        step(state)
+
+train(state)
+pathlib.Path("trained").write_text(str(time.monotonic()))
+"""
+
+
+def test_a_finished_job_does_not_wait_for_a_host_that_has_not_come(tmp_path: pathlib.Path) -> None:
+    """The host is named while the job trains, and nothing starts there."""
+    agent = tmp_path / "agent"
+    agent.write_text('#!/bin/sh\ncase $1 in lost*) touch asked; exec sleep 300; esac\nshift\nexec "$@"\n')
+    agent.chmod(0o755)
+
+    def name(*hosts: str) -> None:
+        named = [{"address": host, "slots": 1} for host in hosts]
+        about = {"version": 1, "source": "test", "hosts": named, "launch_agent": [str(agent), "{host}"]}
+        (tmp_path / "fresh").write_text(json.dumps(about))
+        os.replace(tmp_path / "fresh", tmp_path / "manifest")
+
+    name("far.invalid")
+    (tmp_path / "train.py").write_text(HEAD + ENDS)
+    options = ["-np", "1", "--min-np", "1", "--max-np", "2", "--start-timeout", "120", "--manifest", "manifest"]
+    with hvdrun.started(*options, "--allow-writable", *hvdrun.python_args(), "train.py", cwd=tmp_path) as process:
+        hvdrun.wait_until((tmp_path / "steps").exists, "steps")
+        name("far.invalid", "lost.invalid")
+        _, err = process.communicate(timeout=100)
+        seconds = time.monotonic() - float((tmp_path / "trained").read_text())
+    assert process.returncode == 0, err
+    assert seconds < 20 * hvdrun.patience(), err

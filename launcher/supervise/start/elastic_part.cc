@@ -11,6 +11,8 @@
 namespace hvd::launcher {
 namespace {
 
+constexpr const char* unneeded = "the job needs it no more";
+
 std::vector<ElasticWorker> first_workers(const ElasticPlan& plan) {
   std::vector<ElasticWorker> workers;
   for (const auto& [number, place] : plan.places) workers.push_back({number, place, WorkerStage::starting});
@@ -56,6 +58,7 @@ void ElasticPart::turn() {
   look_at_hosts(now);
   miss_late_ones(now);
   carry_out(elastic_.turn(now));
+  drop_unneeded();
   if (elastic_.is_finishing()) to_start_.clear();
   start(std::exchange(to_start_, {}), now);
 }
@@ -76,7 +79,21 @@ void ElasticPart::carry_out(const ElasticOrders& orders) {
   for (const int number : orders.dismiss)
     session_.daemons().dismiss(number);  // also workers that have not been started yet
   for (const int number : orders.stop)
-    if (is_started(number)) session_.stop_rank(number, "the job needs it no more", job_.settings.number("grace"));
+    if (is_started(number)) session_.stop_rank(number, unneeded, job_.settings.number("grace"));
+  unneeded_.insert(orders.stop.begin(), orders.stop.end());
+}
+
+/// Gives up stopped workers whose host's daemon has not come: it may never come, and the job would wait for it.
+void ElasticPart::drop_unneeded() {
+  for (const int number : std::exchange(unneeded_, {})) {
+    const auto due = due_.find(number);
+    if (due == due_.end() || session_.ranks()[static_cast<std::size_t>(number)].stage != RankStage::absent) continue;
+    const int host = job_.map.ranks[static_cast<std::size_t>(number)].host;
+    if (session_.daemons().has_come(host)) continue;
+    due_.erase(due);
+    session_.daemons().give_up(host);
+    session_.vanish(number, unneeded);
+  }
 }
 
 void ElasticPart::look_at_hosts(double now) {

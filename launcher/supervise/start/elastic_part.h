@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -48,6 +49,7 @@ class ElasticPart {
   int living_host(const std::string& name) const;
   int add_host(const std::string& name);
   void miss_late_ones(double now);
+  void drop_unneeded();
   bool is_started(int worker) const;
   /// Says once why nobody can come up on a host.
   void tell_of_host(int host, double seconds_left);
@@ -61,6 +63,7 @@ class ElasticPart {
   HostDiscovery discovery_;
   bool is_over_ = false;                              ///< the job does not survive a death
   std::vector<ElasticWorker> to_start_;               ///< at the next turn; not within an event of the session
+  std::set<int> unneeded_;                            ///< stopped workers; not within an event of the session
   std::map<int, double> due_;                         ///< by worker that has not come yet: when it is given up
   std::map<std::string, std::string> host_troubles_;  ///< by host: the reason that the user was told last
 };
