@@ -90,6 +90,10 @@ void check_python(const Answers& a, const std::vector<Answers>& all, const Quest
 
 }  // namespace
 
+std::string launcher_beside(const std::string& rank_program) {
+  return rank_program.substr(0, rank_program.rfind('/') + 1) + "hvdrun";
+}
+
 std::string checkup_script(const Questions& q) {
   std::string script = q.before + "cd " + shell_quote(q.cwd) +
                        " 2>/dev/null && echo cwd yes || echo cwd no\n"
@@ -98,7 +102,7 @@ std::string checkup_script(const Questions& q) {
                        shell_quote(q.rank_program) +
                        " --version 2>/dev/null)\n"
                        "echo build $(" +
-                       shell_quote(q.rank_program.substr(0, q.rank_program.rfind('/') + 1) + "hvdrun") +
+                       shell_quote(launcher_beside(q.rank_program)) +
                        " --version 2>/dev/null </dev/null)\n"
                        "echo libc $(getconf GNU_LIBC_VERSION 2>/dev/null)\n"
                        "echo kernel $(uname -rm)\n"

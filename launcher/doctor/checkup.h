@@ -20,6 +20,9 @@ struct Questions {
   std::string before = {};              ///< shell text to go before all else
 };
 
+/// The path of hvdrun in the folder of hvdrank, as the wheel installs them.
+std::string launcher_beside(const std::string& rank_program);
+
 /// Shell text for /bin/sh on the host; prints "key value" lines and ends with "end".
 std::string checkup_script(const Questions& questions);
 

@@ -84,7 +84,8 @@ Questions questions_for(Job& job, const CommandLine& line, const Environment& en
   q.rank_program = job.rank_program;
   q.mpirun = job.mpirun.program;
   q.python = job.python;
-  if (!by_anybody) q.before = trust_script({q.rank_program, q.mpirun, q.python}, job.software_owners);
+  if (!by_anybody)
+    q.before = trust_script({q.rank_program, launcher_beside(q.rank_program), q.mpirun, q.python}, job.software_owners);
   q.cwd = job.cwd;
   for (const MappedHost& h : job.map.hosts)
     if (!h.local && q.peers.size() < most_peers_tried) q.peers.push_back(h.name);

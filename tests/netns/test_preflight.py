@@ -106,11 +106,11 @@ def test_the_doctor_compares_hosts(two_hosts: Cluster) -> None:
     (two_hosts.tmp("alpha") / "job.py").write_text("pass")
     path = f"{jobs.environment()['PYTHONPATH']}:/tmp/site"
 
-    def doctor(*options: str) -> str:
+    def doctor(*options: str, code: int = 0) -> str:
         argv = [hvdrun.program(), "doctor", *options, "-H", "alpha:1,beta:1", "--python", jobs.python(), "/tmp/job.py"]
         env = jobs.environment(HVD_RANK_PROGRAM="/tmp/hvdrank", PYTHONPATH=path)
         done = two_hosts.run("alpha", argv, env=env, timeout=60)
-        assert done.returncode == 0, done.stdout + done.stderr
+        assert done.returncode == code, done.stdout + done.stderr
         return done.stdout
 
     text = doctor()
@@ -126,3 +126,7 @@ def test_the_doctor_compares_hosts(two_hosts: Cluster) -> None:
     ]
     assert alpha["kernel"] == beta["kernel"] == f"{os.uname().release} {os.uname().machine}"
     assert alpha["interpreter"] == os.path.realpath(jobs.python())
+    put(two_hosts, "beta", "hvdrun", "touch /tmp/ran")
+    (two_hosts.tmp("beta") / "hvdrun").chmod(0o777)
+    assert "problem beta: beta has a /tmp/hvdrun that others could have put there\n" in doctor(code=4)
+    assert not (two_hosts.tmp("beta") / "ran").exists()
