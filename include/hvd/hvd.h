@@ -39,6 +39,7 @@ typedef enum hvd_status {
   HVD_UNAVAILABLE = 4, /**< a library, device or host is missing */
   HVD_PEER_LOST = 5,   /**< a rank ended or died */
   HVD_TIMEOUT = 6,     /**< no progress for longer than allowed */
+  HVD_DIVERGED = 7,    /**< ranks have different results of one operation, or different parameters */
   HVD_INTERNAL = 70    /**< a bug of libhvd */
 } hvd_status;
 

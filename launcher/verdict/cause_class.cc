@@ -38,6 +38,8 @@ constexpr std::array<ClassAdvice, cause_words.size()> advices{{
     {AdviceKind::stop, "a limit of the user's processes was reached: raise it first (ulimit)"},
     {AdviceKind::more_memory, "a process that the rank needed was killed, mostly for lack of memory"},
     {AdviceKind::fix_code, "the ranks disagree on an operation"},
+    {AdviceKind::restart_elsewhere,
+     "ranks differ that must be equal: restart from an older checkpoint, without that host"},
     {AdviceKind::fix_code, "a rank ended while others still waited for it"},
     {AdviceKind::restart, "the connection to another rank was lost"},
     {AdviceKind::fix_code, "the ranks wait for one that does not come"},
@@ -94,6 +96,7 @@ CauseClass class_of_exception(const DeathRecord& d) {
   if (type == "MemoryError" || type == "_ArrayMemoryError" || number == ENOMEM) return CauseClass::out_of_memory;
   if (number == ENOSPC || number == EDQUOT) return CauseClass::disk_full;
   if (number == EMFILE || number == ENFILE) return CauseClass::limit;
+  if (type == "DivergedError") return CauseClass::diverged;
   return CauseClass::exception;
 }
 
@@ -102,6 +105,7 @@ CauseClass class_of_exit(const DeathRecord& d) {
   const int failure = d.failure ? d.failure->code : 0;
   if (failure == static_cast<int>(Code::mismatch)) return CauseClass::mismatch;
   if (failure == static_cast<int>(Code::peer_lost)) return CauseClass::peer_lost;
+  if (failure == static_cast<int>(Code::diverged)) return CauseClass::diverged;
   return d.traceback.empty() ? CauseClass::exit_code : class_of_exception(d);
 }
 
@@ -195,6 +199,10 @@ JobCause cause_of_death(const DeathRecord& d) {
   cause.rank = d.rank;
   cause.host = d.host;
   if (d.failure) cause.operation = d.failure->operation;
+  if (cause.kind == CauseClass::diverged) {  // all ranks get the error: the rank that ends first is not to blame
+    cause.rank = d.failure ? d.failure->peer : -1;
+    if (cause.rank != d.rank) cause.host.clear();
+  }
   cause.frame = d.cause == Cause::exited ? exception_frame(d.traceback) : d.frame;
   if (cause.kind == CauseClass::exception && may_pass(type_of(exception_line(d.traceback))))
     cause.advice = {AdviceKind::restart, "the program lost a connection to a service, which may be back"};

@@ -28,6 +28,7 @@ enum class CauseClass {
   limit,  ///< ulimit
   worker_killed,
   mismatch,
+  diverged,  ///< results or parameters differ between ranks (--agreement)
   left_early,
   peer_lost,
   hang,
@@ -56,6 +57,7 @@ inline constexpr std::array cause_words{"none",
                                         "limit",
                                         "worker_killed",
                                         "mismatch",
+                                        "diverged",
                                         "left_early",
                                         "peer_lost",
                                         "hang",

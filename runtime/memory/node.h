@@ -40,6 +40,14 @@ struct TensorAddress {
   std::atomic<std::uint64_t> in, out;
 };
 
+inline constexpr std::size_t agreement_words = 4096;  ///< a power of two
+
+/// The hashes of a rank's last results, by which the node's leader finds a result that differs (core/set/result_agreement.h).
+struct alignas(line_bytes) AgreementWords {
+  std::atomic<std::uint64_t> count;                  ///< results hashed since init; written after the hash
+  std::atomic<std::uint64_t> hash[agreement_words];  ///< the hash of result n is in word n % agreement_words
+};
+
 /// A rank's words that the node's leader polls during negotiation.  While few ids are in use they are on one line.
 struct ReadyBoard {
   std::atomic<std::uint64_t> executed;  ///< commands that the rank has carried out
@@ -64,10 +72,11 @@ struct Geometry {
   std::size_t eager_bytes = 4 << 20;      ///< a rank's slots for small tensors, of both parities
   std::size_t record_bytes = 64 << 10;    ///< a rank's record queue to the node's leader
   std::size_t command_bytes = 256 << 10;  ///< the ring in which the leader publishes commands
+  bool agreement = false;                 ///< ranks hash their results
 };
 
 /// One rank's view of the shared memory.
-/// Size: eleven of its members are offsets, one for each part of the shared memory.
+/// Size: twelve of its members are offsets, one for each part of the shared memory.
 class Node {
  public:
   /// Throws Error{usage} for more ranks than most_ranks.
@@ -91,6 +100,7 @@ class Node {
     commands_ = take(g.command_bytes);
     records_ = take(n * g.record_bytes);
     addresses_ = take(n * addresses_bytes());
+    agreement_ = take(g.agreement ? n * sizeof(AgreementWords) : 0);
     total_ = (total_ + 4095) / 4096 * 4096;
     results_ = take(2 * g.chunk_bytes);
     rings_ = take(n * 2 * g.chunk_bytes);
@@ -138,6 +148,8 @@ class Node {
     return at<TensorAddress>(addresses_ +
                              addresses_bytes() * static_cast<std::size_t>(r))[2 * std::size_t{id} + (parity & 1)];
   }
+  /// Only if the geometry has `agreement`.
+  AgreementWords& agreement(int r) const { return at<AgreementWords>(agreement_)[r]; }
   /// Keeps the memory mapped until the process ends.  For a transport that cannot cancel a message to another node: it
   /// reads the message from here when the receiver asks for it, which may be in a later world.
   void keep() const {
@@ -179,8 +191,8 @@ class Node {
   std::vector<Doorbell*> doorbell_of_;  ///< [ranks]
   unsigned char* base_ = nullptr;
   std::size_t total_ = 0, public_stride_ = 0;
-  std::size_t doorbells_, progress_, presence_, public_, taken_, commands_, records_, addresses_, results_, rings_,
-      eager_;
+  std::size_t doorbells_, progress_, presence_, public_, taken_, commands_, records_, addresses_, agreement_, results_,
+      rings_, eager_;
 };
 
 }  // namespace hvd::memory

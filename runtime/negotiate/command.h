@@ -33,7 +33,9 @@ enum class Command : std::uint32_t {
   tune,        ///< TunedSettings (put_settings): they apply from the next batch on
 };
 
-inline constexpr std::uint32_t batch_eager = 1;  ///< flag of a batch: all inputs are in the slots
+inline constexpr std::uint32_t no_culprit = 1u
+                                            << 16;  ///< flag of the code of gone: the rank is not known to be at fault
+inline constexpr std::uint32_t batch_eager = 1;     ///< flag of a batch: all inputs are in the slots
 /// Messages give this name to a rank's wait in join.
 inline constexpr const char* join_text = "hvd.join()";
 

@@ -8,8 +8,15 @@ namespace hvd::negotiate {
 namespace {
 
 /// Flags of a message up: each part is there only if its flag is set.  A message is u8 flags, varint commands carried
-/// out since the last message, then the parts ready, parts, claims, gone, waits, in this order.
-enum : std::uint8_t { part_ready = 1, part_claims = 2, part_gone = 4, part_waits = 8, part_parts = 16 };
+/// out since the last message, then the parts ready, parts, claims, gone, waits, words, in this order.
+enum : std::uint8_t {
+  part_ready = 1,
+  part_claims = 2,
+  part_gone = 4,
+  part_waits = 8,
+  part_parts = 16,
+  part_words = 32
+};
 
 /// A node reports the commands that it has carried out together with other news.  After this many commands it reports
 /// them alone.  The report only frees ids.  About a thousand ids are spare, so each level of the tree may be late by
@@ -210,7 +217,7 @@ std::string TreeNode::take_up() {
   const std::uint64_t executed = *std::min_element(executed_.begin(), executed_.end());
   w.put(static_cast<std::uint8_t>((ready_ ? part_ready : 0) | (claims_.empty() ? 0 : part_claims) |
                                   (gone_.empty() ? 0 : part_gone) | (waits_.empty() ? 0 : part_waits) |
-                                  (ready_ && parts_.any() ? part_parts : 0)));
+                                  (ready_ && parts_.any() ? part_parts : 0) | (words_.empty() ? 0 : part_words)));
   w.varint(executed - told_executed_);
   told_executed_ = executed;
   if (ready_) {
@@ -235,6 +242,11 @@ std::string TreeNode::take_up() {
       here.put(w);
     }
     waits_.clear();
+  }
+  if (!words_.empty()) {
+    w.varint(words_.size());
+    for (const std::uint32_t word : words_) w.put(word);
+    words_.clear();
   }
   if (news_) answered_ = false;
   ready_ = news_ = urgent_ = false;
@@ -270,6 +282,13 @@ void TreeNode::from_below(int node, std::string_view message) {
       const std::string name(r.short_text());
       waits(no_slot, name, RankSet::get(r, below_[source]));
     }
+  if (parts & part_words) {
+    ResultWords w{source - 1, {}};
+    const std::uint64_t count = r.varint();
+    if (source == 0 || count > r.rest().size()) throw std::runtime_error("negotiation: hashes that cannot be");
+    for (std::uint64_t i = 0; i < count; ++i) w.words.push_back(r.get<std::uint32_t>());
+    words_below_.push_back(std::move(w));
+  }
 }
 
 /// Writes the parts of the ids that go up: varint count, then for each id varint id, varint bytes of a part, the parts.

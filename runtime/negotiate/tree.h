@@ -58,6 +58,12 @@ struct Departure {
   std::string text;
 };
 
+/// Short hashes of a child's results, which follow the last ones (core/set/result_agreement.h).
+struct ResultWords {
+  std::size_t child = 0;  ///< from 0
+  std::vector<std::uint32_t> words;
+};
+
 /// Size: the state of one protocol on one node, by message; see coordinator.h.
 class TreeNode {
  public:
@@ -81,6 +87,11 @@ class TreeNode {
   /// Reports an incomplete operation upwards.  @p here: the ranks that have announced it.  @p id: no_slot if @p name
   /// has no id; otherwise @p name is ignored.
   void waits(std::uint32_t id, const std::string& name, const RankSet& here);
+
+  /// Gives the parent a hash of this node's next result.  The hash travels with the next message, and causes none.
+  void result_word(std::uint32_t word) { words_.push_back(word); }
+  /// The words that the children have sent since the last call.
+  std::vector<ResultWords> take_words() { return std::exchange(words_below_, {}); }
 
   /// Takes a message of up() from the leader of child @p node.  If @p node is this node, takes a departure() of a
   /// member that is no leader.  Throws std::runtime_error on a message that these functions cannot have made.
@@ -165,6 +176,8 @@ class TreeNode {
   std::deque<PendingAnnouncement> claims_;          ///< to be sent
   std::vector<Departure> gone_;                     ///< to be sent
   std::unordered_map<std::string, RankSet> waits_;  ///< to be sent
+  std::vector<std::uint32_t> words_;                ///< to be sent
+  std::vector<ResultWords> words_below_;
   std::vector<std::uint64_t> executed_;  ///< [sources] commands that all ranks of the source have carried out
   NodeParts parts_;
   std::deque<std::uint64_t> under_way_;  ///< numbers of the batches that this node has not carried out

@@ -1,7 +1,7 @@
-"""Makes README's table of speeds and its picture from the results of scripts/compare.
+"""Makes the table of speeds and its picture from the results of scripts/compare.
 
 scripts/compare --rounds 5 --only small sizes torch train launch --json > docs/speed.json
-scripts/bench/picture.py              writes the table into README.md and docs/speed.md, and docs/speed.svg
+scripts/bench/picture.py              writes docs/speed.md and docs/speed.svg
 scripts/bench/picture.py --check      writes nothing; exit code 1 if one of them does not match docs/speed.json
 """
 
@@ -16,10 +16,9 @@ from xml.sax.saxutils import escape
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FIGURES = ROOT / "docs/speed.json"
-BEGIN, END = "<!-- speed: made by scripts/bench/picture.py -->\n", "<!-- end of speed -->\n"
 COMMAND = "scripts/compare --rounds 5 --only small sizes torch train launch --json"
 
-# A row of scripts/compare, its name in README, and the divisor for README's unit.
+# A row of scripts/compare, its name in the table, and the divisor for the table's unit.
 ROWS = (
     ("4 B", "allreduce of 4 B, from C", 1.0, "µs"),
     ("1 MiB", "1 MiB, from C", 1.0, "µs"),
@@ -95,25 +94,21 @@ def picture(figures: Figures) -> str:
     )
 
 
-def words(figures: Figures, path_of_picture: str) -> str:
-    """The table and its text, for a page."""
+def words(figures: Figures) -> str:
+    """The page."""
     return (
         f"{table(figures)}\n"
         f"Each time is the least of {figures.rounds} round{'s' * (figures.rounds > 1)} on two virtual cores.\n"
         f"`{COMMAND}` repeats the measurement;\n"
         f"`--horovod VENV` adds Horovod. `docs/gpus.md` has times on a GPU.\n\n"
-        f"![Time as a multiple of hvdrun's]({path_of_picture})\n"
+        f"![Time as a multiple of hvdrun's](speed.svg)\n"
     )
 
 
 def pages(figures: Figures) -> dict[pathlib.Path, str]:
     """Every file that is made from the figures, and its text."""
-    readme = (ROOT / "README.md").read_text()
-    head, rest = readme.split(BEGIN)
-    tail = rest.split(END)[1]
     return {
-        ROOT / "README.md": head + BEGIN + words(figures, "docs/speed.svg") + END + tail,
-        ROOT / "docs/speed.md": words(figures, "speed.svg"),
+        ROOT / "docs/speed.md": words(figures),
         ROOT / "docs/speed.svg": picture(figures),
     }
 

@@ -63,6 +63,7 @@ def run_lint(context: Context) -> Tally:
     tally += context.good("files that the pages name are there", [sys.executable, "scripts/check-paths"])
     tally += context.good("each test can fail", [sys.executable, "scripts/check-asserts"])
     tally += context.good("comments name what is there", [sys.executable, "scripts/check-comments"])
+    tally += context.good("the tables of tested versions are made of records", [sys.executable, "scripts/status", "--check"])
     tally += context.good("the table of speeds is made of its figures", [sys.executable, "scripts/bench/picture.py", "--check"])
     shells = [*scripts_of("/sh"), *scripts_of("bash")]
     tally += optional(context, "shellcheck", ["shellcheck", "-x", "-e", "SC2086,SC2046,SC1091", *shells])

@@ -8,6 +8,7 @@ import threading
 import time
 from dataclasses import dataclass
 
+import records
 from context import LOGS, Context, Form, Part
 from live import Live
 from tally import Cost, Failure, Tally
@@ -71,6 +72,7 @@ class Report:
             self.live.say(f"  {row}")
             self._rows.append(row)
             self._total += tally
+        records.write(part.name, self._form, tally)
 
     def try_again(self) -> None:
         """Runs each failed test again, alone.  It stays failed; the report says whether it passes alone."""

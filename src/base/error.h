@@ -18,6 +18,7 @@ enum class Code : int {
   unavailable = 4,  ///< a library, device or host is missing
   peer_lost = 5,    ///< a rank died; elastic callers may restore and retry
   timeout = 6,      ///< a time limit has passed
+  diverged = 7,     ///< ranks have different results of one operation, or different parameters
   internal = 70,    ///< a bug of ours
 };
 

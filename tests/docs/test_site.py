@@ -80,8 +80,9 @@ def test_dark_mode(page: Any) -> None:
     assert background(page) < 200, "another page forgets it"
 
 
-def test_the_picture_of_speeds_is_shown(page: Any) -> None:
-    assert page.evaluate("document.querySelector('img[src*=speed]').naturalWidth") > 100
+def test_the_pictures_are_shown(page: Any) -> None:
+    for name in ("session", "timeline", "report", "speed"):
+        assert page.evaluate(f"document.querySelector('img[src*={name}]').naturalWidth") > 100, name
 
 
 # ---- manual pages

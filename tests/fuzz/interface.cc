@@ -16,7 +16,8 @@ constexpr int element_bytes[] = {1, 1, 2, 2, 4, 8, 2, 4, 8, 1, 2, 1, 1};
 
 /// Every call goes through this function.
 int checked(const char* call, int status) {
-  const int known[] = {HVD_OK, HVD_USAGE, HVD_MISMATCH, HVD_UNAVAILABLE, HVD_PEER_LOST, HVD_TIMEOUT, HVD_INTERNAL};
+  const int known[] = {HVD_OK,        HVD_USAGE,   HVD_MISMATCH, HVD_UNAVAILABLE,
+                       HVD_PEER_LOST, HVD_TIMEOUT, HVD_DIVERGED, HVD_INTERNAL};
   bool fine = false;
   for (int k : known) fine |= status == k;
   const char* text = hvd_last_error();

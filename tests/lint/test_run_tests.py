@@ -8,6 +8,7 @@ import sys
 
 import cpp_tests
 import pytest
+import records
 import report
 import tally
 from context import Context, Form, Part, When
@@ -41,6 +42,7 @@ def reported(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> report.
     """A report with files in its own folder."""
     monkeypatch.setattr(report, "QUARANTINE", tmp_path / "quarantine.txt")
     monkeypatch.setattr(report, "PUSH_RESULT", tmp_path / "push.json")
+    monkeypatch.setattr(records, "FOLDER", tmp_path / "status")
     (tmp_path / "quarantine.txt").write_text("# none\n")
     return report.Report(Form.push, 1, {})
 

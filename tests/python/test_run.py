@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pty
 import select
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 from pathlib import Path
@@ -15,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from hvd._job import run as _run
 from python.harness import environment, has, python
 
 pytestmark = pytest.mark.skipif(
@@ -231,6 +234,51 @@ def test_one_ranks_result(tmp_path: Path) -> None:
         """,
     )
     assert done.stdout == "['mine']\nonly=2: there are ranks 0 to 1\n", done.stdout + done.stderr
+
+
+def test_one_ranks_result_of_an_elastic_job(tmp_path: Path) -> None:
+    """The rank is one of those at the end; the others' results are not pickled."""
+    done = run_script(
+        tmp_path,
+        """
+        import hvd
+
+        def main(last):
+            import os
+            return "last" if int(os.environ["HVD_RANK"]) == last else (i for i in ())
+
+        print(hvd.run(main, (1,), np=2, min_np=1, only=1))
+        try:
+            hvd.run(main, (0,), np=1, min_np=1, only=1)
+        except RuntimeError as error:
+            print(error)
+        """,
+    )
+    assert done.stdout == "['last']\nonly=1: no rank 1 has returned a result; the ranks at the end are: 0\n", done.stderr
+
+
+@pytest.mark.parametrize("fault", ["missing", "relative", "full"])
+def test_a_runtime_folder_that_cannot_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
+    """The payload's folder is then made where tempfile makes folders."""
+    runtime = tmp_path / "runtime"
+    if fault != "missing":
+        runtime.mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "runtime" if fault == "relative" else str(runtime))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    write = _run.write_private
+
+    def full(path: Path, data: bytes) -> None:
+        write(path, data)
+        if path.is_relative_to(runtime):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(_run, "write_private", full if fault == "full" else write)
+    own, file = _run._payload_file("work.pkl", b"payload")
+    with own:
+        assert file.parent.parent == tmp_path
+        assert file.read_bytes() == b"payload"
+    assert fault == "missing" or not list(runtime.iterdir())
 
 
 def test_exit_code_and_signal(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ import pytest
 from hvd._elastic import state_file as _state_file
 from hvd._elastic import state_folder as _state_folder
 from hvd._elastic.state_folder import LOCK, NAME, StateFileError, StateFolder
+from hvd._job import preemption as _preemption
 from hvd._job.own_folder import RefusedPath
 from hvd._runtime import objects as _objects
 from hvd._runtime import world as _world
@@ -309,6 +310,55 @@ def test_a_second_training_of_the_same_job(
     assert capfd.readouterr().err == ""
 
 
+def restarted(place: pathlib.Path, *calls: str) -> _state_file.StateFile:
+    file = _state_file.StateFile(str(place))
+    for function in calls:
+        file.begin_call(function)
+    return file
+
+
+def test_a_state_belongs_to_one_call(file: _state_file.StateFile, place: pathlib.Path) -> None:
+    for function in ("warm", "train", "train"):
+        file.begin_call(function)
+    file.put(3, {"values": {"step": 3}})
+    file.flush(60)
+    file._close()
+    before = (place / NAME).read_bytes()
+    for calls in (["train"], ["warm"], ["warm", "train"]):
+        earlier = restarted(place, *calls)
+        words = rf"{NAME} is of call 2 of train\(\), and this is call 1 of {calls[-1]}\(\).*move the file away"
+        with pytest.raises(StateFileError, match=words):
+            earlier.load(state())
+        earlier._close()
+        assert (place / NAME).read_bytes() == before
+    same, found = restarted(place, "train", "train"), state()
+    assert same.load(found) and found.step == 3
+    same.begin_call("train")  # the second call has raised
+    assert same.load(state()) is False
+    assert names(place) == []
+    late = restarted(place, "train")
+    late.take_call(same.call)
+    late.begin_call("train")
+    assert late.call == ("train", 4)
+
+
+def test_an_older_file_is_for_the_first_call(file: _state_file.StateFile, place: pathlib.Path) -> None:
+    """It names no call."""
+    written(place, 1).close()
+    payload = _objects._pickler().dumps({"values": {"step": 7}})
+    numbers = _state_folder._OLDER_NUMBERS.pack(2, len(payload))
+    (place / NAME).write_bytes(_state_folder._OLDER_MARK + numbers + _state_folder._digest(numbers, payload) + payload)
+    second = restarted(place, "warm", "train")
+    with pytest.raises(StateFileError, match="is of an unknown call, and this is call 1 of train"):
+        second.load(state())
+    second._close()
+    first, found = restarted(place, "train"), state()
+    assert first.load(found) and found.step == 7
+    first.put(3, {"values": {"step": 8}})
+    first.flush(60)
+    assert first._folder is not None and first._folder.call() == ("train", 1)
+
+
 def test_what_ranks_have_in_memory_is_not_lost_to_an_older_file(file: _state_file.StateFile) -> None:
     assert file.load(state(), held=0) is False
     file.put(3, {"values": {"step": 3}})
@@ -336,3 +386,26 @@ def test_a_folder_that_goes_and_comes_back(
     assert names(place) == [NAME, LOCK]
     file.finish()
     assert names(place) == []
+
+
+def test_what_is_queued_is_written_before_an_error_or_signal(
+    file: _state_file.StateFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread rests.  A forked child of the rank has no handler."""
+    default = signal.getsignal(signal.SIGTERM)
+    assert default == signal.SIG_DFL
+    for ends in (KeyboardInterrupt, ValueError):
+        monkeypatch.setattr(_state_file, "_REST", 1e9)
+        file.put(1, {"step": 1})
+        file.flush(60)
+        with pytest.raises(ends), _preemption.finishes_writing(lambda: file.flush(60), True):
+            assert signal.getsignal(signal.SIGTERM) is _preemption.end
+            pid = os.fork()
+            if pid == 0:
+                os._exit(signal.getsignal(signal.SIGTERM) != signal.SIG_DFL)
+            assert os.waitpid(pid, 0)[1] == 0
+            file.put(2, {"step": 2})
+            raise ends
+        assert file._folder is not None and file._folder.commits() == 2
+        assert signal.getsignal(signal.SIGTERM) == default
+        file.finish()

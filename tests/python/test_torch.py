@@ -9,6 +9,7 @@ OPTIMIZER = (
     "torch_outbox.py",
     "torch_direct.py",
     "torch_changing.py",
+    "torch_second_passes.py",
     "torch_optimizer_state.py",
     "torch_registered.py",
     "torch_sizes.py",
@@ -54,5 +55,9 @@ test_process_groups_of_two = pytest.mark.ci(
 test_process_groups_of_four = checks_of("torch_groups.py", "torch_group_errors.py", ranks=4, needs=("torch",))
 test_process_group_users = checks_of("torch_group_users.py", ranks=2, needs=("torch",))
 test_process_group_users_of_four = pytest.mark.nightly(checks_of("torch_group_users.py", ranks=4, needs=("torch",)))
+
+AGREEMENT = {"HVD_AGREEMENT": "stop", "HVD_AGREEMENT_STEPS": "4"}
+test_agreement_of_three = checks_of("torch_agreement.py", ranks=3, needs=("torch",), **AGREEMENT)
+test_agreement_of_two = pytest.mark.ci(checks_of("torch_agreement.py", ranks=2, needs=("torch",), **AGREEMENT))
 
 test_one_rank = checks_of("torch_one_rank.py", ranks=1, needs=("torch",))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import pathlib
 import re
 import subprocess
+import tarfile
 
 import pytest
 
@@ -34,6 +36,30 @@ def test_what_is_there_stays(tmp_path: pathlib.Path) -> None:
     assert "run the step that makes it first" in missing.stderr
 
 
+def test_recipes_name_the_wheel(tmp_path: pathlib.Path) -> None:
+    """Each recipe has the wheel's name; Python can read those of Spack and EasyBuild."""
+    wheel = tmp_path / "hvdrun-0.0.1-cp39-abi3-manylinux_2_34_x86_64.whl"
+    wheel.write_bytes(b"no wheel")
+    done = release("recipes", "--out", tmp_path)
+    assert done.returncode == 0, done.stderr
+    (archive,) = tmp_path.glob("*-recipes.tar.gz")
+    with tarfile.open(archive) as opened:
+        texts = {
+            name.split("/", 1)[1]: opened.extractfile(name).read().decode()  # type: ignore[union-attr]
+            for name in opened.getnames()
+        }
+    del texts["conda/LICENSE"]
+    assert sorted(texts) == ["Containerfile", "conda/recipe.yaml", "easybuild/hvdrun.eb", "spack/package.py"]
+    for name, text in texts.items():
+        assert wheel.name in text, name
+        assert "@" not in text.replace("python@3.9", ""), name
+    for name in ("easybuild/hvdrun.eb", "spack/package.py"):
+        compile(texts[name], name, "exec")
+    for name in set(texts) - {"Containerfile"}:
+        assert hashlib.sha256(b"no wheel").hexdigest() in texts[name], name
+    assert "    - __glibc >=2.34\n" in texts["conda/recipe.yaml"]
+
+
 @pytest.mark.nightly
 def test_every_artefact(tmp_path: pathlib.Path) -> None:
     """Wheel, sources, bill of materials, Debian package, site and sums; the sums are right."""
@@ -41,5 +67,5 @@ def test_every_artefact(tmp_path: pathlib.Path) -> None:
     done = release("--out", out, limit=3600)
     assert done.returncode == 0, done.stderr
     names = " ".join(sorted(f.name for f in out.iterdir()))
-    assert re.search(r"SHA256SUMS.*-site.tar.gz.*\.whl.*\.cdx\.json.*\.tar\.gz.*\.deb", names), names
+    assert re.search(r"SHA256SUMS.*-recipes.tar.gz.*-site.tar.gz.*\.whl.*\.cdx\.json.*\.tar\.gz.*\.deb", names), names
     subprocess.run(["sha256sum", "--check", "--strict", "SHA256SUMS"], cwd=out, check=True, capture_output=True)

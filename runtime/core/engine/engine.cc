@@ -73,6 +73,7 @@ Engine::Engine(std::unique_ptr<transport::Transport> transport, const Config& co
     lost_->add(rank, text);
     reports_.failure({HVD_PEER_LOST, rank, names});
   };
+  shared_.diverged = [this](int rank, const std::string& text) { reports_.failure({HVD_DIVERGED, rank, text}); };
   shared_.special = [this](std::span<Operation* const> operations, ops::Rings& rings, const ops::Nodes& nodes) {
     SetChangeStage::Context c{world_,  config_,       *transport_, set().node(), arenas_,
                               shared_, set().batch(), sets_,       {},           {}};
@@ -107,6 +108,7 @@ void Engine::leave() {
   thread_.join();
   const std::lock_guard lock(drive_);
   finish_devices();
+  for (auto& s : mine_) s->compare_results();
   for (auto& s : mine_) s->fail_all(HVD_PEER_LOST, "the runtime was shut down");
   leave_message();
   memory::Node& node = set().node();

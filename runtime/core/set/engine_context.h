@@ -19,6 +19,9 @@ struct EngineContext {
   gpu::Platform& gpus;
   /// The global set calls this when a rank of another node has left the world.  @p names: of the operations under way.
   std::function<void(int rank, const std::string& text, const std::string& names)> gone;
+  /// A set calls this when its results differ between ranks.  @p rank: of the world; -1: no rank is known to be at
+  /// fault.
+  std::function<void(int rank, const std::string& text)> diverged;
   Workspace::Special special;  ///< of the global set
   std::function<void()> wake;  ///< wakes the engine's thread if it sleeps; any thread
   RankStatus status;

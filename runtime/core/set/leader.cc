@@ -309,7 +309,10 @@ void Leader::announce_departure(const std::string& text) {
 }
 
 void Leader::gone(int rank, std::uint32_t code, const std::string& text) {
-  if (coordinator_) coordinator_->gone(rank, code, text);
+  if (coordinator_)
+    coordinator_->gone(rank, code, text);
+  else
+    tree_->gone({rank, code, text});
 }
 
 }  // namespace hvd::core

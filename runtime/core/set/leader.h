@@ -52,6 +52,8 @@ class Leader {
   void gone(int rank, std::uint32_t code, const std::string& text);
   /// New settings, used from the next batch on.  On the coordinator.
   void tune(const TunedSettings& settings) { coordinator_->tune(settings); }
+  /// The tree of leaders; nullptr: one node.
+  negotiate::TreeNode* tree() { return tree_.get(); }
   StallCheck& stalls() { return *stalls_; }
   bool coordinates() const { return coordinator_ != nullptr; }
 

@@ -1,5 +1,6 @@
 #include "core/set/process_set.h"
 
+#include "common/log.h"
 #include "memory/doorbell.h"
 #include "memory/futex.h"
 #include "negotiate/idset.h"
@@ -9,6 +10,12 @@ namespace hvd::core {
 using negotiate::ByteReader;
 using negotiate::Command;
 using negotiate::no_slot;
+
+namespace {
+
+constexpr std::int64_t agrees_again_ns = 1'000'000'000;  ///< without a difference: the next one is told at once
+
+}  // namespace
 
 ProcessSet::ProcessSet(World world, const Config& config, std::shared_ptr<transport::Transport> transport,
                        memory::Node node, EngineContext& shared)
@@ -21,8 +28,12 @@ ProcessSet::ProcessSet(World world, const Config& config, std::shared_ptr<transp
       ids_(node_.geometry.words * 64),
       announcer_(node_, world_.nodes.size() == 1 || !world_.leader()),
       commands_(node_),
+      agreement_(ResultAgreement::make(world_, config, node_)),
       batch_(world_, config, node_, *transport_, tracer_, shared.traced, shared.gpus, shared.gpu_busy, shared.wake,
-             [this](std::span<Operation* const> ops) { end(ops, HVD_OK, {}); }) {
+             [this](std::span<Operation* const> ops) {
+               if (agreement_) agreement_->note(ops, steps_);
+               end(ops, HVD_OK, {});
+             }) {
   batch_.set_special(shared.special);
   node_.presence(node_.me).reach.store(node_.reaches_all(), std::memory_order_release);
   if (world_.leader())
@@ -134,6 +145,7 @@ void ProcessSet::start_batch(ByteReader& r) {
   const int fresh = rounds_.end();
   if (fresh) shared_.status.steps(fresh, steps_ += fresh);
   tracer_.cycle();
+  if (agreement_) compare_results();
   if (ops.size() != count) return;
   const std::int64_t now = shared_.recorder.now();
   if (tuning_) measure(ops, fresh);
@@ -142,14 +154,38 @@ void ProcessSet::start_batch(ByteReader& r) {
   batch_.begin(ops, flags & negotiate::batch_eager);
 }
 
+void ProcessSet::compare_results() {
+  if (!agreement_ || !leader_) return;
+  for (;;) {
+    std::optional<Disagreement> d = agreement_->compare();
+    if (!d && leader_->tree()) d = agreement_->compare_nodes(*leader_->tree());
+    if (!d) return;
+    trace::Track track;  // a row of the timeline with one short event
+    tracer_.submitted(track, {"agreement: " + d->text, trace::TraceOp::barrier, 0, {}, world_.world_rank(0)});
+    tracer_.failed(track);
+    const std::int64_t now = memory::now_ns();
+    if (now - disagreed_ns_ > agrees_again_ns) disagreements_ = 0;
+    disagreed_ns_ = now;
+    if (ResultAgreement::worth_telling(++disagreements_))
+      log_warning(
+          "agreement: " + d->text +
+          (disagreements_ > 1 ? "; " + std::to_string(disagreements_) + " results in a row have differed" : ""));
+    if (agreement_->stops() && disagreements_ == 1)
+      leader_->gone(d->rank, HVD_DIVERGED | (d->outvoted ? 0 : negotiate::no_culprit), d->text);
+  }
+}
+
 void ProcessSet::gone(ByteReader& r) {
-  const int code = static_cast<int>(r.get<std::uint32_t>());
+  const auto code_and_flag = r.get<std::uint32_t>();
+  const int code = static_cast<int>(code_and_flag & ~negotiate::no_culprit);
   const auto rank = static_cast<int>(r.index(world_.world_ranks.size()));
   const std::string text(r.rest());
   const std::string names = names_under_way();
   if (code == HVD_PEER_LOST) shared_.departed.store(true);  // before the callers see the error
   fail_all(code, text);
   if (code == HVD_PEER_LOST) shared_.gone(world_.world_rank(rank), text, names);
+  if (code == HVD_DIVERGED)
+    shared_.diverged(code_and_flag & negotiate::no_culprit ? -1 : world_.world_rank(rank), text);
 }
 
 void ProcessSet::begin_tuning(const Config& config) {

@@ -24,6 +24,7 @@
 #include "core/operation/stand_in.h"
 #include "core/set/engine_context.h"
 #include "core/set/leader.h"
+#include "core/set/result_agreement.h"
 #include "core/settings/config.h"
 #include "core/settings/tuning.h"
 #include "memory/node.h"
@@ -75,6 +76,8 @@ class ProcessSet {
   void fail_all(int code, const std::string& text);
   /// Ends all operations under way with @p why, since the set is removed.  The transport is not used again.
   void close(const std::string& why);
+  /// Compares the ranks' results of this node, on its leader, and reports those that differ.
+  void compare_results();
   /// True if operations wait and none has moved since the last call.
   bool stuck();
   /// True if all operations under way can still end without a local rank that left after @p commands commands.
@@ -165,7 +168,10 @@ class ProcessSet {
   bool planned_ = false;            ///< plan_for has been called
   std::unique_ptr<Tuning> tuning_;  ///< on the world's coordinator, if tuning is on
   std::uint64_t moves_ = 0, moves_seen_ = 0;
-  std::uint64_t batch_moves_ = 0;  ///< moves of batches, without messages between leaders
+  std::unique_ptr<ResultAgreement> agreement_;  ///< null: off
+  std::uint64_t disagreements_ = 0;             ///< in a row
+  std::int64_t disagreed_ns_ = 0;               ///< the time of the last one
+  std::uint64_t batch_moves_ = 0;               ///< moves of batches, without messages between leaders
   Batch batch_;
 };
 

@@ -17,6 +17,7 @@ memory::Geometry geometry_of(int local_size, bool global, const Config& config) 
   const std::size_t eager = global ? 4 << 20 : 1 << 20;
   g.eager_bytes = std::min<std::size_t>(eager, (std::size_t{64} << 20) / static_cast<std::size_t>(g.ranks));
   if (!global) g.command_bytes = 128 << 10;
+  g.agreement = config.text("HVD_AGREEMENT") != "off";
   return g;
 }
 

@@ -345,6 +345,14 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], None], keep_global_batc
 
     @functools.wraps(func)
     def wrapper(state: State, *args: Any, **kwargs: Any) -> Any:
+        if not _file:
+            return train(state, *args, **kwargs)
+        _file.begin_call(getattr(func, "__qualname__", type(func).__name__))
+        is_writer = _world.is_initialized() and _world.rank() == 0
+        with _preemption.finishes_writing(_flush, is_writer and not _is_elastic()):
+            return train(state, *args, **kwargs)
+
+    def train(state: State, *args: Any, **kwargs: Any) -> Any:
         synchronized = resetting = failed = False
         _shares.enable(keep_global_batch)
         failures, commits = 0, -1
@@ -371,9 +379,10 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], None], keep_global_batc
                 if not synchronized:
                     if _file:
                         held = state._commits if is_trained else -1
-                        known, state._commits = _objects.broadcast_object(
-                            (is_trained, state._commits), 0, "hvd.elastic.commits"
-                        )
+                        mine = (is_trained, state._commits, _file.call)
+                        told = _objects.allgather_object(mine, "hvd.elastic.commits")
+                        known, state._commits, call = told[0]
+                        _file.take_call(next((call for trained, _, call in told if trained), call))
                         has_state = (not known and _file.load(state, held)) or has_state
                     if not has_state and _world.is_initialized() and _world.rank() == 0:
                         raise RuntimeError("all ranks that had the training's state are gone; start from a checkpoint")

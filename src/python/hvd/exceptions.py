@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 __all__ = [
+    "DivergedError",
     "HorovodInternalError",
     "HorovodVersionMismatchError",
     "HostsUpdatedInterrupt",
@@ -21,18 +22,24 @@ __all__ = [
     "get_version_mismatch_message",
 ]
 
-_UNAVAILABLE = 4
-_STATUS_WORDS = {3: "mismatch", 4: "unavailable", 5: "peer_lost", 6: "timeout", 70: "internal"}
+_UNAVAILABLE, _DIVERGED = 4, 7
+_STATUS_WORDS = {3: "mismatch", 4: "unavailable", 5: "peer_lost", 6: "timeout", 7: "diverged", 70: "internal"}
 
 
 class HorovodInternalError(RuntimeError):
     """An operation failed on all ranks that took part, or a peer is gone.
 
-    ``code`` is one word: ``mismatch`` (the ranks disagree; the next operation works), ``peer_lost``, ``timeout`` or
-    ``internal``.
+    ``code`` is one word: ``mismatch`` (the ranks disagree; the next operation works), ``peer_lost``, ``timeout``,
+    ``diverged`` (--agreement stop: results or parameters differ between ranks) or ``internal``.
     """
 
     code: str = "internal"
+
+
+class DivergedError(HorovodInternalError):
+    """Ranks have different results of one operation, or different parameters or optimizer state (hvdrun --agreement stop)."""
+
+    code = "diverged"
 
 
 # Text and code of errors that were passed to C++ code, which raises them again as a RuntimeError.  Exceptions themselves are
@@ -105,6 +112,6 @@ def from_status(status: int, text: str) -> Exception:
     """The exception for a failed call of libhvd; _native raises it."""
     if status == _UNAVAILABLE:
         return RuntimeError(text)
-    error = HorovodInternalError(text)
+    error = DivergedError(text) if status == _DIVERGED else HorovodInternalError(text)
     error.code = _STATUS_WORDS.get(status, "internal")
     return error

@@ -36,10 +36,6 @@ def fresh():
     return {"hvd": hvd, "model": model, "optimizer": torch.optim.SGD(model.parameters(), lr=0.01)}
 
 
-def check_the_first_page():
-    train_py("README.md")
-
-
 def check_the_quickstart():
     train_py("docs/quickstart.md")
 
@@ -54,6 +50,14 @@ def check_an_elastic_state():
     names = fresh() | {"epochs": 2}
     snippets.run("man/hvd-elastic.7", "hvd.elastic.TorchState", names)
     same_on_all(names["model"])
+
+
+def check_folds_in_one_call():
+    calls = []
+    names = {"hvd": hvd, "begin_a_model": lambda state: calls.append(0), "train_an_epoch": lambda state: calls.append(1)}
+    after = snippets.run("docs/elastic.md", "while state.fold < 5", names)
+    after["train"](hvd.elastic.TorchState(fold=0, epoch=0))
+    assert calls == ([1] * 10 + [0]) * 5
 
 
 def shared():

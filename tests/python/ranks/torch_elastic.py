@@ -80,6 +80,63 @@ def check_a_torch_state():
     assert state.model is other and torch.equal(other.weight, before)
 
 
+class Averages:
+    """A value with a state_dict, and a reference to another value."""
+
+    def __init__(self, model):
+        self.model, self.seen = model, [hvd.rank()]
+
+    def state_dict(self):
+        return {"seen": self.seen}
+
+    def load_state_dict(self, state):
+        self.seen = state["seen"]
+
+
+def check_objects_with_a_state_dict_stay_the_same_objects():
+    state = new_state(epoch=0)
+    schedules = torch.optim.lr_scheduler
+    state = TorchState(
+        state.model,
+        state.optimizer,
+        schedule=schedules.StepLR(state.optimizer, 1, gamma=0.5),
+        plateau=schedules.ReduceLROnPlateau(state.optimizer, patience=3),
+        averages=Averages(state.model),
+        epoch=0,
+    )
+    before = (state.schedule, state.plateau, state.averages)
+    state.sync()
+    for _ in range(2):
+        train_a_step(state)
+        state.schedule.step()
+        state.plateau.step(1.0)
+    state.averages.seen.append(7)
+    state.commit()
+    for _ in range(2):
+        train_a_step(state)
+        state.schedule.step()
+        state.plateau.step(2.0)
+        state.averages.seen.append(8)
+        state.restore()
+        assert (state.schedule.last_epoch, state.schedule.get_last_lr()) == (2, [0.025])
+        assert state.optimizer.param_groups[0]["lr"] == 0.025
+        assert (state.plateau.last_epoch, state.plateau.best, state.plateau.num_bad_epochs) == (2, 1.0, 1)
+        assert state.averages.seen == [0, 7]
+    assert before == (state.schedule, state.plateau, state.averages)
+    assert state.schedule.optimizer is state.plateau.optimizer is state.optimizer
+    assert state.averages.model is state.model
+    assert TorchState(kind=Averages).kind is Averages
+    train_a_step(state)
+    state.schedule.step()
+    assert state.optimizer.param_groups[0]["lr"] == 0.0125
+    other = TorchState(state.model, state.optimizer, **{name: getattr(state, name) for name in ("schedule", "plateau")})
+    kept = {**state.saved_copy(), "values": {}}
+    kept["kept"].pop("averages")
+    other.use_saved_copy(kept)
+    other.restore()
+    assert state.schedule.last_epoch == 2
+
+
 class Schedule:
     """A value whose state state_dict() does not contain."""
 

@@ -15,7 +15,7 @@ import threading
 import time
 from typing import Any
 
-from hvd._elastic.state_folder import NAME, StateFileError, StateFolder
+from hvd._elastic.state_folder import NAME, UNKNOWN, Call, StateFileError, StateFolder
 from hvd._job.own_folder import RefusedPath
 from hvd._runtime import environment as _environment
 from hvd._runtime import objects as _objects
@@ -23,7 +23,9 @@ from hvd._runtime import world as _world
 
 _LOCK_SECONDS = 5.0  # claim() waits this long for another job to release the lock
 _END_SECONDS = 5.0  # finish() waits this long for the writing thread
-_REST = 9  # pauses last 9 times as long as the work: the thread uses a tenth of a core at most
+_REST = 9  # pauses last 9 times as long as the work: the thread uses a tenth of a core at most ...
+_MOST_REST_SECONDS = 30.0  # ... unless the work is long: the file should not become much older
+_FUNCTION_BYTES = 100  # of a function's name in the file
 
 
 def need_saved_copy(kind: type) -> None:
@@ -46,11 +48,23 @@ class StateFile:
         self._folder: StateFolder | None = None
         self._opening = threading.Lock()
         self._changed = threading.Condition()
-        self._next: tuple[int, Any] | None = None  # the thread's next commit; a newer one replaces it
+        self._next: tuple[int, Any, Call] | None = None  # the thread's next commit; a newer one replaces it
         self._busy = self._hurry = False
         self._turn = 0  # _cancel() adds 1; the thread does not write commits of an earlier turn
         self._thread: threading.Thread | None = None
         self._complained = ""
+        self.call = UNKNOWN  # the current one; in a world it is the same on all ranks
+        self._calls: dict[str, int] = {}  # of each function, in this process
+
+    def begin_call(self, function: str) -> None:
+        """Must be called once in each call of a function that hvd.elastic.run decorates."""
+        name = function.encode()[-_FUNCTION_BYTES:].decode(errors="ignore")
+        self.take_call(Call(name, self._calls.get(name, 0) + 1))
+
+    def take_call(self, call: Call) -> None:
+        """This process takes part in that call: it may have started late, and counted others."""
+        self.call = call
+        self._calls[call.function] = call.number
 
     def _open(self, make: bool) -> StateFolder:
         """The folder, held from the first use on.  FileNotFoundError without make; OSError, RefusedPath."""
@@ -83,16 +97,22 @@ class StateFile:
         if _world.rank() != 0:
             return
         with self._changed:
-            self._next = (commits, copy)
+            self._next = (commits, copy, self.call)
             self._changed.notify_all()
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._serve, name="hvd state file", daemon=True)
-                self._thread.start()
+            self._start()
+
+    def _start(self) -> None:
+        if self._thread is None:
+            thread = threading.Thread(target=self._serve, name="hvd state file", daemon=True)
+            thread.start()
+            self._thread = thread
 
     def flush(self, seconds: float) -> None:
-        """Waits until the last queued commit is written, at most `seconds`."""
+        """Waits until the last queued commit is written, at most `seconds`.  A signal handler may call it."""
         with self._changed:
             self._hurry = True
+            if self._next is not None:
+                self._start()  # the signal may have interrupted put()
             self._changed.notify_all()
             self._changed.wait_for(lambda: self._next is None and not self._busy, seconds)
             self._hurry = False
@@ -119,11 +139,11 @@ class StateFile:
             with self._changed:
                 self._changed.wait_for(lambda: self._next is not None)
                 assert self._next is not None
-                (commits, copy), self._next, self._busy = self._next, None, True
+                (commits, copy, call), self._next, self._busy = self._next, None, True
                 turn = self._turn
             begin = time.monotonic()
             try:
-                self._write(commits, copy, turn)
+                self._write(commits, copy, turn, call)
                 self._complained = ""
             except Exception as error:  # a full disk, or an object that cannot be pickled: training continues
                 if turn == self._turn:
@@ -134,15 +154,16 @@ class StateFile:
             with self._changed:
                 self._busy = False
                 self._changed.notify_all()
-                self._changed.wait_for(lambda: self._hurry, _REST * (time.monotonic() - begin))
+                rest = min(_REST * (time.monotonic() - begin), _MOST_REST_SECONDS)
+                self._changed.wait_for(lambda: self._hurry, rest)
 
-    def _write(self, commits: int, copy: Any, turn: int) -> None:
+    def _write(self, commits: int, copy: Any, turn: int, call: Call) -> None:
         def is_wanted() -> bool:
             return turn == self._turn
 
         folder = self._open(make=True)
         folder.claim(_LOCK_SECONDS, is_wanted)
-        folder.write(commits, _objects._pickler().dumps(copy), is_wanted)
+        folder.write(commits, _objects._pickler().dumps(copy), is_wanted, call)
 
     def _complain(self, error: Exception) -> None:
         text = f"{error}"
@@ -166,7 +187,7 @@ class StateFile:
         """
         need_saved_copy(type(state))
         _objects._pickler()  # imported now: the first commit should be written soon
-        mine: int | str = -1
+        mine: tuple[int, Call] | str = (-1, UNKNOWN)
         if _world.rank() == 0:  # looks first: in a folder that all hosts share, the lock belongs to rank 0
             self._job = self._job or secrets.token_hex(4)
             mine = self._look(claims=True)
@@ -174,11 +195,13 @@ class StateFile:
         self._job, is_noted = _objects.broadcast_object((self._job, is_noted), 0, "hvd.elastic.state_file.job")
         if _world.rank() != 0:
             mine = self._look(claims=is_noted)
-        answers, all_held = zip(*_objects.allgather_object((mine, held), "hvd.elastic.state_file"))
+        told = _objects.allgather_object((mine, held, self._calls), "hvd.elastic.state_file")
+        answers, all_held, all_calls = zip(*told)
         for rank, answer in enumerate(answers):
             if isinstance(answer, str):
                 raise StateFileError(f"rank {rank}: {answer}")
-        commits = max(answers)
+        all_commits = [commits for commits, _ in answers]
+        commits = max(all_commits)
         if max(all_held) > commits + 1:  # a rank may hold one commit more than the file
             raise StateFileError(
                 f"rank {all_held.index(max(all_held))} has commit {max(all_held)} in memory, but the state in {self._path} is "
@@ -186,12 +209,32 @@ class StateFile:
             )
         if commits < 0:
             return False
-        self._take(state, answers.index(commits), commits)
+        holder = all_commits.index(commits)
+        if not self._is_of_this_call(answers[holder][1], all_calls[0]):
+            self.finish()
+            return False
+        self._take(state, holder, commits)
         state._commits = commits
         return True
 
-    def _look(self, claims: bool) -> int | str:
-        """The number of commits in the state of this rank's folder; -1: none; a text: the reason for a refusal.
+    def _is_of_this_call(self, made_by: Call, calls: dict[str, int]) -> bool:
+        """False: an earlier call of this program has left it, by an error.  calls: rank 0's.
+
+        Errors: StateFileError if it is of another call of an earlier program.
+        """
+        is_first = sum(calls.values()) == 1
+        if made_by == self.call or (made_by == UNKNOWN and is_first):
+            return True
+        if 0 < made_by.number <= calls.get(made_by.function, 0):
+            return False
+        raise StateFileError(
+            f"{os.path.join(self._path, NAME)} is of {made_by}, and this is "
+            f"{self.call}: a restart cannot tell which calls are done. Train in one call, with the phase or fold in the "
+            "state; move the file away to begin anew"
+        )
+
+    def _look(self, claims: bool) -> tuple[int, Call] | str:
+        """The number of commits in the state of this rank's folder, and their call; -1: none; a text: why it is refused.
 
         claims: takes the folder for this job.  If no lock can be made, the state can only be read.
         """
@@ -202,9 +245,10 @@ class StateFile:
                     folder.claim(_LOCK_SECONDS)
                 except OSError as error:  # a full disk, or a read-only one
                     self._complain(error)
-            return folder.commits()
+            commits = folder.commits()
+            return commits, folder.call() if commits >= 0 else UNKNOWN
         except FileNotFoundError:
-            return -1
+            return -1, UNKNOWN
         except (OSError, RefusedPath) as error:
             return str(error)
 

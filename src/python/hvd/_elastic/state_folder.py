@@ -30,10 +30,10 @@ from hvd._job.own_folder import RefusedPath, open_own_folder
 NAME = "elastic-state"
 LOCK = NAME + ".lock"
 _MARKS = b"hvdrun elastic state "  # of every version
-_MARK = _MARKS + b"2\n\0"
-_NUMBERS = struct.Struct("<QQ")  # commits, bytes of the payload; after the mark
+_MARK, _OLDER_MARK = _MARKS + b"3\n\0", _MARKS + b"2\n\0"
+# After the mark: commits, bytes of the payload, number of the call, its function.  Older files have the first two.
+_NUMBERS, _OLDER_NUMBERS = struct.Struct("<QQQ104s"), struct.Struct("<QQ")
 _DIGEST_BYTES = 32  # after the numbers: SHA-256 of these and of the payload, which follows
-_HEADER_BYTES = len(_MARK) + _NUMBERS.size + _DIGEST_BYTES
 _NOTE = b'{"job": '  # the beginning of a note
 _PART_BYTES = 8 << 20
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -52,6 +52,44 @@ class Note(NamedTuple):
     host: str = ""
     process: int = 0
     commits: int = -1  # of the last state written here; -1: none
+
+
+class Call(NamedTuple):
+    """A call of a function that hvd.elastic.run decorates.  UNKNOWN in older files."""
+
+    function: str = ""
+    number: int = 0  # counted for each function, from 1
+
+    def __str__(self) -> str:
+        return f"call {self.number} of {self.function}()" if self.number else "an unknown call"
+
+
+UNKNOWN = Call()
+
+
+class _Head(NamedTuple):
+    """The beginning of a state file."""
+
+    commits: int
+    payload_bytes: int
+    call: Call
+    numbers: bytes
+    digest: bytes
+    size: int
+
+
+def _head_in(data: bytes) -> _Head | None:
+    """None: it is incomplete."""
+    layout = _OLDER_NUMBERS if data.startswith(_OLDER_MARK) else _NUMBERS
+    begin, end = len(_MARK), len(_MARK) + layout.size
+    if len(data) < end + _DIGEST_BYTES:
+        return None
+    commits, size, *call = layout.unpack_from(data, begin)
+    made_by = Call(call[1].rstrip(b"\0").decode(errors="replace"), call[0]) if call else UNKNOWN
+    return _Head(commits, size, made_by, data[begin:end], data[end : end + _DIGEST_BYTES], end + _DIGEST_BYTES)
+
+
+_MOST_HEAD_BYTES = len(_MARK) + _NUMBERS.size + _DIGEST_BYTES
 
 
 def _always() -> bool:
@@ -226,7 +264,7 @@ class StateFolder:
         """Opens the file, after a check of our mark."""
         fd = self._open_ours(NAME, os.O_RDONLY)
         mark = os.pread(fd, len(_MARK), 0)
-        if mark == _MARK or not mark:
+        if mark in (_MARK, _OLDER_MARK, b""):
             return fd
         os.close(fd)
         why = "was written by another version of hvdrun" if mark.startswith(_MARKS) else "is no state of an elastic job"
@@ -253,30 +291,40 @@ class StateFolder:
                 )
             return found
 
+    def call(self) -> Call:
+        """The call that made the file's state."""
+        fd = self._open_state()
+        try:
+            head = _head_in(os.pread(fd, _MOST_HEAD_BYTES, 0))
+            return head.call if head else UNKNOWN
+        finally:
+            os.close(fd)
+
     def _commits_now(self) -> int:
         """-1: the file is incomplete."""
         fd = self._open_state()
         try:
-            header = os.pread(fd, _HEADER_BYTES, 0)
-            if len(header) < _HEADER_BYTES:
-                return -1
-            commits, length = _NUMBERS.unpack_from(header, len(_MARK))
-            return int(commits) if os.fstat(fd).st_size == _HEADER_BYTES + length else -1
+            head = _head_in(os.pread(fd, _MOST_HEAD_BYTES, 0))
+            return head.commits if head and os.fstat(fd).st_size == head.size + head.payload_bytes else -1
         finally:
             os.close(fd)
 
     def read(self, commits: int) -> bytes:
         """The payload of that commit.  StateFileError if the file has changed."""
         with open(self._open_state(), "rb", buffering=0) as file:
-            header = file.read(_HEADER_BYTES) or b""
+            head = _head_in(os.pread(file.fileno(), _MOST_HEAD_BYTES, 0))
+            file.seek(head.size if head else 0)
             payload = file.readall() or b""
-        numbers = _NUMBERS.pack(commits, len(payload))
-        if header != _MARK + numbers + _digest(numbers, payload):
+        if (
+            head is None
+            or (head.commits, head.payload_bytes) != (commits, len(payload))
+            or head.digest != _digest(head.numbers, payload)
+        ):
             path = os.path.join(self.path, NAME)
             raise StateFileError(f"{path} has changed since it was written: move it away to begin anew")
         return payload
 
-    def write(self, commits: int, payload: bytes, is_wanted: Callable[[], bool]) -> None:
+    def write(self, commits: int, payload: bytes, is_wanted: Callable[[], bool], call: Call = UNKNOWN) -> None:
         """Replaces the file, for the job that owns the lock.  After an error the older one is unchanged.
 
         is_wanted: called under the mutex, right before; False: nothing is replaced.
@@ -288,7 +336,7 @@ class StateFolder:
         fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=self._fd)
         try:
             with open(fd, "wb", buffering=0) as file:
-                numbers = _NUMBERS.pack(commits, len(payload))
+                numbers = _NUMBERS.pack(commits, len(payload), call.number, call.function.encode())
                 for part in (_MARK + numbers + _digest(numbers, payload), payload):
                     view = memoryview(part)
                     while view and is_wanted():

@@ -19,6 +19,8 @@ class Variable(NamedTuple):
 
 VARIABLES = {
     "HVD_ENCRYPT_TENSORS": Variable("flag", default="0"),
+    "HVD_AGREEMENT": Variable("text", default="off"),
+    "HVD_AGREEMENT_STEPS": Variable("integer", default="500", least=1.0, most=1000000.0),
     "HOROVOD_ELASTIC_TIMEOUT": Variable("number", default="600", least=0.001, most=1000000000.0),
     "HVD_STATE_DIR": Variable("text"),
     "HVD_STRICT": Variable("flag", default="0"),

@@ -1,7 +1,7 @@
-"""SIGTERM at a rank of an elastic job: the rank leaves at its next commit, and the others lose no work.
+"""SIGTERM at a rank.  In an elastic job the rank leaves at its next commit, and the others lose no work.
 
 All ranks learn of it in the same call, so no rank begins a step that would be repeated.  They are interrupted, the rank
-leaves, and the others meet.
+leaves, and the others meet.  In a job of fixed ranks the rank that writes the state first finishes that.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import struct
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 from hvd._runtime import environment as _environment
@@ -36,23 +36,66 @@ def note(number: int, frame: Any) -> None:
     _asked = True
 
 
+_before_end: Callable[[], None]
+
+
+def end(number: int, frame: Any) -> None:
+    """The signal handler in a job of fixed ranks."""
+    _before_end()
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _forked() -> None:
+    """A child, such as a DataLoader's worker, ends at SIGTERM."""
+    if signal.getsignal(signal.SIGTERM) in (note, end):
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
+@contextmanager
+def finishes_writing(before_end: Callable[[], None], at_signal: bool) -> Iterator[None]:
+    """An error or interrupt that leaves the block first calls before_end(); with at_signal, SIGTERM in the block too.
+
+    A handler of the script stays.
+    """
+    global _before_end
+    _before_end = before_end
+    with _handles(end) if at_signal else nullcontext():
+        try:
+            yield
+        except BaseException:
+            before_end()
+            raise
+
+
+@contextmanager
+def _handles(handler: Callable[[int, Any], None]) -> Iterator[None]:
+    """In the block the handler gets SIGTERM, unless the script handles it."""
+    is_ours = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    if is_ours:
+        signal.signal(signal.SIGTERM, handler)
+    try:
+        yield
+    finally:
+        if is_ours and signal.getsignal(signal.SIGTERM) is handler:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
 @contextmanager
 def waits_for_commit(before_leaving: Callable[[], None]) -> Iterator[None]:
     """In the block SIGTERM only sets a flag; if the world ends before the next commit, this process ends too.
 
     A handler of the script stays.
     """
-    is_ours = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-    if is_ours:
-        signal.signal(signal.SIGTERM, note)
-    try:
-        yield
-    except (HorovodInternalError, HostsUpdatedInterrupt):
-        leave_if_asked(before_leaving)
-        raise
-    finally:
-        if is_ours and signal.getsignal(signal.SIGTERM) is note:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    with _handles(note):
+        try:
+            yield
+        except (HorovodInternalError, HostsUpdatedInterrupt):
+            leave_if_asked(before_leaving)
+            raise
 
 
 def agree(hosts: tuple[float, float, int]) -> tuple[tuple[float, float, int], bool]:

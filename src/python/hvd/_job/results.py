@@ -130,23 +130,35 @@ def results(file: BinaryIO, wanted: Sequence[int], code: int, errors: str) -> li
 class Ranked:
     """A function whose results carry their rank: in an elastic job hvdrun knows only processes, whose ranks change."""
 
-    def __init__(self, func: Callable[..., Any]) -> None:
+    def __init__(self, func: Callable[..., Any], only: int | None = None) -> None:
+        """only: other ranks return None in place of their result."""
         self.__wrapped__ = func
+        self._only = only
         self.__name__ = getattr(func, "__name__", type(func).__name__)
 
     def __call__(self, *args: Any, **kwargs: Any) -> tuple[int, Any]:
         result = self.__wrapped__(*args, **kwargs)
-        return _environment.integer("HOROVOD_RANK"), result
+        rank = _environment.integer("HOROVOD_RANK")
+        return rank, result if self._only in (None, rank) else None
 
 
-def elastic_results(file: BinaryIO, code: int, errors: str) -> list[Any]:
-    """The results of a Ranked function, of the ranks at the end, in their order.  Errors: as results()."""
+def elastic_results(file: BinaryIO, code: int, errors: str, only: int | None = None) -> list[Any]:
+    """The results of a Ranked function, of the ranks at the end, in their order; only: as Ranked's.
+
+    Errors: as results(); RuntimeError if no rank of that number is there at the end.
+    """
     __tracebackhide__ = True  # IPython leaves this frame out
     records = _records(file)
     if code != 0:
         raise _failure(records, code, errors)
     ranked = [pickle.load(_checked(number, pieces)) for number, pieces in records.items() if number < _VERDICT_DATA]
-    return [result for _, result in sorted(ranked, key=lambda pair: pair[0])]
+    found = dict(sorted(ranked, key=lambda pair: pair[0]))
+    if only is None:
+        return list(found.values())
+    if only not in found:
+        there = ", ".join(map(str, found)) or "none"
+        raise RuntimeError(f"only={only}: no rank {only} has returned a result; the ranks at the end are: {there}")
+    return [found[only]]
 
 
 def _failure(records: dict[int, _Pieces], code: int, errors: str) -> Exception:

@@ -72,7 +72,8 @@ def run(
     output; the other arguments are hvdrun's options of the same names.
 
     Errors: JobError, a RuntimeError, with the traceback of the rank that failed first, and the verdict as data; ValueError for
-    an option that hvdrun refuses; TypeError for an object that cannot be pickled; FileNotFoundError without hvdrun.
+    an option that hvdrun refuses; TypeError for an object that cannot be pickled; FileNotFoundError without hvdrun;
+    RuntimeError if an elastic job ends without the rank `only`.
     KeyboardInterrupt ends the job first.
     """
     given = {name: value for name, value in locals().items() if name in RUN_KEYWORDS}
@@ -81,14 +82,15 @@ def run(
         raise TypeError(f"hvd.run needs something to call, not a {type(func).__name__}")
     given["num_proc"] = ranks = _count(num_proc, np)
     given["executable"] = executable or sys.executable
-    wanted = wanted_ranks(ranks, only)
     is_elastic = any(given.get(name) is not None for name in _ELASTIC)
-    payload = pickled_call(Ranked(func) if is_elastic else func, tuple(args), dict(kwargs or {}))
-    own = tempfile.TemporaryDirectory(prefix="hvd-run-", dir=_environment.whole.get("XDG_RUNTIME_DIR") or None)
+    if is_elastic:
+        given["only"] = None  # hvdrun knows only the processes' first ranks
+        ranks = max_num_proc or max_np or max(ranks, (only or 0) + 1)
+    wanted = wanted_ranks(ranks, only)
+    payload = pickled_call(Ranked(func, only) if is_elastic else func, tuple(args), dict(kwargs or {}))
+    name = re.sub(r"\W+", "_", getattr(func, "__name__", type(func).__name__)).strip("_") or "payload"
+    own, file = _payload_file(name + ".pkl", payload)
     with own as folder, tempfile.TemporaryFile(buffering=0) as brought:
-        name = re.sub(r"\W+", "_", getattr(func, "__name__", type(func).__name__)).strip("_") or "payload"
-        file = Path(folder, name + ".pkl")
-        write_private(file, payload)
         command = [hvdrun_program(), *command_words(given)]
         command += ["--results", str(brought.fileno()), "--parent", str(os.getpid()), str(file)]
 
@@ -102,8 +104,24 @@ def run(
         code = true_code(brought, code)
         if not is_elastic:
             return results(brought, wanted, code, errors)
-        found = elastic_results(brought, code, errors)
-        return found if only is None else found[only : only + 1]
+        return elastic_results(brought, code, errors, only)
+
+
+def _payload_file(name: str, payload: bytes) -> tuple[tempfile.TemporaryDirectory[str], Path]:
+    """A private folder, and the payload's file in it: in XDG_RUNTIME_DIR if that is a folder with room, else in TMPDIR's."""
+    runtime = _environment.whole.get("XDG_RUNTIME_DIR", "")
+    for parent in [runtime, None] if os.path.isabs(runtime) else [None]:
+        own = None
+        try:
+            own = tempfile.TemporaryDirectory(prefix="hvd-run-", dir=parent)
+            write_private(Path(own.name, name), payload)
+            return own, Path(own.name, name)
+        except OSError:
+            if own is not None:
+                own.cleanup()
+            if parent is None:
+                raise
+    raise AssertionError
 
 
 def _count(num_proc: int | None, np: int | None) -> int:

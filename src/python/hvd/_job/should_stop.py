@@ -31,7 +31,7 @@ def _listen() -> None:
     if _listening_in == os.getpid() or threading.current_thread() is not threading.main_thread():
         return
     for number, standard in _STANDARD.items():
-        if signal.getsignal(number) in (standard, _preemption.note):  # a handler of the user stays
+        if signal.getsignal(number) in (standard, _preemption.note, _preemption.end):  # a handler of the user stays
             signal.signal(number, _note)
     _listening_in = os.getpid()
 

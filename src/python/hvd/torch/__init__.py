@@ -33,6 +33,7 @@ from hvd.torch.optimizer import DistributedOptimizer, _Distributed
 from hvd.torch.sync_batch_norm import SyncBatchNorm
 
 if TYPE_CHECKING:
+    from hvd.torch import agreement as agreement
     from hvd.torch import elastic as elastic
     from hvd.torch.ddp import DDPSettings as DDPSettings
     from hvd.torch.ddp import ddp_comm_hook as ddp_comm_hook
@@ -44,6 +45,7 @@ _LATER = {
     "DDPSettings": "ddp",
     "DataLoader": "loader",
     "ShardedOptimizer": "sharded",
+    "agreement": "agreement",
     "ddp_comm_hook": "ddp",
     "elastic": "elastic",
 }
@@ -57,6 +59,7 @@ __all__ = [
     "DistributedOptimizer",
     "ShardedOptimizer",
     "SyncBatchNorm",
+    "agreement",
     "allgather_object",
     "broadcast_object",
     "broadcast_optimizer_state",

@@ -32,7 +32,8 @@ __all__ = [
 class TorchState(ObjectState):
     """Models, optimizers, samplers and plain values, as attributes: TorchState(model, optimizer, sampler=..., epoch=0).
 
-    A model, optimizer or ElasticSampler under any name is stored by its state_dict; everything else is pickled.
+    An object with state_dict() and load_state_dict() under any name is stored by its state_dict, and stays the same object: a
+    model, an optimizer, a schedule of the learning rate, an ElasticSampler, a GradScaler.  Everything else is pickled.
     horovod.torch.elastic.state has the handlers, and a registry for handlers of other types.
     """
 
@@ -81,7 +82,7 @@ class TorchState(ObjectState):
 
     def use_saved_copy(self, copy: Any) -> None:
         """See State."""
-        _need_names("models, optimizers and samplers", self._with_copies(), copy["kept"])
+        _need_names("objects with a state_dict", self._with_copies(), copy["kept"])
         super().use_saved_copy(copy)
         for name, handler in self._with_copies().items():
             handler.saved = copy["kept"][name]

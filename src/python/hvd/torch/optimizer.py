@@ -55,6 +55,10 @@ class _Distributed(GradScalerSupport, _Base):
         self._hvd.watch(self._hvd_parameters())
         if groups:
             self._hvd.group(_lists_of_parameters(self, groups))
+        if settings.op != Adasum and _environment.text("HVD_AGREEMENT") != "off":
+            from hvd.torch.agreement import Watch
+
+            Watch(self._hvd_parameters(), self, (), settings.process_set)
 
     def _hvd_parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
         for at, group in enumerate(self.param_groups):

@@ -404,3 +404,24 @@ TEST_CASE("negotiate: records that none can be") {
   REQUIRE(next_record(left, got));
   CHECK(got.signature == r.signature);
 }
+
+TEST_CASE("tree: hashes of results travel with other news, in order, and cause no message") {
+  const std::vector<std::vector<int>> ranks{{0}, {1}, {2}};
+  TreeNode root({3, 2}, 0, ranks, 64), child({3, 2}, 2, ranks, 64);
+  const auto now = [] { return std::int64_t{1} << 40; };
+  child.result_word(7);
+  child.result_word(0xffffffff);
+  CHECK(child.up(now).empty());
+  Record record;
+  record.name = "t";
+  child.record(2, record);
+  root.from_below(2, child.up(now));
+  const std::vector<ResultWords> words = root.take_words();
+  REQUIRE(words.size() == 1);
+  CHECK(words[0].child == 1);
+  CHECK(words[0].words == std::vector<std::uint32_t>{7, 0xffffffff});
+  CHECK(root.take_words().empty());
+  ByteWriter w;
+  w.put(std::uint8_t{32}).varint(0).varint(1ull << 40).put(1);
+  CHECK_THROWS(root.from_below(2, w.bytes()));
+}

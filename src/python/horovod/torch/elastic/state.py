@@ -1,6 +1,7 @@
 """horovod.torch.elastic.state."""
 
 from hvd.elastic import ObjectState as ObjectState
+from hvd.torch._elastic.state_handlers import LRSchedulerStateHandler as LRSchedulerStateHandler
 from hvd.torch._elastic.state_handlers import ModelStateHandler as ModelStateHandler
 from hvd.torch._elastic.state_handlers import OptimizerStateHandler as OptimizerStateHandler
 from hvd.torch._elastic.state_handlers import SamplerStateHandler as SamplerStateHandler

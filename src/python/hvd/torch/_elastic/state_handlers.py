@@ -1,5 +1,6 @@
 """State handlers: TorchState uses them to copy, restore and broadcast values that are more than plain objects.
 
+A value without a handler here that has state_dict() and load_state_dict(), such as a GradScaler, gets ObjectStateHandler.
 A user's own handler class must be in the registry before the TorchState is made:
 set_handler_registry([(Schedule, ScheduleHandler), *get_handler_registry()]).  The first type that fits a value counts.
 """
@@ -16,7 +17,9 @@ from hvd.torch._elastic.elastic_sampler import ElasticSampler
 from hvd.torch.functions import broadcast_optimizer_state, broadcast_parameters
 
 __all__ = [
+    "LRSchedulerStateHandler",
     "ModelStateHandler",
+    "ObjectStateHandler",
     "OptimizerStateHandler",
     "SamplerStateHandler",
     "StateDictHandler",
@@ -83,28 +86,39 @@ class ModelStateHandler(StateDictHandler):
         broadcast_parameters(tensors, root_rank=0)
 
 
-class OptimizerStateHandler(StateDictHandler):
-    """For torch.optim.Optimizer."""
+class ObjectStateHandler(StateDictHandler):
+    """For any object whose state_dict can be pickled.  The object itself stays, with its references to others."""
 
     def restore(self) -> None:
-        # An optimizer keeps the given tensors, and the next step would change the copy.
+        # The object may keep what it is given, and change it later.
         self.value.load_state_dict(copy.deepcopy(self.saved))
-
-    def sync(self) -> None:
-        broadcast_optimizer_state(self.value, root_rank=0)
-
-
-class SamplerStateHandler(StateDictHandler):
-    """For ElasticSampler."""
 
     def sync(self) -> None:
         self.value.load_state_dict(broadcast_from_rank_0(self.value.state_dict()))
 
 
+class OptimizerStateHandler(ObjectStateHandler):
+    """For torch.optim.Optimizer."""
+
+    def sync(self) -> None:
+        broadcast_optimizer_state(self.value, root_rank=0)
+
+
+class LRSchedulerStateHandler(ObjectStateHandler):
+    """For the schedules of torch.optim.lr_scheduler: they change their optimizer's learning rates."""
+
+
+class SamplerStateHandler(ObjectStateHandler):
+    """For ElasticSampler."""
+
+
+_schedules = torch.optim.lr_scheduler
 _registry: list[tuple[type, type[StateHandler]]] = [
     (ElasticSampler, SamplerStateHandler),
     (torch.optim.Optimizer, OptimizerStateHandler),
     (torch.nn.Module, ModelStateHandler),
+    (getattr(_schedules, "LRScheduler", _schedules._LRScheduler), LRSchedulerStateHandler),
+    (_schedules.ReduceLROnPlateau, LRSchedulerStateHandler),
 ]
 
 
@@ -122,4 +136,7 @@ def set_handler_registry(registry: list[tuple[type, type[StateHandler]]]) -> Non
 def handler_for(value: Any) -> StateHandler | None:
     """A new handler of the value; None for a plain value, which is pickled."""
     made = next((handler for kind, handler in _registry if isinstance(value, kind)), None)
+    methods = (getattr(value, name, None) for name in ("state_dict", "load_state_dict"))
+    if made is None and not isinstance(value, type) and all(map(callable, methods)):
+        made = ObjectStateHandler
     return made(value) if made else None

@@ -1,0 +1,96 @@
+/// @file result_agreement.h — finds results of allreduces and broadcasts that are not the same on all ranks.
+///
+/// Each rank hashes a slice of each result when the operation ends, while small results are in the cache.  The hash
+/// goes to the rank's words in shared memory (memory/node.h).  The node's leader compares the ranks' words when the
+/// next batch begins, so no message is added.  A tensor's slices rotate: every byte is covered within
+/// HVD_AGREEMENT_STEPS operations on the tensor.
+///
+/// All ranks run the same operations in the same order.  So the number of an operation, its id, and the slice are the
+/// same on all ranks.  Results on GPUs are not hashed.
+///
+/// Between nodes, 32 bits of the leader's hashes travel up the tree with the next announcement.  A leader compares its
+/// own with those of its children, so a difference is found at the edges of the tree that it crosses.
+///
+/// The caller holds the engine's drive lock.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/world.h"
+#include "core/operation/operation.h"
+#include "core/settings/config.h"
+#include "memory/node.h"
+#include "negotiate/rankset.h"
+#include "negotiate/tree.h"
+
+namespace hvd::core {
+
+/// A part of a tensor, in bytes.
+struct TensorSlice {
+  std::size_t begin = 0, end = 0;
+  bool operator==(const TensorSlice&) const = default;
+};
+/// The slice for look number @p look at a tensor of @p bytes bytes.  @p steps looks in a row cover the tensor.  A slice
+/// has at least 1 KiB, so small tensors need fewer looks.
+TensorSlice slice_of(std::size_t bytes, std::uint64_t look, std::uint64_t steps);
+
+/// The members whose value is not that of the majority: indices of @p values.  All members if no value has a majority.
+/// Empty: all values are equal.
+std::vector<int> outvoted(std::span<const std::uint64_t> values);
+
+/// A result that differs between ranks.
+struct Disagreement {
+  int rank = 0;           ///< of the set: the first that differs
+  bool outvoted = false;  ///< there is a majority from which it differs
+  std::string text;       ///< one line
+};
+
+class ResultAgreement {
+ public:
+  /// nullptr if HVD_AGREEMENT is off.  @p world, @p node: of the process set; they must outlive the result.
+  static std::unique_ptr<ResultAgreement> make(const World& world, const Config& config, const memory::Node& node);
+
+  /// Hashes the results of @p ops, which have ended well.  All ranks of the set must call this with the same operations
+  /// in the same order, while `entry` is valid.  @p step: the number of the present step, for reports.
+  void note(std::span<Operation* const> ops, std::int64_t step);
+  /// On the node's leader: compares the results that all local ranks have noted since the last call.  Returns the first
+  /// that differs.  To be called until it returns nothing.  A rank that is more than memory::agreement_words operations
+  /// ahead of another skips comparisons.
+  std::optional<Disagreement> compare();
+  /// On a leader, after compare() has returned nothing: the same for the results of this node and its children.
+  std::optional<Disagreement> compare_nodes(negotiate::TreeNode& tree);
+  bool stops() const { return stops_; }
+  /// Whether difference number @p found in a row, from 1, is worth a line: the first, second, fourth, eighth …
+  static bool worth_telling(std::uint64_t found) { return (found & (found - 1)) == 0; }
+
+ private:
+  ResultAgreement(const World& world, const memory::Node& node, std::uint64_t steps, bool stops);
+  struct NotedResult {
+    std::string name;
+    std::int64_t step = 0;
+    std::size_t bytes = 0;
+    TensorSlice slice;
+  };
+  const NotedResult* noted(std::uint64_t number) const;
+  std::uint32_t short_hash(std::uint64_t number) const;
+  Disagreement describe(const NotedResult& result, const std::vector<negotiate::RankSet>& parties, bool majority) const;
+
+  const World& world_;
+  const memory::Node& node_;
+  const std::uint64_t steps_;
+  const bool stops_;
+  std::uint64_t noted_ = 0, compared_ = 0;
+  std::uint64_t passed_ = 0, nodes_compared_ = 0;  ///< results whose hash went to the parent; … compared with children
+  std::vector<std::deque<std::uint32_t>> below_;   ///< [children] their hashes from nodes_compared_ on
+  std::vector<std::uint64_t> looks_;               ///< by id: the looks so far
+  std::vector<NotedResult> results_;               ///< [agreement_words] the last results, on the leader
+  std::vector<std::uint64_t> values_;              ///< [local ranks] scratch
+};
+
+}  // namespace hvd::core

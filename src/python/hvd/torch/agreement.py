@@ -1,0 +1,271 @@
+"""Compares parameters and optimizer state between ranks while training runs.
+
+    hvd.agreement.watch(model, optimizer, exclude=["*.router.*"])
+
+After each step every rank hashes one window of these tensors.  The windows rotate, so that every byte is compared within
+HVD_AGREEMENT_STEPS steps.  A small allgather carries the hashes while the next step runs.  A window that differs is reported
+with tensor and rank.  hvdrun --agreement watches each DistributedOptimizer by itself.
+
+Buffers, such as BatchNorm's statistics, may differ between ranks, and are not watched.  Neither are DTensors, which are shards.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import socket
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+from weakref import WeakSet
+
+import torch
+
+from hvd._runtime import environment as _environment
+from hvd._runtime import world as _world
+from hvd._runtime.objects import allgather_object
+from hvd.exceptions import DivergedError
+from hvd.process_sets import ProcessSet, global_process_set, number_of
+from hvd.torch.ops import collectives
+
+__all__ = ["Watch", "outvoted", "watch"]
+
+_PIECE = 512 << 10  # bytes that one hash covers; _weights() has one number for each of its words
+_LEAST_WINDOW = 16 << 10  # bytes of a window of a small model
+_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+_SEED = 0x48564441  # any number, the same on all ranks
+
+_weights_of: dict[torch.device, torch.Tensor] = {}
+_watches: WeakSet[Watch] = WeakSet()
+_made = 0  # watches so far in this world; numbers their operations
+
+
+class _Piece(NamedTuple):
+    """A part of a parameter, or of the optimizer's state `key` for it.  begin, end: in elements; complex numbers are two."""
+
+    name: str
+    parameter: torch.Tensor
+    key: str | None
+    begin: int
+    end: int
+    element_bytes: int
+
+    @property
+    def bytes(self) -> int:
+        return (self.end - self.begin) * self.element_bytes
+
+
+def _weights(device: torch.device) -> torch.Tensor:
+    """Random odd numbers, the same on all ranks: [_PIECE / 8], int64."""
+    if device not in _weights_of:
+        numbers = torch.Generator().manual_seed(_SEED)
+        found = torch.randint(-(2**62), 2**62, (_PIECE // 8,), generator=numbers, dtype=torch.int64)
+        _weights_of[device] = found.mul_(2).add_(1).to(device)
+    return _weights_of[device]
+
+
+def _hash(part: torch.Tensor) -> torch.Tensor:
+    """The sum of weight times word, modulo 2^64: a scalar on the device of the tensor, [elements].
+
+    It is the multilinear hash of D. Lemire and O. Kaser, "Strongly universal string hashing is fast" (2014).  The weights are
+    odd, so a change of one word always changes the hash.
+    """
+    size = part.element_size()
+    if size < 8 and part.storage_offset() * size % 8 == 0 and part.numel() * size % 8 == 0:
+        words = part.view(torch.int64)
+    else:
+        words = part.view(_INTEGERS[size]).to(torch.int64)
+    weights = _weights(words.device)[: len(words)]
+    # dot() needs no memory for the products, but has no integers on GPUs.
+    return torch.dot(words, weights) if words.device.type == "cpu" else (words * weights).sum()
+
+
+def _pieces(name: str, parameter: torch.Tensor, key: str | None, tensor: torch.Tensor, most_bytes: int) -> Iterator[_Piece]:
+    flat = _flat(tensor)
+    each = most_bytes // 64 * 64 // flat.element_size()
+    for at in range(0, flat.numel(), each):
+        yield _Piece(name, parameter, key, at, min(at + each, flat.numel()), flat.element_size())
+
+
+def _flat(tensor: torch.Tensor) -> torch.Tensor:
+    real = torch.view_as_real(tensor.detach()) if tensor.is_complex() else tensor.detach()
+    return real.reshape(-1)
+
+
+def _windows(tensors: list[tuple[str, torch.Tensor, str | None, torch.Tensor]], steps: int) -> list[list[_Piece]]:
+    """Divides the tensors into about `steps` windows at most, of similar cost: bytes, and number of pieces.
+
+    tensors: name, parameter, key, and the tensor itself.
+    """
+    total = sum(tensor.numel() * tensor.element_size() for *_, tensor in tensors)
+    budget = max(_LEAST_WINDOW, 5 * total // (4 * steps))  # bytes end four fifths of the windows,
+    pieces = [piece for one in tensors for piece in _pieces(*one, min(budget, _PIECE))]
+    most_pieces = max(8, 5 * len(pieces) // steps)  # and the number of pieces the others
+    windows: list[list[_Piece]] = []
+    left = 0
+    for piece in pieces:
+        if left <= 0 or len(windows[-1]) >= most_pieces:
+            windows.append([])
+            left = budget
+        windows[-1].append(piece)
+        left -= piece.bytes
+    return windows
+
+
+def outvoted(values: Sequence[Any]) -> list[int]:
+    """The places of the values that differ from the majority's; all places if none has a majority; empty: all are equal."""
+    (value, votes), *others = Counter(values).most_common()
+    if not others:
+        return []
+    return [at for at, one in enumerate(values) if 2 * votes <= len(values) or one != value]
+
+
+class Watch:
+    """The comparison of one model and its optimizer.  watch() makes it."""
+
+    def __init__(
+        self,
+        named: Iterable[tuple[str, torch.Tensor]],
+        optimizer: torch.optim.Optimizer,
+        exclude: Iterable[str] = (),
+        process_set: ProcessSet = global_process_set,
+    ) -> None:
+        """named: parameters by name.  The other arguments are as in watch()."""
+        global _made
+        self._named, self._optimizer, self._set = dict(named), optimizer, process_set
+        self._exclude = [exclude] if isinstance(exclude, str) else list(exclude)
+        self._steps = _environment.integer("HVD_AGREEMENT_STEPS")
+        self._stops = _environment.text("HVD_AGREEMENT") == "stop"
+        self._number = _made
+        _made += 1
+        self.found = 0  # windows that differed
+        self._forget()
+        self._hook: Any = optimizer.register_step_post_hook(self._stepped)
+        _watches.add(self)
+
+    def close(self) -> None:
+        """Ends the comparison.  All ranks must call it after the same step."""
+        self._hook.remove()
+        self.check()
+        _watches.discard(self)
+
+    def _forget(self) -> None:
+        """Starts again, in a new world."""
+        self._step = 0
+        self._layout: list[list[_Piece]] = []
+        self._states = -1
+        self._sent: tuple[Any, int, list[_Piece], torch.Tensor] | None = None
+
+    def _tensors(self) -> Iterator[tuple[str, torch.Tensor, str | None, torch.Tensor]]:
+        state = self._optimizer.state
+        for name, parameter in self._named.items():
+            if any(fnmatch.fnmatchcase(name, pattern) for pattern in self._exclude) or not _plain(parameter):
+                continue
+            yield f"parameter {name}", parameter, None, parameter
+            for key, value in state.get(parameter, {}).items():
+                if _plain(value):
+                    yield f"optimizer state {key} of {name}", parameter, key, value
+
+    def _hash(self, piece: _Piece) -> torch.Tensor:
+        """The hash of the present tensor, since an optimizer may replace the tensors of its state.  0: it has another size."""
+        tensor = piece.parameter if piece.key is None else self._optimizer.state[piece.parameter].get(piece.key)
+        flat = _flat(tensor) if _plain(tensor) else torch.empty(0)
+        if flat.numel() < piece.end or flat.element_size() != piece.element_bytes:
+            return torch.zeros((), dtype=torch.int64)
+        return _hash(flat[piece.begin : piece.end])
+
+    def _stepped(self, *_: Any) -> None:
+        if not _world.is_initialized() or _world.size() == 1 or not self._set.included():
+            return
+        self.check()
+        if not self._layout or self._step % len(self._layout) == 0 or len(self._optimizer.state) != self._states:
+            self._layout, self._states = _windows(list(self._tensors()), self._steps), len(self._optimizer.state)
+        self._step += 1
+        if not self._layout:
+            return
+        window = self._layout[(self._step - 1) % len(self._layout)]
+        device = window[0].parameter.device
+        hashes = torch.stack([self._hash(piece).to(device) for piece in window])
+        digest = torch.stack([(hashes * _weights(device)[: len(window)]).sum(), torch.full((), self._step, device=device)])
+        handle = collectives.allgather_async(digest.reshape(1, 2), f"hvd.agreement.{self._number}", self._set)
+        self._sent = handle, self._step, window, hashes
+
+    def check(self) -> None:
+        """Waits for the last comparison and reports it.  Collective if it differs.  DivergedError with --agreement stop."""
+        if self._sent is None:
+            return
+        (handle, step, window, hashes), self._sent = self._sent, None
+        rows = collectives.synchronize(handle).tolist()
+        if len(rows) != len(self._set.ranks or ()) or any(row[1] != step for row in rows):
+            return  # a rank has joined (hvd.join), or has made another number of steps
+        if not outvoted([row[0] for row in rows]):
+            return
+        self.found += 1
+        if self.found & (self.found - 1) and not self._stops:
+            return  # a line for the first, second, fourth, eighth … window
+        mine = socket.gethostname(), [(piece.name, piece.begin, piece.end) for piece in window], hashes.tolist()
+        text = self._describe(allgather_object(mine, f"hvd.agreement.{self._number}.details", self._set))
+        if (self._set.ranks or [0])[0] == _world.rank():
+            more = f"; {self.found} windows have differed so far" if self.found > 1 else ""
+            print(f"hvd: agreement: {text}{more}", file=sys.stderr, flush=True)
+        if self._stops:
+            raise DivergedError(text)
+
+    def _describe(self, details: list[tuple[str, list[tuple[str, int, int]], list[int]]]) -> str:
+        """One line.  details: of each rank, its host, and the window's pieces and hashes."""
+        ranks = self._set.ranks or []
+        places = [pieces for _, pieces, _ in details]
+        bad, what = outvoted([str(one) for one in places]), "the list of tensors"
+        if not bad:
+            for at, (name, begin, end) in enumerate(places[0]):
+                bad = outvoted([hashes[at] for _, _, hashes in details])
+                if bad:
+                    what = f"{name}, elements {begin}-{end},"
+                    break
+        named = ", ".join(f"{ranks[place]} ({details[place][0]})" for place in bad)
+        if len(bad) < len(details):
+            return f"{what} is not on rank {named} what it is on the others"
+        return f"{what} differs between ranks {named}, none of which has a majority"
+
+
+def _plain(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and type(value).__name__ != "DTensor" and not value.is_sparse and value.numel() > 0
+
+
+def watch(
+    model: torch.nn.Module | Iterable[tuple[str, torch.Tensor]],
+    optimizer: torch.optim.Optimizer,
+    exclude: Iterable[str] = (),
+    process_set: ProcessSet = global_process_set,
+) -> Watch:
+    """Compares the model's parameters and the optimizer's state between the ranks after each optimizer.step().
+
+    Call it on all ranks, after init() and after the ranks have equal parameters.  It replaces the watch that hvdrun --agreement
+    has begun for this optimizer.  Differences are reported on stderr; with --agreement stop, step() raises DivergedError.
+
+    model: a module, or pairs of name and parameter.  exclude: patterns such as "*.router.*" for names of parameters that may
+    differ.  process_set: the ranks that have equal parameters.
+    Errors: ValueError before init(), and for another model or optimizer.
+    """
+    _world.need()
+    number_of(process_set)
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise ValueError(f"a torch.optim.Optimizer is needed, not a {type(optimizer).__name__}")
+    named = list(model.named_parameters() if isinstance(model, torch.nn.Module) else model)
+    if any(not (isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[1], torch.Tensor)) for pair in named):
+        raise ValueError("the model must be a torch.nn.Module, or pairs of name and parameter")
+    for old in list(_watches):
+        if old._optimizer is optimizer:
+            old.close()
+    return Watch(named, optimizer, exclude, process_set)
+
+
+def _world_left() -> None:
+    global _made
+    _made = 0
+    for one in sorted(_watches, key=lambda one: one._number):
+        one._number, _made = _made, _made + 1
+        one._forget()
+
+
+_world.when_left.append(_world_left)

@@ -1,0 +1,99 @@
+"""--agreement: a result that differs on one rank is reported, or ends the job with the cause `diverged`."""
+
+from __future__ import annotations
+
+import pathlib
+import subprocess
+
+import pytest
+
+from support import hvdrun, verdicts
+
+# A thread of one rank writes to a tensor while the tensor is reduced.
+CHANGES = """
+import threading
+import numpy as np
+import hvd.numpy as hvd
+hvd.init()
+tensor = np.ones(1 << 21, np.float32)
+ends = threading.Event()
+def change():
+    while not ends.is_set():
+        tensor[0] = 77
+thread = threading.Thread(target=change, daemon=True)
+if hvd.rank() == 1:
+    thread.start()
+try:
+    for step in range({steps}):
+        hvd.allreduce_(tensor, op=hvd.Min, name="weights")
+finally:
+    ends.set()
+hvd.barrier()
+print("done", flush=True)
+"""
+
+
+def job(tmp_path: pathlib.Path, mode: str, ranks: int, steps: int) -> subprocess.CompletedProcess[str]:
+    script = tmp_path / "changes.py"
+    script.write_text(CHANGES.format(steps=steps))
+    options = ["-np", str(ranks), "--agreement", mode, "--agreement-steps", "1", "--grace", "5"]
+    return hvdrun.run(*options, "--verdict-filename", str(tmp_path / "v.json"), *hvdrun.python_args(), str(script))
+
+
+@pytest.mark.parametrize("ranks", [3, pytest.param(2, marks=pytest.mark.ci)])
+def test_stop(tmp_path: pathlib.Path, ranks: int) -> None:
+    done = job(tmp_path, "stop", ranks, 10_000)
+    found = verdicts.check_file(tmp_path / "v.json", done.returncode)
+    assert found is not None and done.returncode != 0
+    assert found["cause"] == "diverged" and found["advice"]["action"] == "RESTART_ELSEWHERE", found
+    assert found["rank"] == (1 if ranks == 3 else None), found
+    assert "DivergedError" in found["headline"] and "'allreduce.weights' in step " in found["headline"], found
+    words = "is not on rank 1 what it is on the others" if ranks == 3 else "differs between rank 0 and rank 1,"
+    assert words in done.stderr
+
+
+def test_report_and_off(tmp_path: pathlib.Path) -> None:
+    done = job(tmp_path, "report", 2, 200)
+    assert done.returncode == 0 and done.stdout.count("done") == 2, done.stdout + done.stderr
+    assert "agreement: the result of 'allreduce.weights' in step " in done.stderr
+    assert 1 <= done.stderr.count("agreement: ") < 10
+    assert "agreement" not in job(tmp_path, "off", 2, 20).stderr
+
+
+# Rank 1 changes one weight by itself.
+DRIFTS = """
+import torch
+import hvd.torch as hvd
+hvd.init()
+torch.manual_seed(0)
+model = torch.nn.Linear(64, 64)
+optimizer = hvd.DistributedOptimizer(torch.optim.Adam(model.parameters()), model.named_parameters())
+state, drifted = hvd.elastic.TorchState(model, optimizer, step=0), []
+@hvd.elastic.run
+def train(state):
+    while state.step < 30:
+        optimizer.zero_grad()
+        model(torch.randn(8, 64)).square().mean().backward()
+        optimizer.step()
+        state.step += 1
+        if state.step == 15 and hvd.rank() == 1 and not drifted:
+            drifted.append(True)
+            with torch.no_grad():
+                model.weight[3, 3] += 1
+        if state.step % 10 == 0:
+            state.commit()
+    print("sum", float(model.weight.detach().sum()), flush=True)
+train(state)
+"""
+
+
+@pytest.mark.ci
+def test_an_elastic_job_goes_on_from_the_commit(tmp_path: pathlib.Path) -> None:
+    script = tmp_path / "drifts.py"
+    script.write_text(DRIFTS)
+    options = ["-np", "2", "--min-np", "2", "--agreement", "stop", "--agreement-steps", "4"]
+    done = hvdrun.run(*options, *hvdrun.python_args(), str(script))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr.count("agreement: parameter weight, elements ") == 1, done.stderr
+    sums = [line.partition("sum ")[2] for line in done.stdout.splitlines() if "sum " in line]
+    assert len(sums) == 2 and sums[0] == sums[1], done.stdout
