@@ -28,6 +28,7 @@
 #include "launcher/output/printer.h"
 #include "launcher/process/process_tree.h"
 #include "launcher/remote/ask_hosts.h"
+#include "launcher/remote/sync_folder.h"
 #include "launcher/spark/host_shell.h"
 #include "launcher/spark/relay.h"
 #include "launcher/supervise/supervise.h"
@@ -165,6 +166,13 @@ void tell_failed_start(const std::string& verdict_file, const Error& error) {
   if (!trouble.empty()) std::fprintf(stderr, "%s\n", printable(trouble).c_str());
 }
 
+/// --sync.  Tells the error of each host, and throws the last.
+void copy_folder(Job& job) {
+  const std::vector<Error> failures = sync_folder(job, environment_value);
+  for (std::size_t i = 0; i + 1 < failures.size(); ++i) std::fputs(spoken(failures[i]).c_str(), stderr);
+  if (!failures.empty()) throw Error(failures.back());
+}
+
 int run(const std::vector<std::string>& args) {
   CommandLine line = read_command_line(args, environment_value);
   const Settings& given = line.settings;
@@ -188,6 +196,7 @@ int run(const std::vector<std::string>& args) {
       if (const auto code = listen_for_hosts(args, line.settings)) return *code;
     if (given.flag("show-map")) return show_map(std::move(line.settings));
     job = prepare(std::move(line), environment_value);
+    if (starts && job.settings.has("sync")) copy_folder(job);
   } catch (const Error& e) {
     if (starts) tell_failed_start(verdict_file, e);
     throw;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "launcher/doctor/differences.h"
 #include "launcher/doctor/gpus.h"
 
 namespace hvd::launcher {
@@ -12,7 +13,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-ordered_json host_of(const Answers& a) {
+ordered_json host_of(const Answers& a, const Packages& usual) {
   ordered_json host{{"host", a.host}, {"reached", a.unreachable.empty()}};
   if (!a.unreachable.empty()) return host;
   host["local"] = a.local;
@@ -25,6 +26,10 @@ ordered_json host_of(const Answers& a) {
                                    {"open_mpi", last_word("mpi")},
                                    {"python", value(a, "python")},
                                    {"hvd", value(a, "hvd")},
+                                   {"build", value(a, "build")},
+                                   {"interpreter", value(a, "interpreter")},
+                                   {"libc", value(a, "libc")},
+                                   {"kernel", value(a, "kernel")},
                                    {"driver", value(a, "driver")},
                                    {"nccl", value(a, "nccl")}})
     if (!text.empty()) host[name] = text;
@@ -34,6 +39,10 @@ ordered_json host_of(const Answers& a) {
   const std::vector<std::string> shm = words(value(a, "shm"));
   if (const auto kib = shm.empty() ? std::nullopt : to_integer(shm[0])) host["shm_bytes"] = *kib * 1024;
   if (const auto files = to_integer(value(a, "files"))) host["open_files"] = *files;
+  const auto text_or_null = [](const std::string& t) { return t.empty() ? ordered_json(nullptr) : ordered_json(t); };
+  for (const PackageDifference& d : package_differences(a, usual))
+    host["packages_that_differ"].push_back(
+        {{"name", d.name}, {"version", text_or_null(d.version)}, {"others", text_or_null(d.usual)}});
   return host;
 }
 
@@ -42,7 +51,8 @@ ordered_json host_of(const Answers& a) {
 std::string doctor_json(const std::vector<Answers>& all, const std::vector<Problem>& problems,
                         const std::vector<std::string>& reach_us) {
   ordered_json hosts = ordered_json::array(), found = ordered_json::array();
-  for (const Answers& a : all) hosts.push_back(host_of(a));
+  const Packages packages = usual_packages(all);
+  for (const Answers& a : all) hosts.push_back(host_of(a, packages));
   for (const Problem& p : problems)
     found.push_back({{"host", p.host}, {"fatal", p.fatal}, {"what", p.what}, {"hint", p.hint}});
   const bool ready = std::none_of(problems.begin(), problems.end(), [](const Problem& p) { return p.fatal; });

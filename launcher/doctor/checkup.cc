@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "base/format.h"
 #include "base/text.h"
+#include "launcher/doctor/differences.h"
 #include "launcher/doctor/gpus.h"
 #include "launcher/remote/ask_hosts.h"
 
@@ -15,6 +17,18 @@ extern const char host_python_text[];  // made by the build of doctor/host_pytho
 std::string value(const Answers& a, const char* key) {
   const auto it = a.values.find(key);
   return it == a.values.end() ? "" : it->second;
+}
+
+std::string usual(const std::vector<Answers>& all, const char* key) {
+  std::map<std::string, int> votes;
+  for (const Answers& a : all)
+    if (!value(a, key).empty()) ++votes[value(a, key)];
+  std::string best;
+  for (const auto& [text, count] : votes)
+    if (best.empty() || count > votes[best]) best = text;
+  for (const Answers& a : all)  // without a majority: this host's value
+    if (a.local && !value(a, key).empty() && votes[value(a, key)] == votes[best]) best = value(a, key);
+  return best;
 }
 
 namespace {
@@ -40,19 +54,6 @@ std::string python_list(const std::vector<std::string>& words) {
 std::string python_text(const Questions& q) {
   return formatted("{}{}report({},{},{})\n", nccl_question(), host_python_text, python_list(q.modules),
                    python_list(q.addresses), python_list(q.peers));
-}
-
-/// The value of most hosts; empty: no host has one.
-std::string usual(const std::vector<Answers>& all, const char* key) {
-  std::map<std::string, int> votes;
-  for (const Answers& a : all)
-    if (!value(a, key).empty()) ++votes[value(a, key)];
-  std::string best;
-  for (const auto& [text, count] : votes)
-    if (best.empty() || count > votes[best]) best = text;
-  for (const Answers& a : all)  // without a majority: this host's value
-    if (a.local && !value(a, key).empty() && votes[value(a, key)] == votes[best]) best = value(a, key);
-  return best;
 }
 
 void check_python(const Answers& a, const std::vector<Answers>& all, const Questions& q, std::vector<Problem>& out) {
@@ -89,6 +90,10 @@ void check_python(const Answers& a, const std::vector<Answers>& all, const Quest
 
 }  // namespace
 
+std::string launcher_beside(const std::string& rank_program) {
+  return rank_program.substr(0, rank_program.rfind('/') + 1) + "hvdrun";
+}
+
 std::string checkup_script(const Questions& q) {
   std::string script = q.before + "cd " + shell_quote(q.cwd) +
                        " 2>/dev/null && echo cwd yes || echo cwd no\n"
@@ -96,6 +101,11 @@ std::string checkup_script(const Questions& q) {
                        "echo rank $(" +
                        shell_quote(q.rank_program) +
                        " --version 2>/dev/null)\n"
+                       "echo build $(" +
+                       shell_quote(launcher_beside(q.rank_program)) +
+                       " --version 2>/dev/null </dev/null)\n"
+                       "echo libc $(getconf GNU_LIBC_VERSION 2>/dev/null)\n"
+                       "echo kernel $(uname -rm)\n"
                        "echo mpi $(" +
                        shell_quote(q.mpirun) +
                        " --version 2>/dev/null | head -n 1)\n"
@@ -162,6 +172,25 @@ std::vector<Problem> find_problems(const std::vector<Answers>& all, const Questi
                      "NCCL works best with one version everywhere", false});
     check_gpus(a, usual(all, "nccl"), out);
   }
+  for (Problem& p : find_differences(all, q.python)) out.push_back(std::move(p));
+  return out;
+}
+
+std::string problem_lines(const std::vector<Problem>& problems) {
+  std::vector<std::pair<std::string, const Problem*>> lines;  // hosts, and what they share
+  for (const Problem& p : problems) {
+    const auto same = std::find_if(lines.begin(), lines.end(), [&p](const auto& line) {
+      return line.second->what == p.what && line.second->hint == p.hint && line.second->fatal == p.fatal;
+    });
+    if (same == lines.end())
+      lines.emplace_back(printable(p.host), &p);
+    else
+      same->first += ", " + printable(p.host);
+  }
+  std::string out;
+  for (const auto& [hosts, p] : lines)
+    out += formatted("{} {}: {}\n        {}\n", p->fatal ? "problem" : "note   ", hosts, printable(p->what),
+                     printable(p->hint));
   return out;
 }
 

@@ -20,6 +20,9 @@ struct Questions {
   std::string before = {};              ///< shell text to go before all else
 };
 
+/// The path of hvdrun in the folder of hvdrank, as the wheel installs them.
+std::string launcher_beside(const std::string& rank_program);
+
 /// Shell text for /bin/sh on the host; prints "key value" lines and ends with "end".
 std::string checkup_script(const Questions& questions);
 
@@ -35,6 +38,8 @@ struct Answers {
 
 /// The answer to a question; empty: none.
 std::string value(const Answers& answers, const char* key);
+/// The answer of most hosts, and this host's if there is a tie; empty: no host has one.
+std::string usual(const std::vector<Answers>& all, const char* key);
 
 /// Reads the output of the script.  False when the output is cut off.
 bool read_answers(const std::string& text, Answers& answers);
@@ -46,6 +51,9 @@ struct Problem {
 };
 
 std::vector<Problem> find_problems(const std::vector<Answers>& all, const Questions& questions);
+
+/// Two lines for each problem: what and where, then what to do.  Hosts with the same problem share its lines.
+std::string problem_lines(const std::vector<Problem>& problems);
 
 /// A row for each host.
 std::string matrix(const std::vector<Answers>& all, const Questions& questions);

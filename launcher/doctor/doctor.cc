@@ -84,7 +84,8 @@ Questions questions_for(Job& job, const CommandLine& line, const Environment& en
   q.rank_program = job.rank_program;
   q.mpirun = job.mpirun.program;
   q.python = job.python;
-  if (!by_anybody) q.before = trust_script({q.rank_program, q.mpirun, q.python}, job.software_owners);
+  if (!by_anybody)
+    q.before = trust_script({q.rank_program, launcher_beside(q.rank_program), q.mpirun, q.python}, job.software_owners);
   q.cwd = job.cwd;
   for (const MappedHost& h : job.map.hosts)
     if (!h.local && q.peers.size() < most_peers_tried) q.peers.push_back(h.name);
@@ -131,9 +132,7 @@ int doctor(CommandLine line, const Environment& environment) {
     std::printf("hosts reach this one at %s: the address that the route to them uses%s\n",
                 join(job.reach_us, ", ").c_str(),
                 job.settings.has("network-interfaces") ? "; MPI keeps to --network-interfaces" : "");
-  for (const Problem& p : problems)
-    std::printf("%s %s: %s\n        %s\n", p.fatal ? "problem" : "note   ", printable(p.host).c_str(),
-                printable(p.what).c_str(), printable(p.hint).c_str());
+  std::fputs(problem_lines(problems).c_str(), stdout);
   if (!fatal && reached)
     std::puts("to measure the network between them: hvdrun with the same options, and -m hvd.network");
   if (!fatal) std::puts("nothing stands in the way of a job");

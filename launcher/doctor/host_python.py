@@ -5,8 +5,10 @@ line that it prints is "key value", as doctor/checkup.h reads them.
 """
 
 import os
+import re
 import socket
 import sys
+from importlib.metadata import distributions
 from importlib.util import find_spec
 from threading import Thread
 
@@ -18,6 +20,7 @@ def _report_hvd():
     # type: () -> None
     """Versions of Python and hvd, and where Horovod itself is installed: a file that only its own package has."""
     print("python", ".".join(str(n) for n in sys.version_info[:3]))
+    print("interpreter", os.path.realpath(sys.executable))
     try:
         import hvd
 
@@ -27,6 +30,17 @@ def _report_hvd():
     for folder in getattr(find_spec("horovod"), "submodule_search_locations", None) or ():
         if os.path.exists(os.path.join(folder, "metadata.json")):
             print("horovod", folder)
+
+
+def _report_packages():
+    # type: () -> None
+    """The installed packages as name==version, names as pip compares them, of each the first one in sys.path."""
+    found = {}  # type: dict[str, str]
+    for distribution in distributions():
+        name = re.sub(r"[-_.]+", "-", distribution.metadata["Name"] or "").lower()
+        if name not in ("", "hvdrun"):  # hvdrun's own version is told as hvd
+            found.setdefault(name, str(distribution.version))
+    print("packages", *("%s==%s" % tuple("".join(w.split()) for w in item) for item in sorted(found.items())))
 
 
 def _absent(modules):
@@ -79,6 +93,7 @@ def report(modules, addresses, peers):
     # type: (list[str], list[str], list[str]) -> None
     """modules: that the job imports.  addresses: of hvdrun, "ip:port".  peers: the other hosts."""
     _report_hvd()
+    _report_packages()
     print("absent", *_absent(modules))
     print("reached", *_reached(addresses))
     print("blind", *_unreachable(peers))

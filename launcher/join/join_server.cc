@@ -23,7 +23,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using wire::Type;
-constexpr std::size_t most_script_bytes = 2u << 20, most_name_letters = 253, most_hosts_here = 65536;
+constexpr std::size_t most_agent_script_bytes = 2u << 20, most_name_letters = 253, most_hosts_here = 65536;
 constexpr auto farewell = std::chrono::seconds(2);
 
 bool is_host_name(const std::string& name) {
@@ -164,7 +164,7 @@ bool JoinServer::serve(Agent& agent) {
     if (packet[0] == 'h') agent.host = packet.substr(1);
     if (packet[0] == 's') agent.script += packet.substr(1);
     if (packet[0] == 'e') agent.has_all = true;
-    if (agent.script.size() > most_script_bytes) return false;
+    if (agent.script.size() > most_agent_script_bytes) return false;
   }
   return !agent.has_all || !agent.runs_on.empty() || start(agent);
 }

@@ -24,7 +24,7 @@ std::string node_text(int node) { return node < 0 ? "-" : std::to_string(node); 
 Row row_of(const MappedRank& p) {
   Row row{std::to_string(p.rank), formatted("{}/{}", p.local_rank, p.local_size)};
   if (!p.share) {
-    row.insert(row.end(), {"?", "?", "its share", "?", "?"});
+    row.insert(row.end(), {"?", "?", "its share", "?", "?", "?"});
     return row;
   }
   const placement::RankResources& s = *p.share;
@@ -32,6 +32,7 @@ Row row_of(const MappedRank& p) {
   row.push_back(node_text(s.node));
   row.push_back(s.cpus.empty() ? "any" : ranges(s.cpus));
   row.push_back(std::to_string(s.threads));
+  row.push_back(s.memory_node < 0 ? "any" : formatted("node {}", s.memory_node));
   row.push_back(s.nic.empty() ? "-" : s.nic);
   return row;
 }
@@ -70,7 +71,7 @@ std::string map_text(const JobMap& map, const Machines& machines) {
   for (std::size_t h = 0; h < map.hosts.size(); ++h) {
     out += formatted("{}: {}\n", map.hosts[h].name,
                      machines[h] ? machine_text(*machines[h]) : "not looked at; it decides by itself");
-    std::vector<Row> rows{{"rank", "local", "GPU", "node", "cores", "threads", "NIC"}};
+    std::vector<Row> rows{{"rank", "local", "GPU", "node", "cores", "threads", "memory", "NIC"}};
     for (const MappedRank& p : map.ranks)
       if (p.host == static_cast<int>(h)) rows.push_back(row_of(p));
     out += table_text(rows);
@@ -96,6 +97,7 @@ std::string map_json(const JobMap& map, const Machines& machines) {
         rank["numa_node"] = s.node;
         rank["cpus"] = s.cpus;
         rank["threads"] = s.threads;
+        rank["memory_node"] = s.memory_node;
         rank["nic"] = s.nic;
       }
       ranks.push_back(std::move(rank));

@@ -31,17 +31,17 @@ std::string line_of(const std::string& text, std::string_view key) {
 
 std::string nccl_question() { return std::string(nccl_version_text) + "report_nccl()\n"; }
 
+std::vector<std::string> way_to(const MappedHost& host, const Job& job) {
+  if (host.local) return {"/bin/sh"};
+  if (!job.launch_agent.empty()) return shell_on(job.launch_agent, host.name);
+  const auto port = job.settings.integer("ssh-port");
+  return shell_on(ssh_command(job.settings.text("ssh-program"), port ? std::to_string(*port) : "",
+                              job.settings.text("ssh-identity-file"), 5),
+                  host.name);
+}
+
 CaptureResult ask(const MappedHost& host, const Job& job, const std::string& script) {
-  std::vector<std::string> command{"/bin/sh"};
-  if (!host.local) {
-    const auto port = job.settings.integer("ssh-port");
-    command = shell_on(job.launch_agent.empty()
-                           ? ssh_command(job.settings.text("ssh-program"), port ? std::to_string(*port) : "",
-                                         job.settings.text("ssh-identity-file"), 5)
-                           : job.launch_agent,
-                       host.name);
-  }
-  return capture(command, script, most_time_to_answer);
+  return capture(way_to(host, job), script, most_time_to_answer);
 }
 
 Error no_answer(const MappedHost& host, const CaptureResult& done) {

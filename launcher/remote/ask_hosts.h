@@ -3,6 +3,7 @@
 #include <chrono>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "base/error.h"
 #include "base/process/capture.h"
@@ -13,7 +14,10 @@ namespace hvd::launcher {
 /// A host's time to answer, with the time to connect.
 constexpr auto most_time_to_answer = std::chrono::seconds(15);
 
-/// Runs @p script in /bin/sh on @p host, through the job's launch agent or ssh; on this host without either.
+/// The command that runs /bin/sh on @p host, through the job's launch agent or ssh; on this host without either.
+std::vector<std::string> way_to(const MappedHost& host, const Job& job);
+
+/// Runs @p script in the shell of way_to().
 CaptureResult ask(const MappedHost& host, const Job& job, const std::string& script);
 
 /// The error for a host whose ask() ended without an answer.

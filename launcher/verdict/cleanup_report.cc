@@ -52,7 +52,10 @@ std::vector<std::string> cleanup_lines(const std::map<std::string, HostCleanup>&
                       " removed from /dev/shm");
     if (!parts.empty()) lines.push_back(formatted("hvdrun: on {} {}", host, join(parts, "; ")));
   }
-  if (!clean.empty()) lines.push_back("hvdrun: nothing of the job is left on " + names_of(clean));
+  if (!clean.empty())
+    lines.push_back(formatted("hvdrun: 0 processes left on {}{}",
+                              count_of(static_cast<long long>(clean.size()), "host"),
+                              clean.size() > most_shown ? "" : ": " + join(clean, ", ")));
   return lines;
 }
 

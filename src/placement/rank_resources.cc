@@ -105,6 +105,10 @@ std::vector<RankResources> divide_machine(const Machine& machine, int local_size
     }
     divide(shares, members, cores, cores.size() == machine.cores.size());
   }
+  const bool several = std::any_of(machine.cores.begin(), machine.cores.end(),
+                                   [&](const Core& c) { return c.node != machine.cores[0].node; });
+  for (RankResources& share : shares)
+    if (several && !share.cpus.empty()) share.memory_node = share.node;
   choose_nics(shares, machine.nics);
   return shares;
 }

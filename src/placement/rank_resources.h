@@ -1,7 +1,8 @@
 /// @file rank_resources.h — assigns cores, a GPU and a network interface to each rank of one host.  Pure.
 ///
 /// On a host with GPUs, local rank i gets GPU i.  The ranks whose GPUs are on one NUMA node share that node's cores
-/// equally.  Without GPUs, all ranks share the host's cores equally.  A rank gets whole cores that are neighbours.
+/// equally.  Without GPUs, all ranks share the host's cores equally.  A rank gets whole cores that are neighbours.  On
+/// a host with several NUMA nodes, a rank that is bound to cores of one node prefers that node's memory.
 #pragma once
 #include <optional>
 #include <string>
@@ -26,6 +27,7 @@ struct RankResources {
   int threads = 1;             ///< number of cores, at least 1; hyper-threads seldom help numerical code
   std::optional<GpuInfo> gpu;  ///< the rank's own GPU
   int node = -1;               ///< NUMA node of the cores; -1: several nodes, or not known
+  int memory_node = -1;        ///< NUMA node whose memory the rank prefers; -1: the kernel chooses
   std::string nic;             ///< the nearest network interface; empty: none
 };
 

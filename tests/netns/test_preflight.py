@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pathlib
 import pickle
@@ -90,3 +91,42 @@ def test_another_runtime(two_hosts: Cluster) -> None:
     assert done.returncode != 0
     assert "rank 1 has version " + version[:-1].decode() + "~, rank 0 has " + version.decode() in done.stderr, done.stderr
     assert "install the same wheel on all hosts" in done.stderr
+
+
+def test_the_doctor_compares_hosts(two_hosts: Cluster) -> None:
+    """Packages and builds that differ: one problem for each, with the remedy; in JSON, all of them."""
+    packages = {"alpha": {"Demo_Pkg": "1.0"}, "beta": {"demo.pkg": "2.0", "extra": "1"}}
+    for host, found in packages.items():
+        put(two_hosts, host, "hvdrank", f'exec {RANK} "$@"')
+        put(two_hosts, host, "hvdrun", f"echo 'hvdrun 0.1 (commit of {host})'")
+        for name, version in found.items():
+            folder = two_hosts.tmp(host) / f"site/{name}-{version}.dist-info"
+            folder.mkdir(parents=True)
+            (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    (two_hosts.tmp("alpha") / "job.py").write_text("pass")
+    path = f"{jobs.environment()['PYTHONPATH']}:/tmp/site"
+
+    def doctor(*options: str, code: int = 0) -> str:
+        argv = [hvdrun.program(), "doctor", *options, "-H", "alpha:1,beta:1", "--python", jobs.python(), "/tmp/job.py"]
+        env = jobs.environment(HVD_RANK_PROGRAM="/tmp/hvdrank", PYTHONPATH=path)
+        done = two_hosts.run("alpha", argv, env=env, timeout=60)
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout
+
+    text = doctor()
+    remedy = f"        there: {jobs.python()} -m pip install demo-pkg==1.0\n"
+    assert f"note    beta: 2 packages differ: demo-pkg 2.0 (others 1.0), extra 1 (others lack it)\n{remedy}" in text
+    assert "note    beta: has hvdrun 0.1 (commit of beta), others have hvdrun 0.1 (commit of alpha)\n" in text
+    assert text.count("note") == 2, text
+    alpha, beta = json.loads(doctor("--json"))["hosts"]
+    assert "packages_that_differ" not in alpha
+    assert beta["packages_that_differ"] == [
+        {"name": "demo-pkg", "version": "2.0", "others": "1.0"},
+        {"name": "extra", "version": "1", "others": None},
+    ]
+    assert alpha["kernel"] == beta["kernel"] == f"{os.uname().release} {os.uname().machine}"
+    assert alpha["interpreter"] == os.path.realpath(jobs.python())
+    put(two_hosts, "beta", "hvdrun", "touch /tmp/ran")
+    (two_hosts.tmp("beta") / "hvdrun").chmod(0o777)
+    assert "problem beta: beta has a /tmp/hvdrun that others could have put there\n" in doctor(code=4)
+    assert not (two_hosts.tmp("beta") / "ran").exists()

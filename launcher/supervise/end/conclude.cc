@@ -71,7 +71,6 @@ int conclude(const EndedJob& ended) {
   for (const RankState& r : ended.session.ranks())
     if (r.death && !(ended.elastic && ended.elastic->is_excused(r.death->rank))) outcome.use.deaths.push_back(*r.death);
   ended.cleanup.finish(ended.job.map, outcome.use.deaths, ended.started_wall_seconds, emptied_hosts(ended));
-  for (const std::string& line : cleanup_lines(ended.cleanup.hosts())) ended.printer.detail(line.substr(8));
   if (const std::string warning = ended.timeline.close(10s); !warning.empty()) ended.printer.say("hvdrun: " + warning);
 
   const EndReason& reason = ended.ending.conclude();

@@ -77,6 +77,7 @@ void tell_outcome(const JobOutcome& outcome, const Settings& settings, Printer& 
     else
       printer.rank_text(first->rank, first->traceback, true);
   }
+  for (const std::string& line : cleanup_lines(outcome.hosts)) printer.detail(line.substr(8));
   report_to_programs(outcome, settings, printer);
 }
 

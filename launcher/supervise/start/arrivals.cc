@@ -44,7 +44,8 @@ void Arrivals::greet(const wire::Hello& h) {
 
 void Arrivals::tell_start(int rank, const wire::StartReport& s) {
   const std::string where = s.cpus.empty() ? "unbound" : "cores " + ranges(s.cpus);
-  printer_.detail(formatted("rank {} runs as process {}, {}{}", rank, s.pid, where,
+  const std::string memory = s.memory_node < 0 ? "" : formatted(", memory of node {}", s.memory_node);
+  printer_.detail(formatted("rank {} runs as process {}, {}{}{}", rank, s.pid, where, memory,
                             s.python.empty() ? "" : ", Python " + s.python));
   if (!s.warning.empty()) printer_.say(formatted("hvdrun: rank {}: {}", rank, s.warning));
 }

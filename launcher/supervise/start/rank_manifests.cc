@@ -79,7 +79,7 @@ wire::RankManifest rank_manifest(const Job& job, const MappedRank& p, const Mani
   if (p.share) {
     const placement::RankResources& share = *p.share;
     const auto mode = *placement::gpu_mode(job.settings.text("gpus"));
-    m.placement = {true, share.cpus, share.threads, "", placement::visible_devices(share, mode)};
+    m.placement = {true, share.cpus, share.threads, "", placement::visible_devices(share, mode), share.memory_node};
     if (share.gpu) m.placement.gpu = share.gpu->uuid.empty() ? share.gpu->pci : share.gpu->uuid;
   }
   if (p.is_spare) m.placement.planned = true;  // a spare has no share of cores and GPUs

@@ -39,6 +39,7 @@ RankProcess::RankProcess(const wire::RankManifest& m, const Environment& mine, i
   streams_.open(std::move(s.out), std::move(s.err));
   input_ = StandardInput(std::move(s.in));
   started_ = {s.pid, binding.cpus, binding.threads, binding.gpu, p.python, ""};
+  if (s.prefers_node) started_.memory_node = binding.memory_node;
   if (s.bound_otherwise)
     started_.warning = "it could not be bound to the cores planned for it (" + ranges(binding.cpus) +
                        "): does a cgroup or --mpi-args keep it elsewhere?";

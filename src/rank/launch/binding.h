@@ -18,6 +18,7 @@ struct Binding {
   int threads = 1;                          ///< OMP_NUM_THREADS
   std::string gpu;                          ///< planned: UUID, else PCI address; empty: none
   std::optional<std::string> visible_gpus;  ///< CUDA_VISIBLE_DEVICES; nothing: unchanged
+  int memory_node = -1;                     ///< NUMA node whose memory the rank prefers; -1: none
   std::string gpu_pci{};                    ///< of the same GPU, for the driver's messages; empty: unknown
 };
 

@@ -115,6 +115,7 @@ LaunchPlan plan_launch(const wire::RankManifest& m, const Environment& mine, con
   std::error_code ec;
   if (!fs::is_directory(l.cwd, ec)) l.fallback_cwd = home_folder(l.env);
   l.cpus = binding.cpus;
+  l.memory_node = binding.memory_node;
   l.keep_fds = {fds.link};
   if (fds.stack >= 0) {
     l.keep_fds.push_back(fds.stack);

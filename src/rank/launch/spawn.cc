@@ -1,6 +1,7 @@
 #include "rank/launch/spawn.h"
 
 #include <fcntl.h>
+#include <linux/mempolicy.h>
 #include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -26,7 +27,7 @@ Pipe make_pipe() {
 }
 
 /// The stages of the child's notes; 0 is a failed exec.
-enum SpawnNote : int { exec_failed, no_folder, used_fallback, bound_otherwise };
+enum SpawnNote : int { exec_failed, no_folder, used_fallback, bound_otherwise, prefers_node };
 
 /// The steps in the child before exec.  Only system calls are allowed there.
 class Preparation {
@@ -36,6 +37,10 @@ class Preparation {
     for (const int cpu : launch.cpus) highest = std::max(highest, cpu);
     mask_.resize(static_cast<std::size_t>(highest) / CPU_SETSIZE + 1);
     for (const int cpu : launch.cpus) CPU_SET_S(static_cast<std::size_t>(cpu), mask_bytes(), mask_.data());
+    if (launch.memory_node < 0) return;
+    const auto node = static_cast<std::size_t>(launch.memory_node);
+    nodes_.resize(node / bits_of_word + 1);
+    nodes_[node / bits_of_word] = 1ul << node % bits_of_word;
   }
 
   void run(const ChildNotes& notes) {
@@ -66,6 +71,17 @@ class Preparation {
       if (CPU_ISSET_S(cpu, mask_bytes(), mask_.data()) &&
           !CPU_ISSET_S(cpu, got_.size() * sizeof(cpu_set_t), got_.data()))
         return notes.say(bound_otherwise, 0);
+    prefer_memory(notes);
+  }
+
+  /// Memory comes from another node if this one has none left.  A policy of the user's (numactl) stays.
+  void prefer_memory(const ChildNotes& notes) const {
+    int policy = MPOL_DEFAULT;
+    if (nodes_.empty() || syscall(SYS_get_mempolicy, &policy, nullptr, 0ul, nullptr, 0ul) != 0) return;
+    if (policy != MPOL_DEFAULT) return;
+    // The kernel reads one bit fewer than it is told.
+    if (syscall(SYS_set_mempolicy, MPOL_PREFERRED, nodes_.data(), nodes_.size() * bits_of_word + 1) == 0)
+      notes.say(prefers_node, 0);
   }
 
   void enter_folder(const ChildNotes& notes) const {
@@ -76,7 +92,9 @@ class Preparation {
   }
 
   const ProcessSpec& launch_;
+  static constexpr std::size_t bits_of_word = 8 * sizeof(unsigned long);
   std::vector<cpu_set_t> mask_;
+  std::vector<unsigned long> nodes_;                         ///< a bit for the preferred node; empty: none
   std::vector<cpu_set_t> got_ = std::vector<cpu_set_t>(16);  ///< the kernel's mask, up to 16384 CPUs
 };
 
@@ -113,6 +131,7 @@ SpawnedProcess spawn(const ProcessSpec& launch) {
   s.pid = child.pid;
   for (const ChildNote& note : child.notes) {
     s.used_fallback_cwd |= note.stage == used_fallback;
+    s.prefers_node |= note.stage == prefers_node;
     s.bound_otherwise |= note.stage == bound_otherwise;
   }
   fcntl(out.read.get(), F_SETFL, O_NONBLOCK);

@@ -18,6 +18,7 @@ struct ProcessSpec {
   std::string cwd;
   std::string fallback_cwd;   ///< when cwd is not there
   std::vector<int> cpus;      ///< to bind to; empty: unbound
+  int memory_node = -1;       ///< NUMA node whose memory to prefer, once bound; -1: none
   bool input = false;         ///< standard input is a pipe
   std::vector<int> keep_fds;  ///< stay open under the same numbers
 };
@@ -27,6 +28,7 @@ struct SpawnedProcess {
   Fd out, err;  ///< read ends, non-blocking
   Fd in;        ///< write end, non-blocking; none unless asked for
   bool used_fallback_cwd = false;
+  bool prefers_node = false;     ///< memory of ProcessSpec::memory_node is preferred
   bool bound_otherwise = false;  ///< the kernel gave other CPUs than those asked for
 };
 

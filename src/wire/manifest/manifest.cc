@@ -49,6 +49,7 @@ Json placement_to_json(const Placement& p) {
       {"cpus", p.cpus},         {"threads", p.threads},      {"bind", p.bind}, {"planned", p.planned}, {"gpu", p.gpu},
       {"gpu_mode", p.gpu_mode}, {"share_gpus", p.share_gpus}};
   if (p.visible_gpus) out["visible_gpus"] = from_bytes(*p.visible_gpus);
+  if (p.memory_node >= 0) out["memory_node"] = p.memory_node;
   return out;
 }
 
@@ -62,6 +63,7 @@ Placement placement_from(const Fields& f) {
   p.gpu_mode = f.bytes("gpu_mode");
   p.share_gpus = f.boolean("share_gpus");
   if (f.has("visible_gpus")) p.visible_gpus = f.bytes("visible_gpus");
+  if (f.has("memory_node")) p.memory_node = static_cast<int>(f.integer("memory_node", 0, 1 << 20));
   return p;
 }
 

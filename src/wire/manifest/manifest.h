@@ -26,11 +26,12 @@ struct Payload {
 /// Cores and GPU of the rank.  hvdrun plans them for its own host, the guard for other hosts, both by
 /// placement/rank_resources.h.
 struct Placement {
-  bool planned = false;                       ///< the fields down to `visible_gpus` hold the plan
+  bool planned = false;                       ///< the fields down to `memory_node` hold the plan
   std::vector<int> cpus;                      ///< logical CPU numbers to bind to; empty: unbound
   int threads = 0;                            ///< OMP_NUM_THREADS unless the user set it; 0: number of cpus
   std::string gpu;                            ///< UUID, else PCI address, of the GPU for this rank; empty: none
   std::optional<std::string> visible_gpus{};  ///< CUDA_VISIBLE_DEVICES; nothing: unchanged
+  int memory_node = -1;                       ///< NUMA node whose memory the rank prefers; -1: none
   bool bind = true;
   std::string gpu_mode = "all";  ///< all, own, none
   bool share_gpus = false;       ///< more ranks than GPUs are fine

@@ -91,6 +91,7 @@ std::string to_json(const StartReport& s) {
                    {"threads", s.threads},
                    {"gpu", from_bytes(s.gpu)},
                    {"python", s.python},
+                   {"memory_node", s.memory_node},
                    {"warning", s.warning}});
 }
 
@@ -104,6 +105,7 @@ StartReport start_report_from_json(const std::string& text) {
   s.python = f.bytes("python");
   s.warning = f.bytes("warning");
   s.cpus = f.integers("cpus", 0, 1 << 20);
+  s.memory_node = static_cast<int>(f.integer("memory_node", -1, 1 << 20));
   return s;
 }
 

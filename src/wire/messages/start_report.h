@@ -14,6 +14,7 @@ struct StartReport {
   std::string gpu;        ///< empty: none
   std::string python;     ///< "embedded", "exec", or empty for a command
   std::string warning;    ///< one line for the user, or empty
+  int memory_node = -1;   ///< NUMA node whose memory the rank prefers; -1: none
 };
 std::string to_json(const StartReport& s);
 StartReport start_report_from_json(const std::string& text);

@@ -55,6 +55,23 @@ TEST_CASE("share: near the rank's own GPU") {
   CHECK(text(divide_machine(machine(2, 4, {1, 1}), 2, GpuMode::none, false)) == "0-3,8-11 t4 n0; 4-7,12-15 t4 n1; ");
 }
 
+TEST_CASE("share: memory of the node whose cores a rank has") {
+  const auto nodes = [](const Machine& m, int ranks) {
+    std::string out;
+    for (const RankResources& s : divide_machine(m, ranks, GpuMode::all, true))
+      out += std::to_string(s.memory_node) + " ";
+    return out;
+  };
+  CHECK(nodes(machine(2, 2, {}), 2) == "0 1 ");
+  CHECK(nodes(machine(2, 2, {}), 3) == "0 0 1 ");
+  CHECK(nodes(machine(2, 2, {}), 1) == "-1 ");        // cores of both nodes
+  CHECK(nodes(machine(2, 1, {}), 3) == "-1 -1 -1 ");  // not bound
+  CHECK(nodes(machine(1, 4, {}), 2) == "-1 -1 ");     // there is one node
+  CHECK(nodes(machine(2, 4, {1, 0, 1}), 3) == "1 0 1 ");
+  CHECK(nodes(machine(2, 2, {1, 1, 1}), 3) == "1 1 1 ");  // they share the cores of their GPUs' node
+  CHECK(nodes({}, 2) == "-1 -1 ");
+}
+
 TEST_CASE("share: a GPU whose node is unknown, or has no core that may be used") {
   CHECK(text(divide_machine(machine(2, 2, {-1, -1}), 2, GpuMode::all, false)) ==
         "0-1,4-5 t2 g0 n0; 2-3,6-7 t2 g1 n1; ");

@@ -3,7 +3,10 @@
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
+#include <linux/mempolicy.h>
 #include <poll.h>
+#include <sched.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -77,6 +80,34 @@ TEST_CASE("spawn: environment, folder, session, streams, mask and descriptors ar
   CHECK(read_all(s.out) == "hello /\n" + pid + "\n" + pid + "\n4\nSigBlk:0000000000000000SigIgn:0000000000000000");
   CHECK(read_all(s.err) == "to-err\n");
   CHECK(wait_status(s.pid) == 0);
+}
+
+TEST_CASE("spawn: memory of a node is preferred, unless the user has chosen otherwise") {
+  std::ifstream maps("/proc/self/numa_maps");
+  if (!maps) {
+    MESSAGE("this kernel has no NUMA");
+    return;
+  }
+  ProcessSpec l = shell("head -n 1 /proc/self/numa_maps | cut -d ' ' -f 2");
+  cpu_set_t mask;
+  REQUIRE(sched_getaffinity(0, sizeof mask, &mask) == 0);
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
+    if (CPU_ISSET(cpu, &mask)) l.cpus.push_back(cpu);
+  const auto policy = [&](int node, bool preferred) {
+    l.memory_node = node;
+    const SpawnedProcess s = spawn(l);
+    CHECK(s.prefers_node == preferred);
+    const std::string told = read_all(s.out);
+    CHECK(wait_status(s.pid) == 0);
+    return told;
+  };
+  CHECK(policy(0, true) == "prefer:0\n");
+  CHECK(policy(-1, false) == "default\n");
+  CHECK(policy(70, false) == "default\n");  // there is no such node
+  const unsigned long nodes = 1;
+  REQUIRE(syscall(SYS_set_mempolicy, MPOL_INTERLEAVE, &nodes, 65) == 0);
+  CHECK(policy(0, false) == "interleave:0\n");
+  REQUIRE(syscall(SYS_set_mempolicy, MPOL_DEFAULT, nullptr, 0) == 0);
 }
 
 TEST_CASE("spawn: what cannot run is named") {

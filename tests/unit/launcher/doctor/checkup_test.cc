@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "launcher/doctor/as_json.h"
+#include "launcher/doctor/differences.h"
 #include "launcher/doctor/gpus.h"
 
 using namespace hvd;
@@ -68,6 +69,48 @@ TEST_CASE("doctor: each trouble is one line with its host") {
   Answers gone;
   gone.host = "b", gone.unreachable = "b does not answer";
   CHECK(problems({host("a"), gone}) == "! b: b does not answer\n");
+}
+
+TEST_CASE("doctor: what differs between hosts") {
+  CHECK(problems({host("a", "kernel 6.1 x86_64\n"), host("b", "kernel 6.5 x86_64\n")}) ==
+        "- b: has Linux 6.5 x86_64, others have 6.1 x86_64\n");
+  CHECK(problems({host("a", "libc glibc 2.31\n"), host("b", "libc glibc 2.36\n"), host("c", "libc glibc 2.36\n")}) ==
+        "- a: has glibc 2.31, others have glibc 2.36\n");
+  CHECK(problems({host("a", "build hvdrun 1 (commit abc)\n"), host("b", "build hvdrun 1 (commit def-dirty)\n")}) ==
+        "- b: has hvdrun 1 (commit def-dirty), others have hvdrun 1 (commit abc)\n");
+  CHECK(problems({host("a", "interpreter /usr/bin/python3.11\n"), host("b", "interpreter /opt/my python\n")}) ==
+        "- b: its Python is /opt/my python, on others it is /usr/bin/python3.11\n");
+  CHECK(problems({host("a", "kernel 6.1\n"), host("b", "kernel\n"), host("c")}).empty());  // no answer: no difference
+}
+
+TEST_CASE("doctor: packages that differ") {
+  const std::vector<Answers> all{host("a", "packages numpy==1.26.4 rich==13 torch==2.5.1+cpu\n"),
+                                 host("b", "packages numpy==1.24.1 torch==2.5.1+cpu yaml==6\n"), host("c")};
+  CHECK(problems(all) ==
+        "- b: 3 packages differ: numpy 1.24.1 (others 1.26.4), rich missing (others 13), yaml 6 (others lack it)\n");
+  CHECK(find_problems(all, questions()).at(0).hint == "there: /usr/bin/python3 -m pip install numpy==1.26.4 rich==13");
+  const std::vector<Answers> outvoted{host("a", "packages numpy==1.24.1\n"), host("b", "packages numpy==2.0\n"),
+                                      host("c", "packages numpy==2.0\n")};
+  CHECK(problems(outvoted) == "- a: 1 package differs: numpy 1.24.1 (others 2.0)\n");
+  const std::vector<Answers> extra{host("a", "packages torch==2\n"), host("b", "packages torch==2 rich==13 x\n")};
+  CHECK(find_problems(extra, questions()).at(0).hint == "there: /usr/bin/python3 -m pip uninstall rich");
+  std::string many = "packages";
+  for (int i = 10; i < 30; ++i) many += " p" + std::to_string(i) + "==1";
+  const std::vector<Answers> lacking{host("a", many + "\n"), host("b", "packages p10==1\n")};
+  const std::string told = problems(lacking);
+  CHECK(told.starts_with("- b: 19 packages differ: p11 missing (others 1), "));
+  CHECK(told.ends_with("p18 missing (others 1), and 11 more (--json)\n"));
+  const auto json = nlohmann::json::parse(doctor_json(lacking, {}, {}));
+  CHECK(!json["hosts"][0].contains("packages_that_differ"));
+  CHECK(json["hosts"][1]["packages_that_differ"].size() == 19);
+  CHECK(json["hosts"][1]["packages_that_differ"][0] ==
+        nlohmann::json::parse(R"({"name": "p11", "version": null, "others": "1"})"));
+}
+
+TEST_CASE("doctor: hosts with the same problem share its lines") {
+  CHECK(
+      problem_lines({{"b", "is old", "update it"}, {"c", "is late", "wait", false}, {"d\n", "is old", "update it"}}) ==
+      "problem b, d\\n: is old\n        update it\nnote    c: is late\n        wait\n");
 }
 
 TEST_CASE("doctor: as JSON") {

@@ -183,7 +183,7 @@ TEST_CASE("clean-up: what was left is told host by host; what could not be looke
                                                  {"h4", {}}};
   CHECK(join(cleanup_lines(hosts), "\n") ==
         "hvdrun: on h1 sh, sleep (2 processes) had to be ended; 1 file was removed from /dev/shm\n"
-        "hvdrun: nothing of the job is left on h1, h2");
+        "hvdrun: 0 processes left on 2 hosts: h1, h2");
   const std::vector<std::string> trouble = trouble_lines(hosts);
   REQUIRE(trouble.size() == 2);
   CHECK(trouble[0] == "hvdrun: on h3 processes of the job could not be ended: 12 python");
