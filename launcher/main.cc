@@ -209,6 +209,7 @@ int dispatch(const std::vector<std::string>& args) {
   const std::vector<std::string> rest(args.begin() + (args.empty() ? 0 : 1), args.end());
   if (first == "--remote-agent") return remote_agent(rest);
   if (first == "--host-shell") return host_shell(rest);
+  if (first == "--agents-folder") return agents_folder(rest);
   if (first == "--pass-script") return pass_script(rest);
   if (first == "join") return join_job(read_command_line(rest, hvd::environment_value), hvd::environment_value);
   if (first == "--relay-listen") return relay_listen(rest);

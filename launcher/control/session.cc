@@ -347,6 +347,11 @@ void Session::record_timeline(int rank, bool on) {
   send(rank, Type::timeline, std::string(1, on ? '\1' : '\0'));
 }
 
+void Session::pause_limits(std::uint32_t seconds) {
+  for (std::size_t r = 0; r < ranks_.size(); ++r)
+    if (ranks()[r].stage == RankStage::running) send(static_cast<int>(r), Type::pause_limit, bytes_of(seconds));
+}
+
 void Session::release_all() {
   released_ = true;
   for (std::size_t r = 0; r < ranks_.size(); ++r)

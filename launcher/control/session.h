@@ -60,6 +60,8 @@ class Session {
   void abort(int rank, int status, const std::string& text);
   /// Tells the rank to record the timeline from its next step on, or to stop.  Pings compare the clocks first.
   void record_timeline(int rank, bool on);
+  /// For @p seconds from now, libhvd's stall limit ends no operation of any rank.
+  void pause_limits(std::uint32_t seconds);
   /// Tells one guard of each other host that all ranks have come.  It closes the listening sockets of mpirun's daemon
   /// there (base/network/listen_filter.h).
   void tell_complete();

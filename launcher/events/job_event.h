@@ -155,6 +155,11 @@ struct HangTooLong {
   std::string why;
 };
 
+/// The ranks that others wait for do work that ends by itself: libhvd's stall limit is to pause.
+struct LimitPaused {
+  std::uint32_t seconds;  ///< from now on
+};
+
 /// Asks ranks where they are.  `done` is called later, with the answers.
 struct StacksWanted {
   std::vector<int> ranks;
@@ -177,11 +182,12 @@ struct ElasticOver {
   std::string why;
 };
 
-using JobEvent = std::variant<RankStarted, RankWrote, RankTraced, ResultCame, OperationsStalled, CollectiveWaited,
-                              StatusCame, StackCame, StepsCame, ReportWanted, OperationsCame, HostSwept, InputTaken,
-                              RankPaused, ConsoleSaid, GuardCame, RankEnded, ClockSampled, SessionNote, RankAborted,
-                              RankSpawned, PmixMissing, GuardEnded, WorkerWaits, WorldMet, NextWorldAsked, HangTold,
-                              HangTooLong, StacksWanted, DifferenceWanted, OperationsAsked, KillWanted, ElasticOver>;
+using JobEvent =
+    std::variant<RankStarted, RankWrote, RankTraced, ResultCame, OperationsStalled, CollectiveWaited, StatusCame,
+                 StackCame, StepsCame, ReportWanted, OperationsCame, HostSwept, InputTaken, RankPaused, ConsoleSaid,
+                 GuardCame, RankEnded, ClockSampled, SessionNote, RankAborted, RankSpawned, PmixMissing, GuardEnded,
+                 WorkerWaits, WorldMet, NextWorldAsked, HangTold, HangTooLong, LimitPaused, StacksWanted,
+                 DifferenceWanted, OperationsAsked, KillWanted, ElasticOver>;
 
 /// Takes one event.  The finder of the event calls it on its own thread and waits for its return.
 using EventSink = std::function<void(const JobEvent&)>;

@@ -82,7 +82,12 @@ bool CollectiveWaits::must_ask(double now) {
 void CollectiveWaits::answered(const wire::JobCollectives& job, double now) {
   asking_ = false;
   differences_.clear();
-  for (wire::CollectiveDifference& d : collective_differences(job)) {
+  wire::JobCollectives records = job;
+  if (elastic_)
+    for (auto& [rank, told] : records) told.call.reset();
+  for (wire::CollectiveDifference& d : collective_differences(records)) {
+    const auto has_answered = [&](int rank) { return job.contains(rank); };
+    if (elastic_ && !std::all_of(d.missing.begin(), d.missing.end(), has_answered)) continue;
     const double since = now - d.seconds;
     differences_.push_back({std::move(d), since});
   }
@@ -99,7 +104,7 @@ std::vector<Incident> CollectiveWaits::incidents(double now, int size) const {
       i.details.emplace_back("these ranks wait for each other");
     found.push_back(std::move(i));
   }
-  if (found.empty()) add_starts(now, size, found);
+  if (found.empty() && !elastic_) add_starts(now, size, found);
   return found;
 }
 

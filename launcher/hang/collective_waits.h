@@ -17,7 +17,8 @@ namespace hvd::launcher {
 class CollectiveWaits {
  public:
   /// @param patience  seconds: the shortest wait that is reported
-  explicit CollectiveWaits(double patience) : patience_(patience) {}
+  /// @param elastic  ranks may come and go: only recorded collectives count, and ranks that have answered
+  explicit CollectiveWaits(double patience, bool elastic = false) : patience_(patience), elastic_(elastic) {}
 
   /// Takes a report of the rank's guard.  An empty report: the rank does not wait any more.
   void take(int rank, const wire::CollectiveWait& wait, double now);
@@ -41,6 +42,7 @@ class CollectiveWaits {
   void add_starts(double now, int size, std::vector<Incident>& found) const;
 
   const double patience_;
+  const bool elastic_;
   std::map<int, Wait> waits_;
   std::set<int> through_;  ///< ranks that have left init_process_group()
   struct Difference {

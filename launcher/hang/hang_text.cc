@@ -18,11 +18,14 @@ std::string place_of(int rank, const Pictures& pictures, const std::vector<int>&
   if (it == pictures.end()) return "does not answer";
   const wire::StackPicture& picture = it->second;
   if (picture.state.empty()) return "has ended";
-  if (picture.state == "T" || picture.state == "t") return "is stopped (kill -CONT lets it go on)";
   const std::string line = user_line(picture.python);
+  const std::string at = line.empty() ? "" : " at " + line;
+  if (picture.state == "T" || picture.state == "t") return "is stopped" + at + " (kill -CONT lets it go on)";
+  if (picture.state == "F") return "is frozen by its cgroup (docker unpause, or its freezer, lets it go on)";
   const std::string work = long_work(picture.python, picture.state);
+  const std::string wait = work.empty() && picture.state == "D" ? "waiting for a disk or a device" : work;
   if (!line.empty())
-    return "is in " + line + (work.empty() ? "" : ", " + work) +
+    return "is in " + line + (wait.empty() ? "" : ", " + wait) +
            (ends_by_itself(work, picture.state) ? ", which ends by itself" : "");
   return picture.state == "R" ? "runs" : picture.state == "D" ? "waits for a disk or a device" : "waits";
 }
@@ -105,7 +108,7 @@ OpenHang hang_data(const Incident& incident, const JobMap& map, const Pictures& 
   hang.is_stopped = incident.kind == IncidentKind::stopped;
   if (const auto picture = pictures.find(hang.rank); picture != pictures.end()) {
     const std::string& state = picture->second.state;
-    hang.is_stopped = hang.is_stopped || state == "T" || state == "t";
+    hang.is_stopped = hang.is_stopped || state == "T" || state == "t" || state == "F";
     hang.frame = user_frame(picture->second.python);
   }
   return hang;

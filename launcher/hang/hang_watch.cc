@@ -13,8 +13,10 @@ constexpr double word_lasts = 5;  // validity of a coordinator's report, which c
 constexpr std::size_t most_asked = 64;
 constexpr double told_together = 2;
 constexpr std::size_t most_kept_lines = 8;
-constexpr double longest_put_off = 600;  // of the user's limit, for work that ends by itself
+constexpr double longest_put_off = 600;                         // of the user's limit, for work that ends by itself
+constexpr double frozen_look_after = 1, frozen_look_every = 4;  // the coordinator reports before
 constexpr double put_off_step = 5, goes_on_within = 4;
+constexpr std::uint32_t runtime_pause = 14;  // two questions, and late answers on a loaded machine
 
 LifeStage where_of(wire::RankPhase place) {
   switch (place) {
@@ -39,7 +41,7 @@ HangWatch::HangWatch(const Session& session, const JobMap& map, std::optional<Ha
       patience_(patience),
       events_(std::move(events)),
       incidents_(patience.value_or(HangLimits{})),
-      collectives_(patience.value_or(HangLimits{}).hang),
+      collectives_(patience.value_or(HangLimits{}).hang, elastic),
       ranks_(map.ranks.size()) {
   if (!elastic) return;
   world_.emplace(map.ranks.size());
@@ -137,6 +139,8 @@ JobFacts HangWatch::facts(double now) const {
     const RankState& state = session_.ranks()[i];
     if (state.stage == RankStage::absent) r.where = LifeStage::absent;
     if (state.stage == RankStage::running && r.where == LifeStage::absent) r.where = LifeStage::script;
+    if (const auto frozen = frozen_.find(static_cast<int>(i)); frozen != frozen_.end() && !r.stopped_since)
+      r.stopped_since = frozen->second;
     if (state.stage < RankStage::ended) continue;
     r.where = LifeStage::ended;
     if (state.death) r.since = static_cast<double>(state.death->time_ns) / 1e9;
@@ -151,7 +155,7 @@ JobFacts HangWatch::facts(double now) const {
   std::erase_if(f.waits,
                 [&](const StalledOperation& w) { return now - w.since < patience_->hang && w.since == resumed_; });
   if (world_) leave_out_others(&f);
-  if (!world_) f.others = collectives_.incidents(now, static_cast<int>(f.ranks.size()));
+  f.others = collectives_.incidents(now, static_cast<int>(f.ranks.size()));
   return f;
 }
 
@@ -159,17 +163,44 @@ void HangWatch::turn() {
   const double now = monotonic_seconds();
   if (!patience_ || all_paused_ || now < next_look_) return;
   next_look_ = now + look_every;
-  if (!world_ && collectives_.must_ask(now))
+  if (collectives_.must_ask(now))
     events_(OperationsAsked{[this](const wire::JobOperations& operations) {
       collectives_.answered(collectives_of(operations), monotonic_seconds());
       look_again();
     }});
   const JobFacts known = facts(now);
+  look_for_frozen(known);
   is_quiet_ = !may_become_hang(known) && incidents_.none_open() && collectives_.is_quiet();
   for (const IncidentNotice& event : incidents_.look(known)) tell(event);
   if (!incidents_.none_open()) return;
   open_lines_.clear();
   open_hang_.reset();
+}
+
+void HangWatch::look_for_frozen(const JobFacts& known) {
+  std::vector<int> others;
+  double since = known.now;
+  for (std::size_t r = 0; r < known.ranks.size(); ++r) {
+    const RankActivity& rank = known.ranks[r];
+    if (rank.where != LifeStage::working) continue;
+    if (rank.waits_for.empty())
+      others.push_back(static_cast<int>(r));
+    else
+      since = std::min(since, rank.waits_since);
+  }
+  const bool is_told = !known.waits.empty() || !known.others.empty();
+  if (is_told || others.size() > most_asked || known.now - since < patience_->hang + frozen_look_after)
+    return frozen_.clear();
+  if (others.empty() || known.now < next_frozen_look_) return;
+  next_frozen_look_ = known.now + frozen_look_every;
+  events_(StacksWanted{others, [this, since](const Pictures& pictures) {
+                         for (const auto& [rank, picture] : pictures)
+                           if (picture.state == "F" || (picture.state == "D" && picture.python.empty()))
+                             frozen_.emplace(rank, since);
+                           else
+                             frozen_.erase(rank);
+                         look_again();
+                       }});
 }
 
 /// The missing ranks.  With several hosts, also one rank of each host: its picture tells which hosts do not answer.
@@ -193,6 +224,13 @@ void HangWatch::keep_lines(const std::vector<std::string>& lines) {
   for (const std::string& line : lines)
     if (open_lines_.size() < most_kept_lines)
       open_lines_.push_back(line.starts_with("hvdrun: ") ? line.substr(8) : line.substr(6));
+}
+
+void HangWatch::pause_limit(const IncidentNotice& event) {
+  if (event.seconds - patience_->shutdown >= longest_put_off || event.incident.missing.size() > most_asked) return;
+  events_(StacksWanted{event.incident.missing, [this, event](const Pictures& pictures) {
+                         if (all_at_work(event.incident, pictures)) events_(LimitPaused{runtime_pause});
+                       }});
 }
 
 void HangWatch::give_up(const IncidentNotice& event) {
@@ -226,6 +264,7 @@ std::optional<OpenHang> HangWatch::open_hang() const {
 void HangWatch::tell(const IncidentNotice& event) {
   if (event.kind != NoticeKind::closed && !open_hang_) open_hang_ = hang_data(event.incident, map_, {});
   if (event.kind == NoticeKind::closed) return events_(HangTold{closed_line(event.incident, event.seconds, map_)});
+  if (event.kind == NoticeKind::near_limit) return pause_limit(event);
   if (event.kind == NoticeKind::give_up) return give_up(event);
   const auto tell_lines = [this, event](const Pictures& pictures) {
     std::vector<int> ended;

@@ -21,8 +21,8 @@ class HangWatch {
  public:
   /// @param patience  std::nullopt: the user wants no messages about hangs
   /// @param elastic  ranks may come and go: see world_is()
-  /// @param events  gets HangTold, StacksWanted, HangTooLong, OperationsAsked, and, after lines about an operation,
-  /// DifferenceWanted
+  /// @param events  gets HangTold, StacksWanted, HangTooLong, LimitPaused, OperationsAsked, and, after lines about an
+  /// operation, DifferenceWanted
   HangWatch(const Session& session, const JobMap& map, std::optional<HangLimits> patience, bool elastic,
             EventSink events);
 
@@ -57,10 +57,14 @@ class HangWatch {
   /// The facts about a rank.  Makes an entry for a rank that an elastic job has added.
   RankActivity& activity(int rank);
   void tell(const IncidentNotice& event);
+  /// Close to the user's limit: libhvd's own limit pauses while the missing ranks do work that ends by itself.
+  void pause_limit(const IncidentNotice& event);
   /// The user's limit is reached: ends the job, unless the missing ranks do work that ends by itself.
   void give_up(const IncidentNotice& event);
   void keep_lines(const std::vector<std::string>& lines);
   std::vector<int> whom_to_ask(const Incident& incident) const;
+  /// Ranks wait, and no coordinator says for whom: asks the other ranks whether they can run at all.
+  void look_for_frozen(const JobFacts& known);
 
   /// The last report of the coordinator in a rank.
   struct CoordinatorReport {
@@ -80,7 +84,9 @@ class HangWatch {
   std::optional<OpenHang> open_hang_;
   double kept_at_ = 0;
   double next_look_ = 0;
-  double at_work_ = -1e9;  ///< when the user's limit was put off last
+  double next_frozen_look_ = 0;
+  std::map<int, double> frozen_;  ///< ranks that cannot run, though no signal has stopped them: since when
+  double at_work_ = -1e9;         ///< when the user's limit was put off last
   bool all_paused_ = false, is_quiet_ = false;
   double resumed_ = 0;  ///< waits that began before this moment do not count
 };

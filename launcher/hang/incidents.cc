@@ -15,6 +15,7 @@ constexpr double first_pause = 60, longest_pause = 1800;
 constexpr int most_closings = 6;  // after each closing the patience doubles, up to 64 times: the ranks are slow
 constexpr std::size_t most_open = 10;
 constexpr double time_for_the_runtime = 3;  // the runtime gives up by itself earlier
+constexpr double near_limit = 5, near_again = 5;
 
 /// Questions about the facts.
 struct FactsView {
@@ -196,6 +197,11 @@ void Incidents::take(const Incident& incident, double now, std::vector<IncidentN
   }
   const bool may = incident.kind != IncidentKind::stopped &&
                    incident.kind != IncidentKind::end;  // these ranks may have work of their own
+  if (incident.kind == IncidentKind::operation && patience_.shutdown > 0 &&
+      seconds >= patience_.shutdown - near_limit && !o->given_up && now >= o->near_at) {
+    o->near_at = now + near_again;
+    events.push_back({NoticeKind::near_limit, incident, seconds});
+  }
   if (!may || o->given_up || patience_.shutdown <= 0 || seconds < patience_.shutdown + time_for_the_runtime) return;
   if (now < o->give_up_at) return;
   o->given_up = true;

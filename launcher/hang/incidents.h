@@ -76,10 +76,11 @@ std::vector<Incident> incidents_now(const JobFacts& facts, const HangLimits& pat
 bool may_become_hang(const JobFacts& facts);
 
 enum class NoticeKind {
-  opened,   ///< also when other ranks are missing than before
-  again,    ///< the incident lasts
-  closed,   ///< an incident that was told is over: its ranks go on
-  give_up,  ///< the incident has lasted for HangLimits::shutdown
+  opened,      ///< also when other ranks are missing than before
+  again,       ///< the incident lasts
+  closed,      ///< an incident that was told is over: its ranks go on
+  near_limit,  ///< an operation has almost waited for HangLimits::shutdown, or longer; again every few seconds
+  give_up,     ///< the incident has lasted for HangLimits::shutdown
 };
 
 /// A message for the user.
@@ -108,6 +109,7 @@ class Incidents {
     double pause = 0;            ///< between the last two messages
     bool given_up = false;
     double give_up_at = 0;  ///< not before this time
+    double near_at = 0;     ///< no NoticeKind::near_limit before this time
   };
   OpenIncident* same(const Incident& incident, double now);
   void take(const Incident& incident, double now, std::vector<IncidentNotice>& events);

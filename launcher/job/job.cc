@@ -248,6 +248,13 @@ static std::vector<Program> classify_programs(const CommandLine& line) {
   return programs;
 }
 
+/// Refuses `python - <<EOF`: ranks do not share hvdrun's standard input, so Python would run an empty program.
+static void need_program(const Program& program, int ranks, std::optional<int> reader) {
+  if (!wire::is_read_from_input(program.payload) || (ranks == 1 && reader == program.first_rank)) return;
+  throw Error(Code::usage, program.payload.name, "would read its program from standard input, which ranks do not share",
+              "save the program as a file, or write -c \"...\"");
+}
+
 const wire::Payload& payload_of(const Job& job, int rank) {
   for (const Program& p : job.programs)
     if (rank < p.first_rank + p.ranks) return p.payload;
@@ -280,6 +287,8 @@ Job prepare(CommandLine line, const Environment& environment) {
   if (const auto rank = settings.integer("stdin"); rank && *rank >= static_cast<int>(job.map.ranks.size()))
     throw Error(Code::usage, "--stdin", "there is no rank " + std::to_string(*rank),
                 "the ranks are 0 to " + std::to_string(job.map.ranks.size() - 1));
+  for (const Program& p : programs)
+    need_program(p, programs.size() == 1 ? static_cast<int>(job.map.ranks.size()) : p.ranks, settings.integer("stdin"));
   job.cwd = current_folder();
 
   const std::string folders = search_path(environment);

@@ -5,10 +5,12 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <optional>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/files/own_folder.h"
 #include "base/process/process.h"
 #include "base/text.h"
 #include "launcher/process/process_tree.h"
@@ -16,12 +18,20 @@
 #include "launcher/process/signal_queue.h"
 
 namespace hvd::launcher {
+namespace {
+
+pid_t process_in(const std::vector<std::string>& args, const char* command) {
+  const auto number = args.size() == 1 ? to_integer(args[0]) : std::nullopt;
+  if (!number) throw Error(Code::usage, command, "is for use by Python programs in a cluster: it takes their process");
+  return static_cast<pid_t>(*number);
+}
+
+}  // namespace
 
 int host_shell(const std::vector<std::string>& args) {
-  const auto parent = args.size() == 1 ? to_integer(args[0]) : std::nullopt;
-  if (!parent) throw Error(Code::usage, "--host-shell", "is for a Spark task's use");
+  const pid_t parent = process_in(args, "--host-shell");
   SignalQueue signals;
-  end_with_parent(static_cast<int>(*parent));
+  end_with_parent(parent);
   become_subreaper();
   ScriptShell shell(script_on_stdin());
   for (;;) {
@@ -33,6 +43,14 @@ int host_shell(const std::vector<std::string>& args) {
     write_all(1, shell.read_output());
     if (code) return *code;
   }
+}
+
+int agents_folder(const std::vector<std::string>& args) {
+  constexpr const char* prefix = "hvd-agents-";
+  const pid_t owner = process_in(args, "--agents-folder");
+  const std::string parent = place_for_own_folder();
+  sweep_own_folders(parent, prefix);
+  return std::puts(OwnFolder(parent, prefix, owner).release().c_str()) < 0;
 }
 
 }  // namespace hvd::launcher

@@ -1,5 +1,5 @@
-/// @file host_shell.h — runs in a Spark task of each host: the shell that starts the host's daemon, and the clean-up
-/// after it.
+/// @file host_shell.h — helpers of Python programs that run hvdrun and its daemons in a cluster's processes, such as
+/// Spark tasks: the shell that starts a host's daemon, with the clean-up after it, and a private folder.
 #pragma once
 #include <string>
 #include <vector>
@@ -11,5 +11,9 @@ namespace hvd::launcher {
 /// itself.  Then every process below this one is killed: nothing outlives it.
 /// Returns the shell's exit code, 128 + signal where it was killed.  stdout: the output of the shell and the daemon.
 int host_shell(const std::vector<std::string>& args);
+
+/// `hvdrun --agents-folder PID`: makes a folder that the process PID owns (base/files/own_folder.h), and prints its
+/// path. Removes such folders of processes that are gone.
+int agents_folder(const std::vector<std::string>& args);
 
 }  // namespace hvd::launcher

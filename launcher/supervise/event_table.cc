@@ -77,6 +77,7 @@ void Supervisor::on_event(const JobEvent& event) {
                  [&](const StacksWanted& e) { p.server.ask(e.ranks, e.done); },
                  [&](const DifferenceWanted&) { tell_difference(); },
                  [&](const OperationsAsked& e) { p.operations.ask(e.done); },
+                 [&](const LimitPaused& e) { session_->pause_limits(e.seconds); },
                  [&](const HangTooLong& e) { p.ending.stop_for_hang(e.why); },
                  [&](const ElasticOver& e) { p.ending.stop_elastic(e.why); },
                  [&](const KillWanted&) { p.ending.stop_for_signal(SIGTERM); },

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
-#include <cstring>
 #include <map>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/process/signals.h"
 #include "base/text.h"
 #include "launcher/verdict/exception_line.h"
 
@@ -132,7 +132,7 @@ std::string story(const DeathRecord& d) {
 }
 
 std::string signal_text(int number) {
-  const char* name = ::sigabbrev_np(number);
+  const char* name = signal_name(number);
   std::string text = "signal " + std::to_string(number) + (name ? " (SIG" + std::string(name) + ")" : "");
   if (number == SIGSEGV) text += ", an access to memory that is not its own";
   if (number == SIGBUS) text += ", often a full /dev/shm";

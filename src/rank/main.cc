@@ -14,6 +14,7 @@
 #include "base/process/signals.h"
 #include "base/text.h"
 #include "rank/diagnostics/stacks/stack_capture.h"
+#include "rank/diagnostics/stacks/stopped_stack.h"
 #include "rank/guard/guard.h"
 #include "rank/host/host_daemon.h"
 #include "rank/launch/rank_environment.h"
@@ -42,6 +43,7 @@ std::optional<int> run_helper(const std::string& what, const std::string& value)
   if (what == "--folder") return make_folder(std::atoi(value.c_str()));
   if (what == "--remove-folder") return hvd::remove_own_folder(value) ? 0 : 1;
   if (what == "--native-stack") return hvd::rank::print_native_stack(std::atoi(value.c_str()));
+  if (what == "--stopped-stack") return hvd::rank::run_handler_of_stopped(std::atoi(value.c_str()));
   return std::nullopt;
 }
 

@@ -1,6 +1,6 @@
 """Plants hangs of torch's own collectives over gloo in a rank, by seed; checks that rank, collective and line are named.
 
-    tests/campaigns/run hangs [--seeds 1] [--only CASE] [--healthy 3] [--python PYTHON]
+    tests/campaigns/run hangs [--seeds 1] [--only CASE] [--healthy 3] [--python PYTHON] [--hosts 2] [--elastic]
 
 No program of these jobs imports hvd.  The time counts from the first wait to hvdrun's line about it.
 """
@@ -8,17 +8,21 @@ No program of these jobs imports hvd.  The time counts from the first wait to hv
 from __future__ import annotations
 
 import argparse
+import contextlib
 import pathlib
 import random
 import re
 import signal
+import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from campaigns.engine import Campaign, Outcome, Trial
+from netns.cluster import Cluster, why_not
 from support import hvdrun
 
 SCRIPT = pathlib.Path(__file__).resolve().parent / "planted_hang_job.py"
@@ -97,16 +101,34 @@ def line_of(case: str) -> int:
     return 0
 
 
-def one(case: str, culprit: int, python: str = sys.executable, more: tuple[str, ...] = ()) -> Outcome:
+@contextlib.contextmanager
+def started(args: list[str], hosts: Cluster | None) -> Iterator[subprocess.Popen[str]]:
+    """The job on this machine, or with a rank on each host."""
+    if hosts is None:
+        with hvdrun.started("-np", str(SIZE), *args) as job:
+            yield job
+        return
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    argv = [hvdrun.program(), "-H", ",".join(f"{host}:1" for host in hosts.names), *args]
+    job = hosts.popen("alpha", argv, **pipes)
+    try:
+        yield job
+    finally:
+        hosts.signal(job, signal.SIGINT)
+        job.communicate(timeout=30)
+
+
+def one(
+    case: str, culprit: int, python: str = sys.executable, more: tuple[str, ...] = (), hosts: Cluster | None = None
+) -> Outcome:
     """Runs the job until hvdrun has told, or its end."""
     told = CASES[case].says if case in CASES else ""
     place = rf"planted_hang_job.py:{line_of(case)}(?: \(\w+\))?"
     pattern = told.replace("#", str(culprit)).replace("@", place).replace("%", str(1 - culprit))
     text: list[str] = []
     began = time.monotonic()
-    with hvdrun.started(
-        "-np", str(SIZE), *more, python, str(SCRIPT if case in CASES else HEALTHY_SCRIPT), case, str(culprit)
-    ) as job:
+    args = [*more, python, str(SCRIPT if case in CASES else HEALTHY_SCRIPT), case, str(culprit)]
+    with started(args, hosts) as job:
         killer = threading.Timer(LIMIT_SECONDS, job.send_signal, [signal.SIGINT])
         killer.start()
         found = None
@@ -132,7 +154,9 @@ def trials(options: argparse.Namespace) -> list[Trial]:
 
 def judge(trial: Trial, place: Any, options: argparse.Namespace) -> list[Outcome]:
     culprit = 1 if trial.case in ("port", "address") else random.Random(trial.seed).randrange(SIZE)
-    outcome = one(trial.case, culprit, options.python)
+    more = ("--min-np", str(SIZE)) if options.elastic else ()
+    with Cluster(hosts=SIZE) if options.hosts else contextlib.nullcontext() as hosts:
+        outcome = one(trial.case, culprit, options.python, more, hosts)
     outcome.seed = trial.seed
     return [outcome]
 
@@ -141,7 +165,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seeds", type=int, default=1, help="each case so often")
     parser.add_argument("--only", action="append", help="this case; may be given again")
     parser.add_argument("--python", default=sys.executable, help="the ranks' Python: that of another torch")
+    parser.add_argument("--hosts", type=int, default=0, choices=[0, SIZE], help="so many, with a rank each")
+    parser.add_argument("--elastic", action="store_true", help="elastic jobs, whose scripts use gloo only")
     parser.add_argument("--healthy", type=int, default=3, help="so many jobs that are well: nobody may be named")
 
 
-CAMPAIGN = Campaign(__doc__ or "", trials, judge, add_options)
+CAMPAIGN = Campaign(
+    __doc__ or "", trials, judge, add_options, why_not=lambda options: (why_not() or "") if options.hosts else ""
+)

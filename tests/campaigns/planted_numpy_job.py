@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 import tempfile
 import time
@@ -21,6 +22,8 @@ def work(times: int) -> None:
 
 def main() -> None:
     """See the file's comment."""
+    if planted("all ranks on one core"):
+        os.sched_setaffinity(0, {0})
     hvd.init()
     length = 8_000 if CAUSE == "a short step" else 500_000
     gradient, state = numpy.ones(length, "f4"), numpy.ones(10_000_000, "f4")

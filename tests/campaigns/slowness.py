@@ -69,6 +69,7 @@ CAUSES = [
     Cause("pause", "STRAGGLER", job=NUMPY),
     Cause("np.save", "CHECKPOINT", job=NUMPY),
     Cause("evaluation now and then", "STRAGGLER", job=NUMPY),
+    Cause("all ranks on one core", "COMPUTE", True, "core", job=NUMPY),
     Cause("gc.collect()", "GC"),
     Cause("gc.collect()", "GC", True),
     Cause("1000 small operations", "COMMUNICATION", True),

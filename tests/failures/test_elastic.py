@@ -142,9 +142,11 @@ def test_the_same_error_again_and_again_ends_the_job(tmp_path: pathlib.Path) -> 
 
 
 def test_spares(tmp_path: pathlib.Path) -> None:
-    """Two deaths: each time a spare gets the slot, and another spare starts."""
-    pause = {"ELASTIC_PAUSE": "0.2"}
-    done = job(tmp_path, 2, "--min-np", "2", "--spares", "1", ELASTIC_KILL="[[8, [1]], [16, [0]]]", **pause)
+    """Two deaths: each time a spare gets the slot, and another spare starts.  The timeline has the spares too."""
+    options = ("--spares", "1", "--timeline-filename", str(tmp_path / "timeline.json"))
+    done = job(tmp_path, 2, "--min-np", "2", *options, ELASTIC_KILL="[[8, [1]], [16, [0]]]", ELASTIC_PAUSE="0.2")
+    events = json.loads((tmp_path / "timeline.json").read_text())
+    assert {e["pid"] for e in events if e["name"] == "ALLREDUCE"} >= {0, 1, 2, 3}
     assert result(done)["size"] == 2
     assert done.stderr.count("2 → 2 ranks") == done.stderr.count("1 spare took over") == 2, done.stderr
 

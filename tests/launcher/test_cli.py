@@ -138,6 +138,12 @@ MISTAKES = [
     ),
     (["--ssh-port", "99999", "true"], 2, "hvdrun: --ssh-port: '99999' is not possible; the most is 65535\n"),
     (["--start-timeout", "0.01", "true"], 2, "hvdrun: --start-timeout: '0.01' is not possible; the least is 0.1\n"),
+    (["--time-limit", "9999999999", "true"], 2, "hvdrun: --time-limit: '9999999999' is not possible; the most is 1000000000\n"),
+    (
+        ["-np", "2", "python3", "-"],
+        2,
+        "hvdrun: python3: would read its program from standard input, which ranks do not share\n",
+    ),
     (["--blacklist-cooldown-range=5", "true"], 2, "hvdrun: --blacklist-cooldown-range: needs two values\n"),
     (["--json", "true"], 2, "hvdrun: --json: says how --dry-run, --show-map or --report prints\n        add one of them\n"),
     (["--show-map", "--dry-run", "true"], 2, "hvdrun: --show-map: cannot be given with --dry-run\n"),

@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
 
@@ -27,6 +28,31 @@ def env() -> dict[str, str]:
     if subprocess.run([sys.executable, "-c", "import hvd"], env={**os.environ, **env}, capture_output=True).returncode:
         pytest.skip("hvd is neither built nor installed")
     return env
+
+
+FREEZER = pathlib.Path("/sys/fs/cgroup/freezer")  # of cgroups of version 1
+UNIFIED = pathlib.Path("/sys/fs/cgroup/cgroup.procs")
+
+
+@pytest.fixture
+def freezer() -> Iterator[pathlib.Path]:
+    """A cgroup that can freeze, or a skip."""
+    group = (FREEZER if FREEZER.exists() else UNIFIED.parent) / f"hvd-test-{os.getpid()}"
+    try:
+        group.mkdir()
+    except OSError as e:
+        pytest.skip(f"no cgroup can be made here: {e}")
+    yield group
+    freeze(group, False)
+    hvdrun.wait_until(lambda: not (group / "cgroup.procs").read_text(), "the end of the frozen processes")
+    group.rmdir()
+
+
+def freeze(group: pathlib.Path, on: bool) -> None:
+    if (group / "freezer.state").exists():
+        (group / "freezer.state").write_text("FROZEN" if on else "THAWED")
+    else:
+        (group / "cgroup.freeze").write_text("1" if on else "0")
 
 
 def own_line(job: subprocess.Popen[str]) -> str:
@@ -49,6 +75,48 @@ def test_a_rank_that_never_comes_to_init(env: dict[str, str], tmp_path: pathlib.
         r"\(--stall-check-shutdown-time-seconds\)\n",
         done.stderr,
     ), done.stderr
+
+
+@pytest.mark.ci
+def test_a_frozen_coordinator(env: dict[str, str], tmp_path: pathlib.Path, freezer: pathlib.Path) -> None:
+    """As by `docker pause`: no signal has stopped rank 0, and nothing in it can tell who waits."""
+    (tmp_path / "job.py").write_text(
+        BEGIN + "hvd.init()\nhvd.allreduce(x, name='a')\n"
+        "if rank == 0: print(os.getpid(), flush=True), time.sleep(3)\nhvd.allreduce(x, name='a')\n"
+    )
+    with hvdrun.started("-np", "3", "--grace", "1", *hvdrun.python_args(), "job.py", cwd=tmp_path, env=env) as job:
+        assert job.stdout is not None
+        (freezer / "cgroup.procs").write_text(job.stdout.readline().split()[-1])
+        freeze(freezer, True)
+        said = r"hvdrun: rank 0 on localhost is frozen by its cgroup \(.*\); 2 ranks have waited (\d+) s for allreduce.a\n"
+        told = re.fullmatch(said, line := own_line(job))
+        assert told, line
+        assert int(told[1]) < 30
+        freeze(freezer, False)
+        assert job.wait(60) == 0
+
+
+@pytest.mark.ci
+def test_the_limit_of_libhvd_waits_for_work_that_ends_by_itself(env: dict[str, str], tmp_path: pathlib.Path) -> None:
+    """The evaluation takes longer than the limit; then the limit ends a rank that hangs."""
+    (tmp_path / "job.py").write_text(
+        BEGIN + "def evaluate():\n"
+        "    end = time.monotonic() + 16\n"
+        "    while time.monotonic() < end: pass\n"
+        "hvd.init()\n"
+        "if rank == 1: evaluate()\n"
+        "hvd.allreduce(x, name='a')\n"
+        "print('goes on', flush=True)\n"
+        "if rank == 1: time.sleep(100)\n"
+        "hvd.allreduce(x, name='b')\n"
+    )
+    limits = ["--stall-check-warning-time-seconds", "5", "--stall-check-shutdown-time-seconds", "10", "--grace", "1"]
+    done = hvdrun.run("-np", "2", *limits, *hvdrun.python_args(), "job.py", cwd=tmp_path, env=env)
+    assert done.returncode != 0
+    assert done.stdout.count("goes on") == 2, done.stderr
+    assert re.search(r"rank 1 on localhost is in job.py:[56] \(evaluate\), evaluating, which ends by itself; ", done.stderr)
+    by_libhvd, by_hvdrun = r"'allreduce.b' has waited \d+ s for rank 1", r"has waited \d+ s for allreduce.b, but not rank 1"
+    assert re.search(f"{by_libhvd}|{by_hvdrun}", done.stderr), done.stderr
 
 
 HANGS = {  # the job's behaviour, and the expected message
@@ -93,7 +161,8 @@ def test_a_hang_is_told_each_time(env: dict[str, str], tmp_path: pathlib.Path) -
         for time in range(2):
             pid = int(job.stdout.readline().split()[-1])
             line = own_line(job)
-            said = r"hvdrun: rank 0 on localhost is stopped \(kill -CONT .*\); 2 ranks have waited \d+ s for allreduce.a\n"
+            stopped = r"is stopped( at job.py:6)? \(kill -CONT .*\)"
+            said = rf"hvdrun: rank 0 on localhost {stopped}; 2 ranks have waited \d+ s for allreduce.a\n"
             assert re.fullmatch(said, line), line
             os.kill(pid, signal.SIGCONT)
             if time == 0:

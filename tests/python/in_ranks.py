@@ -19,6 +19,14 @@ from unittest import SkipTest
 LIMIT_SECONDS = 100
 
 
+def as_in_a_new_script() -> None:
+    """hvd.torch has seen no second backward() yet."""
+    module = sys.modules.get("hvd.torch._optimizer.second_passes")
+    if module:
+        module.expected = False
+        module._native.both_hooks(False)
+
+
 def main() -> None:
     rank = int(os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("HVD_RANK", "0")))
     files, after = sys.argv[1:], ""
@@ -34,6 +42,7 @@ def main() -> None:
             after = "" if after == f"{stem}.{name}" else after
             continue
         text, skipped = None, None
+        as_in_a_new_script()
         try:
             function()
         except SkipTest as why:  # on all ranks

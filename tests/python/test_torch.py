@@ -9,6 +9,7 @@ OPTIMIZER = (
     "torch_outbox.py",
     "torch_direct.py",
     "torch_changing.py",
+    "torch_second_passes.py",
     "torch_optimizer_state.py",
     "torch_registered.py",
     "torch_sizes.py",

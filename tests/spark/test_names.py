@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pathlib
 import subprocess
 
 import pytest
@@ -80,32 +79,3 @@ def test_stores_by_path() -> None:
     """DBFS in all its spellings; HDFS without Hadoop says what to install."""
     done = subprocess.run([str(s.python()), "-c", STORES], env=environment(), timeout=100, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-
-
-SWEEP = """
-import pathlib, socket, sys, tempfile
-from hvd.spark import _task
-
-tempfile.tempdir = sys.argv[1]
-top = pathlib.Path(sys.argv[1])
-for name in ("hvd-spark-job-999999999-mine", "hvd-spark-job-999999999-left", "hvd-spark-job-1-alive"):
-    (top / name).mkdir()
-(top / "hvd-spark-job-999999999-mine/model.pt").touch()
-for name in ("hvd-spark-job-999999999-left", "hvd-spark-job-1-alive"):
-    socket.socket(socket.AF_UNIX).bind(str(top / name / "agent"))
-other = top.parent / (top.name + "-other")
-other.mkdir()
-socket.socket(socket.AF_UNIX).bind(str(other / "agent"))
-(top / "hvd-spark-job-999999999-link").symlink_to(other)
-_task._sweep_folders()
-assert (other / "agent").is_socket()  # behind a link
-(top / "hvd-spark-job-999999999-link").unlink()
-print(sorted(path.name for path in top.iterdir()), (top / "hvd-spark-job-999999999-mine/model.pt").exists())
-"""
-
-
-def test_only_sockets_of_dead_tasks_are_swept(tmp_path: pathlib.Path) -> None:
-    """Files in a folder belong to somebody, whatever its name."""
-    argv = [str(s.python()), "-c", SWEEP, str(tmp_path)]
-    done = subprocess.run(argv, env=environment(), timeout=100, capture_output=True, text=True)
-    assert done.stdout == "['hvd-spark-job-1-alive', 'hvd-spark-job-999999999-mine'] True\n", done.stderr

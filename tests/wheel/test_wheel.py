@@ -137,6 +137,23 @@ def test_our_code_runs_on_the_systems_of_2021(unpacked: pathlib.Path) -> None:
         assert not [v for kind, v in versions if kind == b"GLIBCXX" and tuple(map(int, v.split(b"."))) > (3, 4, 29)], path.name
 
 
+# Functions that glibc 2.28 has too, in another library or by another version: libdl, librt, libpthread, __xstat, libm.
+IN_2_28 = re.compile(r"dl\w+|shm_\w+|pthread_(?!cond_clockwait)\w+|[fl]?stat(at)?(64)?|log2?|exp|pow|__libc_start_main")
+HEADERS_CHOICE = {"pthread_cond_clockwait", "__libc_single_threaded"}  # libstdc++'s headers use them where glibc has them
+
+
+def test_our_code_could_be_built_for_glibc_2_28(unpacked: pathlib.Path) -> None:
+    """It calls no function that RHEL 8's C library lacks."""
+    for path in elf_files(unpacked):
+        if path.parent.name == "hvdrun":
+            continue  # libraries of the system that builds the wheel
+        said = subprocess.run(["readelf", "--dyn-syms", "--wide", str(path)], capture_output=True, text=True, timeout=20).stdout
+        needed = re.findall(r" UND (\w+)@GLIBC_2\.(\d+)", said)
+        assert len(needed) > 3, path.name
+        newer = {name for name, minor in needed if int(minor) > 28 and not IN_2_28.fullmatch(name)}
+        assert newer <= HEADERS_CHOICE, (path.name, newer)
+
+
 def test_the_bundled_libzmq_is_the_one_that_is_loaded(native: pathlib.Path, unpacked: pathlib.Path) -> None:
     """Its needed versions were changed: a loader error would make hvdrun silently use the system's."""
     zmq = next(unpacked.rglob("libzmq.so.5"))

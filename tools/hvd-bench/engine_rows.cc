@@ -1,6 +1,7 @@
 /// The rows about the engine itself: its wake-ups, its work when idle, its memory.
 #include <mpi.h>
 #include <sched.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -64,7 +65,7 @@ long switches() {
   long total = 0;
   std::error_code error;
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task", error)) {
-    if (task.path().filename() == std::to_string(gettid())) continue;
+    if (task.path().filename() == std::to_string(::syscall(SYS_gettid))) continue;
     std::ifstream status(task.path() / "status");
     for (std::string word; status >> word;)
       if (word == "voluntary_ctxt_switches:" || word == "nonvoluntary_ctxt_switches:") {

@@ -1,8 +1,6 @@
 #include "launcher/control/commands/jobs.h"
 
 #include <fcntl.h>
-#include <poll.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,6 +15,7 @@
 #include "base/error.h"
 #include "base/files/own_file.h"
 #include "base/format.h"
+#include "base/process/process_handle.h"
 #include "base/text.h"
 #include "launcher/control/commands/attach.h"
 #include "launcher/control/commands/job_folder.h"
@@ -192,32 +191,20 @@ int record_timeline(const JobMatch& found, const std::vector<std::string>& words
   return std::fputs(answer.c_str(), stdout) < 0;
 }
 
-/// Waits; true when the process of @p handle has ended within @p limit.
-bool ends(const Fd& handle, std::chrono::milliseconds limit) {
-  pollfd end{handle.get(), POLLIN, 0};
-  const auto deadline = std::chrono::steady_clock::now() + limit;
-  for (auto left = limit; left > 0ms;
-       left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now()))
-    if (::poll(&end, 1, static_cast<int>(left.count())) > 0) return true;
-  return false;
-}
-
 /// Ends a job that does not answer: by signals to its hvdrun, SIGKILL last.
 int kill_by_signal(const JobMatch& found) {
-  const auto pid = static_cast<pid_t>(found.job.owner.pid);
   if (!is_in_this_namespace(found.job.owner))
     throw Error(Code::unavailable, found.name(), "does not answer", "it runs in another container: end it from there");
-  const Fd handle(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
-  if (!handle || is_gone(found.job.owner)) return 0;  // it has ended meanwhile
-  const auto send = [&](int number) { ::syscall(SYS_pidfd_send_signal, handle.get(), number, nullptr, 0); };
-  send(SIGTERM);
-  send(SIGCONT);
+  const ProcessHandle owner(found.job.owner);
+  if (owner.has_ended()) return 0;
+  owner.signal(SIGTERM);
+  owner.signal(SIGCONT);
   const double grace = found.status.value("grace", 5.0) + after_grace_seconds;
-  if (ends(handle, std::chrono::milliseconds(static_cast<long long>(grace * 1000)))) return 0;
+  if (owner.ends_within(std::chrono::milliseconds(static_cast<long long>(grace * 1000)))) return 0;
   std::fprintf(stderr, "hvdrun: job %s did not end within %.0f s; its hvdrun is killed, and its guards end the ranks\n",
                found.name().c_str(), grace);
-  send(SIGKILL);
-  return ends(handle, 10s) ? 0 : static_cast<int>(Code::timeout);
+  owner.signal(SIGKILL);
+  return owner.ends_within(10s) ? 0 : static_cast<int>(Code::timeout);
 }
 
 int kill_job(const JobMatch& found) {

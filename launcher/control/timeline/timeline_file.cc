@@ -272,7 +272,7 @@ void TimelineFile::Writer::update_clock(int rank) {
 }
 
 void TimelineFile::Writer::take(TimelineItem& item) {
-  if (!file_.usable() || item.rank < 0 || item.rank >= options_.size) return;
+  if (!file_.usable() || item.rank < 0) return;
   const std::int64_t at_ns = item.at_ns + clock(0).offset_ns();
   if (auto* started = std::get_if<RankStart>(&item.what)) {
     timeline_.name_rank(item.rank, started->host);

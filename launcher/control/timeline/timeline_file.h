@@ -14,7 +14,6 @@ namespace hvd::launcher {
 
 struct TimelineFileOptions {
   std::string path;
-  int size = 1;  ///< ranks of the job
   std::uint64_t max_bytes = std::uint64_t{1024} << 20;
 };
 

@@ -17,6 +17,7 @@ void add_to(wire::StepRecord& sum, const wire::StepRecord& r) {
   sum.compile_ns += r.compile_ns;
   sum.cpu_ns += r.cpu_ns;
   sum.run_delay_ns += r.run_delay_ns;
+  sum.operation_delay_ns += r.operation_delay_ns;
   sum.read_bytes += r.read_bytes;
   sum.written_bytes += r.written_bytes;
   sum.operation_bytes += r.operation_bytes;

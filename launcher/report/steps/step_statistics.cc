@@ -18,17 +18,29 @@ double median(std::vector<double>& values) {
   return *middle;
 }
 
-/// The least time of any rank, spent in waiting for ranks and for data.  It is the time of messages and data under way.
-/// A slow link shows on one of its ranks as waiting for the other rank.
-std::int64_t least_wait(const JoinedStep& step) {
-  if (step.parts.size() < 2) return 0;
-  std::int64_t least = INT64_MAX;
-  for (const JoinedStep::Part& p : step.parts) least = std::min(least, p.record.waited_ns + p.record.moved_ns);
-  return least;
-}
+/// A joined step's data under way.
+class DataUnderWay {
+ public:
+  explicit DataUnderWay(const JoinedStep& step) {
+    for (const JoinedStep::Part& p : step.parts) delay_ = std::max(delay_, p.record.operation_delay_ns);
+    for (const JoinedStep::Part& p : step.parts) {
+      const std::int64_t wait = p.record.waited_ns + p.record.moved_ns - others_delay(p.record);
+      least_ = &p == &step.parts.front() ? wait : std::min(least_, wait);
+    }
+    if (step.parts.size() < 2) least_ = 0;
+  }
+  /// The time for which the rank waited for data under way.
+  std::int64_t of(const wire::StepRecord& r) const { return std::max({r.moved_ns - others_delay(r), least_, {}}); }
 
-/// The time for which a rank waited for data under way.  @p least  least_wait() of the step
-std::int64_t moved_ns(const wire::StepRecord& r, std::int64_t least) { return std::max(r.moved_ns, least); }
+ private:
+  /// While a rank has no core within an operation, the others wait for that rank, though all have submitted it.
+  std::int64_t others_delay(const wire::StepRecord& r) const { return delay_ - r.operation_delay_ns; }
+
+  std::int64_t delay_ = 0;  ///< the longest of any rank
+  /// The least time of any rank, spent in waiting for ranks and for data.  It is the time of messages and data under
+  /// way. A slow link shows on one of its ranks as waiting for the other rank.
+  std::int64_t least_ = 0;
+};
 
 /// A rank's own time: neither waiting nor moving data.
 std::int64_t own_ns(const wire::StepRecord& r) { return r.step_ns - r.waited_ns - r.moved_ns; }
@@ -119,14 +131,14 @@ void StepStatistics::add(const JoinedStep& step) {
   if (step.parts.empty() || step.steps <= 0) return;
   std::vector<double> lengths;
   std::int64_t operations = 0, bytes = 0;
-  const std::int64_t least = least_wait(step);
+  const DataUnderWay data(step);
   begin_stretch();
   for (const auto& [rank, r] : step.parts) {
     RankSums& sums = ranks_[rank];
     sums.steps += step.steps;
     sums.seconds += seconds_of(r.step_ns);
-    sums.waited += seconds_of(r.waited_ns + r.moved_ns - moved_ns(r, least));
-    sums.moved += seconds_of(moved_ns(r, least));
+    sums.waited += seconds_of(r.waited_ns + r.moved_ns - data.of(r));
+    sums.moved += seconds_of(data.of(r));
     const DelaySeconds parts = parts_of(r);
     for (std::size_t i = 0; i < delay_kinds; ++i) sums.parts[i] += parts[i];
     StretchSum& stretch = stretch_of(sums);
@@ -224,12 +236,12 @@ void StepStatistics::draw(const JoinedStep& step, double step_seconds) {
   }
   StepPoint& point = course_.back();
   const auto n = static_cast<double>(step.parts.size());
-  const std::int64_t least = least_wait(step);
+  const DataUnderWay data(step);
   point.number = step.number;
   point.steps += step.steps;
   point.seconds += step_seconds;
   for (const JoinedStep::Part& p : step.parts) {
-    const std::int64_t moved = moved_ns(p.record, least);
+    const std::int64_t moved = data.of(p.record);
     point.waited += seconds_of(p.record.waited_ns + p.record.moved_ns - moved) / n;
     point.moved += seconds_of(moved) / n;
     point.input += seconds_of(p.record.input_ns) / n;

@@ -36,6 +36,8 @@ const char* state_text(const std::string& state) {
     case 'T':
     case 't':
       return "is stopped";
+    case 'F':
+      return "is frozen by its cgroup";
     case 'Z':
       return "has ended";
     default:

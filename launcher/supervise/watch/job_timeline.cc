@@ -10,7 +10,7 @@ JobTimeline::JobTimeline(const std::string& path, const JobMap& map, std::uint64
 }
 
 void JobTimeline::open(const std::string& path) {
-  file_ = std::make_unique<TimelineFile>(TimelineFileOptions{path, static_cast<int>(map_.ranks.size()), max_bytes_});
+  file_ = std::make_unique<TimelineFile>(TimelineFileOptions{path, max_bytes_});
   path_ = path;
 }
 

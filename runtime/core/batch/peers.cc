@@ -1,19 +1,13 @@
 #include "core/batch/peers.h"
 
-#include <poll.h>
-#include <signal.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <functional>
 
 namespace hvd::core {
-
-void PidFdTraits::abandon(int fd) noexcept { ::close(fd); }
 
 std::string PeerProcess::text() const {
   std::string text;
@@ -48,14 +42,12 @@ PeerProcess PeerProcess::mine() {
 }
 
 Peers::Peers(const World& world, std::vector<PeerProcess> processes)
-    : world_(world), processes_(std::move(processes)), fds_(processes_.size()) {
+    : world_(world), processes_(std::move(processes)), handles_(processes_.size()) {
   const PeerProcess me = PeerProcess::mine();
   for (std::size_t r = 0; r < processes_.size(); ++r) {
     if (processes_[r].host != me.host || processes_[r].pid == me.pid) continue;
-#ifdef SYS_pidfd_open
-    // The rank is alive now.  So the descriptor means this process, even if the kernel uses the pid again later.
-    fds_[r] = Handle<PidFdTraits>(static_cast<int>(syscall(SYS_pidfd_open, static_cast<pid_t>(processes_[r].pid), 0)));
-#endif
+    // The rank is alive now.  So the handle means this process, even if the kernel uses the pid again later.
+    handles_[r] = ProcessHandle(static_cast<pid_t>(processes_[r].pid));
   }
 }
 
@@ -69,17 +61,9 @@ std::vector<Peers::PeerExit> Peers::find(const memory::Node& node) {
   for (int r : locals)
     if (r != world_.rank && departed(r))
       gone.push_back({r, "rank " + std::to_string(r) + " has shut down while this rank waits for it", true});
-  const PeerProcess me = PeerProcess::mine();
   for (std::size_t r = 0; r < processes_.size(); ++r) {
-    if (processes_[r].host != me.host || processes_[r].pid == me.pid || departed(static_cast<int>(r))) continue;
-    bool dead = false;
-    if (fds_[r]) {
-      pollfd p{fds_[r].get(), POLLIN, 0};
-      dead = poll(&p, 1, 0) > 0;
-    } else {
-      dead = kill(static_cast<pid_t>(processes_[r].pid), 0) != 0 && errno == ESRCH;
-    }
-    if (dead)
+    if (departed(static_cast<int>(r))) continue;
+    if (handles_[r].has_ended())
       gone.push_back({static_cast<int>(r),
                       "rank " + std::to_string(r) + " (pid " + std::to_string(processes_[r].pid) + ") is gone", false});
   }

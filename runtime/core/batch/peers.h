@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "base/handle.h"
+#include "base/process/process_handle.h"
 #include "common/world.h"
 #include "memory/arena.h"
 #include "memory/node.h"
@@ -19,12 +19,6 @@ struct PeerProcess {
   std::string text() const;
   static PeerProcess mine();
   static PeerProcess of(const std::string& text);
-};
-
-struct PidFdTraits {
-  using type = int;
-  static int null() noexcept { return -1; }
-  static void abandon(int fd) noexcept;
 };
 
 /// To be asked only while a rank waits without progress.
@@ -43,7 +37,7 @@ class Peers {
  private:
   const World& world_;
   std::vector<PeerProcess> processes_;
-  std::vector<Handle<PidFdTraits>> fds_;  ///< [size]; null: same process, another host, or not supported
+  std::vector<ProcessHandle> handles_;  ///< [size]; none: this process, or another host's
 };
 
 }  // namespace hvd::core

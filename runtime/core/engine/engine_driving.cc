@@ -231,6 +231,7 @@ Operation& Engine::run(ProcessSet& set, const CheckedRequest& request) {
 /// next batch follows that work on the stream.  A wake-up then delays nothing, so the thread does not spin.
 void Engine::run() {
   shared_.gpus.keep_thread();
+  shared_.status.recorder().engine_runs();
   Backoff backoff = Backoff::of_engine(spare_);
   while (!stop_.load(std::memory_order_seq_cst)) {
     bool moved = false;

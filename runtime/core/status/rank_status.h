@@ -109,6 +109,12 @@ class RankStatus {
   /// Gets all that this object is told.
   recorder::StepRecorder& recorder() { return recorder_; }
 
+  /// True if hvdrun has paused the limit for stalled operations: missing ranks do work that ends by itself.
+  bool limit_is_paused(std::int64_t now_ns) const {
+    const wire::RecorderMemory* memory = recorder_.memory();
+    return memory && now_ns < memory->limit_paused_until.load(std::memory_order_relaxed);
+  }
+
   /// Adds @p fresh rounds of a set, which now has @p all.  The rank's steps are those of its busiest set.
   void steps(int fresh, std::int64_t all) {
     if (before_ + all <= page_->steps.load(std::memory_order_relaxed)) return;

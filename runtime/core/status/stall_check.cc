@@ -24,6 +24,8 @@ std::int64_t report_every(std::int64_t warn_ns) {
 /// wait lasts.  The command that ends the wait removes the report at once.
 constexpr int report_lasts = 20;
 
+constexpr std::int64_t longest_pause_ns = 600'000'000'000;  ///< of the user's limit, for work that ends by itself
+
 }  // namespace
 
 std::vector<wire::Stall> merge_stalls(std::vector<StallReport> reports) {
@@ -183,7 +185,8 @@ bool StallCheck::warn(std::int64_t now_ns) {
   for (auto& [name, s] : stalls_) {
     const std::int64_t waited = now_ns - s.since_ns;
     const negotiate::RankSet missing = s.here.complement(sources_.world.size);
-    if (limits_.shutdown_ns > 0 && waited >= limits_.shutdown_ns) {
+    const bool is_paused = sources_.status.limit_is_paused(now_ns) && waited < limits_.shutdown_ns + longest_pause_ns;
+    if (limits_.shutdown_ns > 0 && waited >= limits_.shutdown_ns && !is_paused) {
       sources_.coordinator->gone(missing.empty() ? 0 : missing.first(), HVD_TIMEOUT,
                                  "'" + name + "' has waited " + std::to_string(waited / 1000000000) + " s for " +
                                      missing.mapped(sources_.world.world_ranks).text(16) +

@@ -24,6 +24,13 @@ constexpr int enough_short_records = 4;  // after this many in a row, a record c
 constexpr std::int64_t most_steps_a_record = 1 << 16;
 constexpr std::int64_t look_again_ns = 250'000'000;
 constexpr std::int64_t storage_block = 512;
+constexpr std::int64_t short_of_cores = 20;  // a lack of cores for this part of a record is measured in each wait
+
+/// Opens the file with the calling thread's time without a core.  @p fd  the file of the thread before, or -1
+void follow_this_thread(int& fd) {
+  if (fd >= 0) ::close(fd);
+  fd = ::open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
+}
 
 /// An address that only the calling thread has.
 const void* this_thread() {
@@ -66,7 +73,8 @@ StepRecorder::~StepRecorder() {
     const std::lock_guard lock(mutex_);
     if (number_ > written_number_) write(monotonic_ns());
   }
-  if (schedstat_ >= 0) ::close(schedstat_);
+  for (const int fd : {schedstat_, engine_schedstat_})
+    if (fd >= 0) ::close(fd);
   ::munmap(memory_, wire::recorder_bytes);
 }
 
@@ -102,9 +110,33 @@ void StepRecorder::adopt_thread() {
   if (trains_here()) return;
   trainer_.store(this_thread(), std::memory_order_relaxed);
   depth_ = 0;
-  if (schedstat_ >= 0) ::close(schedstat_);
-  const std::string path = "/proc/self/task/" + std::to_string(::gettid()) + "/schedstat";
-  schedstat_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  follow_this_thread(schedstat_);
+}
+
+void StepRecorder::engine_runs() {
+  if (!memory_) return;
+  const std::lock_guard lock(mutex_);
+  follow_this_thread(engine_schedstat_);
+}
+
+StepRecorder::RunDelay StepRecorder::delay_so_far() const {
+  return {number_in(schedstat_, 1), number_in(engine_schedstat_, 1)};
+}
+
+/// Nothing is negative: a thread may have changed.
+StepRecorder::RunDelay StepRecorder::RunDelay::since(RunDelay before) const {
+  return {std::max<std::int64_t>(training_ns - before.training_ns, 0),
+          std::max<std::int64_t>(engine_ns - before.engine_ns, 0)};
+}
+
+/// Adds @p time of waiting, in which data moved for @p moved.
+void StepRecorder::Waiting::add(std::int64_t time, std::int64_t moved, RunDelay lost) {
+  lost.training_ns = std::min(lost.training_ns, time);
+  lost.engine_ns = std::min(lost.engine_ns, time - lost.training_ns);
+  moved = std::max<std::int64_t>(std::min(moved, time) - lost.sum(), 0);
+  moved_ns += moved;
+  waited_ns += time - lost.sum() - moved;
+  delay.training_ns += lost.training_ns, delay.engine_ns += lost.engine_ns;
 }
 
 /// Begins a record at @p now.  All time before belongs to no step.
@@ -116,6 +148,7 @@ void StepRecorder::restart(std::int64_t now) {
   operations_.store(0, std::memory_order_relaxed);
   bytes_.store(0, std::memory_order_relaxed);
   used_ = use();
+  delayed_ = counted_delay_ = delay_so_far();
   began_ns_ = now;
 }
 
@@ -151,11 +184,9 @@ void StepRecorder::count_until(std::int64_t now) {
   const std::int64_t time = now - counted_ns_, moved_now = moved_until(now);
   const StepPart part = depth_ > 0 ? within_[depth_ - 1] : StepPart::work;
   sums_[static_cast<std::size_t>(part)] += time;
-  if (part == StepPart::waiting) {
-    const std::int64_t moved = std::clamp<std::int64_t>(moved_now - counted_moved_, 0, time);
-    blocked_.moved_ns += moved;
-    blocked_.waited_ns += time - moved;
-  }
+  const RunDelay delay = cores_are_short_ ? delay_so_far() : counted_delay_;
+  if (part == StepPart::waiting) blocked_.add(time, moved_now - counted_moved_, delay.since(counted_delay_));
+  counted_delay_ = delay;
   counted_ns_ = now;
   counted_moved_ = moved_now;
 }
@@ -163,9 +194,8 @@ void StepRecorder::count_until(std::int64_t now) {
 /// Counts the time since the last asked(), or since the start of the record, as waiting.
 void StepRecorder::count_asked_until(std::int64_t now) {
   const std::int64_t time = std::max<std::int64_t>(now - std::max(asked_ns_, began_ns_), 0);
-  const std::int64_t moved = std::clamp<std::int64_t>(moved_until(now) - asked_moved_, 0, time);
-  told_.moved_ns += moved;
-  told_.waited_ns += time - moved;
+  const RunDelay delay = cores_are_short_ ? delay_so_far().since(asked_delay_) : RunDelay{};
+  told_.add(time, moved_until(now) - asked_moved_, delay);
 }
 
 void StepRecorder::asked() {
@@ -174,6 +204,7 @@ void StepRecorder::asked() {
   ++asked_;
   asked_ns_ = monotonic_ns();
   asked_moved_ = moved_until(asked_ns_);
+  if (cores_are_short_) asked_delay_ = delay_so_far();
 }
 
 void StepRecorder::told() {
@@ -288,11 +319,10 @@ void StepRecorder::write(std::int64_t now) {
   r.input_ns = sum(StepPart::input) + beside(fetched_ns_);
   r.moved_ns = blocked_.moved_ns + beside(told_.moved_ns);
   r.waited_ns = blocked_.waited_ns + beside(told_.waited_ns);
+  look_at_cores(r);
   const ProcessUse before = used_;
   used_ = use();
   r.cpu_ns = used_.cpu_ns - before.cpu_ns;
-  // The difference may be negative if the training thread has changed.
-  r.run_delay_ns = std::max<std::int64_t>(used_.run_delay_ns - before.run_delay_ns, 0);
   r.read_bytes = used_.read_bytes - before.read_bytes;
   r.written_bytes = used_.written_bytes - before.written_bytes;
   r.major_faults = static_cast<std::int32_t>(used_.major_faults - before.major_faults);
@@ -314,8 +344,17 @@ void StepRecorder::write(std::int64_t now) {
 ProcessUse StepRecorder::use() const {
   rusage usage{};
   ::getrusage(RUSAGE_SELF, &usage);
-  return {ns_of(usage.ru_utime) + ns_of(usage.ru_stime), number_in(schedstat_, 1), usage.ru_inblock * storage_block,
+  return {ns_of(usage.ru_utime) + ns_of(usage.ru_stime), usage.ru_inblock * storage_block,
           usage.ru_oublock * storage_block, usage.ru_majflt};
+}
+
+/// Adds the time without a core to a record.
+void StepRecorder::look_at_cores(wire::StepRecord& r) {
+  const RunDelay now = delay_so_far(), all = now.since(delayed_);
+  r.run_delay_ns = all.training_ns + blocked_.delay.engine_ns + told_.delay.engine_ns;
+  r.operation_delay_ns = blocked_.delay.sum() + told_.delay.sum();
+  cores_are_short_ = short_of_cores * all.sum() > r.step_ns;
+  delayed_ = counted_delay_ = asked_delay_ = now;
 }
 
 /// Adds the resident memory and the time throttled by the cgroup to a record, at most four times a second: both need

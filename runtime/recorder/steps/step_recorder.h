@@ -4,6 +4,7 @@
 /// The recorder divides the time of the training thread into parts: its own work, input, waiting for operations, the
 /// garbage collector, saving a checkpoint, compiling.  If a part begins within another part, the outer part pauses.
 /// The time of waiting is divided again.  While data moves, it counts as transfer; else the rank waits for other ranks.
+/// The time for which the training thread or the engine's thread has no core is taken off: it is the rank's own.
 ///
 /// The training thread is the thread that called the constructor, begin_epoch(), follow() or step_ended() last.
 #pragma once
@@ -37,9 +38,9 @@ class StepListener {
   virtual void part(StepPart part, bool begins) = 0;
 };
 
-/// Resources that the process has used so far; run_delay_ns is that of the training thread.
+/// Resources that the process has used so far.
 struct ProcessUse {
-  std::int64_t cpu_ns = 0, run_delay_ns = 0, read_bytes = 0, written_bytes = 0, major_faults = 0;
+  std::int64_t cpu_ns = 0, read_bytes = 0, written_bytes = 0, major_faults = 0;
 };
 
 /// A rank has one.  Thread-safe, except where a function says otherwise.  If there is neither a guard's memory nor a
@@ -100,6 +101,9 @@ class StepRecorder {
   void asked();
   void told();
 
+  /// The engine's thread calls this first.
+  void engine_runs();
+
   /// The traffic to a peer so far (transport::LinkUse).
   struct LinkCounts {
     int peer = -1;
@@ -115,8 +119,16 @@ class StepRecorder {
   void batches_made(std::int64_t ns);
 
  private:
+  /// The time for which each thread was ready to run and had no core.
+  struct RunDelay {
+    std::int64_t training_ns = 0, engine_ns = 0;
+    std::int64_t sum() const { return training_ns + engine_ns; }
+    RunDelay since(RunDelay before) const;
+  };
   struct Waiting {
     std::int64_t waited_ns = 0, moved_ns = 0;
+    RunDelay delay;
+    void add(std::int64_t time, std::int64_t moved, RunDelay delay);
   };
   static constexpr std::size_t most_parts = 6, deepest = 8;
 
@@ -135,6 +147,8 @@ class StepRecorder {
   void end_step(std::int64_t number);
   void write(std::int64_t now);
   ProcessUse use() const;
+  RunDelay delay_so_far() const;
+  void look_at_cores(wire::StepRecord& r);
   void look_at_group(std::int64_t now, wire::StepRecord& r);
   /// The total time, up to @p now, during which data has moved.
   std::int64_t moved_until(std::int64_t now) const {
@@ -151,8 +165,11 @@ class StepRecorder {
   /// so the value is negative.
   std::atomic<std::int64_t> moved_{0};
 
-  std::mutex mutex_;            ///< protects all members below
-  int schedstat_ = -1;          ///< descriptor of the training thread's schedstat
+  std::mutex mutex_;                            ///< protects all members below
+  int schedstat_ = -1, engine_schedstat_ = -1;  ///< descriptors of the threads' files
+  RunDelay delayed_;                            ///< at the start of this record
+  /// The threads lacked a core in the last record.  Only then each wait reads the files, which costs a microsecond.
+  bool cores_are_short_ = false;
   bool told_of_steps_ = false;  ///< the program has called step_ended() in this epoch
   std::int64_t epoch_ = 0, number_ = 0, written_number_ = 0;
   std::int64_t steps_a_record_ = 1;         ///< steps of a record: a power of two
@@ -161,6 +178,7 @@ class StepRecorder {
   std::array<StepPart, deepest> within_{};  ///< open parts, the innermost last
   std::size_t depth_ = 0;
   std::int64_t counted_ns_ = 0, counted_moved_ = 0;  ///< end of the counted time; moved_until() then
+  RunDelay counted_delay_, asked_delay_;             ///< at that time; at the last asked()
   std::array<std::int64_t, most_parts> sums_{};
   int asked_ = 0;                                ///< open requests: asked() without told()
   std::int64_t asked_ns_ = 0, asked_moved_ = 0;  ///< time, and time of moving data, at the last asked()

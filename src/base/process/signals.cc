@@ -1,6 +1,7 @@
 #include "base/process/signals.h"
 
 #include <csignal>
+#include <utility>
 
 namespace hvd {
 namespace {
@@ -34,6 +35,21 @@ void take_over_signals() {
 void restore_signals() {
   for (int number = 1; number < NSIG; ++number) set(number, SIG_DFL);
   unblock_all();
+}
+
+const char* signal_name(int number) {
+  static constexpr std::pair<int, const char*> names[] = {
+      {SIGHUP, "HUP"},       {SIGINT, "INT"},   {SIGQUIT, "QUIT"},   {SIGILL, "ILL"},   {SIGTRAP, "TRAP"},
+      {SIGABRT, "ABRT"},     {SIGBUS, "BUS"},   {SIGFPE, "FPE"},     {SIGKILL, "KILL"}, {SIGUSR1, "USR1"},
+      {SIGSEGV, "SEGV"},     {SIGUSR2, "USR2"}, {SIGPIPE, "PIPE"},   {SIGALRM, "ALRM"}, {SIGTERM, "TERM"},
+      {SIGSTKFLT, "STKFLT"}, {SIGCHLD, "CHLD"}, {SIGCONT, "CONT"},   {SIGSTOP, "STOP"}, {SIGTSTP, "TSTP"},
+      {SIGTTIN, "TTIN"},     {SIGTTOU, "TTOU"}, {SIGURG, "URG"},     {SIGXCPU, "XCPU"}, {SIGXFSZ, "XFSZ"},
+      {SIGVTALRM, "VTALRM"}, {SIGPROF, "PROF"}, {SIGWINCH, "WINCH"}, {SIGPOLL, "POLL"}, {SIGPWR, "PWR"},
+      {SIGSYS, "SYS"},
+  };
+  for (const auto& [known, name] : names)
+    if (known == number) return name;
+  return nullptr;
 }
 
 }  // namespace hvd

@@ -14,4 +14,7 @@ void take_over_signals();
 /// child of vfork() may call it.
 void restore_signals();
 
+/// "KILL" for SIGKILL; null for a number without a name.  (sigabbrev_np() requires glibc 2.32.)
+const char* signal_name(int number);
+
 }  // namespace hvd

@@ -32,6 +32,10 @@ class RecorderReader {
   void record_timeline(bool on) {
     if (recorder_) recorder_->trace.store(on ? wire::trace_on : wire::trace_off, std::memory_order_relaxed);
   }
+  /// libhvd's stall limit ends no operation before @p ns of CLOCK_MONOTONIC.
+  void pause_limit(std::int64_t ns) {
+    if (recorder_) recorder_->limit_paused_until.store(ns, std::memory_order_relaxed);
+  }
   /// The last operations, at most @p most.
   wire::RankOperations last_operations(std::size_t most, std::int64_t now_ns) const;
 

@@ -205,6 +205,11 @@ class Guard {
       case Type::timeline:
         if (body.size() == 1) process_->record_timeline(body[0] == 1);
         return;
+      case Type::pause_limit: {
+        std::uint32_t seconds = 0;
+        if (body.size() == sizeof seconds) std::memcpy(&seconds, body.data(), sizeof seconds);
+        return process_->pause_limit(mono_ns() + std::int64_t{seconds} * 1'000'000'000);
+      }
       case Type::input:
         return process_->input().add(body);
       case Type::host_change:

@@ -55,6 +55,7 @@ class RankProcess {
   /// The job's live report, for a program that asked for it.
   void give_report(std::string_view json) { recorder_.give_report(json); }
   void record_timeline(bool on) { recorder_.record_timeline(on); }
+  void pause_limit(std::int64_t ns) { recorder_.pause_limit(ns); }
   /// Asks Python in the rank.  step_collectives() sends the last operations, at most @p most, once Python has answered.
   void ask_operations(std::size_t most, Clock::time_point now);
   /// Sends the last operations now, without asking Python.

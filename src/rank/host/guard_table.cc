@@ -2,6 +2,7 @@
 
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,6 +20,12 @@
 namespace hvd::rank {
 namespace {
 
+/// close_range() of glibc 2.34 and later, for every glibc.
+bool closes(unsigned first, unsigned last) {
+  constexpr long close_range = 436;  // on all architectures
+  return ::syscall(close_range, first, last, 0) == 0;
+}
+
 /// Called in a guard: closes the descriptors of the daemon except @p kept.  The objects that own them are not used in
 /// the guard, and not destroyed, because the guard ends with _exit().
 void keep_only(std::array<int, 3> kept) {
@@ -27,10 +34,10 @@ void keep_only(std::array<int, 3> kept) {
   bool all = true;
   for (const int fd : kept) {
     if (fd < 0) continue;
-    if (static_cast<unsigned>(fd) > from) all &= ::close_range(from, static_cast<unsigned>(fd) - 1, 0) == 0;
+    if (static_cast<unsigned>(fd) > from) all &= closes(from, static_cast<unsigned>(fd) - 1);
     from = static_cast<unsigned>(fd) + 1;
   }
-  if (::close_range(from, ~0u, 0) == 0 && all) return;
+  if (closes(from, ~0u) && all) return;
   std::vector<int> open;  // before Linux 5.9
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd"))
     if (const auto fd = to_integer(entry.path().filename().string())) open.push_back(static_cast<int>(*fd));

@@ -93,20 +93,40 @@ bool is_python(std::string_view program) {
   return name.starts_with("python") && name.find_first_not_of("0123456789.", 6) == std::string_view::npos;
 }
 
-std::string python_file(const Payload& payload) {
-  if (payload.kind == PayloadKind::script) return payload.name;
-  if (payload.kind != PayloadKind::command || !is_python(payload.name)) return {};
-  for (std::size_t i = 0; i < payload.args.size(); ++i) {
-    const std::string& word = payload.args[i];
-    if (!word.starts_with('-')) return word;
+namespace {
+
+/// What `python` with these arguments runs: a file, the program on its standard input, or neither (-c, -m, --version).
+struct PythonProgram {
+  std::string file;
+  bool from_input = false;
+};
+
+PythonProgram python_program(const std::vector<std::string>& args) {
+  for (std::size_t i = 0; i < args.size(); ++i) {
+    const std::string& word = args[i];
+    if (word == "-") return {{}, true};
+    if (!word.starts_with('-')) return {word};
     if (word == "--check-hash-based-pycs") ++i;
+    if (word == "--version" || word.starts_with("--help")) return {};
     if (word.starts_with("--")) continue;
-    // Letters, of which these take the rest of the word, or else the next, as their value.
-    const std::size_t at = word.find_first_of("cmWX", 1);
-    if (word == "-" || (at != std::string::npos && (word[at] == 'c' || word[at] == 'm'))) return {};
+    // Letters, of which c, m, W and X take the rest of the word, or else the next, as their value.
+    const std::size_t at = word.find_first_of("cmWXVh?", 1);
+    if (at == std::string::npos) continue;
+    if (word[at] != 'W' && word[at] != 'X') return {};
     if (at + 1 == word.size()) ++i;
   }
-  return {};
+  return {{}, true};
+}
+
+}  // namespace
+
+std::string python_file(const Payload& payload) {
+  if (payload.kind == PayloadKind::script) return payload.name;
+  return payload.kind == PayloadKind::command && is_python(payload.name) ? python_program(payload.args).file : "";
+}
+
+bool is_read_from_input(const Payload& payload) {
+  return payload.kind == PayloadKind::command && is_python(payload.name) && python_program(payload.args).from_input;
 }
 
 std::string to_json(const RankManifest& m) {

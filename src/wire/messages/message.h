@@ -65,6 +65,7 @@ enum class Type : std::uint16_t {
   live_report = 46,      ///< JSON as hvd.report() returns it: steps, times, findings of the last half minute
   timeline = 47,         ///< u8: from its next step on the rank records the timeline (1), or stops (0)
   console_input = 48,    ///< ConsoleInput (console.h), then bytes
+  pause_limit = 52,      ///< u32 seconds from now: libhvd's stall limit ends no operation meanwhile
   // hvdrun --listen → hvdrun join
   script = 49,       ///< a piece of a text for /bin/sh; an empty piece ends it, and the shell starts
   script_stop = 50,  ///< empty: the shell's processes are to end

@@ -7,9 +7,9 @@ namespace hvd::wire {
 
 /// guard → hvdrun: the answer to Type::stacks.
 struct StackPicture {
-  std::string state;                      ///< as in ps(1): R, S, D, T (stopped) …; empty: the rank does not run
-  std::string python;                     ///< frames as faulthandler writes them; empty: unknown
-  std::string native;                     ///< native frames of all threads; empty: hvdrun did not ask for them
+  std::string state;   ///< as in ps(1): R, S, D, T (stopped) …; F: its cgroup is frozen; empty: it does not run
+  std::string python;  ///< frames as faulthandler writes them; empty: unknown
+  std::string native;  ///< native frames of all threads; empty: hvdrun did not ask for them
   std::vector<std::string> addresses{};   ///< of the rank's host
   std::vector<std::string> unanswered{};  ///< addresses that no longer acknowledge what the rank's connections send
 };

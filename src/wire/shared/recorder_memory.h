@@ -19,7 +19,7 @@
 namespace hvd::wire {
 
 inline constexpr const char* recorder_fd_variable = "HVD_RECORDER_FD";
-inline constexpr std::uint64_t recorder_mark = 0x3863657264765348;  ///< "HSvdrec8"
+inline constexpr std::uint64_t recorder_mark = 0x3963657264765348;  ///< "HSvdrec9"
 
 /// The last `capacity` records.  One thread writes at a time, one reads.
 template <typename Record, std::size_t capacity>
@@ -130,6 +130,7 @@ struct RecorderMemory {
   alignas(64) RecordedOperations operations;
   alignas(64) LiveReportMemory report;
   alignas(64) std::atomic<std::uint32_t> trace;  ///< trace_on or trace_off; 0: no order yet
+  std::atomic<std::int64_t> limit_paused_until;  ///< CLOCK_MONOTONIC in ns: the stall limit ends no operation before
 };
 
 inline constexpr std::size_t recorder_bytes = (sizeof(RecorderMemory) + 4095) / 4096 * 4096;

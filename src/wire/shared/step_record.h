@@ -35,8 +35,9 @@ struct StepRecord {
   std::int64_t collect_ns = 0;  ///< Python's garbage collector
   std::int64_t save_ns = 0;     ///< wrote a checkpoint (torch.save and its like)
   // Of the whole process, in this step:
-  std::int64_t cpu_ns = 0;                         ///< processor time of all threads
-  std::int64_t run_delay_ns = 0;                   ///< the main thread was ready to run and had no core
+  std::int64_t cpu_ns = 0;  ///< processor time of all threads
+  /// The main thread was ready to run and had no core.  Within operations: the main thread, or the engine's thread.
+  std::int64_t run_delay_ns = 0;
   std::int64_t read_bytes = 0, written_bytes = 0;  ///< from and to storage
   std::int64_t operation_bytes = 0;                ///< tensors of this rank's operations
   std::int64_t resident_bytes = 0;                 ///< memory at the end of the step; 0: not measured
@@ -47,13 +48,15 @@ struct StepRecord {
   std::int64_t link_bytes = 0, link_busy_ns = 0;
   std::int64_t link_round_trip_ns = 0;  ///< the shortest so far; 0: not known
   std::int64_t compile_ns = 0;          ///< a part of step_ns: compiled the program
+  /// The part of run_delay_ns within operations.  waited_ns and moved_ns are without it.
+  std::int64_t operation_delay_ns = 0;
   std::int32_t operations = 0;
   std::int32_t major_faults = 0;  ///< pages that had to be read from storage
   std::int32_t link_peer = -1;    ///< a rank of this epoch; -1: no peer in this record
   std::int16_t core = -1;         ///< of the main thread at the end of the step, by the host's numbers
   Loader loader = Loader::none;   ///< the source of its batches
 };
-static_assert(sizeof(StepRecord) == 184 && std::is_trivially_copyable_v<StepRecord>);
+static_assert(sizeof(StepRecord) == 192 && std::is_trivially_copyable_v<StepRecord>);
 
 std::string encode(const std::vector<StepRecord>& steps);
 /// Corrects impossible values (a negative length, a part longer than its step), because the rank's process could have

@@ -6,7 +6,7 @@
 
 PyObject* gradient_type;
 
-static int hooks_in_python;
+static int hooks_in_python, both_hooks;
 
 /* ---- the hooks.  torch calls them in backward(); their self is a weak reference to the gradient. */
 
@@ -113,12 +113,19 @@ static int pass_ended(gradient* entry) {
   return status;
 }
 
+/* 0, or -1 with an exception. */
+static int give_both_hooks(gradient* entry) {
+  PyObject* given = PyObject_CallMethod((PyObject*)entry, "hook_before", NULL);
+  Py_XDECREF(given);
+  return given ? 0 : -1;
+}
+
 static PyObject* hook_ready(PyObject* weak, PyObject* const* unused, Py_ssize_t count) {
   (void)unused, (void)count;
   gradient* entry = (gradient*)strong(weak);
   if (!entry) Py_RETURN_NONE;
   PyObject* result = NULL;
-  const int status = pass_ended(entry);
+  const int status = both_hooks && !entry->both && give_both_hooks(entry) ? -1 : pass_ended(entry);
   if (status == 0) {
     result = call_python(entry, entry->after);
   } else if (status > 0) {
@@ -201,6 +208,7 @@ static PyMemberDef gradient_members[] = {GRADIENT_FIELD(parameter, T_OBJECT),
                                          GRADIENT_FIELD(added, T_BOOL),
                                          GRADIENT_FIELD(kept, T_BOOL),
                                          GRADIENT_FIELD(ordinary, T_BOOL),
+                                         GRADIENT_FIELD(both, T_BOOL),
                                          {NULL, 0, 0, 0, NULL}};
 
 static PyMethodDef gradient_type_methods[] = {
@@ -218,3 +226,5 @@ int make_gradient_type(void) {
 }
 
 void set_hooks_in_python(int value) { hooks_in_python = value; }
+
+void set_both_hooks(int value) { both_hooks = value; }

@@ -21,7 +21,7 @@ typedef struct gradient {
   PyObject *before, *after;
   long long handle, bytes;
   int passes, passes_left;
-  char more, added, kept;
+  char more, added, kept, both;
   char ordinary; /* the hook has submitted `submitted` without Python; `work` is the same tensor */
   /* The parts of an ordinary gradient's request that must outlive its hook. */
   PyObject* named; /* the `name` from which `box` is made */
@@ -77,5 +77,8 @@ int make_outbox_type(void);
 
 /* gradient.c: value 1: from now on every hook calls Python; 0: only where it must. */
 void set_hooks_in_python(int value);
+
+/* gradient.c: value 1: from now on each hook that runs gives its parameter both hooks. */
+void set_both_hooks(int value);
 
 #endif

@@ -40,7 +40,7 @@ static int is_ordinary(const gradient* entry) { return entry->ordinary && !entry
 
 static int has_begun(gradient* entry, void* context, Py_ssize_t index) {
   (void)context, (void)index;
-  return entry->passes_left != entry->passes;
+  return entry->passes_left != entry->passes || is_set(entry->submitted);
 }
 
 static PyObject* py_passes_begun(PyObject* self, PyObject* list) {
@@ -129,8 +129,17 @@ static PyObject* py_hooks_in_python(PyObject* self, PyObject* value) {
   Py_RETURN_NONE;
 }
 
+static PyObject* py_both_hooks(PyObject* self, PyObject* value) {
+  (void)self;
+  const int is = PyObject_IsTrue(value);
+  if (is < 0) return NULL;
+  set_both_hooks(is);
+  Py_RETURN_NONE;
+}
+
 PyMethodDef gradient_methods[] = {
-    {"passes_begun", py_passes_begun, METH_O, "passes_begun([gradient, ...]) -> whether one has had a pass"},
+    {"passes_begun", py_passes_begun, METH_O,
+     "passes_begun([gradient, ...]) -> whether one has had a pass or is in progress"},
     {"extraordinary", py_extraordinary, METH_O,
      "extraordinary([gradient, ...]) -> those no hook has submitted as they are"},
     {"finish_gradients", py_finish_gradients, METH_O, "finish_gradients([gradient, ...]): waits, forgets the handles"},
@@ -138,6 +147,7 @@ PyMethodDef gradient_methods[] = {
      "gradients_to_store([gradient, ...]) -> those whose result is not in parameter.grad"},
     {"clear_gradients", py_clear_gradients, METH_O,
      "clear_gradients([gradient, ...]) -> those that Python must end; the others are ready for the next step"},
+    {"both_hooks", py_both_hooks, METH_O, "both_hooks(whether each hook that runs gives its parameter both hooks)"},
     {"hooks_in_python", py_hooks_in_python, METH_O, "hooks_in_python(whether every hook calls the reducer's Python)"},
     {NULL, NULL, 0, NULL}};
 

@@ -365,8 +365,8 @@ PyMODINIT_FUNC PyInit__native(void) {
   if ((!lib.library && open_library()) || intern_names()) return NULL;
   PyObject* module = PyModule_Create(&definition);
   if (!module) return NULL;
-  PyMethodDef* const tables[] = {request_methods, handle_methods,     result_methods,  tensor_methods,
-                                 call_methods,    group_call_methods, gradient_methods};
+  PyMethodDef* const tables[] = {request_methods, handle_methods,     result_methods,   tensor_methods,
+                                 call_methods,    group_call_methods, gradient_methods, backward_methods};
   int failed = 0;
   for (size_t i = 0; i < COUNT(tables) && !failed; ++i) failed = PyModule_AddFunctions(module, tables[i]);
   if (failed || add_gradient_types(module) || add_lists(module)) {

@@ -120,6 +120,7 @@ int finish_handles(const hvd_handle* handles, size_t count);
 /* gradient.c, gradient_outbox.c: the types Gradient and Outbox.  0, or -1 with an exception. */
 int add_gradient_types(PyObject* module);
 
+extern PyMethodDef backward_methods[];
 extern PyMethodDef call_methods[];
 extern PyMethodDef gradient_methods[];
 extern PyMethodDef group_call_methods[];

@@ -10,10 +10,9 @@ import contextlib
 import json
 import os
 import socket
-import stat
 import struct
+import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterable
@@ -25,21 +24,19 @@ from hvd._job.run import hvdrun_program, supervise, write_private
 
 __all__ = ["Agents", "agent_words", "exactly", "listening", "manifest", "natural", "private_folder", "received"]
 
-_JOIN_SECONDS = 20.0
+_JOIN_SECONDS, _FOLDER_SECONDS = 20.0, 60.0
 
 
-def private_folder(prefix: str) -> Path:
-    """Makes a folder that only this user can enter or rename, in $TMPDIR; in /tmp if others could rename it there."""
-    place = Path(tempfile.gettempdir()).resolve()
-    owners = (0, os.geteuid(), os.stat("/").st_uid)  # a container may have another number for root
+def private_folder() -> Path:
+    """Makes a folder that only this user can enter or exchange, in $TMPDIR; in /tmp if others could exchange it there.
 
-    def is_safe(folder: Path) -> bool:
-        about = folder.stat()
-        is_closed = not about.st_mode & (stat.S_IWGRP | stat.S_IWOTH) or bool(about.st_mode & stat.S_ISVTX)
-        return about.st_uid in owners and is_closed
-
-    safe = all(is_safe(folder) for folder in (place, *place.parents))
-    return Path(tempfile.mkdtemp(prefix=prefix, dir=place if safe else "/tmp"))
+    Removes the folders of processes that were killed.  Errors: RuntimeError if no folder can be made.
+    """
+    command = [hvdrun_program(), "--agents-folder", str(os.getpid())]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_FOLDER_SECONDS)
+    if done.returncode:
+        raise RuntimeError(f"a private folder cannot be made: {done.stderr.strip()}")
+    return Path(done.stdout.rstrip("\n"))
 
 
 def agent_words(folder: Path) -> list[str]:

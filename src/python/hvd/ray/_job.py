@@ -16,6 +16,7 @@ import ray
 from hvd._job.agents import Agents, agent_words, manifest, private_folder
 from hvd._job.host_daemon import travelling_environment
 from hvd._job.results import results, true_code
+from hvd.exceptions import JobError
 
 _LOOK_SECONDS = 0.2
 _END_SECONDS = 20.0
@@ -38,13 +39,17 @@ class Host:
 class HostedJob(Agents):
     """A running hvdrun.  failure: the exception for its end; None after success."""
 
-    def __init__(self, hosts: dict[str, Host], environment: dict[str, str]) -> None:
-        """environment: that of the ranks.  The driver's own variables for jobs replace equal names."""
-        self.hosts, self.environment = hosts, environment
+    def __init__(self, hosts: dict[str, Host], environment: dict[str, str], holds: dict[Any, str] | None = None) -> None:
+        """environment: that of the ranks.  The driver's own variables for jobs replace equal names.
+
+        holds: a call that lasts as long as its actor → the rank whose slot the actor holds, for messages.  The death of such
+        an actor ends the job.
+        """
+        self.hosts, self.environment, self.holds = hosts, environment, holds or {}
         self.failure: Exception | None = None
         self.values: Any = None
         self.stopping = False
-        folder = private_folder("hvd-ray-")
+        folder = private_folder()
         try:
             super().__init__(folder)
         except BaseException:
@@ -64,7 +69,15 @@ class HostedJob(Agents):
         self.write_manifest(manifest("ray", str(job), slots, gpus, agent_words(self.folder), address))
 
     def look(self) -> None:
-        """Raises Stopped after stop()."""
+        """Raises Stopped after end(), and after the death of an actor of `holds`."""
+        for hold in ray.wait(list(self.holds), num_returns=len(self.holds), timeout=0)[0] if self.holds else []:
+            rank = self.holds.pop(hold)
+            try:
+                ray.get(hold)
+            except ray.exceptions.RayError as error:
+                why = str(error).strip().splitlines()[0]
+                self.failure = JobError(f"{rank} has lost the Ray actor that held its slot, and the job ends: {why}")
+                self.stopping = True
         if self.stopping:
             raise Stopped
 
@@ -76,7 +89,7 @@ class HostedJob(Agents):
                 code, errors = self.run_hvdrun(payload, name, words, environment, brought)
                 self.values = read(brought, true_code(brought, code), errors)
         except Stopped:
-            self.failure = RuntimeError("the job was ended")
+            self.failure = self.failure or RuntimeError("the job was ended")
         except Exception as error:  # for the thread that waits
             self.failure = error
         finally:

@@ -89,7 +89,7 @@ def run_elastic(
     environment |= {**travelling_environment(), **(env or {})}
     if elastic_timeout is not None:
         environment["HOROVOD_ELASTIC_TIMEOUT"] = str(elastic_timeout)
-    folder = private_folder("hvd-spark-elastic-")
+    folder = private_folder()
     try:
         with tempfile.TemporaryFile(buffering=0, dir=getattr(context, "_temp_dir", None)) as brought:
             slots = Slots(context, folder, most, spec, _SLOT_SECONDS - 10)

@@ -8,7 +8,6 @@ second, so there is one, and none on a single host.  With GPUs there is one more
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import platform
@@ -16,10 +15,8 @@ import re
 import shutil
 import signal
 import socket
-import stat
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -27,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hvd._job.agents import agent_words, listening, manifest, natural, received
+from hvd._job.agents import agent_words, listening, manifest, natural, private_folder, received
 from hvd._job.host_daemon import clean_environment, run_daemon
 from hvd._job.run import hvdrun_program, ranks_environment, write_private
 from hvd.spark._host_lock import HostLock, wait_for_release
@@ -159,8 +156,7 @@ def _lead(spec: Spec, context: Any, hosts: dict[str, list[int]], gpus: dict[str,
     listed = ", ".join(f"{host} ×{count}" for host, count in slots.items())
     ranks = sum(slots.values())
     relay.send(2, f"hvd.spark: {ranks} rank{'s' * (ranks != 1)} of {spec.name} start on {listed}\n".encode())
-    _sweep_folders()
-    folder = Path(tempfile.mkdtemp(prefix=f"hvd-spark-job-{os.getpid()}-"))
+    folder = private_folder()
     job = _Hvdrun(spec, folder, slots, gpus, relay)
     try:
         job.results.begun.wait(_FILES_SECONDS)
@@ -179,27 +175,6 @@ def _lead(spec: Spec, context: Any, hosts: dict[str, list[int]], gpus: dict[str,
         shutil.rmtree(folder, ignore_errors=True)
     outcome.live = relay.close()
     return outcome
-
-
-def _sweep_folders() -> None:
-    """Removes folders of tasks that were killed in their first second: this user's folders, with a socket or empty.
-
-    Each is held by a descriptor, because another user may replace it by a link to a third folder.
-    """
-    for path in Path(tempfile.gettempdir()).glob("hvd-spark-job-*-*"):
-        pid = path.name.split("-")[3]
-        if not pid.isdigit() or Path("/proc", pid).exists():
-            continue
-        with contextlib.suppress(OSError):  # a link, another user's, or not empty
-            folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            try:
-                if os.fstat(folder).st_uid == os.geteuid():
-                    with contextlib.suppress(FileNotFoundError):
-                        if stat.S_ISSOCK(os.stat("agent", dir_fd=folder, follow_symlinks=False).st_mode):
-                            os.unlink("agent", dir_fd=folder)
-                    path.rmdir()
-            finally:
-                os.close(folder)
 
 
 class _Results:

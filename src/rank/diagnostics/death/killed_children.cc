@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <csignal>
-#include <cstring>
 #include <iterator>
 #include <utility>
 
 #include "base/format.h"
 #include "base/process/process.h"
+#include "base/process/signals.h"
 
 namespace hvd::rank {
 bool is_trouble(int signal) {
@@ -30,7 +30,7 @@ std::map<pid_t, KilledChild> killed_children(pid_t parent) {
 std::string killed_text(const std::map<pid_t, KilledChild>& killed) {
   if (killed.empty()) return {};
   const auto& [pid, child] = *killed.begin();
-  const char* name = sigabbrev_np(child.signal);
+  const char* name = signal_name(child.signal);
   std::string text = formatted("its process {} ({}) was killed by signal {}", pid, child.name, child.signal);
   if (name != nullptr) text += formatted(" (SIG{})", name);
   if (killed.size() > 1) text += formatted(", {} more likewise", killed.size() - 1);

@@ -16,6 +16,7 @@
 #include "base/process/child.h"
 #include "base/process/maker.h"
 #include "base/text.h"
+#include "rank/diagnostics/stacks/stopped_stack.h"
 #include "rank/diagnostics/stacks/tcp_peers.h"
 #include "wire/messages/stack_picture.h"
 
@@ -44,13 +45,31 @@ void StackCapture::begin(pid_t pid, bool native) {
   size_ = 0;
   step_ = Step::python;
   state_ = process_state(pid);
+  by_other_thread_ = false;
   const auto now = Clock::now();
   changed_ = now;
-  limit_ = now;
-  if (!file_ || state_ == 'T' || state_ == 't' || !catches_signal(pid, stack_signal)) return;
-  if (ftruncate(file_.get(), 0) != 0) return;
+  limit_ = ask() ? now + python_limit : now;
+  if ((state_ == 'D' || state_ == 'S') && is_frozen(pid)) state_ = 'F';
+}
+
+/// Lets faulthandler's handler run in the rank.  False: it cannot.
+bool StackCapture::ask() {
+  if (!file_ || state_ == 't' || !catches_signal(pid_, stack_signal) || ftruncate(file_.get(), 0) != 0) return false;
+  if (state_ == 'T') return start_helper("--stopped-stack", -1) > 0;
   // To the main thread: faulthandler marks the thread that gets the signal as the current thread.
-  if (syscall(SYS_tgkill, pid, pid, stack_signal) == 0) limit_ = now + python_limit;
+  if (state_ != 'D') return syscall(SYS_tgkill, pid_, pid_, stack_signal) == 0;
+  const std::optional<pid_t> thread = other_thread(pid_);
+  by_other_thread_ = thread.has_value();
+  return thread && syscall(SYS_tgkill, pid_, *thread, stack_signal) == 0;
+}
+
+/// Starts `hvdrank WHAT PID`.  The guard reaps all its children.  -1: it could not be started
+pid_t StackCapture::start_helper(const char* what, int output) const {
+  try {
+    return start_child(
+               {.program = "/proc/self/exe", .arguments = {"hvdrank", what, std::to_string(pid_)}, .output = output})
+        .pid;
+  } catch (const Error&) { return -1; }
 }
 
 std::string StackCapture::fatal() const {
@@ -117,6 +136,7 @@ std::optional<std::string> StackCapture::after_python() {
     python_.resize(std::min(size_, most_text_bytes));
     const ssize_t n = pread(file_.get(), python_.data(), python_.size(), 0);
     python_.resize(n > 0 ? static_cast<std::size_t>(n) : 0);
+    if (by_other_thread_) python_ = with_main_as_current(python_);
   }
   if (!native_wanted_) return finish();
   int pipe[2];
@@ -124,12 +144,7 @@ std::optional<std::string> StackCapture::after_python() {
   helper_ = Fd(pipe[0]);
   const Fd theirs(pipe[1]);
   fcntl(helper_.get(), F_SETFL, O_NONBLOCK);
-  try {
-    helper_pid_ = start_child({.program = "/proc/self/exe",
-                               .arguments = {"hvdrank", "--native-stack", std::to_string(pid_)},
-                               .output = theirs.get()})
-                      .pid;
-  } catch (const Error&) { helper_pid_ = -1; }
+  helper_pid_ = start_helper("--native-stack", theirs.get());
   if (helper_pid_ < 0) return finish();
   step_ = Step::native;
   limit_ = Clock::now() + native_limit;

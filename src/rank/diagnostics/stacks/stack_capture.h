@@ -42,11 +42,14 @@ class StackCapture {
   enum class Step { idle, python, native };
   std::optional<std::string> after_python();
   std::string finish();
+  bool ask();
+  pid_t start_helper(const char* what, int output) const;
 
   Fd file_;
   Step step_ = Step::idle;
   pid_t pid_ = -1;
   bool native_wanted_ = false;
+  bool by_other_thread_ = false;  ///< another thread than the main thread writes the frames
   char state_ = 0;
   std::size_t size_ = 0;
   Clock::time_point changed_{}, limit_{};

@@ -14,9 +14,9 @@ import threading
 from resource import RUSAGE_SELF, getrusage
 from time import monotonic_ns
 
-MARK = 0x3863657264765348  # recorder_mark
+MARK = 0x3963657264765348  # recorder_mark
 MEMORY_STEPS, SLOTS = 64, 1024  # RecorderMemory::steps, and its slots
-RECORD = struct.Struct("<21q3i2h")  # StepRecord
+RECORD = struct.Struct("<22q3i2h")  # StepRecord
 SLOT = struct.Struct(f"<{RECORD.size}s")
 WORD = struct.Struct("<q")
 SLOT_BYTES = 8 + RECORD.size
@@ -30,6 +30,8 @@ ENOUGH = 20  # batches, or calls of backward(), without an optimizer's step, unt
 
 SHORTEST_NS, LONGEST_NS, ENOUGH_SHORT, MOST_STEPS = 10_000_000, 40_000_000, 4, 1 << 16  # as in step_recorder.cc
 LOOK_AGAIN_NS = 250_000_000
+SHORT_OF_CORES = 20  # likewise
+MOST_THREADS = 200  # whose names are read
 
 
 def small_file(path):
@@ -67,7 +69,8 @@ class Recorder:
         self.number = self.written = 0
         self.steps_a_record, self.short_records = 1, 0
         self.looked_ns = self.throttled_ns = 0
-        self.schedstat = small_file(f"/proc/self/task/{threading.get_native_id()}/schedstat")
+        self.schedstats = [small_file(f"/proc/self/task/{threading.get_native_id()}/schedstat")]  # and gloo's threads
+        self.cores_are_short, self.delay = False, [0, 0]  # at the start of the wait: the main thread's, and all threads'
         self.throttled = throttled_file()
         self.within = [WORK]
         self.counted_ns = self.began_ns = monotonic_ns()
@@ -77,7 +80,7 @@ class Recorder:
 
     def clear(self):
         self.sums = [0] * 8
-        self.made = self.operations = self.loader = 0
+        self.made = self.operations = self.loader = self.delayed = self.own_delay = 0
 
     def stop(self):
         """Another process, or libhvd, records now."""
@@ -89,6 +92,8 @@ class Recorder:
             now = monotonic_ns()
             self.sums[self.within[-1]] += now - self.counted_ns
             self.counted_ns = now
+            if part == WAITING and self.cores_are_short and part not in self.within:
+                self.delay = self.delays()
             self.within.append(part)
             if part in LOADERS:
                 self.loader = max(self.loader, LOADERS[part])
@@ -100,7 +105,11 @@ class Recorder:
             self.counted_ns = now
             while self.within.pop() != part:  # the inner parts have ended too
                 pass
-            if part == PART_INPUT_TORCH and part not in self.within and self.level < BACKWARD:
+            if part in self.within:
+                return
+            if part == WAITING and self.cores_are_short:
+                self.add_delay()
+            if part == PART_INPUT_TORCH and self.level < BACKWARD:
                 self.seen(BATCH)
 
     def step_end(self):
@@ -124,8 +133,9 @@ class Recorder:
                 return
             self.level = level
         self.number = number = self.number + 1
-        if number & (number - 1) == 0:  # modules that have been imported meanwhile
+        if number & (number - 1) == 0:  # modules that have been imported meanwhile, and new groups
             look(None)
+            self.follow_gloo()
         if number // self.steps_a_record == self.written // self.steps_a_record:
             return
         now = monotonic_ns()
@@ -143,8 +153,12 @@ class Recorder:
     def write(self, now):
         self.sums[self.within[-1]] += now - self.counted_ns
         self.counted_ns = now
+        if WAITING in self.within and self.cores_are_short:
+            self.add_delay()
         sums, before = self.sums, self.used
         self.used = used = self.use()
+        delayed = min(self.delayed, sums[WAITING])
+        self.cores_are_short = SHORT_OF_CORES * (used[5] - before[5]) > now - self.began_ns
         resident = throttled = 0
         if now - self.looked_ns > LOOK_AGAIN_NS:
             self.looked_ns = now
@@ -155,11 +169,13 @@ class Recorder:
             now,
             now - self.began_ns,
             sums[PART_INPUT] + sums[PART_INPUT_TORCH] + sums[PART_INPUT_TENSORFLOW],
-            sums[WAITING],
+            sums[WAITING] - delayed,
             0,  # moved: in torch, no different from waiting
             sums[COLLECT],
             sums[PART_SAVE],
-            *(max(0, x - y) for x, y in zip(used[:4], before)),
+            max(0, used[0] - before[0]),
+            max(0, used[1] - before[1]) + max(0, delayed - self.own_delay),
+            *(max(0, x - y) for x, y in zip(used[2:4], before[2:])),
             0,  # bytes of operations: not known
             resident,
             throttled,
@@ -168,6 +184,7 @@ class Recorder:
             0,  # links: likewise
             0,
             sums[PART_COMPILE],
+            delayed,
             self.operations,
             used[4] - before[4],
             -1,
@@ -189,11 +206,43 @@ class Recorder:
         WORD.pack_into(self.memory, MEMORY_STEPS, number + 1)
 
     def use(self):
-        """Processor time, time without a core, bytes read and written, major faults."""
+        """Processor time, time without a core, bytes read and written, major faults, time without a core of all threads."""
         usage = getrusage(RUSAGE_SELF)
-        delay = int(os.pread(self.schedstat, 128, 0).split()[1]) if self.schedstat >= 0 else 0
+        self.delay = own, all = self.delays()
         cpu = int((usage.ru_utime + usage.ru_stime) * 1e9)
-        return cpu, delay, usage.ru_inblock * 512, usage.ru_oublock * 512, usage.ru_majflt
+        return cpu, own, usage.ru_inblock * 512, usage.ru_oublock * 512, usage.ru_majflt, all
+
+    # ---- time without a core ----
+    def delays(self):
+        """The time for which the main thread was ready to run and had no core; the same of all threads that are followed."""
+        each = []
+        for fd in self.schedstats:
+            try:
+                each.append(int(os.pread(fd, 128, 0).split()[1]))
+            except (OSError, IndexError):  # the thread has ended
+                each.append(0)
+        return each[0], sum(each)
+
+    def add_delay(self):
+        """Adds what the threads lacked since the wait began."""
+        (own_before, before), (own, all) = self.delay, self.delays()
+        self.delay = own, all
+        self.delayed += max(0, all - before)
+        self.own_delay += max(0, own - own_before)
+
+    def follow_gloo(self):
+        """Follows the threads that carry gloo's data."""
+        for fd in self.schedstats[1:]:
+            os.close(fd)
+        del self.schedstats[1:]
+        for task in os.listdir("/proc/self/task")[:MOST_THREADS]:
+            try:
+                with open(f"/proc/self/task/{task}/comm") as name:
+                    if name.read().startswith(("pt_gloo", "gloo_")):
+                        self.schedstats.append(small_file(f"/proc/self/task/{task}/schedstat"))
+            except OSError:
+                pass
+        self.delay = self.delays()
 
     def look_at_group(self):
         with open("/proc/self/statm") as file:

@@ -57,6 +57,18 @@ TEST_CASE("collective waits: a job whose collectives are far apart gets more pat
   CHECK(w.incidents(110.5, 2).size() == 1);
 }
 
+TEST_CASE("collective waits: in an elastic job only ranks that have answered are missing") {
+  CollectiveWaits w(5, true);
+  w.take(0, waits("all_reduce", 6), 100);
+  w.take(1, starts(1, 2), 80);
+  wire::JobCollectives job = job_where_rank_1_is_missing(6);
+  w.answered(job, 100);
+  CHECK(w.incidents(100, 2).size() == 1);
+  job.erase(1);
+  w.answered(job, 102);
+  CHECK(w.incidents(120, 2).empty());  // also nothing about init_process_group()
+}
+
 TEST_CASE("collective waits: who has not come to init_process_group()") {
   CollectiveWaits w(5);
   w.take(0, starts(0, 3), 100);

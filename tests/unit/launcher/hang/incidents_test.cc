@@ -29,7 +29,7 @@ struct Job {
   /// "5 operation 1 x(2) waiting 3": the incidents until then, with two checks a second.
   std::vector<std::string> until(double end) {
     static const char* const kinds[] = {"init", "operation", "stuck", "end", "leaving", "stopped"};
-    static const char* const whats[] = {"", "again ", "closed ", "give up "};
+    static const char* const whats[] = {"", "again ", "closed ", "near limit ", "give up "};
     std::vector<std::string> told;
     for (; facts.now <= end; facts.now += 0.5)
       for (const IncidentNotice& e : incidents.look(facts)) {
@@ -245,6 +245,13 @@ TEST_CASE("incidents: the user's limit ends the job, wherever it hangs, but not 
     job.rank(0).stopped_since = 0;
     job.wait(1, "a");
     CHECK(job.until(100).back() == "93 give up operation 0 a(1) waiting 1");
+  }
+  SUBCASE("an operation's limit: the runtime's own may have to pause") {
+    Job job(LifeStage::working, {5, 60, 20});
+    for (int r = 1; r < 4; ++r) job.wait(r, "a");
+    job.miss({0}, "a");
+    CHECK(job.until(27) == Told{"5 operation 0 a(1) waiting 3", "15 near limit operation 0 a(1) waiting 3",
+                                "20 near limit operation 0 a(1) waiting 3", "23 give up operation 0 a(1) waiting 3"});
   }
   SUBCASE("put off") {
     Job job(LifeStage::script, patience);

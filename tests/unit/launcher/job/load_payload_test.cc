@@ -56,3 +56,19 @@ TEST_CASE("payload: the Python file that it runs") {
   CHECK(file(PayloadPrefix::plain, {"pythonic", "a.py"}) == "");
   CHECK(file(PayloadPrefix::plain, {"sh", "a.py"}) == "");
 }
+
+TEST_CASE("payload: a Python that reads its program from its standard input") {
+  const auto reads = [](const std::vector<std::string>& words) {
+    return wire::is_read_from_input(classify(PayloadPrefix::plain, words));
+  };
+  CHECK(reads({"python", "-"}));
+  CHECK(reads({"python3", "-u", "-", "a.py"}));
+  CHECK(reads({"/usr/bin/python3.11"}));
+  CHECK(reads({"python", "-X", "dev", "-W", "error"}));
+  CHECK_FALSE(reads({"python", "a.py", "-"}));
+  CHECK_FALSE(reads({"python", "-c", "-"}));
+  CHECK_FALSE(reads({"python", "-um", "pkg"}));
+  CHECK_FALSE(reads({"python", "-V"}));
+  CHECK_FALSE(reads({"python", "--help-all"}));
+  CHECK_FALSE(reads({"sh", "-"}));
+}

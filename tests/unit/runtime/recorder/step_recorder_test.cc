@@ -2,9 +2,11 @@
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <thread>
@@ -134,6 +136,38 @@ TEST_CASE("step recorder: a batch that another thread fetches is input, but not 
   }).join();
   r.step_ended();
   CHECK(about(guard.steps().back().input_ns, 30));
+}
+
+TEST_CASE("step recorder: an operation does not move data while the engine's thread has no core") {
+  cpu_set_t before, one;
+  REQUIRE(sched_getaffinity(0, sizeof before, &before) == 0);
+  CPU_ZERO(&one);
+  CPU_SET(sched_getcpu(), &one);
+  REQUIRE(sched_setaffinity(0, sizeof one, &one) == 0);
+  const GuardMemory guard;
+  StepRecorder r(guard.fd);
+  std::atomic<bool> over{false};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i)
+    threads.emplace_back([&, i] {
+      if (i == 0) r.engine_runs();
+      while (!over) {}
+    });
+  for (int step = 0; step < 3; ++step) {  // the first one shows that cores are short
+    r.begin(StepPart::waiting);
+    r.moves(true, hvd::trace::monotonic_ns());
+    pass(200);
+    r.moves(false, hvd::trace::monotonic_ns());
+    r.end(StepPart::waiting);
+    r.step_ended();
+  }
+  over = true;
+  for (std::thread& t : threads) t.join();
+  sched_setaffinity(0, sizeof before, &before);
+  const StepRecord s = guard.steps().back();
+  CHECK(s.operation_delay_ns > 100 * ms);
+  CHECK(s.run_delay_ns >= s.operation_delay_ns);
+  CHECK(s.waited_ns + s.moved_ns + s.operation_delay_ns <= s.step_ns + ms);
 }
 
 TEST_CASE("step recorder: an end that was left out, and one too many, do no harm") {

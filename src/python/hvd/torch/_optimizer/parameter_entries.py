@@ -10,6 +10,7 @@ import torch
 
 from hvd import _native
 from hvd._runtime import world as _world
+from hvd.torch._optimizer import second_passes
 from hvd.torch._optimizer.registered_gradients import RegisteredGradient
 
 
@@ -26,6 +27,7 @@ class ParameterEntry(_native.Gradient):
     gradient: parameter.grad at its submission; None: no operation is in progress.
     more: a pass has begun since then, so parameter.grad is a later gradient.  added: that pass has added to it.
     kept: with `more`, both gradients count; else the script has cleared the one in progress.
+    both: the parameter also has the hook that runs before its gradient is added.
     ordinary: the gradient in progress is dense and lies in parameter.grad; the hook has submitted it without Python.
     registered: the parameter's RegisteredGradient, or None.
     outbox: a weak reference to the reducer's outbox if hooks may submit without Python; else None.
@@ -78,20 +80,28 @@ class ParameterEntry(_native.Gradient):
         self.more = self.added = self.kept = self.ordinary = False
 
     def hook(self, before: Callable[[ParameterEntry], None], after: Callable[[ParameterEntry], None]) -> None:
-        """Calls before(entry) and after(entry) when backward() adds to the gradient.  The parameter must require one.
+        """Calls after(entry) when backward() has added to the gradient, and before(entry) before that: see second_passes.py.
 
-        torch does not see cycles through its hooks: they keep nothing alive.
+        The parameter must require a gradient.  torch does not see cycles through its hooks: they keep nothing alive.
         """
         self.before, self.after = before, after
-        begins, ready = self.make_hooks()
-        parameter: Any = self.parameter  # register_hook has no types
-        self.hooks = [parameter.register_hook(begins), after_accumulation(parameter, ready)]
+        self.hooks = [after_accumulation(self.parameter, self.make_hooks()[1])]
+        if second_passes.expected:
+            self.hook_before()
+
+    def hook_before(self) -> None:
+        """From now on, before(entry) is called too."""
+        if not self.both and self.parameter.requires_grad:  # torch refuses hooks of a frozen parameter
+            parameter: Any = self.parameter  # register_hook has no types
+            self.hooks.append(parameter.register_hook(self.make_hooks()[0]))
+            self.both = True
 
     def unhook(self) -> None:
         """Removes the hooks."""
         for hook in self.hooks:
             hook.remove()
         self.hooks = []
+        self.both = False
 
     def __del__(self) -> None:
         self.unhook()

@@ -6,7 +6,8 @@ gradient on any rank. A rank without one counts as zero, so that the others do n
 anywhere does not change.
 
 A pass may come while the gradient is in progress. (A GAN's discriminator has two before its step, and one more in the
-generator's turn.) Such a pass adds to a new gradient. synchronize() reduces it in a second round.
+generator's turn.) Such a pass adds to a new gradient. synchronize() reduces it in a second round. second_passes.py watches for
+it.
 
 In a backward(), one thread calls all hooks of a device, so the state of an entry needs no lock.
 
@@ -27,6 +28,7 @@ from hvd._native import Average, Sum
 from hvd._runtime import world as _world
 from hvd._runtime.requests import HOST
 from hvd.process_sets import ProcessSet
+from hvd.torch._optimizer import second_passes
 from hvd.torch._optimizer import share_gradients as _share_gradients
 from hvd.torch._optimizer.gradient_presence import (
     DENSE,
@@ -100,6 +102,7 @@ class Reducer:
 
     def watch(self, parameters: Iterable[tuple[str, torch.Tensor]]) -> None:
         """Takes parameters over from their present reducers, and hooks those that need a gradient."""
+        second_passes.watch(self)
         for name, parameter in parameters:
             if id(parameter) not in self.entries:
                 entry = self.entries[id(parameter)] = ParameterEntry(parameter, name, self)

@@ -17,6 +17,7 @@ import torch
 from hvd import _native
 from hvd._native import Average
 from hvd._runtime import world as _world
+from hvd.torch._optimizer import second_passes
 from hvd.torch.compression import Compression
 from hvd.torch.ops import collectives
 
@@ -45,6 +46,8 @@ def begin(batch: ShareWeights | None, number: int | None = None) -> None:
     """Sets the batch and share for the following backward() and step()."""
     global active, share
     active, share = batch, number
+    if batch is not None:
+        second_passes.expect(before_any_pass=True)
     _native.hooks_in_python(batch is not None)
 
 

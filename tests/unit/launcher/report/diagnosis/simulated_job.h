@@ -13,9 +13,10 @@ namespace hvd::launcher::simulated {
 /// Milliseconds that one rank spends in one step before its operations.
 struct Work {
   double input = 1, saving = 0, collecting = 0, compiling = 0, no_core = 0, asleep = 0, computing = 50;
-  double moved = 4;      ///< for all ranks: the largest value counts
-  double made = 0;       ///< the time in which its batches were made, ahead
-  double throttled = 0;  ///< the time for which its cgroup's limit stops it: it sleeps
+  double moved = 4;            ///< for all ranks: the largest value counts
+  double operation_delay = 0;  ///< the part of `moved` in which its threads had no core
+  double made = 0;             ///< the time in which its batches were made, ahead
+  double throttled = 0;        ///< the time for which its cgroup's limit stops it: it sleeps
   int major_faults = 0;
   std::int64_t read_bytes = 0, resident_bytes = std::int64_t{1} << 30;
   int operations = 40;
@@ -64,8 +65,8 @@ inline StepStatistics run(const SimulatedJob& job, unsigned seed) {
       r.step_ns = ns(last + moved);
       r.input_ns = ns(w.input), r.save_ns = ns(w.saving), r.collect_ns = ns(w.collecting);
       r.compile_ns = ns(w.compiling), r.link_round_trip_ns = ns(w.link_round_trip);
-      r.waited_ns = ns(waited), r.moved_ns = ns(moved);
-      r.run_delay_ns = ns(w.no_core);
+      r.waited_ns = ns(waited), r.moved_ns = ns(moved - w.operation_delay);
+      r.run_delay_ns = ns(w.no_core + w.operation_delay), r.operation_delay_ns = ns(w.operation_delay);
       r.cpu_ns = ns(w.computing + waited + w.collecting);  // a waiting rank spins
       r.read_bytes = w.read_bytes, r.resident_bytes = w.resident_bytes;
       r.link_peer = w.link_peer, r.link_bytes = w.link_bytes, r.link_busy_ns = ns(w.link_busy);

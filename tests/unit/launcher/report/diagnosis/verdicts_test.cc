@@ -146,6 +146,24 @@ TEST_CASE("verdicts: a slow link counts as data under way, though one of its ran
   CHECK(d.communication_seconds == doctest::Approx(0.087));
 }
 
+TEST_CASE("verdicts: data that waits for threads without a core is no communication") {
+  SimulatedJob job{.steps = 200};
+  job.plant = [](int r, int s, Work& w) {
+    w = {.no_core = 3, .computing = 10, .moved = 20, .operation_delay = 10 + (7 * s + 3 * r) % 8 * 1.0};
+  };
+  const Diagnosis all = diagnose(simulated::run(job, 1), places(4, 4));
+  INFO(words_of(all));
+  CHECK(all.findings[0].cause == SlowCause::compute);
+  CHECK(all.findings[0].what.find("every rank waits for a core") == 0);
+  job.plant = [](int r, int, Work& w) { w.moved = 24, w.operation_delay = r == 3 ? 20 : 0; };
+  const Diagnosis one = diagnose(simulated::run(job, 1), places(4, 2));
+  INFO(words_of(one));
+  REQUIRE(one.findings.size() == 1);
+  CHECK(one.findings[0].cause == SlowCause::straggler);
+  CHECK(one.findings[0].ranks == std::vector<int>{3});
+  CHECK(one.communication_seconds < 0.005);
+}
+
 TEST_CASE("verdicts: torch's own backends tell no bytes") {
   SimulatedJob job{.ranks = 2};
   job.plant = [](int, int, Work& w) { w.moved = 30, w.operations = 1, w.operation_bytes = 0; };
