@@ -32,8 +32,11 @@ void HostDaemons::add(const DaemonStart& s) {
     epoll_event event{};
     event.events = EPOLLIN;
     event.data.u64 = daemons_.size() - 1;
-    if (::epoll_ctl(outputs_.get(), EPOLL_CTL_ADD, daemons_.back().process->output_fd(), &event) != 0)
-      throw daemons_.pop_back(), Error(Code::unavailable, "epoll", errno_text(errno));
+    if (::epoll_ctl(outputs_.get(), EPOLL_CTL_ADD, daemons_.back().process->output_fd(), &event) != 0) {
+      const int error = errno;
+      daemons_.pop_back();
+      throw Error(Code::unavailable, "epoll", errno_text(error));
+    }
   } catch (const Error& e) {
     if (s.input.empty()) throw;
     throw Error(e.code, "", std::string("ssh cannot be run here: ") + e.what(),
