@@ -218,7 +218,7 @@ MappedRank ElasticPart::place(const ElasticWorker& worker, int host) const {
   return rank;
 }
 
-/// Workers start in the order of their numbers.  So a worker whose host's address is awaited delays those behind it.
+/// Workers start in the order of their numbers.  A worker that waits for its host's address delays later workers.
 void ElasticPart::start(double now) {
   std::map<int, std::vector<int>> fresh;  // host → workers that its daemon begins with
   std::set<int> unheard;
