@@ -47,9 +47,14 @@ HostDiscovery::Discovered HostDiscovery::turn(double now) {
 HostDiscovery::Discovered HostDiscovery::ask(double now) {
   if (!process_) {
     limit_ = now + patience_seconds;
-    process_ = std::make_unique<ChildProcess>(
-        std::vector<std::string>{"/bin/sh", "-c", "exec \"$0\" 2>/dev/null", source_.program}, own_environment());
-    return {};
+    try {
+      process_ = std::make_unique<ChildProcess>(
+          std::vector<std::string>{"/bin/sh", "-c", "exec \"$0\" 2>/dev/null", source_.program}, own_environment());
+      return {};
+    } catch (const Error& e) {
+      next_ = now + interval_seconds;
+      return fails(std::string("cannot be started: ") + e.what(), now);
+    }
   }
   process_->read_output();
   const auto status = process_->status();

@@ -117,10 +117,11 @@ struct PmixMissing {
   std::string why;
 };
 
-/// A guard has ended badly, perhaps before it connected.
+/// A guard has ended badly, perhaps before it connected, or could not be started.
 struct GuardEnded {
   int rank;
-  int status;  ///< waitpid(2)'s
+  int status;                 ///< waitpid(2)'s
+  std::string why_unstarted;  ///< empty: it was started
 };
 
 /// The rank waits in hvd.init() for all ranks.  Only an elastic job acts on this event.

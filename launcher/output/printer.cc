@@ -117,7 +117,17 @@ void Printer::add_rank(const std::string& host) {
   last_line_.push_back(lines_);
   if (live_)
     for (RankStream& stream : ranks_.back()) stream.lines.draw_in_place();
-  open_rank(ranks_.size() - 1);
+  try {
+    open_rank(ranks_.size() - 1);
+  } catch (const Error& e) { file_fails(e.what()); }
+}
+
+void Printer::close_files(int rank) {
+  for (const OutputStream stream : {out, err}) at(rank, stream).file.reset();
+}
+
+void Printer::file_fails(const std::string& why) {
+  if (!std::exchange(file_failed_, true)) say(formatted("hvdrun: {}; the ranks' files are not complete", why));
 }
 
 void Printer::print(OutputStream stream, const std::string& tag, std::string_view line) {
@@ -131,9 +141,7 @@ void Printer::print(OutputStream stream, const std::string& tag, std::string_vie
 
 void Printer::to_file(int rank, OutputStream stream, std::string_view bytes) {
   const Fd& file = at(rank, stream).file;
-  if (!file || write_all(file.get(), bytes) || file_failed_) return;
-  file_failed_ = true;
-  say(formatted("hvdrun: {}: {}; the ranks' files are not complete", options_.folder, errno_text(errno)));
+  if (file && !write_all(file.get(), bytes)) file_fails(options_.folder + ": " + errno_text(errno));
 }
 
 void Printer::rank_bytes(int rank, OutputStream stream, std::string_view bytes) {

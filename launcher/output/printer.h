@@ -41,7 +41,7 @@ class Printer {
   /// Creates the ranks' files.  Throws Error{unavailable} that names the folder.
   explicit Printer(PrinterOptions options);
 
-  /// Adds a rank with the next number.
+  /// Adds a rank with the next number.  Where its files cannot be made, the user is told and the rank has no files.
   void add_rank(const std::string& host);
   void rank_bytes(int rank, OutputStream stream, std::string_view bytes);
   /// One turn of the event loop: prints lines that were held for collapsing, draws unended lines on a terminal.
@@ -52,6 +52,8 @@ class Printer {
   long long lines_since(int rank) const { return lines_ - last_line_[static_cast<std::size_t>(rank)]; }
   /// Both streams of the rank have ended.
   void rank_ended(int rank);
+  /// No more text will come for the rank's files.
+  void close_files(int rank);
   /// Prints @p text of a rank to stderr at once, each line tagged and escaped; with @p to_file also to the rank's file.
   void rank_text(int rank, std::string_view text, bool to_file);
   /// Writes @p text to the rank's stderr file only.
@@ -87,6 +89,7 @@ class Printer {
   void draw_unended();
   void print(OutputStream stream, const std::string& tag, std::string_view line);
   void to_file(int rank, OutputStream stream, std::string_view bytes);
+  void file_fails(const std::string& why);
   RankStream& at(int rank, OutputStream stream) { return ranks_[static_cast<std::size_t>(rank)][stream]; }
 
   PrinterOptions options_;

@@ -32,8 +32,11 @@ void HostDaemons::add(const DaemonStart& s) {
     epoll_event event{};
     event.events = EPOLLIN;
     event.data.u64 = daemons_.size() - 1;
-    if (::epoll_ctl(outputs_.get(), EPOLL_CTL_ADD, daemons_.back().process->output_fd(), &event) != 0)
-      throw Error(Code::unavailable, "epoll", errno_text(errno));
+    if (::epoll_ctl(outputs_.get(), EPOLL_CTL_ADD, daemons_.back().process->output_fd(), &event) != 0) {
+      const int error = errno;
+      daemons_.pop_back();
+      throw Error(Code::unavailable, "epoll", errno_text(error));
+    }
   } catch (const Error& e) {
     if (s.input.empty()) throw;
     throw Error(e.code, "", std::string("ssh cannot be run here: ") + e.what(),
@@ -43,6 +46,7 @@ void HostDaemons::add(const DaemonStart& s) {
 
 DaemonReport HostDaemons::report(std::size_t daemon) {
   const StartedDaemon& d = daemons_.at(daemon);
+  if (!d.process) return {};
   std::optional<int> status = d.process->status();
   if (status == 0 && d.may_hand_on) status.reset();
   return {status, d.process->output()};
@@ -50,7 +54,8 @@ DaemonReport HostDaemons::report(std::size_t daemon) {
 
 std::vector<pid_t> HostDaemons::children() const {
   std::vector<pid_t> pids;
-  for (const StartedDaemon& d : daemons_) pids.push_back(d.process->pid());
+  for (const StartedDaemon& d : daemons_)
+    if (d.process) pids.push_back(d.process->pid());
   return pids;
 }
 
@@ -74,6 +79,7 @@ std::string HostDaemons::read_output() {
 std::optional<int> HostDaemons::status() {
   int worst = 0;
   for (const StartedDaemon& d : daemons_) {
+    if (!d.process) continue;
     const auto status = d.process->status();
     if (!status) return std::nullopt;
     if (worst == 0) worst = *status;
@@ -82,12 +88,14 @@ std::optional<int> HostDaemons::status() {
 }
 
 void HostDaemons::signal(int number) {
-  for (const StartedDaemon& d : daemons_) d.process->signal(number);
+  for (const StartedDaemon& d : daemons_)
+    if (d.process) d.process->signal(number);
 }
 
 std::map<std::string, std::string> HostDaemons::host_logs() const {
   std::map<std::string, std::string> logs;
   for (const StartedDaemon& d : daemons_) {
+    if (!d.process) continue;
     if (d.hosts.empty() && !d.process->output().empty()) logs[d.host] = d.process->output();
     logs.insert(d.step.logs().begin(), d.step.logs().end());
   }
@@ -100,6 +108,7 @@ std::map<std::string, int> HostDaemons::ended_hosts() {
   const bool is_quiet = ::waitid(P_ALL, 0, &any, WEXITED | WNOHANG | WNOWAIT) == 0 && any.si_pid == 0;
   std::map<std::string, int> ended;
   for (const StartedDaemon& d : daemons_) {
+    if (!d.process) continue;
     ended.insert(d.step.ended().begin(), d.step.ended().end());
     const auto status = is_quiet ? d.process->known_status() : d.process->status();
     if (!status || (d.may_hand_on && *status == 0)) continue;
@@ -111,7 +120,7 @@ std::map<std::string, int> HostDaemons::ended_hosts() {
 
 bool HostDaemons::has_handed_on() {
   return std::any_of(daemons_.begin(), daemons_.end(),
-                     [](const StartedDaemon& d) { return d.may_hand_on && d.process->status() == 0; });
+                     [](const StartedDaemon& d) { return d.process && d.may_hand_on && d.process->status() == 0; });
 }
 
 }  // namespace hvd::launcher

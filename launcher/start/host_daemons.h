@@ -42,7 +42,10 @@ class HostDaemons : public RankStarter {
  public:
   /// Throws Error{unavailable} when a command cannot be executed.
   explicit HostDaemons(const std::vector<DaemonStart>& starts);
+  /// Throws Error{unavailable} when the command cannot be executed.
   void add(const DaemonStart& start);
+  /// Takes a place in the order of add() for a daemon that cannot be started.
+  void add_unstarted(const std::string& host) { daemons_.push_back({host, false, nullptr}); }
   /// @param daemon  by the order of add(), from 0
   DaemonReport report(std::size_t daemon);
 
@@ -63,8 +66,8 @@ class HostDaemons : public RankStarter {
   struct StartedDaemon {
     std::string host;
     bool may_hand_on;
-    std::unique_ptr<ChildProcess> process;
-    std::vector<std::string> hosts{};  ///< of a shared step
+    std::unique_ptr<ChildProcess> process;  ///< null: add_unstarted()
+    std::vector<std::string> hosts{};       ///< of a shared step
     SharedStepOutput step{};
   };
   std::vector<StartedDaemon> daemons_;

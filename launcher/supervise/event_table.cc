@@ -60,7 +60,7 @@ void Supervisor::on_event(const JobEvent& event) {
                  // host daemons
                  [&](const RankAborted& e) { session_->abort(e.rank, e.status, "it called MPI_Abort"); },
                  [&](const RankSpawned& e) { session_->abort(e.rank, static_cast<int>(Code::usage), no_spawn); },
-                 [&](const GuardEnded& e) { on_lost_guard(e.rank, e.status); },
+                 [&](const GuardEnded& e) { on_lost_guard(e); },
                  [&](const PmixMissing& e) { on_missing_pmix(e); },
                  [&](const WorkerWaits& e) {
                    if (p.elastic) p.elastic->waits(e.rank);
@@ -100,12 +100,14 @@ void Supervisor::on_death(const wire::DeathRecord& d) {
 }
 
 /// A guard that has connected tells its own end: its connection ends.
-void Supervisor::on_lost_guard(int rank, int status) {
-  if (session_->ranks()[static_cast<std::size_t>(rank)].stage != RankStage::absent) return;
-  const int number = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
-  session_->vanish(rank,
+void Supervisor::on_lost_guard(const GuardEnded& end) {
+  if (session_->ranks()[static_cast<std::size_t>(end.rank)].stage != RankStage::absent) return;
+  if (!end.why_unstarted.empty())
+    return session_->vanish(end.rank, "its guard could not be started: " + end.why_unstarted);
+  const int number = WIFSIGNALED(end.status) ? WTERMSIG(end.status) : 0;
+  session_->vanish(end.rank,
                    number ? "its guard was killed by " + signal_text(number)
-                          : formatted("its guard ended with exit code {}", WEXITSTATUS(status)),
+                          : formatted("its guard ended with exit code {}", WEXITSTATUS(end.status)),
                    number);
 }
 

@@ -64,7 +64,7 @@ class Supervisor {
   // event_table.cc:
   void on_event(const JobEvent& event);
   void on_death(const wire::DeathRecord& death);
-  void on_lost_guard(int rank, int status);
+  void on_lost_guard(const GuardEnded& end);
   void on_world(const WorldMet& met);
   void on_missing_pmix(const PmixMissing& missing);
   /// Asks all ranks for their last operations and tells the user where these differ.

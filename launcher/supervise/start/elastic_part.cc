@@ -4,6 +4,7 @@
 #include <set>
 #include <utility>
 
+#include "base/error.h"
 #include "base/format.h"
 #include "launcher/hosts/resolve.h"
 #include "launcher/remote/start_failure.h"
@@ -12,6 +13,16 @@ namespace hvd::launcher {
 namespace {
 
 constexpr const char* unneeded = "the job needs it no more";
+
+/// @param launch_agent  may know names that this machine does not
+HostLookup::LookUp lookup_with(const std::vector<std::string>& launch_agent) {
+  return [launch_agent](const std::string& name) {
+    Allocation one;
+    one.launch_agent = launch_agent;
+    add_host(one, name, 1, name);
+    return resolve(one).at(0);
+  };
+}
 
 std::vector<ElasticWorker> first_workers(const ElasticPlan& plan) {
   std::vector<ElasticWorker> workers;
@@ -29,7 +40,8 @@ ElasticPart::ElasticPart(Job& job, Session& session, Printer& printer, JobLaunch
       events_(std::move(events)),
       elastic_(job.elastic->limits, first_workers(*job.elastic), job.elastic->hosts,
                SlotHistory(job.elastic->cooldown, static_cast<unsigned>(monotonic_ns()))),
-      discovery_(job.elastic->source) {
+      discovery_(job.elastic->source),
+      lookup_(lookup_with(job.launch_agent)) {
   session_.become_elastic();
 }
 
@@ -48,6 +60,7 @@ bool ElasticPart::survives(const wire::DeathRecord& death) {
   const bool lives = elastic_.survives(death, monotonic_seconds(), since);
   if (lives && !death.traceback.empty() && !death.traceback_shown)
     printer_.rank_text(death.rank, death.traceback, true);
+  if (lives) printer_.close_files(death.rank);
   is_over_ = !lives;
   carry_out(elastic_.turn(monotonic_seconds()));  // the survivors' next world is known before they ask for it
   return lives;
@@ -60,7 +73,7 @@ void ElasticPart::turn() {
   carry_out(elastic_.turn(now));
   drop_unneeded();
   if (elastic_.is_finishing()) to_start_.clear();
-  start(std::exchange(to_start_, {}), now);
+  start(now);
 }
 
 void ElasticPart::carry_out(const ElasticOrders& orders) {
@@ -78,22 +91,30 @@ void ElasticPart::carry_out(const ElasticOrders& orders) {
     session_.tell(number, wire::Type::host_change, {static_cast<char>(orders.change)});
   for (const int number : orders.dismiss)
     session_.daemons().dismiss(number);  // also workers that have not been started yet
-  for (const int number : orders.stop)
-    if (is_started(number)) session_.stop_rank(number, unneeded, job_.settings.number("grace"));
   unneeded_.insert(orders.stop.begin(), orders.stop.end());
 }
 
-/// Gives up stopped workers whose host's daemon has not come: it may never come, and the job would wait for it.
+/// Stops workers once they have come.  A host's daemon that has not come may never come, so its workers are given up.
 void ElasticPart::drop_unneeded() {
+  std::set<int> kept;
   for (const int number : std::exchange(unneeded_, {})) {
+    const bool is_absent =
+        !is_started(number) || session_.ranks()[static_cast<std::size_t>(number)].stage == RankStage::absent;
     const auto due = due_.find(number);
-    if (due == due_.end() || session_.ranks()[static_cast<std::size_t>(number)].stage != RankStage::absent) continue;
-    const int host = job_.map.ranks[static_cast<std::size_t>(number)].host;
-    if (session_.daemons().has_come(host)) continue;
-    due_.erase(due);
-    session_.daemons().give_up(host);
-    session_.vanish(number, unneeded);
+    if (!is_absent) {
+      session_.stop_rank(number, unneeded, job_.settings.number("grace"));
+    } else if (due == due_.end()) {
+      if (!is_started(number)) kept.insert(number);  // the address of its host is awaited
+    } else if (const int host = job_.map.ranks[static_cast<std::size_t>(number)].host;
+               session_.daemons().has_come(host)) {
+      kept.insert(number);
+    } else {
+      due_.erase(due);
+      session_.daemons().give_up(host);
+      session_.vanish(number, unneeded);
+    }
   }
+  unneeded_.merge(kept);
 }
 
 void ElasticPart::look_at_hosts(double now) {
@@ -158,11 +179,16 @@ int ElasticPart::living_host(const std::string& name) const {
   return -1;
 }
 
-int ElasticPart::add_host(const std::string& name) {
-  Allocation one;
-  one.launch_agent = job_.launch_agent;  // the agent may know names that this machine does not
-  hvd::launcher::add_host(one, name, 1, name);
-  const ResolvedHost found = resolve(one).at(0);
+int ElasticPart::host_for(const ElasticWorker& worker, double now) {
+  if (const int known = living_host(worker.place.host); known >= 0) return known;
+  HostLookup::Answer answer = lookup_.ask(worker.place.host, now);
+  if (!answer.line.empty()) printer_.say("hvdrun: " + answer.line);
+  if (!answer.host && unneeded_.contains(worker.number)) answer.host = {.host = worker.place.host};
+  return answer.host ? add_host(*answer.host) : -1;
+}
+
+int ElasticPart::add_host(const ResolvedHost& found) {
+  const std::string& name = found.host;
   if (found.local) job_.elastic->here.insert(name);
   if (const int known = living_host(name); known >= 0) return known;
   if (!found.reach_us.empty() && std::ranges::find(job_.reach_us, found.reach_us) == job_.reach_us.end())
@@ -192,15 +218,16 @@ MappedRank ElasticPart::place(const ElasticWorker& worker, int host) const {
   return rank;
 }
 
-void ElasticPart::start(const std::vector<ElasticWorker>& workers, double now) {
+/// Workers start in the order of their numbers.  A worker that waits for its host's address delays later workers.
+void ElasticPart::start(double now) {
   std::map<int, std::vector<int>> fresh;  // host → workers that its daemon begins with
   std::set<int> unheard;
-  for (const ElasticWorker& worker : workers) {
-    int host = living_host(worker.place.host);
-    if (host < 0) {
-      host = add_host(worker.place.host);
-      if (host + 1 == static_cast<int>(job_.map.hosts.size()) && job_.map.hosts.back().ranks == 0) unheard.insert(host);
-    }
+  std::size_t done = 0;
+  for (; done < to_start_.size(); ++done) {
+    const ElasticWorker& worker = to_start_[done];
+    const int host = host_for(worker, now);
+    if (host < 0) break;
+    if (job_.map.hosts[static_cast<std::size_t>(host)].ranks == 0) unheard.insert(host);
     const MappedRank rank = place(worker, host);
     job_.elastic->places[worker.number] = worker.place;
     job_.map.ranks.push_back(rank);
@@ -211,7 +238,24 @@ void ElasticPart::start(const std::vector<ElasticWorker>& workers, double now) {
     due_[worker.number] = now + job_.settings.number("start-timeout");
     if (is_fresh) fresh[host].push_back(worker.number);
   }
-  for (const auto& [host, numbers] : fresh) launch_.start_host(host, numbers);
+  to_start_.erase(to_start_.begin(), to_start_.begin() + static_cast<std::ptrdiff_t>(done));
+  for (const auto& [host, numbers] : fresh) start_host(host, numbers);
+}
+
+/// Where this process cannot start the daemon, its workers have failed, and the others go on.
+void ElasticPart::start_host(int host, const std::vector<int>& workers) {
+  try {
+    launch_.start_host(host, workers);
+  } catch (const Error& e) {
+    const std::string& name = job_.map.hosts[static_cast<std::size_t>(host)].name;
+    if (std::exchange(host_troubles_[name], e.what()) != e.what())
+      printer_.say(formatted("hvdrun: no worker comes up on {}: {}", name, e.what()));
+    session_.daemons().give_up(host);
+    for (const int number : workers) {
+      due_.erase(number);
+      session_.vanish(number, std::string("the daemon of its host could not be started: ") + e.what());
+    }
+  }
 }
 
 }  // namespace hvd::launcher

@@ -12,6 +12,7 @@
 #include "launcher/control/session.h"
 #include "launcher/elastic/elastic_job.h"
 #include "launcher/elastic/host_discovery.h"
+#include "launcher/hosts/host_lookup.h"
 #include "launcher/job/job.h"
 #include "launcher/output/printer.h"
 #include "launcher/supervise/start/job_launch.h"
@@ -43,11 +44,14 @@ class ElasticPart {
  private:
   void carry_out(const ElasticOrders& orders);
   void look_at_hosts(double now);
-  void start(const std::vector<ElasticWorker>& workers, double now);
+  void start(double now);
+  void start_host(int host, const std::vector<int>& workers);
   /// The worker's rank on that host, and its share of cores.
   MappedRank place(const ElasticWorker& worker, int host) const;
   int living_host(const std::string& name) const;
-  int add_host(const std::string& name);
+  int add_host(const ResolvedHost& found);
+  /// The index of the worker's host, which is added to the map where needed.  -1: its address is awaited.
+  int host_for(const ElasticWorker& worker, double now);
   void miss_late_ones(double now);
   void drop_unneeded();
   bool is_started(int worker) const;
@@ -61,8 +65,9 @@ class ElasticPart {
   const EventSink events_;
   ElasticJob elastic_;
   HostDiscovery discovery_;
+  HostLookup lookup_;
   bool is_over_ = false;                              ///< the job does not survive a death
-  std::vector<ElasticWorker> to_start_;               ///< at the next turn; not within an event of the session
+  std::vector<ElasticWorker> to_start_;               ///< by number; not within an event of the session
   std::set<int> unneeded_;                            ///< stopped workers; not within an event of the session
   std::map<int, double> due_;                         ///< by worker that has not come yet: when it is given up
   std::map<std::string, std::string> host_troubles_;  ///< by host: the reason that the user was told last

@@ -134,7 +134,12 @@ wire::RankManifest JobLaunch::manifest(const MappedRank& rank) const {
 
 void JobLaunch::start_host(int host, const std::vector<int>& ranks) {
   environment_["HVD_CONTROL"] = control_addresses(job_, tcp_);
-  daemons().add(daemon_start(job_, environment_, host, ranks));
+  try {
+    daemons().add(daemon_start(job_, environment_, host, ranks));
+  } catch (const Error&) {
+    daemons().add_unstarted(job_.map.hosts[static_cast<std::size_t>(host)].name);
+    throw;
+  }
 }
 
 }  // namespace hvd::launcher

@@ -35,7 +35,7 @@ class JobLaunch {
 
   // Of an elastic job, whose map grows:
   wire::RankManifest manifest(const MappedRank& rank) const;
-  /// Starts a daemon on a host of the map, for these ranks.
+  /// Starts a daemon on a host of the map, for these ranks.  Throws Error if this process cannot.
   void start_host(int host, const std::vector<int>& ranks);
   /// How the start of that host's daemon fares.
   DaemonReport report(int host) { return daemons().report(static_cast<std::size_t>(host)); }

@@ -100,7 +100,12 @@ class HostDaemon {
     std::int32_t rank = -1;
     if (body.size() != sizeof rank || !elastic_ || released_) return;
     std::memcpy(&rank, body.data(), sizeof rank);
-    start_guard(rank);
+    try {
+      start_guard(rank);
+    } catch (const Error& e) {  // the other ranks go on
+      meetings_.remove(rank);
+      return tell(PmixMessage{.kind = PmixMessage::Kind::guard_ended, .rank = rank, .status = -1, .data = e.what()});
+    }
     give_environment(guards_.size() - 1, std::nullopt);
   }
 

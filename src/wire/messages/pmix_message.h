@@ -18,10 +18,11 @@ struct PmixMessage {
     abort,        ///< `rank` has called MPI_Abort with `status`; `data` is the text
     spawn,        ///< `rank` has called MPI_Comm_spawn; the server refuses every call
     broken,       ///< this host has no server and starts its ranks without PMIx; `data` says why
-    guard_ended,  ///< the guard of `rank` was killed or failed: `status` as from waitpid(2)
-    fence_data,   ///< the reply to `fence`: all hosts' data, or `failed`
-    answer,       ///< the reply to `request`
-    ask,          ///< another host needs the data of `rank`, of this host
+    guard_ended,  ///< the guard of `rank` was killed or failed: `status` as from waitpid(2).  Or it was not started,
+                  ///< and `data` says why
+    fence_data,  ///< the reply to `fence`: all hosts' data, or `failed`
+    answer,      ///< the reply to `request`
+    ask,         ///< another host needs the data of `rank`, of this host
   };
   Kind kind = Kind::fence;
   bool failed = false;

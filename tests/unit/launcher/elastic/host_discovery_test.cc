@@ -2,6 +2,7 @@
 #include "launcher/elastic/host_discovery.h"
 
 #include <doctest/doctest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -64,6 +65,24 @@ TEST_CASE("host discovery: a script that hangs is told of once") {
   CHECK(d.ask(true).line ==
         d.script.string() + ": did not end within 10 s; the hosts stay as they are, and it is asked again");
   for (int round = 0; round < 3; ++round) CHECK(d.ask(true).line.empty());
+}
+
+TEST_CASE("host discovery: without a descriptor for the script, the hosts stay as they are") {
+  Discovering d("echo a:2");
+  CHECK(d.ask().hosts);
+  rlimit files{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &files) == 0);
+  rlimit none = files;
+  none.rlim_cur = 0;
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
+  const HostDiscovery::Discovered found = d.discovery->turn(d.now += 2);
+  const HostDiscovery::Discovered again = d.discovery->turn(d.now += 2);
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &files) == 0);
+  CHECK_FALSE(found.hosts);
+  CHECK(found.line.find("cannot be started: pipe: Too many open files") != std::string::npos);
+  CHECK(again.line.empty());
+  d.becomes("echo a:3");
+  CHECK(d.ask().hosts);
 }
 
 TEST_CASE("host discovery: reasons that take turns, and answers between them") {

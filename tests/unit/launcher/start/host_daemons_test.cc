@@ -5,7 +5,24 @@
 
 #include <csignal>
 
+#include "base/error.h"
+
 using namespace hvd::launcher;
+
+TEST_CASE("host daemons: one that cannot be started keeps its place") {
+  HostDaemons daemons({{"a", {"/bin/sh", "-c", "exit 3"}, {}, ""}});
+  CHECK_THROWS_AS(daemons.add({"b", {"/no/such/program"}, {}, ""}), hvd::Error);
+  daemons.add_unstarted("b");
+  daemons.add({"c", {"/bin/sh", "-c", "exit 4"}, {}, ""});
+  for (int i = 0; i < 2000 && !daemons.status(); ++i) ::poll(nullptr, 0, 5);
+  CHECK(daemons.status() == 3 << 8);
+  CHECK_FALSE(daemons.report(1).status);
+  CHECK(daemons.report(2).status == 4 << 8);
+  CHECK(daemons.children().size() == 2);
+  CHECK(daemons.ended_hosts() == std::map<std::string, int>{{"a", 3 << 8}, {"c", 4 << 8}});
+  CHECK(daemons.host_logs().empty());
+  daemons.signal(SIGKILL);
+}
 
 TEST_CASE("host daemons: output and end of each; an end that status() has seen is told still") {
   HostDaemons daemons({{"a", {"/bin/sh", "-c", "echo of a; exit 3"}, {}, ""}, {"b", {"/bin/sleep", "60"}, {}, ""}});
