@@ -158,7 +158,7 @@ int serve_agents(const std::vector<std::string>& words) {
   throw Error(Code::unavailable, python, errno_text(errno));
 }
 
-/// For an error before the job's own loop, which tells of its errors itself.
+/// Writes the verdict of an error before the job's loop.  The loop writes the verdict of its own errors.
 void tell_failed_start(const std::string& verdict_file, const Error& error) {
   JudgedJob job;
   job.started = job.ended = wall_seconds();

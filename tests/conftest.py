@@ -1,4 +1,4 @@
-"""What every suite shares.  The fixtures two_hosts and three_hosts (tests/netns) are there for all."""
+"""Settings of all suites.  Every suite can use the fixtures two_hosts and three_hosts (tests/netns)."""
 
 import os
 import pathlib
@@ -6,15 +6,15 @@ import signal
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
-# A shell starts what it leaves in the background with SIGINT ignored, nohup all with SIGHUP; so would be whatever a test
-# starts and sends them to.
+# A shell starts background programs with SIGINT ignored, and nohup starts them with SIGHUP ignored.  Programs of a test
+# would inherit this, and then ignore the signals that the test sends.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 os.environ.setdefault("HVD_SHARE_GPUS", "1")  # tests start as many ranks as they like, also where there is one GPU
 
-# What scripts/setup made, unless somebody says otherwise: so `.venv/bin/pytest tests/SUITE` works as it stands.
+# `.venv/bin/pytest tests/SUITE` uses the environment of scripts/setup, and its build unless the folder build has another one.
 os.environ["PATH"] = f"{ROOT}/.venv/bin:{os.environ.get('PATH', '')}"
 if not (ROOT / "build/build.ninja").exists():
     os.environ.setdefault("HVD_BUILD_DIR", str(ROOT / "build/wheel"))

@@ -232,7 +232,7 @@ void Session::died(int rank, wire::DeathRecord record) {
     if (record.code > 128) record.code -= 128;
   }
   if (record.phase.empty()) record.phase = state.phase;
-  if (state.aborted && record.cause != wire::Cause::finished) {  // whatever ended the rank after its MPI_Abort
+  if (state.aborted && record.cause != wire::Cause::finished) {  // MPI_Abort counts as the cause of the end
     record.cause = wire::Cause::exited;
     record.code = state.aborted->status;
     record.text = state.aborted->text;

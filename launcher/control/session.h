@@ -48,9 +48,9 @@ class Session {
   std::vector<std::string> addresses() const { return listener_->addresses(); }
   const std::vector<RankState>& ranks() const { return ranks_.all(); }
 
-  /// Sends queued frames, then receives until no frame waits or @p keep_receiving returns false.  It returns false
-  /// while output has nowhere to go.  Throws Error{mismatch} when a guard speaks another protocol, and Error{usage}
-  /// when a guard sends a malformed body.
+  /// Sends queued frames, then receives until no frame waits or @p keep_receiving returns false.  keep_receiving()
+  /// returns false while output cannot be written.  Throws Error{mismatch} when a guard speaks another protocol, and
+  /// Error{usage} when a guard sends a malformed body.
   void pump(const std::function<bool()>& keep_receiving);
   /// True when the caller may sleep until fd() is readable: pump() has left no frame unread or unsent.
   bool is_quiet() const;
@@ -70,8 +70,8 @@ class Session {
   void record_timeline(int rank, bool on);
   /// For @p seconds from now, libhvd's stall limit ends no operation of any rank.
   void pause_limits(std::uint32_t seconds);
-  /// Tells one guard of each other host that all ranks have come.  It closes the listening sockets of mpirun's daemon
-  /// there (base/network/listen_filter.h).
+  /// Tells one guard of each other host that all ranks have come.  The guard closes the listening sockets of mpirun's
+  /// daemon on its host (base/network/listen_filter.h).
   void tell_complete();
   /// Lets the guards exit.  On each other host a guard first looks for leftovers: the event HostSwept.
   void release_all();

@@ -69,7 +69,7 @@ class ElasticJob {
   /// Decides.  To be called after events, and regularly.
   ElasticOrders turn(double now);
 
-  /// True if the job does not end for this worker's end: other workers have gone on, or the worker was told to leave.
+  /// True if the job survives this worker's end: other workers have gone on, or the worker was told to leave.
   bool is_excused(int worker) const;
   /// True after a member has ended well: no worker is started any more.
   bool is_finishing() const { return finishing_; }

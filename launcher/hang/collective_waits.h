@@ -16,7 +16,8 @@ namespace hvd::launcher {
 
 class CollectiveWaits {
  public:
-  /// @param patience  seconds: the shortest wait that is reported
+  /// @param patience  seconds: the shortest wait for a collective that is reported.  Waits in init_process_group() have
+  /// limits of their own.
   /// @param elastic  ranks may come and go: only recorded collectives count, and ranks that have answered
   explicit CollectiveWaits(double patience, bool elastic = false) : patience_(patience), elastic_(elastic) {}
 
@@ -25,7 +26,7 @@ class CollectiveWaits {
   void rank_ended(int rank);
   /// True if no rank waits.
   bool is_quiet() const { return waits_.empty(); }
-  /// True when the caller must ask all ranks now.  It then stays false until the caller calls answered().
+  /// True when the caller must ask all ranks now.  The next call returns false until the caller calls answered().
   bool must_ask(double now);
   void answered(const wire::JobCollectives& job, double now);
 

@@ -245,7 +245,7 @@ void HangWatch::give_up(const IncidentNotice& event) {
                          const double now = monotonic_seconds();  // a loaded machine may answer late
                          const bool at_work = all_at_work(event.incident, pictures);
                          const double until = now + (at_work ? put_off_step : goes_on_within);
-                         if (!incidents_.put_off(event.incident, until)) return;  // it is over meanwhile
+                         if (!incidents_.put_off(event.incident, until)) return;  // the incident is over
                          // A rank that has just ended its work gets time to go on.
                          if (!at_work && now - at_work_ > put_off_step + 2 * goes_on_within) return end_job();
                          if (at_work && now - std::exchange(at_work_, now) > 2 * put_off_step + goes_on_within)

@@ -167,8 +167,8 @@ bool may_become_hang(const JobFacts& facts) {
          });
 }
 
-/// The open incident that @p incident continues: with the same missing ranks, or with some of them.  An incident that
-/// has been continued at @p now already is taken only for the same ranks.  nullptr: @p incident is new.
+/// The open incident that @p incident continues: of the same kind, with the same missing ranks or with one in common.
+/// An incident that was continued at @p now already is returned only for the same ranks.  nullptr: @p incident is new.
 Incidents::OpenIncident* Incidents::same(const Incident& incident, double now) {
   for (OpenIncident& o : open_)
     if (o.incident.kind == incident.kind && o.incident.missing == incident.missing) return &o;

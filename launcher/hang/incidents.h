@@ -32,7 +32,7 @@ struct RankActivity {
 /// The coordinator's report on operations that the same ranks have not submitted.
 struct StalledOperation {
   wire::Stall stall;
-  double since = 0;  ///< when the longest of them began to wait
+  double since = 0;  ///< when the operation that waits longest began to wait
 };
 
 struct HangLimits {

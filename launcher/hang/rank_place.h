@@ -14,9 +14,9 @@ std::optional<wire::SourceFrame> user_frame(const std::string& python);
 /// user_frame() in words: "loss.py:88 (forward)".  Empty: the text has no main thread.
 std::string user_line(const std::string& python);
 
-/// The main thread's work, if it is known to take long: "waiting for a DataLoader worker", "importing", "compiling
-/// (torch.compile)", "saving a checkpoint", "evaluating" (it computes in a user's function of that name).  Empty: no
-/// such work.
+/// The main thread's work, if that work is known to take long.  Empty: no such work.  The texts: "waiting for a
+/// DataLoader worker", "loading a batch", "importing", "compiling (torch.compile)", "saving a checkpoint", "loading a
+/// checkpoint", "in a checkpoint", "evaluating" (the thread computes in a user's function eval…, valid… or test).
 /// @param state  of the rank, as in ps(1)
 std::string long_work(const std::string& python, const std::string& state);
 

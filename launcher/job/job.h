@@ -20,7 +20,7 @@
 
 namespace hvd::launcher {
 
-/// For a job whose ranks come and go.
+/// The plan of an elastic job.
 struct ElasticPlan {
   ElasticLimits limits;
   std::optional<std::pair<int, int>> cooldown{};  ///< seconds

@@ -12,7 +12,7 @@ struct JoinKeys {
 };
 
 /// Reads the file of --token-file.  Throws Error{usage} if there is none, if every user may read it, if others may
-/// write it (without --allow-writable), or if the token has less than 32 letters.  Its group may read it.
+/// write it (without --allow-writable), or if the token has fewer than 32 characters.  Its group may read it.
 JoinKeys join_keys(const Settings& settings);
 
 /// Pure.  @param token  without blanks at its ends

@@ -1,6 +1,7 @@
 /// @file daemon_links.h — hvdrun's conversation with the host daemons.
 ///
-/// It covers the daemons' start and end, the ranks' meetings (meeting_hub.h), and PMIx between hosts (pmix_hub.h).
+/// The conversation is about the daemons' start and end, the ranks' meetings (meeting_hub.h), and PMIx between hosts
+/// (pmix_hub.h).
 #pragma once
 #include <deque>
 #include <memory>
@@ -24,24 +25,24 @@ class DaemonLinks {
   DaemonLinks(wire::Listener& listener, wire::DaemonManifest manifest, EventSink events);
 
   /// Takes a daemon's hello.  Once all daemons have come, they get their manifests and start their ranks: no rank runs
-  /// in a job that lacks a host.  False: the job has no such host, or the host's daemon has come before.
+  /// in a job that lacks a host.  False: the job has no such host, or its daemon has come before or was given up.
   bool greet(const wire::PeerId& from, const wire::Hello& hello);
   bool all_have_come() const { return host_of_.size() == links_.size(); }
   /// The channel has taken all messages.
   bool is_quiet() const { return behind_.empty(); }
-  /// All daemons have come, and their connections have ended.
+  /// Each daemon's connection has ended, or the daemon was given up.
   bool all_are_gone() const { return num_gone_ == links_.size(); }
   /// False when @p from is not the connection of a daemon.
   bool receive(const wire::PeerId& from, const wire::Frame& frame);
   /// Sends messages that the channel did not take before.
   void flush();
-  /// The host of a daemon's connection, or of a rank.  -1: no daemon's connection, or no such rank.
+  /// The host of a daemon's connection, or of a rank.  -1: the connection is no daemon's, or the rank does not exist.
   int host_of(const wire::PeerId& peer) const;
   int host_of(int rank) const;
   /// The rank has ended, or will not come.  Ranks that wait for it in a meeting are told.  If the rank has died, the
   /// other members of its world are told too.  @param why  one line that names the rank
   void end_rank(int rank, const std::string& why, bool died);
-  /// A connection has ended for good.  Hosts that wait for its host are told.
+  /// A connection has ended for good.  For a daemon's connection, hosts and ranks that wait for its host are told.
   void lose(const wire::PeerId& peer);
 
   // Of an elastic job (meeting_hub.h):
@@ -57,7 +58,7 @@ class DaemonLinks {
   /// Adds a rank with the next number, and tells the host's daemon to start a guard for it.
   /// @param begins_with_daemon  the rank is among those that the daemon is started with: the daemon is not told
   void start_rank(int host, bool begins_with_daemon);
-  /// A daemon that has not come yet is not expected any more, and is refused if it comes.
+  /// Stops waiting for this host's daemon, if the daemon has not come yet.  If the daemon comes later, it is refused.
   void give_up(int host);
   bool is_gone(int host) const { return links_[static_cast<std::size_t>(host)].gone; }
   bool has_come(int host) const { return !links_[static_cast<std::size_t>(host)].peer.empty(); }

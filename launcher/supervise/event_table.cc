@@ -1,4 +1,4 @@
-/// Which part takes which event.
+/// @file event_table.cc — the parts that take each event.
 #include <sys/wait.h>
 
 #include "base/error.h"
@@ -99,7 +99,7 @@ void Supervisor::on_death(const wire::DeathRecord& d) {
   if (!is_well) parts_->ending.stop(formatted("rank {} on {} has failed", d.rank, d.host));
 }
 
-/// A guard that has connected tells its own end: its connection ends.
+/// For a guard that never connected.  The session sees the end of any other guard, because its connection ends.
 void Supervisor::on_lost_guard(const GuardEnded& end) {
   if (session_->ranks()[static_cast<std::size_t>(end.rank)].stage != RankStage::absent) return;
   if (!end.why_unstarted.empty())
@@ -118,7 +118,7 @@ void Supervisor::on_world(const WorldMet& met) {
   parts_->watch.world_is(met.ranks);
 }
 
-/// The user is told at once with --verbose, else where the job fails.
+/// Tells the user at once with --verbose; otherwise only if the job fails.
 void Supervisor::on_missing_pmix(const PmixMissing& missing) {
   const std::vector<std::string> lines = split(missing.why, '\n');
   mpi_problem_ = {"hvdrun: " + job_.map.hosts[static_cast<std::size_t>(missing.host)].name +
@@ -128,8 +128,8 @@ void Supervisor::on_missing_pmix(const PmixMissing& missing) {
   for (const std::string& line : mpi_problem_) printer_.say(line);
 }
 
-/// Ranks wait for an operation: asks all for their last operations, and says where these differ.  The ranks of an
-/// elastic job begin to count their operations at different moments, so theirs are not compared.
+/// Called when ranks wait for an operation.  Asks all ranks for their last operations, and prints the first difference.
+/// Not for elastic jobs: their ranks begin to count operations at different moments.
 void Supervisor::tell_difference() {
   if (parts_->elastic) return;
   parts_->operations.ask([this](const wire::JobOperations& operations) {

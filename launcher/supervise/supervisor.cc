@@ -23,7 +23,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto tick = 100ms;         // for changes that no descriptor announces, while there may be some
-constexpr auto longest_sleep = 30s;  // a wake-up that was forgotten costs no more
+constexpr auto longest_sleep = 30s;  // a lost wake-up delays the loop by this time at most
 
 PrinterOptions printer_options(const Job& job) {
   PrinterOptions options;
@@ -150,7 +150,7 @@ void Supervisor::wait_for_events() {
   ::poll(fds.data(), fds.size(), static_cast<int>(time_to_sleep().count()));
 }
 
-/// How long nothing is to be done unless a descriptor says so.
+/// The longest time that the loop may sleep while no descriptor is ready.
 std::chrono::milliseconds Supervisor::time_to_sleep() const {
   // Only the monitor of a connection tells that a guard on another host is gone.
   const bool is_announced = job_.launcher.kind == LauncherKind::daemons && job_.map.all_local() &&

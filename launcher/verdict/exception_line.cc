@@ -51,7 +51,7 @@ std::string members_after(const std::vector<std::string>& lines, std::size_t at)
     const std::size_t column = member_column(lines[i]);
     if (column == std::string::npos) continue;
     if (level == std::string::npos) level = column;
-    if (column < level) break;  // another group's
+    if (column < level) break;  // a member of an outer group
     if (column > level) continue;
     for (std::size_t j = i + 1; j < lines.size(); ++j) {
       const std::string_view line = without_bar(lines[j]);

@@ -42,7 +42,8 @@ struct TensorAddress {
 
 inline constexpr std::size_t agreement_words = 4096;  ///< a power of two
 
-/// The hashes of a rank's last results, by which the node's leader finds a result that differs (core/set/result_agreement.h).
+/// The hashes of a rank's last results, by which the node's leader finds a result that differs
+/// (core/set/result_agreement.h).
 struct alignas(line_bytes) AgreementWords {
   std::atomic<std::uint64_t> count;                  ///< results hashed since init; written after the hash
   std::atomic<std::uint64_t> hash[agreement_words];  ///< the hash of result n is in word n % agreement_words
@@ -57,7 +58,7 @@ struct ReadyBoard {
   std::atomic<std::uint64_t> board[1];
 };
 
-/// The number of words of a board that the leader polls.  It finds flips in later words by the touched bits.
+/// The number of words of a board that the leader polls.  The touched bits tell the leader of flips in later words.
 inline constexpr std::uint32_t polled_words = 32;
 /// Only tensors with ids below this number can be in registered memory.
 inline constexpr std::uint32_t most_addresses = 2048;
@@ -150,8 +151,8 @@ class Node {
   }
   /// Only if the geometry has `agreement`.
   AgreementWords& agreement(int r) const { return at<AgreementWords>(agreement_)[r]; }
-  /// Keeps the memory mapped until the process ends.  For a transport that cannot cancel a message to another node: it
-  /// reads the message from here when the receiver asks for it, which may be in a later world.
+  /// Keeps the memory mapped until the process ends.  For a transport that cannot cancel a message to another node: the
+  /// transport reads the message from here when the receiver asks for it, perhaps in a later world.
   void keep() const {
     static std::mutex mutex;
     static auto& kept = *new std::vector<std::shared_ptr<void>>;

@@ -25,7 +25,7 @@ struct Message {
   std::string body;
 };
 
-/// A rank whose connection ended without a goodbye.
+/// A rank that lost() or silent() returns: its connection ended without a goodbye, or its host does not answer.
 struct LostPeer {
   int rank = 0;
   std::string text;  ///< one line that names the rank

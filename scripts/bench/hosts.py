@@ -8,7 +8,7 @@ and, if a venv with it is named, Horovod over MPI. The contenders take turns, ro
 the same program.
 
 A limit is a rate (1gbit, by tc), a delay of all packets (1ms), a loss (0.1%), or several of them (1gbit+1ms).  A switch of
-our own (tests/netns/bad_switch.py) makes delay and loss.  It takes a part of the processor, so compare columns only.
+our own (tests/netns/bad_switch.py) makes delay and loss.  The switch uses the hosts' processor, so compare columns only.
 """
 
 from __future__ import annotations

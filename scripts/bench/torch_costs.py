@@ -5,9 +5,9 @@ call     microseconds of allreduce_async_ and synchronize of a small tensor in a
 hooks    microseconds of processor time that the optimizer's hooks add to a gradient, on rank 0 of two, for 1 000 of 1 KB
 empty    the same for two hooks that do nothing
 recorder microseconds of processor time of the recorder in a step of 12 ms: its calls for a batch, and the record
-watched  percent that the recorder, which feeds the report, adds to a training step of 16.8 M parameters, and the
-         timeline to that, and to 1 000 tensors of 400 B; two ranks, which take turns with and without: the median of the
-         pairs, between their quartiles
+watched  percent that a training step of 16.8 M parameters takes longer with the recorder, which feeds the report, and
+         percent that this step, and 1 000 tensors of 400 B, take longer with the timeline.  Two ranks take turns with and
+         without: the median of the pairs, and their quartiles
 """
 
 from __future__ import annotations

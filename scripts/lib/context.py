@@ -139,7 +139,7 @@ class Context:
 
 
 def kill_all() -> None:
-    """Ends the commands of all parts.  None starts afterwards, though lanes may go on for a moment."""
+    """Ends the commands of all parts.  No further command starts, though lanes may go on for a moment."""
     with STARTS:
         ENDING.set()
     for process in RUNNING.copy():
@@ -147,7 +147,7 @@ def kill_all() -> None:
 
 
 def has_ended(process: subprocess.Popen[bytes], limit: float) -> bool:
-    """Whether it ends by itself within `limit` seconds.  The caller must still wait for it."""
+    """Whether the process ends by itself within `limit` seconds.  The caller must still wait for the process."""
     descriptor = os.pidfd_open(process.pid)
     try:
         return bool(select.select([descriptor], [], [], limit)[0])

@@ -97,7 +97,7 @@ def no_programs() -> Tally:
     return failure(str(BUILD), "does not build its tests")
 
 
-PROGRAMS: list[bool] = []  # whether the build of the tests' own programs succeeded, once it has run
+PROGRAMS: list[bool] = []  # empty: not built yet; [True]: the tests' own programs are built; [False]: the build failed
 ONE_AT_A_TIME = threading.Lock()
 
 
@@ -116,8 +116,8 @@ def test_programs(context: Context) -> bool:
 def sanitized(context: Context, name: str, sanitizers: str, compiler: str, *options: str) -> pathlib.Path | None:
     """Makes or updates a build folder under sanitizers; None if meson failed.
 
-    It has line tables only, and no optimisation under ASan and UBSan: gcc takes three times as long with both.  It has
-    kernels for one GPU only, because nvcc takes half a minute for all, and the wheel's build covers them.
+    The build has line tables only, and no optimisation under ASan and UBSan: gcc takes three times as long with both.  It has
+    kernels for one GPU: nvcc takes half a minute for all GPUs, and the wheel's build covers them.
     """
     build = pathlib.Path("build") / name
     argv = [
@@ -261,7 +261,7 @@ def suite(folder: str, limit: float = 1500) -> Callable[[Context], Tally]:
 def run_clang(context: Context) -> Tally:
     """Builds the tree with clang too, without a warning, and runs its unit tests.
 
-    It compiles file by file, unlike all other builds of the suite, so each file must compile alone.
+    Clang compiles each file alone, unlike all other builds of the suite.  A file that lacks an include fails here.
     """
     compiler = shutil.which("clang++", path=context.env["PATH"])
     if compiler is None:

@@ -1,7 +1,7 @@
 /// @file error.h — the one error type of the project.
 ///
 /// Our C++ throws Error.  Three places catch Error and turn it into a status: the C interface (runtime/api/hvd.cc), the
-/// engine's thread (runtime/core/engine/engine.cc), and the main() of each program.
+/// engine's thread (runtime/core/engine/engine.cc), and the outermost function of each program or forked process.
 #pragma once
 #include <stdexcept>
 #include <string>

@@ -34,10 +34,10 @@ MOST_SECONDS = 10.0  # from the beginning of the wait
 
 @dataclass
 class Case:
-    """hvdrun's line about the hang: @ stands for the place of the culprit, # for its number, % for the other rank's."""
+    """A pattern of hvdrun's line about the hang.  @: the culprit's place; #: the culprit's rank; %: the other rank."""
 
     says: str
-    alike: bool = False  # another case is much like this one, which runs in the long form only
+    alike: bool = False  # this case resembles another one, and runs in the long form only
 
 
 MISSING = r"^hvdrun: rank # on \w+ is in @[^;]*; 1 rank has waited (\d+) s "

@@ -1,6 +1,6 @@
 """A training run without a framework: its state has the samples that it has seen, and their sum by allreduce.
 
-Both must be as in a run without faults: no sample is lost, none occurs twice.
+Both must be the same as in a run without faults: no sample is lost, and no sample counts twice.
 ELASTIC_FOLDER: `steps` there gets a line for each step, "<time> <step> <size>", `begun` one for each step that a worker
 begins, "<step> <worker>", and `restored` one for each rank that restores its last commit.
 """
@@ -21,7 +21,7 @@ SAMPLES, BATCH = 192, 4
 FOLDER = pathlib.Path(os.environ["ELASTIC_FOLDER"])
 PAUSE = float(os.environ.get("ELASTIC_PAUSE", "0.01"))
 WORK = float(os.environ.get("ELASTIC_WORK", "0"))  # seconds in each step, before the sum
-WORKER = os.environ["HVD_RANK"]  # before its first world, this is its number
+WORKER = os.environ["HVD_RANK"]  # the worker's number: before its first world, HVD_RANK is the number
 WANTED = int(os.environ.get("ELASTIC_WANTED", "0"))  # the second half begins with that many ranks, if given
 
 

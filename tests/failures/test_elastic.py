@@ -96,7 +96,7 @@ def test_a_process_group_outside_of_elastic_run_ends_with_its_first_lost_rank(tm
 
 @pytest.mark.parametrize("who", ["first", "late"])
 def test_a_rank_dies_in_its_init(tmp_path: pathlib.Path, who: str) -> None:
-    """After it has met the others, which wait for it in their own init(): they learn of it at once."""
+    """The rank has met the others, and dies in init().  The others, which wait in init() too, learn of the death at once."""
     late = who == "late"
     script = tmp_path / "script.py"
     script.write_text(f"import elastic_faults\nelastic_faults.die_in_init({late})\n" + COUNTER.read_text())
@@ -279,7 +279,7 @@ def test_discovery_goes_wrong(tmp_path: pathlib.Path, what: str) -> None:
         steps = tmp_path / "steps"
         hvdrun.wait_until(lambda: len(fault_job.lines(steps)) > 2, "steps")
         replace(hosts, does + "\n")
-        time.sleep(14 if what == "hangs" else 2.5)  # it is called every second
+        time.sleep(14 if what == "hangs" else 2.5)  # hvdrun calls the script every second
         assert process.poll() is None
         assert {size for _, _, size in fault_job.lines(steps)} == {"1"}
         replace(hosts, "echo localhost:2\n")

@@ -246,7 +246,7 @@ def test_mpirun_that_fails_is_quoted(tmp_path: pathlib.Path) -> None:
 
 
 def test_end_with_parent() -> None:
-    """--parent, as hvd.run() sets it: the end of a SIGKILLed Python ends its job, even if it ignored signals."""
+    """With --parent, which hvd.run() sets, the job ends when its Python is killed, even if that Python ignored signals."""
     sleepers = hvdrun.Sleepers()
     code = (
         "import os, signal, subprocess, sys\n"

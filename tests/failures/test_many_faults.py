@@ -15,7 +15,7 @@ SEED = int(os.environ.get("HVD_TEST_SEED", "0"))
 
 
 def all_end_well(first: int, number: int, *words: str) -> None:
-    """So many faults from that seed on; the table goes to the log."""
+    """Runs jobs with `number` faults, from seed `first` on, and checks their ends.  The log gets the table of outcomes."""
     outcomes = engine.run(faults.CAMPAIGN, "--first", str(first), "--faults", str(number), *words)
     print(engine.table(outcomes))
     assert not engine.wrong(outcomes), "\n".join(map(str, outcomes))

@@ -54,7 +54,7 @@ class Preempted:
         return len(numbers) - len(set(numbers))
 
     def longest_step(self) -> float:
-        """Seconds between two of them."""
+        """The most seconds between two steps."""
         return max(after[0] - before[0] for before, after in zip(self.steps, self.steps[1:]))
 
 
@@ -71,7 +71,7 @@ def test_it_leaves_at_the_end_of_the_step(tmp_path: pathlib.Path, victims: list[
     job = Preempted(tmp_path, victims, 20, at_guards)
     assert job.lost() == 0
     assert job.err.count("this rank leaves, as SIGTERM has asked") == len(victims), job.err
-    # It costs only the meeting: no rank restores, or has begun a step that is repeated.
+    # The departure costs only the meeting: no rank restores its commit, and no rank begins a step that is repeated.
     assert job.restored == 0
     assert len(job.begun) == len(set(job.begun)), job.begun
     assert job.longest_step() < (STEP + 0.4) * hvdrun.patience()
@@ -104,7 +104,7 @@ def told_in_step_3(folder: pathlib.Path, how: str, *options: str) -> tuple[int, 
 @pytest.mark.parametrize("least", ["1", "3"])
 @pytest.mark.parametrize(("how", "last"), [("late", 4), ("alone", 3)])
 def test_it_leaves_where_all_have_agreed(tmp_path: pathlib.Path, how: str, last: int, least: str) -> None:
-    """SIGTERM after the agreement counts at the next one; if it leaves too few ranks, they wait for another."""
+    """A SIGTERM after the agreement counts at the next agreement.  If too few ranks are left, they wait for another rank."""
     assert told_in_step_3(tmp_path, how, "--min-np", least, "--max-np", "3") == (last, 0)
     # Only a new one needs the others' state.
     assert ([str(last), "0"] in fault_job.lines(tmp_path / "synced")) == (least == "3")

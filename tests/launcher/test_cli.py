@@ -173,7 +173,7 @@ def test_mistakes(here: pathlib.Path, args: list[str], code: int, message: str) 
 
 
 def test_mpirun_is_not_installed() -> None:
-    """Ranks run without mpirun; a request for it says what to install."""
+    """Ranks run without mpirun.  With --launcher mpirun the error says what to install."""
     assert hvdrun.run("-np", "2", "/bin/true", env={"PATH": "/nowhere"}).returncode == 0
     done = hvdrun.run("--launcher", "mpirun", "-np", "2", "/bin/true", env={"PATH": "/nowhere"})
     assert done.returncode == 4
@@ -198,7 +198,7 @@ def test_unreadable_payload(tmp_path: pathlib.Path) -> None:
 
 
 def test_options_that_change_nothing_say_so() -> None:
-    """One line each; --gloo, --mpi and --disable-cache, which many scripts give, are silent."""
+    """Each such option prints one line, except --gloo, --mpi and --disable-cache, which many scripts give."""
     done = hvdrun.run("-np", "1", "--gloo", "--mpi", "--jsrun", "--disable-cache", "--dry-run", "true")
     assert done.returncode == 0
     assert done.stderr == "hvdrun: ranks are started by hvdrun itself, in LSF allocations too; --jsrun changes nothing\n"
@@ -233,7 +233,7 @@ def test_horovodruns_spellings() -> None:
 
 
 def test_horovods_sample_configuration(tmp_path: pathlib.Path) -> None:
-    """The sample of its documents; options without effect are named in a line."""
+    """hvdrun reads the sample of Horovod's documents.  One line names the options without effect."""
     (tmp_path / "c.yaml").write_text(
         "controller: gloo\n"
         "params:\n  fusion_threshold_mb: 32\n  cycle_time_ms: 5\n  cache_capacity: 2048\n  hierarchical_allreduce: true\n"

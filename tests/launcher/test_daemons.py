@@ -44,7 +44,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 @mpirun
 @pytest.mark.parametrize("size", [1, 2, 5])
 def test_a_plain_mpi_program(mpirun: str, size: int, programs: dict[str, str]) -> None:
-    """One world, one node; also with more ranks than cores."""
+    """All ranks form one MPI world on one node, even if there are more ranks than cores."""
     done = hvdrun.run(*OURS, "-np", str(size), "--mpirun", mpirun, "--", programs[mpirun])
     assert done.returncode == 0, done.stderr
     lines = sorted(re.sub(r"^\[\d+ localhost\] ", "", line) for line in done.stdout.splitlines())

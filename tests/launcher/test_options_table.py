@@ -33,7 +33,7 @@ READERS = {
     "src/rank/python/start/sitecustomize.py",
     "src/base/process/child.cc",
 }
-# Other programs' variables, which base/environment.h and hvd/_runtime/environment.py read by name.
+# Variables of other programs that base/environment.h and hvd/_runtime/environment.py read by name.
 FOREIGN = {
     "GLOO_SOCKET_IFNAME",
     "HOME",
@@ -97,7 +97,7 @@ def test_the_other_programs_variables_are_known() -> None:
 
 
 def test_every_variable_has_its_readers() -> None:
-    """The components in a row's readers contain its name; a row without a reader says so."""
+    """The components in a row's readers name the variable.  The effect of a row without readers is not `full`."""
     for row in (row for row in table() if row["variable"]):
         for reader in (one for one in row["readers"] if one in FOLDERS):
             if row["effect"] != "full" or (row["spellings"] != [""] and reader == "hvdrun"):

@@ -7,8 +7,8 @@ thus invisible on this machine's own network, and any number of clusters can exi
     with Cluster(hosts=2) as cluster:
         cluster.run("alpha", ["ssh", "beta", "hostname"]).stdout      # "beta\n"
 
-One holder process keeps a cluster alive.  It ends when its owner does (its stdin closes) or when its time is over.  Every
-process of every host ends with it, and namespaces need no other clean-up.
+One holder process keeps a cluster alive.  The holder ends when its owner does (its stdin closes) or when its time is over.
+Every process of every host ends with the holder, and namespaces need no other clean-up.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def why_not() -> str | None:
 
 
 class Program(subprocess.Popen[Any]):
-    """A program on a host. A failing `with` block ends it at once; Popen's own would wait for it, for ever."""
+    """A program on a host.  A failing `with` block kills the program; the block of Popen would wait for its end, for ever."""
 
     def __exit__(self, kind: Any, value: Any, traceback: Any) -> None:
         if kind is not None:
@@ -102,7 +102,7 @@ class Cluster:
         return f"{NETWORK}.{self.names.index(host) + 1}"
 
     def tmp(self, host: str) -> pathlib.Path:
-        """The path, outside of the host, of the host's /tmp."""
+        """The path at which this machine sees the host's /tmp."""
         self.names.index(host)
         return self.state / host / "tmp"
 
@@ -143,8 +143,8 @@ class Cluster:
     ) -> subprocess.CompletedProcess[str]:
         """Runs `argv` on the host to its end; text, captured.
 
-        After `timeout` it is ended, and NotEnded raised with its output, which for a hanging job names the ranks and their
-        places.
+        After `timeout` the program is ended, and NotEnded is raised with the output.  The output of a hanging job names the
+        ranks and their places.
         """
         options.setdefault("stdin", subprocess.DEVNULL)
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
@@ -209,7 +209,7 @@ def close_quietly(stream: IO[Any] | None) -> None:
 
 
 def children(pid: int) -> list[int]:
-    """The children of a process, as this machine numbers them; empty once it is gone."""
+    """The children of a process, as this machine numbers them; empty if the process is gone."""
     try:
         return [int(word) for word in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     except OSError:
@@ -225,7 +225,7 @@ def sweep() -> int:
     for state in pathlib.Path("/tmp").glob("hvd-hosts-*"):
         try:
             if time.time() - state.stat().st_mtime < 2 * START_LIMIT_SECONDS:
-                continue  # perhaps it is just being made
+                continue  # a holder may be making this folder now
             pid = int((state / "holder.pid").read_text())
             if "holder.py" in pathlib.Path(f"/proc/{pid}/cmdline").read_text():
                 continue

@@ -131,7 +131,7 @@ def test_a_host_dies_in_a_bad_network(three_hosts: Cluster) -> None:
 
 @pytest.mark.timeout(240)
 def test_a_host_is_unplugged_and_comes_back(three_hosts: Cluster) -> None:
-    """While it is away, nothing of the job stays there, and ssh cannot start anything; once it returns, it has ranks again."""
+    """While beta is unplugged, no process of the job stays there, and ssh starts none.  Then beta has ranks again."""
     again = ["--blacklist-cooldown-range", "1", "1"]
     job = ElasticRun(three_hosts, "-H", "alpha:1,beta:1", "--min-np", "1", "--start-timeout", "5", *again)
     job.wait_for_size(2)

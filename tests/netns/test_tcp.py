@@ -131,7 +131,7 @@ def port_of_rank(cluster: Cluster, host: str) -> int:
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("way", [[], ["--encrypt-tensors"]], ids=["plain", "encrypted"])
 def test_silent_connections_do_not_choose_what_tensors_travel_by(three_hosts: Cluster, way: list[str]) -> None:
-    """900 at a rank's port from before the ranks meet, from another host and from other users of the job's own two hosts."""
+    """A rank's port gets 900 silent connections before the ranks meet: from another host, and from other users of its hosts."""
     (three_hosts.tmp("alpha") / "open").unlink(missing_ok=True)
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     job = run(three_hosts, "alpha:1,beta:1", 3, *way, program=LATE + PROGRAM)
@@ -174,7 +174,7 @@ def test_a_link_that_is_gone_for_5_seconds(two_hosts: Cluster) -> None:
     "faults", [Faults(delay=0.05), Faults(loss=0.01), Faults(delay=0.005, loss=0.01, swap=0.02)], ids=["far", "lossy", "both"]
 )
 def test_sums_are_right_over_a_bad_network(two_hosts: Cluster, faults: Faults, way: list[str]) -> None:
-    """50 ms of delay, 1 % of the packets lost, 2 % overtaken by later ones: slow, but right, and no host is blamed."""
+    """Delay, lost packets and overtaking packets slow the job down, but the sums are right, and no host is blamed."""
     with bad_switch.put_in(two_hosts, faults):
         job = run(two_hosts, "alpha:1,beta:1", 1, "--transport", "tcp", *way)
         out, err = job.communicate(timeout=200)
@@ -187,7 +187,7 @@ def test_sums_are_right_over_a_bad_network(two_hosts: Cluster, faults: Faults, w
 
 @pytest.mark.timeout(180)
 def test_no_mpi_is_needed(three_hosts: Cluster) -> None:
-    """Hosts on which neither Open MPI nor PMIx can be loaded."""
+    """Jobs run on hosts on which neither Open MPI nor PMIx can be loaded."""
     for host in three_hosts.names:
         for name in ("libpmix.so.2", "libmpi.so.40"):
             (three_hosts.tmp(host) / name).touch()  # the loader finds it first

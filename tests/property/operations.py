@@ -1,7 +1,7 @@
 """The operations that the property test draws from: one class each, and a table at the end.
 
-A class defines how an operation of its kind is drawn at random, each rank's inputs, the call, and the expected result. All of
-it is a function of the random generator and the world, so that every rank knows the others' inputs.
+A class defines how to draw an operation of its kind, each rank's inputs, the call, and the expected result.  The generator
+and the world determine all of these, so that every rank knows the inputs of the others.
 To add an operation: a class, and its row in KINDS.
 """
 
@@ -53,7 +53,7 @@ class World:
 
 @dataclass
 class Operation:
-    """One drawn operation (a group is one).  seed: of its data."""
+    """One drawn operation; a group counts as one.  seed: the seed of its data."""
 
     kind: str
     name: str
@@ -85,7 +85,7 @@ class Operation:
         return ", ".join([*parts, *(f"{key} {value}" for key, value in self.extra.items())])
 
 
-# ---- what is drawn
+# ---- shapes, values and layouts
 
 
 def draw_shape(rng: np.random.Generator, large: bool) -> tuple[int, ...]:
@@ -140,7 +140,7 @@ def choose(rng: np.random.Generator, values: list[Any]) -> Any:
 
 
 def factor(rng: np.random.Generator, op: Operation) -> float:
-    """A factor before or after a reduction.  uint64 has no wider type with a sign."""
+    """A factor before or after a reduction.  For uint64 the factor is positive: no wider type with a sign exists."""
     return float(choose(rng, [0.5, 2.0, 0.3, 1.5 if op.dtype == "uint64" else -1.5, 1.0]))
 
 

@@ -40,7 +40,7 @@ def end(job: subprocess.Popen[str], seconds: float) -> str:
 
 
 def both_jobs(file: pathlib.Path, *arguments: str, options: tuple[str, ...] = ()) -> list[dict[str, Any]]:
-    """What each rank of the training has read."""
+    """Runs a compute job and a training job.  Returns the data that each rank of the training has read."""
     compute = start([*WORKER, str(file), "--timeout", "60", *arguments], *options)
     training = start([TRAINING, str(file)])
     out = end(training, SECONDS)
@@ -65,7 +65,7 @@ def test_dispatcher_in_the_compute_job(tmp_path: pathlib.Path) -> None:
 @pytest.mark.ci
 @pytest.mark.timeout(SECONDS + 60)
 def test_dispatchers_in_the_training_job(tmp_path: pathlib.Path) -> None:
-    """One for each rank, by the address of the interface that the compute job was told to use."""
+    """Each rank has its own dispatcher, at an address of the interface that the compute job was told to use."""
     interface, (host, *_) = next(iter(addresses_by_interface().items()))
     options = () if interface == LOOPBACK else ("--network-interfaces", interface)
     name = "localhost" if interface == LOOPBACK else host
@@ -81,7 +81,7 @@ def test_dispatchers_in_the_training_job(tmp_path: pathlib.Path) -> None:
 @pytest.mark.ci
 @pytest.mark.timeout(SECONDS + 60)
 def test_dispatchers_that_do_not_come(tmp_path: pathlib.Path) -> None:
-    """No training job: the compute job ends with what it has waited for."""
+    """Without a training job the compute job ends, and its error names the missing dispatcher."""
     job = start([*WORKER, str(tmp_path / "data.json"), "--dispatcher-side", "training", "--timeout", "1"], ranks=1)
     out = end(job, SECONDS)
     assert job.returncode not in (0, None), out

@@ -1,4 +1,4 @@
-"""What the tests let a Ray driver do.  Each check gets the Cluster, None in a driver that did not make it."""
+"""The jobs that the tests run in a Ray driver.  Each check gets the Cluster; None in a driver that did not make the cluster."""
 
 from __future__ import annotations
 
@@ -276,14 +276,14 @@ def counted(stop: str) -> tuple[int, int, list[int]]:
 
 
 def report(done: list[Any], sizes: list[int]) -> dict[str, Any]:
-    """What the tests look at."""
+    """The facts about a job that the tests compare."""
     seen = done[0][2]
     changes = [size for before, size in zip([0, *sizes], sizes) if size != before]
     return {"ranks": [(rank, size) for rank, size, _ in done], "each_once": seen == list(range(len(seen))), "sizes": changes}
 
 
 class Hosts:
-    """Tells a host, then both, then the first again; after each of them the job has trained with it."""
+    """A discovery: names one host, then both, then the first again.  The answer changes once the job has trained with it."""
 
     def __init__(self, sizes: list[int]) -> None:
         self.sizes = sizes
@@ -296,7 +296,7 @@ class Hosts:
 
 
 def elastic_hosts(_cluster: Any, stop: str) -> dict[str, Any]:
-    """A job whose second host comes and goes, by a discovery of one's own."""
+    """A job whose second host comes and goes.  The user's own discovery object names the hosts."""
     sizes: list[int] = []
 
     def take(value: dict[str, int]) -> None:

@@ -6,8 +6,8 @@
 /// train again, and no committed step may be lost. Every hundredth seed has 32 or 64 slots. In every eighth seed all
 /// ranks that are to stay may die while others leave. Then the job must end at once.
 ///
-///     hvd-elastic [SEEDS] [FIRST]     --plant: that it finds each of the bugs it can plant
-///                                     --recovery: what going on without one of 2 to 64 ranks takes; 1 where it grows
+///     hvd-elastic [SEEDS] [FIRST]     --plant: checks that the simulation finds each bug that it can plant
+///                                     --recovery: the cost of a death with 2 to 64 ranks; exit code 1 if it grows
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -51,7 +51,7 @@ struct Recovery {
 struct SimRank {
   int host = 0;
   bool alive = true, has_state = false, told = false, told_to_stop = false, is_known_dead = false, prepares = false;
-  std::uint64_t token = 0, epoch = 0;  ///< of its last join; of the world it is in, 0: none
+  std::uint64_t token = 0, epoch = 0;  ///< token: of its last join; epoch: its world's, 0: none
   double link_free = 0, up_free = 0;   ///< messages stay in order
 };
 
@@ -92,7 +92,7 @@ class Simulation {
     return wrong_;
   }
 
-  /// Runs the second kind of simulation. If no step follows, it takes most_seconds.
+  /// Runs until the others have made a step after the death.  If no step follows, `seconds` is most_seconds.
   Recovery recover() {
     while (now_ < most_seconds && wrong_.empty() && !(struck_at_ && trained_ > struck_in_)) {
       const Event next = events_.top();

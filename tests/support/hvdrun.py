@@ -139,7 +139,7 @@ def started(*args: str, env: dict[str, str] | None = None, **options: Any) -> It
 
 
 def python_args() -> list[str]:
-    """This interpreter for the ranks."""
+    """The options that make the ranks use this interpreter."""
     return ["--python", sys.executable]
 
 

@@ -35,7 +35,7 @@ double part_of(const DelaySeconds& parts, Delay delay) { return parts[static_cas
 
 std::string percent(double share) { return formatted("{:.0f} %", 100 * share); }
 
-/// Size: one short function for each verdict, and one order of them.  The verdicts share the seven members.
+/// Size: one short function for each kind of finding; examine() has their order.  The functions share seven members.
 class Examiner {
  public:
   Examiner(const StepStatistics& statistics, const std::map<int, RankPlace>& places)
@@ -110,7 +110,7 @@ class Examiner {
     d_.findings.push_back(std::move(f));
   }
 
-  /// Counts only steps that were late for this reason.  Others may be late by a little, as on any busy machine.
+  /// Counts only steps that were late for this reason.  In other steps a rank may be a little late, as on any machine.
   void count_late_steps(LateRanks& l, Delay delay) const {
     const bool rare = !is_seen_by_hook(delay) && stops_alone(l);
     double steps = 0, seconds = 0;
@@ -138,8 +138,8 @@ class Examiner {
            2 * median_of(l.others, no_core) > mean_of(l.late, no_core);
   }
 
-  /// True, with a finding, if the loaders of the other ranks are hardly faster than the slow one.  Loaders make batches
-  /// ahead.  While all ranks wait for one slow loader, the batches of the other ranks come in time.
+  /// Makes a finding and returns true if the other ranks' loaders are hardly faster than the slow one.  Loaders make
+  /// batches ahead.  While all ranks wait for one slow loader, the batches of the other ranks come in time.
   bool find_slow_loaders(Finding& f, const LateRanks& l) {
     const double made = median_of(l.others, [](const RankMeans& m) { return m.made; });
     const double left = d_.step_seconds - made;

@@ -4,9 +4,9 @@
 /// - Which ranks keep the other ranks waiting?  Such ranks have the most own time, and wait least.
 /// - Which work do all ranks do in a step besides computing?
 ///
-/// A cause counts if it takes a twentieth of the steps' time.  On any host, some rank is last in each step.  So if
-/// another rank is last each time, the delay counts only in two cases: a hook measures its cause (input, checkpoint,
-/// garbage collector), or it is long.
+/// A late rank counts if its delay takes a twentieth of the steps' time.  Causes that all ranks share have higher
+/// limits (diagnosis.cc).  On any host, some rank is last in each step.  So if another rank is last each time, the
+/// delay counts only in two cases: a hook measures its cause (input, checkpoint, garbage collector), or it is long.
 #pragma once
 #include <cstdint>
 #include <map>

@@ -58,7 +58,7 @@ DelaySeconds parts_of(const wire::StepRecord& r) {
   const std::int64_t no_core = std::min(r.run_delay_ns, left);
   set(Delay::no_core, no_core);
   left -= no_core;
-  // Threads that spin while they wait use the processor too, so the rank has slept at least so long.
+  // Threads that spin while they wait use the processor too, so the rank has slept for this time or longer.
   const std::int64_t asleep = std::clamp<std::int64_t>(left - r.cpu_ns, 0, left);
   set(Delay::asleep, asleep);
   set(Delay::computing, left - asleep);
@@ -249,7 +249,7 @@ void StepStatistics::draw(const JoinedStep& step, double step_seconds) {
   point.longest = std::max(point.longest, step_seconds / static_cast<double>(step.steps));
 }
 
-/// Room for one more joined step.
+/// Makes room for one more joined step.
 void StepStatistics::begin_stretch() {
   if (stretch_records_.empty() || stretch_records_.back() >= records_a_stretch_) {
     if (stretch_records_.size() == most_stretches) {
@@ -261,7 +261,7 @@ void StepStatistics::begin_stretch() {
   ++stretch_records_.back();
 }
 
-/// Joins each two stretches to one.
+/// Joins every two neighbouring stretches into one.
 void StepStatistics::halve_stretches() {
   const std::size_t before = stretch_records_.size();
   for (auto& [rank, sums] : ranks_)

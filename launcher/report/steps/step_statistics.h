@@ -13,7 +13,7 @@
 
 namespace hvd::launcher {
 
-/// What may make a rank late, by its record.
+/// The causes of a rank's delay that its step records show.
 enum class Delay : std::uint8_t {
   input,       ///< its data loader
   saving,      ///< a checkpoint
@@ -42,7 +42,7 @@ class StopCourse {
   void add(std::int64_t at, std::int64_t within);
   /// Adds the stops of @p later, whose first step has the number @p from.
   void add(const StopCourse& later, std::int64_t from);
-  /// Three stops or more are equally far from each other.
+  /// True if there are three stops or more, and the distances between them hardly differ.
   bool are_regular() const { return count_ >= 3 && most_ - least_ <= 2 * within_ + least_ / 5; }
 
  private:
@@ -88,9 +88,9 @@ struct RankSums {
   StopCourse stops;
   // As the last rank to come:
   std::int64_t late_steps = 0;  ///< steps in which the rank was late by more than a twentieth of the step
-  double late = 0;              ///< how much longer it worked than the last but one
-  DelaySeconds late_by{};       ///< the same, by the part that was longer than the others'
-  std::array<std::int64_t, delay_kinds> late_steps_by{};  ///< likewise, of `late_steps`
+  double late = 0;              ///< sum of its delays: its own time less that of the last but one
+  DelaySeconds late_by{};       ///< `late`, by the cause with the largest excess over the others' median
+  std::array<std::int64_t, delay_kinds> late_steps_by{};  ///< `late_steps`, by the same cause
 
   /// Adds all members except the stretches and the stops.
   RankSums& operator+=(const RankSums& more);
@@ -168,7 +168,8 @@ class StepStatistics {
 /// more than twice as long as later ones.
 class WarmUp {
  public:
-  /// The steps that count now: none for a while, then some, then each.
+  /// Returns the steps that count now.  The first nine calls return none, and the tenth returns those of the first ten
+  /// that count.  Each later call returns its step.
   std::vector<JoinedStep> pass(JoinedStep step);
   /// At the end: the steps that are still held.
   std::vector<JoinedStep> rest();

@@ -36,7 +36,7 @@ class Ending {
   void stop_for_output(int error);
   void stop_for_hang(const std::string& why);
   void stop_elastic(const std::string& why);
-  /// What was told of a hang that was not over.
+  /// Keeps the messages and the data of a hang that still lasts, for the verdict.
   void keep_waits(const std::vector<std::string>& lines, const std::optional<OpenHang>& hang) {
     reason_.waits = lines;
     reason_.open_hang = hang;

@@ -13,7 +13,7 @@
 
 namespace hvd::launcher {
 
-/// A rank has one console.  While it is open or closing, another caller waits up to three seconds.
+/// A rank has one console.  While the console is open or closing, another caller waits up to three seconds.
 class ConsoleRelay {
  public:
   ConsoleRelay(Session& session, const JobMap& map, QueryServer& callers)

@@ -116,7 +116,7 @@ static std::map<std::string, std::string> environment_of_way(std::map<std::strin
   return environment;
 }
 
-/// The program's path, if PATH has it.
+/// Replaces the program's name by its path, if PATH has the program.
 static void find_first_word(std::vector<std::string>& command, const std::map<std::string, std::string>& environment) {
   const auto path = environment.find("PATH");
   if (command[0].find('/') != std::string::npos || path == environment.end()) return;
@@ -135,7 +135,7 @@ static DaemonStart daemon_start(const Job& job, const std::map<std::string, std:
           daemon_script(job, environment, preflight, keys, host.name, ranks), !job.launch_agent.empty()};
 }
 
-/// One step of Slurm for all other hosts.  Nothing: there is no such step, and each host gets a command of its own.
+/// The start of all other hosts' daemons by one srun.  Nothing: each host gets a command of its own.
 static std::optional<DaemonStart> shared_start(const Job& job, const std::map<std::string, std::string>& environment,
                                                const std::string& preflight,
                                                const std::vector<std::vector<int>>& ranks) {

@@ -19,10 +19,10 @@ std::size_t travelling_bytes(const ops::Item& item) {
 
 }  // namespace
 
-/// Between two nodes a part crosses the network, then the result.  A slice has its own message in each direction at
-/// once, but it waits one way until the receiver has announced memory, and the other way for the data.  So slices are
-/// faster from the size on whose second crossing takes longer than that.  Among more nodes parts are not added on the
-/// way, so they are few bytes.
+/// Between two nodes, a tensor that travels with its announcement crosses the network twice, in turn: the part, then
+/// the result.  Slices cross in both directions at once, but a slice waits until the receiver has announced memory, and
+/// then for the data.  So slices are faster if the second crossing takes longer than these waits.  Among more nodes,
+/// parts are not added on the way, so only small tensors travel with their announcements.
 std::size_t largest_travelling(std::size_t nodes, const ops::NetworkModel& network) {
   constexpr std::size_t least = 32 << 10;
   const std::size_t most = largest_travelling_sum(nodes, network);

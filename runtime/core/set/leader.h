@@ -37,8 +37,8 @@ class Leader {
          const RankStatus& status, const std::vector<Operation*>& pending, OwnGpu gpu);
   ~Leader();
   bool step();
-  /// Wakes at most @p most members that sleep, for the commands written since.  A wake-up costs the waker 5 to 30 us,
-  /// so a rank that can carry out the commands at once does that first.
+  /// Wakes at most @p most sleeping members that have new commands to read.  A wake-up costs the waker 5 to 30 us.  So
+  /// a rank that can carry out the commands at once does that first.
   void ring_doorbells(int most);
   /// True while work is held back or messages are under way: step() must be called again soon.
   bool busy() const;

@@ -20,7 +20,8 @@ namespace hvd::core {
 
 /// The settings without tuning.
 TunedSettings settings_of(const Config& config);
-/// The same for a network with that round trip between two hosts; nullopt: it is as near as is assumed.
+/// The settings for a network with this round trip between two hosts.  nullopt: the latency is less than twice the one
+/// that settings_of() assumes.
 std::optional<TunedSettings> settings_for(const Config& config, std::int64_t round_trip_ns);
 
 /// The values of each setting among which the tuner chooses, smallest effect first.
@@ -30,7 +31,7 @@ class TuningGrid {
   TuningGrid(const World& world, const Config& config, std::size_t chunk_bytes);
   std::vector<int> levels() const;
   TunedSettings settings(const negotiate::Tuner::Point& point) const;
-  /// The nearest; what is not tuned has one level.
+  /// The point nearest to @p settings.  A setting that is not tuned has one level.
   negotiate::Tuner::Point point(const TunedSettings& settings) const;
 
  private:
@@ -48,13 +49,13 @@ class TuningGrid {
 
 class Tuning {
  public:
-  /// Null: neither is to be tuned, nor has a file settings for a job like this one.  A file that is of no use is told
-  /// of, and is no error.
+  /// Null: tuning is off, and no file has settings for a job like this one.  A file that cannot be used causes a
+  /// message, not an error.
   static std::unique_ptr<Tuning> make(const World& world, const Config& config, std::size_t chunk_bytes);
 
-  /// To be used from now on.
+  /// The settings that the ranks are to use from now on.
   const TunedSettings& settings() const { return settings_; }
-  /// What settings() said is used from the next batch on.
+  /// Call it when the result of settings() is used from the next batch on.
   void in_use() { fresh_ = false, open_ = false; }
   /// Notes that a batch of @p bytes begins, and with it @p steps training steps.  True: settings() has changed.
   /// @param now_ns  unused where no step has begun

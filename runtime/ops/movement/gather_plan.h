@@ -1,7 +1,7 @@
 /// @file gather_plan.h — plans of an allgather between nodes: direct, or in rounds.
 ///
 /// Direct: every node sends to every other node.  This costs one latency, n - 1 messages and n - 1 connections.
-/// In rounds: in round k a node sends the data that it has to the node whose number is 2^k higher.  This costs
+/// In rounds: in round k a node sends the data it has to the node whose number is 2^k higher.  The plan costs
 /// ceil(log2 n) latencies, messages and connections (J. Bruck, C.-T. Ho, S. Kipnis, E. Upfal, D. Weathersby, "Efficient
 /// Algorithms for All-to-All Communications in Multiport Message-Passing Systems", 1997).
 #pragma once
@@ -12,8 +12,8 @@
 
 namespace hvd::ops {
 
-/// The plan in rounds.  Node i receives the data of the nodes i - 1, i - 2, … in this order.  In each round it sends
-/// its own data, then the first of the received data.  So a node passes a stream on while it still receives it.
+/// The plan in rounds.  Node i receives the data of the nodes i - 1, i - 2, … in this order.  In each round the node
+/// sends its own data, then the first of the received data.  So a node passes a stream on while it receives the stream.
 class GatherPlan {
  public:
   explicit GatherPlan(int nodes) : nodes_(nodes) {

@@ -6,7 +6,8 @@
 /// The time of waiting is divided again.  While data moves, it counts as transfer; else the rank waits for other ranks.
 /// The time for which the training thread or the engine's thread has no core is taken off: it is the rank's own.
 ///
-/// The training thread is the thread that called the constructor, begin_epoch(), follow() or step_ended() last.
+/// The training thread is the thread that last called one of these functions: the constructor, begin_epoch(), follow()
+/// with a listener, step_ended().
 #pragma once
 #include <sys/types.h>
 
@@ -96,8 +97,8 @@ class StepRecorder {
   std::string live_report();
 
   /// asked(): the program asks to be told of the end of an operation.  told(): the program was told.  Time counts as
-  /// waiting from the last asked() to the told() that answers the last open request.  It replaces only time that would
-  /// count as the training thread's own work.
+  /// waiting from the last asked() to the told() that answers the last open request.  Only time that would count as the
+  /// training thread's own work becomes waiting.
   void asked();
   void told();
 
@@ -112,7 +113,7 @@ class StepRecorder {
   /// Call it a few times a second.  One thread at a time.
   void links(const std::vector<LinkCounts>& so_far);
 
-  /// A thread asks for a batch, for which the training thread waits; the thread has received the batch.
+  /// fetch_begins(): a thread asks for a batch, for which the training thread waits.  fetch_ended(): the batch is here.
   void fetch_begins(wire::Loader loader);
   void fetch_ended();
   /// See hvd_batches_made().

@@ -22,7 +22,7 @@ namespace hvd {
 /// The use of a path.
 enum class PathUse : unsigned char {
   file,     ///< a file to read or run
-  modules,  ///< a folder to import from; others may not write to it, also if it is sticky
+  modules,  ///< a folder to import from; others may not write to it, even if it is sticky
 };
 
 /// Further users whose files are accepted.  A cluster's software often belongs to a user of its own.

@@ -58,7 +58,7 @@ INSTEAD = {
 
 
 def advice_for(name: str) -> str | None:
-    """What to do in place of importing that module.  None: Horovod has no known module of that name."""
+    """Advice: what to use in place of that module.  None: Horovod has no known module of that name."""
     while name:
         if name in INSTEAD:
             return INSTEAD[name]

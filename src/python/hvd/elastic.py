@@ -7,8 +7,8 @@ A state keeps a copy of everything that training must not lose.  commit() makes 
 gives every rank the state of rank 0.
 
 In an elastic job (hvdrun --min-np, --max-np or --host-discovery-script) ranks join and leave: run() restores the state, the
-survivors keep their processes and meet again, and training continues with the present ranks.  In a job of fixed ranks it
-continues if all of them live (they disagreed, or one left the world by shutdown).  If one is lost, run() restores the state
+survivors keep their processes and meet again, and training continues with the present ranks.  In a job of fixed ranks run()
+continues if all ranks live (they disagreed, or one left the world by shutdown).  If a rank is lost, run() restores the state
 and raises.
 """
 
@@ -125,7 +125,7 @@ class _HostMessages(queue.Queue[tuple[float, int]]):
         return self.look()
 
     def look(self) -> bool:
-        """Whether it is empty now."""
+        """Adds the guard's last report, if there is a new one.  Returns whether no message waits."""
         change = _host_changes.next()
         if change:  # newer than the report of any earlier rank 0, by any clock
             self.put((max(time.time(), self._state._last_updated_timestamp + 1), change))
@@ -133,7 +133,7 @@ class _HostMessages(queue.Queue[tuple[float, int]]):
 
 
 class State:
-    """The base of training states.  Subclasses define how it is saved, restored and sent to all ranks.
+    """The base of training states.  Subclasses save and restore the state, and send it to all ranks.
 
     bcast_object: broadcasts an object from rank 0.  get_rank: this rank.
     """
@@ -164,8 +164,9 @@ class State:
         self._host_messages.put((timestamp, update_res))
 
     def commit(self) -> None:
-        """Keeps a copy of the current values, then calls check_host_updates().  Collective.  It copies everything: not at
-        every step.
+        """Keeps a copy of the current values, then calls check_host_updates().  Collective.
+
+        A commit copies the whole state: do not commit at every step.
         """
         self.save()
         self._commits += 1
@@ -256,7 +257,7 @@ class ObjectState(State):
         return {"values": self._saved_state}
 
     def use_saved_copy(self, copy: Any) -> None:
-        """See State.  ValueError if it is from a state with other names."""
+        """See State.  ValueError if the copy belongs to a state with other names."""
         _need_names("values", self._saved_state, copy["values"])
         self._saved_state = copy["values"]
 
@@ -330,7 +331,7 @@ def _is_elastic() -> bool:
 
 
 def _can_go_on(error: HorovodInternalError) -> bool:
-    """Whether every rank still lives: they disagreed, or one has left the world and will return."""
+    """Whether all ranks live: the ranks disagreed, or a rank has left the world and will return."""
     return error.code != "peer_lost" or _native.departed()
 
 
@@ -358,7 +359,7 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], None], keep_global_batc
         failures, commits = 0, -1
         elastic = _is_elastic()
         has_state = not _environment.flag("HVD_ELASTIC_LATE")  # a late rank has none at first
-        is_trained = False  # it is newer than the program's initial state
+        is_trained = False  # the state is newer than the program's initial state
         _world.admit()
         if _world.takes_another_place():
             state.on_reset()
@@ -367,7 +368,7 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], None], keep_global_batc
                 if resetting:
                     reset()
                     if failed and elastic:
-                        # until here peers may have written parts of the failed operation into memory of other objects
+                        # until now, peers may have written parts of the failed operation into memory of other objects
                         state.restore()
                     failed = False
                     state.on_reset()

@@ -1,7 +1,7 @@
 """Process sets: groups of ranks that run operations of their own.
 
-Sets never wait for each other.  Operations in a set take it as process_set=.  Ranks and results use the set's own order,
-which is that of the ranks, but root_rank is always a rank of the world.
+Sets never wait for each other.  Operations in a set take it as process_set=.  In a set, ranks and results are in the order
+of their world ranks.  root_rank is always a rank of the world.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ class ProcessSet:
         self.ranks = sorted(checked_ranks(ranks_or_comm, "process set"))
 
     def size(self) -> int | None:
-        """The number of ranks in the set; None before it is added or before init()."""
+        """The number of ranks in the set; None before init(), and until the set is added."""
         return None if self.process_set_id is None or self.ranks is None else len(self.ranks)
 
     def may_change(self) -> bool:
-        """Whether its size may change later: an elastic job's world.  A traced function outlives such a change."""
+        """Whether the set's size may change: only the world of an elastic job can.  A traced function outlives the change."""
         return self.process_set_id == 0 and _environment.flag("HOROVOD_ELASTIC")
 
     def rank(self) -> int | None:
-        """This rank's place in the set; None before it is added or before init().  ValueError when it is no member."""
+        """This rank's place in the set; None before init(), and until the set is added.  ValueError if it is no member."""
         if self.process_set_id is None or not self.ranks or _rank < 0:
             return None
         if _rank not in self.ranks:
@@ -98,7 +98,7 @@ def checked_ranks(ranks: Iterable[Any], what: str) -> list[int]:
 
 
 def number_of(process_set: ProcessSet) -> int | None:
-    """Its process_set_id.  TypeError for anything but a process set."""
+    """The set's process_set_id.  TypeError for anything but a process set."""
     try:
         return process_set.process_set_id
     except AttributeError:
@@ -156,7 +156,7 @@ def _add(process_set: ProcessSet, ranks: list[int]) -> None:
 
 
 def _taken(process_set: ProcessSet, ranks: list[int]) -> bool:
-    """Whether a set of these ranks exists already; the object then stands for it too.  Asks no other rank."""
+    """Whether a set of these ranks exists already; process_set then becomes another object for it.  Not collective."""
     for living in [global_process_set, *_living]:
         if living.ranks == ranks and ranks:
             process_set.process_set_id, process_set.ranks = living.process_set_id, ranks
@@ -180,7 +180,7 @@ def _add_communicator(process_set: ProcessSet, at_init: bool) -> None:
 def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
     """Makes a set and returns it.  All ranks call it, members or not, in the same order.
 
-    ValueError for the ranks of a set that exists, for ranks that do not, and before init().
+    ValueError if a set of these ranks exists, if a rank does not exist, before init(), and without dynamic process sets.
     """
     added = process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set)
     if not _environment.flag("HOROVOD_DYNAMIC_PROCESS_SETS"):

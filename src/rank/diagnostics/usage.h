@@ -1,4 +1,4 @@
-/// @file usage.h — the rank's steps, and its use of its GPU.  The kernel does not count these.
+/// @file usage.h — what a guard reads of its rank in shared memory (phase, waits) and of its rank's GPU (NVML).
 #pragma once
 #include <sys/types.h>
 

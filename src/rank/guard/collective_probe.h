@@ -1,8 +1,8 @@
-/// @file collective_probe.h — asks Python in the rank for what it waits in torch.distributed, and hears the answers.
+/// @file collective_probe.h — asks Python in the rank which torch.distributed call it waits for, and takes the answers.
 ///
-/// Python connects when it makes its first process group (python/start/hvdrank_collectives.py).  The guard then looks
-/// once a second, from outside, whether the rank's main thread has run.  It asks a rank that has not, once; and one
-/// that runs, every few seconds, since NCCL's waits use the processor.
+/// Python connects when the program first calls init_process_group() (python/start/hvdrank_collectives.py).  Once a
+/// second the guard reads from /proc whether the rank's main thread has run.  The guard asks a sleeping rank once, and
+/// a running rank every few seconds, since NCCL's waits use the processor.  While a rank waits, the guard asks again.
 #pragma once
 #include <poll.h>
 #include <sys/types.h>
@@ -22,23 +22,23 @@ class CollectiveProbe {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// Listens.  Where that fails nobody can connect, and name() is empty.
+  /// Listens.  If that fails, no rank can connect, and name() is empty.
   CollectiveProbe();
-  /// Of the abstract socket.
+  /// The name of the abstract socket.
   const std::string& name() const { return name_; }
   void add_fds(std::vector<pollfd>& fds) const;
-  /// Somebody is to be asked now and then.
+  /// True while Python in the rank is connected.
   bool is_connected() const { return static_cast<bool>(link_); }
   /// The next time at which step() has something to do.
   Clock::time_point deadline() const;
-  /// One turn of the guard's loop.  Sends Type::collective_wait when what the rank waits for has changed.
+  /// One turn of the guard's loop.  Sends Type::collective_wait when the rank's wait has changed, or goes on.
   void step(Outbox& outbox, Clock::time_point now);
-  /// Asks for the last collectives.  answered() tells when they are there, or are not to be had.
+  /// Asks for the last collectives.  answered(): they have come, or will not come.
   void ask_all(Clock::time_point now);
   bool answered(Clock::time_point now) const { return !all_asked_ || !link_ || now >= all_limit_; }
-  /// What the rank told last, whole or not; nothing: it uses no torch.distributed.
+  /// The rank's last answer, complete or not.  Nothing: no answer has come.
   std::optional<wire::RankCollectives> last() const { return told_; }
-  /// The process that trains, where it is another than the rank's first one; 0: not known.
+  /// The process that connected last; 0: none has connected.
   pid_t pid() const { return pid_; }
 
  private:
@@ -52,9 +52,9 @@ class CollectiveProbe {
   Fd listener_, link_;
   pid_t pid_ = 0;
   std::optional<wire::RankCollectives> told_;
-  wire::CollectiveWait said_;  ///< to hvdrun
+  wire::CollectiveWait said_;  ///< the last report to hvdrun
   Clock::time_point said_at_{};
-  std::string activity_;  ///< of the main thread, when last looked at
+  std::string activity_;  ///< of the main thread, when the guard looked last
   Clock::time_point still_since_{}, look_at_{}, asked_at_{}, all_limit_{};
   bool asked_since_still_ = false, open_question_ = false, all_asked_ = false;
 };

@@ -27,9 +27,9 @@ class DebugConsole {
   void take(std::string_view body, pid_t pid, Outbox& outbox);
   bool is_open() const { return state_ != State::closed; }
   void add_fds(std::vector<pollfd>& fds, const Outbox& outbox) const;
-  /// When to call step() although no descriptor is ready.
+  /// The time at which step() must be called even if no descriptor is ready.
   Clock::time_point deadline() const { return deadline_; }
-  /// One turn of the guard's loop, while it is open.
+  /// One turn of the guard's loop, while the console is open.
   void step(Outbox& outbox, Clock::time_point now);
   /// The rank has ended.
   void close(Outbox& outbox);

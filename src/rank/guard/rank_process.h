@@ -48,7 +48,7 @@ class RankProcess {
   /// Reads once from output, error and link, into @p outbox.  True when bytes came.
   bool pump(Outbox& outbox, Clock::time_point now);
 
-  /// The rank's status, if it differs from the one that hvdrun was last told.
+  /// The rank's status, if it differs from the last one that hvdrun got.
   std::optional<wire::StatusReport> standing() { return news_.next(status_page_.standing(mono_ns())); }
   /// Sends the steps recorded since the last call, as far as @p outbox has room.
   void send_steps(Outbox& outbox);

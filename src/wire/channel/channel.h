@@ -39,7 +39,7 @@ struct Frame {
 /// A peer as the listening side sees it: stable while the peer is connected.
 using PeerId = std::string;
 
-/// A guard needs this to reach hvdrun.
+/// The data that a guard or a host daemon needs to connect to hvdrun.
 struct Endpoint {
   std::string address;     ///< "unix:///…/local.sock", "ipc:///…/control.sock" or "tcp://10.0.0.1:4123"
   std::string server_key;  ///< public, Z85
@@ -82,8 +82,8 @@ class Connection {
 
 inline constexpr std::size_t max_frame_bytes = 4u << 20;  ///< larger bodies (payload, results) travel in chunks
 
-/// Binds every address in @p bind: "ipc:///path" and "tcp://ip:*", or "unix:///path" alone.  Accepts the holder of
-/// @p client_public_key only.
+/// Binds every address in @p bind: "ipc:///path" and "tcp://ip:*", or "unix:///path" alone.  Accepts only peers that
+/// have the secret key of @p client_public_key.
 std::unique_ptr<Listener> listen(const std::vector<std::string>& bind, const KeyPair& server,
                                  const std::string& client_public_key);
 /// Returns at once; the handshake goes on in the background.

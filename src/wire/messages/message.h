@@ -22,7 +22,7 @@ enum class Type : std::uint16_t {
   payload_ready = 5,  ///< JSON PayloadReady (payload_ready.h): this host has its copy of the payload
   trace = 6,          ///< bytes of trace/trace_record.h, from the rank
   result = 7,         ///< a piece of the rank's result
-  phase = 8,          ///< a word for the verdict: python, mpi_init, initialised, finalised
+  phase = 8,          ///< a word for the verdict: python, mpi_init, initialised, finalised, leaves (death.h)
   pong = 9,           ///< i64 time of the `ping`, i64 the guard's CLOCK_MONOTONIC in ns
   started = 10,       ///< JSON StartReport (start_report.h): the cores, GPU and Python of the rank
   stall = 11,         ///< JSON list of Stall (shared/stalls.h), from a coordinator: operations that wait, or none
@@ -53,7 +53,7 @@ enum class Type : std::uint16_t {
   payload = 33,          ///< a piece of the payload, in order; an empty piece ends it
   stop = 34,             ///< JSON StopRequest (stop_request.h): a signal now, SIGKILL after the grace
   signal = 35,           ///< i32 number of a signal for the rank; SIGTSTP also stops ranks that do not handle it
-  release = 36,          ///< the guard may exit; with "sweep" the guard first removes the job's leftovers on its host
+  release = 36,          ///< the guard may exit ("sweep": after a clean-up of its host); a daemon: no more guards start
   ping = 37,             ///< i64 hvdrun's CLOCK_MONOTONIC in ns
   stacks = 39,           ///< "native", or empty for Python frames only
   input = 40,            ///< a piece of the rank's standard input; an empty piece ends it

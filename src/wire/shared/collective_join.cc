@@ -60,7 +60,7 @@ struct GroupView {
     std::map<std::int64_t, CollectiveRecord> records;  // by number
     std::int64_t last = 0;
   };
-  std::map<int, GroupMember> members;  // those that told of it
+  std::map<int, GroupMember> members;  // the ranks that have reported this group
 
   std::string what(const CollectiveRecord& r) const {
     return formatted("{} {} of {}{}", r.kind, r.sequence, group_text(group, is_default), tensors_text(r));
@@ -110,7 +110,7 @@ std::string open_text(const RankCollectives& told, const CollectiveRecord& r) {
                    at(r.place));
 }
 
-/// What a rank that others wait for has done instead.
+/// The present or last action of a rank for which other ranks wait.
 std::string instead(const RankCollectives& told) {
   if (const CollectiveRecord* open = first_open(told)) return "waits for " + open_text(told, *open) + " instead";
   if (told.call) return formatted("is in {}{} instead", call_text(*told.call), at(told.call->place));
@@ -143,7 +143,7 @@ std::string first_other_line(const GroupView& view, std::int64_t end) {
       if (const auto it = member.records.find(number); it != member.records.end() && !it->second.place.empty())
         places[it->second.place].push_back(rank);
     if (places.size() < 2) continue;
-    if (number == first) return {};  // they may always have done so
+    if (number == first) return {};  // the lines may have differed from the beginning
     std::vector<std::string> parts;
     for (const auto& [place, ranks] : places) parts.push_back(who_text(ranks) + at(place));
     return formatted("their lines differ from collective {} on: {}", number, join(parts, ", "));
@@ -165,7 +165,7 @@ std::optional<CollectiveDifference> difference_at(const GroupView& view, std::in
       continue;
     }
     const auto found = it->second.records.find(number);
-    if (found == it->second.records.end()) continue;  // so long ago that it is forgotten
+    if (found == it->second.records.end()) continue;  // the rank no longer has this record
     const CollectiveRecord& r = found->second;
     differ = differ || (any && !is_same(*any, r));
     if (!any || (any->ended && !r.ended)) any = &r;

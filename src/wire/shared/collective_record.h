@@ -1,8 +1,8 @@
 /// @file collective_record.h — what a rank knows of torch.distributed's collectives, of any backend: its process
 /// groups, the last collectives that it has enqueued, and what it waits for.
 ///
-/// Python in the rank writes it (src/rank/python/start/hvdrank_collectives.py) in answer to its guard, which passes it
-/// to hvdrun.  A rank is untrusted: readers check every number.
+/// Python in the rank sends this record to its guard (src/rank/python/start/hvdrank_collectives.py).  The guard sends
+/// the record to hvdrun.  A rank is untrusted: readers check every number.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -43,7 +43,7 @@ struct PresentCall {
   std::string name;    ///< "recv"
   int peer = -1;       ///< send and recv: the other rank
   std::string place;   ///< the user's line
-  double seconds = 0;  ///< at least so long
+  double seconds = 0;  ///< since this call was first seen
 };
 
 struct RankCollectives {
@@ -58,15 +58,15 @@ struct RankCollectives {
   std::vector<CollectiveGroup> groups;
   std::vector<CollectiveRecord> last;  ///< in the order in which they were enqueued
 };
-/// Throws Error{usage} for what is no such text.  Control characters become '?'.
+/// Throws Error{usage} if @p text is not such a record.  Control characters become '?'.
 RankCollectives rank_collectives_from_json(const std::string& text);
 std::string to_json(const RankCollectives& collectives);
 
-/// guard → hvdrun, Type::collective_wait: for what the rank waits.  Nothing is set: it does not wait.
+/// guard → hvdrun, Type::collective_wait: the rank's wait.  All members empty: the rank does not wait.
 struct CollectiveWait {
   std::optional<GroupStart> init;
   std::string what;    ///< "all_reduce"; empty: it waits for no collective
-  double seconds = 0;  ///< so long
+  double seconds = 0;  ///< time of the wait
 };
 CollectiveWait collective_wait_from_json(const std::string& text);
 std::string to_json(const CollectiveWait& wait);

@@ -43,8 +43,8 @@ std::string operations_file(const JobOperations& ranks);
 /// Throws Error{usage} when @p text is not the text of such a file.
 JobOperations operations_of_file(const std::string& text);
 
-/// For people: a line for each rank, then a line for each operation under way and each of the last ones, at most
-/// @p most of either.
+/// Text for the user: a line for each rank, for each operation under way, and for each of the last operations.
+/// @param most  limit of the lines about operations of either kind
 std::string operations_text(const JobOperations& ranks, std::size_t most);
 
 /// The first operation in which ranks differ: some have submitted it and others have not, or another one.
@@ -54,7 +54,7 @@ struct RankDifference {
 };
 RankDifference difference_between(const JobOperations& ranks);
 
-/// What they told of torch.distributed.
+/// The ranks' records of torch.distributed.
 JobCollectives collectives_of(const JobOperations& ranks);
 
 }  // namespace hvd::wire

@@ -30,7 +30,7 @@ def model_of(seed=1, first=12):
 
 
 def mine():
-    """This rank's rows: its i-th batch is its part of the i-th global batch."""
+    """The rows of this rank: batch i of this rank is a part of the global batch i."""
     rows = np.arange(ROWS).reshape(-1, SIZE, EACH)[:, RANK].ravel()
     return X[rows], Y[rows]
 

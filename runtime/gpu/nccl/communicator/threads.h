@@ -70,8 +70,8 @@ struct CommunicatorSplit {
 /// it waits for any, and each wait has a limit.
 ///
 /// exit() of this process waits at most 20 s for running aborts.  If an abort still runs then, the process ends without
-/// further exit handlers.  Otherwise exit() would tear down NCCL's copy of the CUDA runtime during an abort.  This was
-/// seen on an H100: SIGSEGV at the end of a good job.
+/// further exit handlers.  Otherwise exit() would tear down NCCL's copy of the CUDA runtime during an abort.  On an
+/// H100, this ended a good job with SIGSEGV.
 class CommunicatorAbort {
  public:
   /// Begins the abort.  @p splitting: the split of @p comm that is in progress, or nullptr.

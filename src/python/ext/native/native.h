@@ -86,7 +86,7 @@ int is_forked_child(void);
 /* 0 when the runtime may be called from this process, else -1 with ValueError. */
 int usable(void);
 
-/* For calls that need the world: does the same, after the callable of before_use(), whose exception it keeps. */
+/* For calls that need the world: calls the callable of before_use(), then usable(). -1 with the exception of either. */
 int usable_in_world(void);
 PyObject* py_before_use(PyObject* self, PyObject* callable);
 
@@ -100,7 +100,7 @@ int int64_of(PyObject* value, const char* what, int64_t* number);
 /* 0, or -1 with an exception. */
 int handle_of(PyObject* object, hvd_handle* handle);
 
-/* Has the first poll() of this handle answer no. */
+/* Notes a new handle: a first poll() that comes at once returns False. */
 void submitted(hvd_handle handle);
 
 /* module.c: names of attributes, interned: looking one up by a C string costs more than the attribute. */

@@ -33,7 +33,7 @@ def kept() -> int:
 
 
 def keep(count: int) -> None:
-    """Sets the number from an earlier run's state.  It counts once enabled."""
+    """Sets the number of shares from an earlier run's state.  Without keep_global_batch the number is not used."""
     global _kept
     _kept = count
 
@@ -50,7 +50,7 @@ def refuse_reduction(what: str) -> None:
 def agree() -> None:
     """All ranks take rank 0's number of shares; at first this is the number of ranks.  Collective.
 
-    Raises RuntimeError if the number comes from a state that a fixed job of one rank, which reduces no gradients, cannot use.
+    Raises RuntimeError in a job of one fixed rank if the state has several shares: such a job reduces no gradients.
     """
     if not _enabled:
         return

@@ -67,7 +67,7 @@ class StateFile:
         self._calls[call.function] = call.number
 
     def _open(self, make: bool) -> StateFolder:
-        """The folder, held from the first use on.  FileNotFoundError without make; OSError, RefusedPath."""
+        """The folder; the first use opens it.  Errors: OSError, RefusedPath; FileNotFoundError if missing, unless make."""
         with self._opening:
             if self._folder is None:
                 self._folder = StateFolder(self._path, self._job, make)
@@ -183,7 +183,7 @@ class StateFile:
         held: the number of commits of the state in this rank's memory; -1: it has no state.
         The folder of each rank belongs to this job afterwards.
         Errors: StateFileError, on all ranks, if another job uses the folder, or a rank finds a state that must not be used;
-        NotImplementedError for a state that keeps more than it would write.
+        NotImplementedError for a state class that overrides save() without saved_copy().
         """
         need_saved_copy(type(state))
         _objects._pickler()  # imported now: the first commit should be written soon

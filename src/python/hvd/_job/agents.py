@@ -85,7 +85,7 @@ def manifest(
 ) -> dict[str, Any]:
     """The keys of hvdrun-manifest(5).
 
-    source: who writes it; slots: ranks of each host; gpus: the host's GPU addresses; launcher: hvdrun's address.
+    source: the manifest's writer; slots: ranks of each host; gpus: the host's GPU addresses; launcher: hvdrun's address.
     """
     hosts = []
     for host, count in slots.items():
@@ -102,7 +102,7 @@ def manifest(
 
 
 def _is_open(client: socket.socket) -> bool:
-    """Whether the agent is still there."""
+    """Whether the agent's connection is open."""
     try:
         return bool(client.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
     except BlockingIOError:

@@ -116,7 +116,7 @@ def agree(hosts: tuple[float, float, int]) -> tuple[tuple[float, float, int], bo
 
 
 def leave_if_asked(before: Callable[[], None]) -> None:
-    """Ends this process by SIGTERM, if it was asked to."""
+    """Ends this process by SIGTERM, if a SIGTERM has asked the rank to leave.  before: called first."""
     if not _asked:
         return
     before()

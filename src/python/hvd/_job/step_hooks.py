@@ -57,8 +57,8 @@ _IMPORTED_LATE = [
 
 # How to remove each hook, by its name.
 _installed: dict[str, Callable[[], None]] = {}
-# Nanoseconds, by the number of a DataLoader's worker; shared with forked workers.  With w workers, a w-th part of each
-# counts.
+# [worker] Nanoseconds in which each DataLoader worker made batches, divided by the number of workers.  Forked workers share
+# this memory.
 _made = memoryview(mmap.mmap(-1, mmap.PAGESIZE)).cast("q")
 _made_told = _most_workers = 0
 _stepping: Any = None  # the optimizer whose step() has begun last
@@ -93,13 +93,13 @@ def install() -> None:
 
 
 def remove() -> None:
-    """After shutdown()."""
+    """Removes all hooks.  Called after shutdown()."""
     while _installed:
         _installed.popitem()[1]()
 
 
 def framework_is_there() -> None:
-    """A framework has just been imported, perhaps after init()."""
+    """Called after the import of a framework: hooks it, if install() was called before."""
     if "gc" in _installed:
         _look()
 
@@ -171,7 +171,7 @@ def _step_begins(optimizer: Any, args: Any, kwargs: Any) -> None:
 
 def _step_ends(optimizer: Any, args: Any, kwargs: Any) -> None:
     global _stepping
-    if _stepping is None:  # only the outer of two: DistributedOptimizer.step() calls its optimizer's
+    if _stepping is None:  # DistributedOptimizer.step() calls its optimizer's step(), whose end has counted already
         return
     _stepping = None
     _step_end()

@@ -70,7 +70,7 @@ class Operation(NamedTuple):
     )
 
     def gradient(self, **changes: Any) -> Operation:
-        """The operation of its gradient, which has its own name."""
+        """The operation that computes the gradient of this operation.  Its name ends in ".gradient"."""
         return self._replace(name=self.name and self.name + ".gradient", **changes)
 
 
@@ -93,7 +93,7 @@ def bind(operation: Operation, arrays: Sequence[Any]) -> list[Any]:
 
 
 def traced(arrays: Sequence[Any]) -> bool:
-    """Whether JAX is tracing any of them, or, without arrays, whether it is tracing at all."""
+    """Whether JAX is tracing one of the arrays.  Without arrays: whether JAX is tracing at all."""
     if arrays:
         return any(isinstance(array, jax.core.Tracer) for array in arrays)
     return isinstance(jnp.zeros(()) + 0, jax.core.Tracer)

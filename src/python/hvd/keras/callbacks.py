@@ -21,8 +21,8 @@ __all__ = [
 
 
 class BroadcastGlobalVariablesCallback(_backend.Callback):
-    """Overwrites the model's and the optimizer's variables with root_rank's.  It does so before the first batch if they exist
-    by then, as they do in Keras 3, else after it.
+    """Overwrites the model's and the optimizer's variables with root_rank's: before the first batch if the variables exist
+    by then (as in Keras 3), else after the first batch.
 
     local_variables: variables to keep unchanged.  device is accepted as in Horovod.
     """
@@ -76,7 +76,7 @@ class BroadcastGlobalVariablesCallback(_backend.Callback):
 class MetricAverageCallback(_backend.Callback):
     """Averages an epoch's metrics over all ranks.  Put it before callbacks that read them.  device: as in Horovod.
 
-    Errors: HorovodInternalError on every rank if one of them lacks a metric of the others.  It names rank and metric.
+    Errors: HorovodInternalError on every rank if a rank lacks a metric of the others.  The error names the rank and the metric.
     """
 
     def __init__(self, device: str = "") -> None:

@@ -104,7 +104,7 @@ class CommitStateCallback(_backend.Callback):
         self.batches_remaining = self.batches_per_commit
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Commits if it is time."""
+        """Commits after every batches_per_commit batches."""
         self.batches_remaining -= 1
         if self.batches_remaining == 0:
             self.state.commit()

@@ -56,7 +56,7 @@ class _Distributed(_Base):  # type: ignore[misc]
     _hvd_reduction: Reduction
     _hvd_passes: Any  # None, a _Passes, or TensorFlow's Aggregation
     _hvd_reduces = True  # False: a surrounding LossScaleOptimizer reduces, with the same _hvd_reduction
-    _hvd_settings: Callable[[], dict[str, Any]]  # makes both of them, for another optimizer of this class
+    _hvd_settings: Callable[[], dict[str, Any]]  # makes _hvd_reduction and _hvd_passes for another optimizer of this class
 
     @classmethod
     def from_config(cls, config: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
@@ -127,7 +127,7 @@ class _Keras3(_Distributed):
 
 
 class _ScalesLoss(_Keras3):
-    """A LossScaleOptimizer, which steps only if all gradients are finite: it checks those of all ranks."""
+    """A LossScaleOptimizer that steps only if the gradients of all ranks are finite."""
 
     def stateless_apply(self, optimizer_variables: Any, grads: Any, trainable_variables: Any) -> Any:
         """Keras' own method; compiled steps of JAX call it in place of apply()."""
@@ -140,7 +140,7 @@ class _ScalesLoss(_Keras3):
 
 
 def _with_overflows(grads: Sequence[Any], variables: Sequence[Any], local: set[int]) -> list[Any]:
-    """Passes an overflow in a gradient of this rank only to all ranks, as a NaN in a reduced gradient."""
+    """Tells all ranks of an overflow in a gradient that stays on this rank: adds a NaN to a gradient that is reduced."""
     results = list(grads)
     is_dense = [grad is not None and not _is_sparse(grad) for grad in grads]
     shared = [i for i, v in enumerate(variables) if is_dense[i] and id(v) not in local]
@@ -285,11 +285,11 @@ def DistributedOptimizer(
 ) -> Any:
     """An optimizer of the same class that averages the gradients over all ranks before it applies them.
 
-    It shares the given optimizer's state.  On Keras 3 (TensorFlow, torch and JAX backends) and Keras 2.
+    The new optimizer shares the given optimizer's state.  On Keras 3 (TensorFlow, torch and JAX backends) and Keras 2.
 
     compression: hvd.keras.Compression.none or .fp16.
     backward_passes_per_step: number of gradients that are added up before a step (not in JAX's compiled steps);
-    average_aggregated_gradients: the sum is divided by that number.
+    average_aggregated_gradients: the sum is divided by backward_passes_per_step.
     gradient_predivide_factor: divides by it before the sum and by size / it afterwards; Average only.
     groups, num_groups: gradients that run together (TensorFlow; elsewhere libhvd fuses by itself).
     name, device_dense and device_sparse are accepted as in Horovod.

@@ -236,7 +236,7 @@ class _Hvdrun:
         if gpus.get(own):
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpus[own])
         command = [hvdrun_program(), "--manifest", str(folder / "manifest.json"), "-np", str(sum(slots.values()))]
-        # This task makes all paths, in folders that Spark gave it: on YARN they lie in another user's.
+        # All paths are this task's own, in folders that Spark gave it.  On YARN these folders lie in another user's folder.
         command += ["--allow-writable"]
         # Spark shares hosts between applications: binding would put two jobs on the same cores.
         command += ["--python", spec.executable or sys.executable, "--no-bind", *spec.options]

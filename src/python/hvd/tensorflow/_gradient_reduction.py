@@ -181,7 +181,7 @@ def reduce_gradients(
 
 
 def divided_by_ranks(grad: Any, process_set: ProcessSet) -> Any:
-    """Divides by the number of ranks at execution, even if it was traced in an elastic job's earlier world."""
+    """Divides by the number of ranks at execution, also in a function traced in an earlier world of an elastic job."""
     traced = process_set.may_change() and not tf.executing_eagerly()
     by = size_op() if traced else process_set.size()
     if isinstance(grad, tf.IndexedSlices):
@@ -201,8 +201,8 @@ class _Begun(NamedTuple):
 
 
 def _local_variable(initial: tf.Tensor, name: str) -> tf.Variable:
-    """A local variable, so that a TF1-style graph neither broadcasts nor saves it:
-    tf.compat.v1.local_variables_initializer().
+    """A local variable: a TF1-style graph neither broadcasts nor saves it.  tf.compat.v1.local_variables_initializer() sets
+    its first value.
     """
     if tf.executing_eagerly():
         return tf.Variable(initial, trainable=False, name=name)
@@ -237,7 +237,7 @@ class Aggregation:
         return tf.zeros([], tf.int64) if self._latest is None else self._latest.count.read_value() % self.passes
 
     def variables(self) -> list[tf.Variable]:
-        """All variables that it has made so far."""
+        """All variables of this object so far."""
         return [v for begun in self._begun.values() for v in (begun.count, *begun.held())]
 
     def reduced(self, grads: Sequence[Any], variables: Sequence[Any], reduce: Callable[[list[Any]], list[Any]]) -> list[Any]:
@@ -255,7 +255,7 @@ class Aggregation:
     def when_due(self, grads: Sequence[Any], apply: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
         """apply() if the last call of reduced() has reduced, else otherwise().  grads: computed before.
 
-        Returns a tensor: whether it was applied.
+        Returns a boolean tensor: whether apply() was called.
         """
         latest = self._latest
         if latest is None:

@@ -147,7 +147,7 @@ _sets: dict[int, ProcessSet] = {}
 
 
 def set_id(process_set: ProcessSet) -> int:
-    """Its id.  ValueError when it has not been added."""
+    """The id of a process set.  ValueError if the set has not been added."""
     number = number_of(process_set)
     if number is None:
         raise ValueError("this process set does not exist (anymore): see add_process_set")

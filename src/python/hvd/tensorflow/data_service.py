@@ -1,7 +1,7 @@
 """tf.data's service for a training job: a second job, on CPUs, prepares the data.
 
-The processes of the compute job run workers of tf.data's service.  One job runs the dispatchers, `dispatcher_side` of the
-configuration.  With one dispatcher all ranks of the training use it; with several, rank i uses dispatcher i.
+The processes of the compute job run workers of tf.data's service.  dispatcher_side of the configuration names the job that
+runs the dispatchers.  With one dispatcher all ranks of the training use it; with several, rank i uses dispatcher i.
 hvd/_compute/service.py is the meeting of both jobs.
 
     dataset = dataset.send_to_data_service(TfDataServiceConfig.read("data.json", True), hvd.rank(), hvd.size())
@@ -28,7 +28,7 @@ __all__ = ["TfDataServiceConfig", "compute_worker_fn", "send_to_data_service", "
 _log = logging.getLogger("hvd.data_service")
 _VERBOSE = 2
 _HEARTBEAT_MS = 1000
-_LOST_SECONDS = 5  # a worker calls a dispatcher that has gone for so long: the end of the job may wait for this call
+_LOST_SECONDS = 5  # a worker calls a dispatcher that is gone for this long; the compute job's end may wait for such a call
 _shared_jobs: dict[bytes, Iterator[int]] = {}  # by key of the configuration: counts the datasets that ranks share
 
 
@@ -38,7 +38,7 @@ def tf_data_service(compute_config: TfDataServiceConfig, rank: int) -> Iterator[
 
     dispatcher_side "training": the dispatcher lives on rank 0, or on each rank, until the block ends.  All ranks must have
     read their data by then: end the block with hvd.barrier() if they share one dispatcher.
-    Errors: TimeoutException names what did not come; ConnectionError; IndexError for a rank without a dispatcher.
+    Errors: TimeoutException names the missing dispatcher or worker; ConnectionError; IndexError if the rank has no dispatcher.
     """
     client = compute_config.compute_client(verbose=_VERBOSE)
     dispatcher = rank if compute_config.dispatchers > 1 else 0
@@ -85,7 +85,7 @@ def send_to_data_service(
 
 
 def _shared_name(config: TfDataServiceConfig) -> str:
-    """The same on all ranks.  Another one for each dataset: a name stands for one pass, which ends."""
+    """The job name that all ranks share for a dataset.  Each dataset has a new name: a name stands for one pass, which ends."""
     number = next(_shared_jobs.setdefault(config.key, itertools.count()))
     return f"job-{number}" if number else "job"
 
@@ -136,6 +136,6 @@ def _dispatcher(client: ComputeClient, number: int) -> Iterator[None]:
 
 
 def _name_of(client: ComputeClient) -> str:
-    """By which the others reach this host, as it stands in front of a port."""
+    """The name or address of this host for the other hosts, as written before ":port"."""
     host = client.own_host()
     return "localhost" if host is None else f"[{host}]" if ":" in host else host

@@ -138,9 +138,9 @@ class TensorFlowKerasState(_VariablesState):
 
 
 def told_by_tensorflow(error: Exception) -> HorovodInternalError | None:
-    """The error that a graph reports in TensorFlow's own types, if it is one of ours.
+    """Our error, if TensorFlow's error reports one; else None.
 
-    It is if it contains the message of one of our kernels, or if a Python function of the graph has raised our error.
+    TensorFlow's error then has the message of our last failed kernel, or the name of our error class, which a function raised.
     """
     text = str(error)
     ours = _library.last_failure()

@@ -204,7 +204,7 @@ def grouped_allgather(
 
 
 def root_in(process_set: ProcessSet, root_rank: int) -> int:
-    """The rank in the set of a rank of the world.  ValueError when it is no member."""
+    """The set's rank of a rank of the world.  ValueError if that rank is no member."""
     _library.set_id(process_set)
     ranks = process_set.ranks or []
     if root_rank not in ranks:
@@ -323,7 +323,7 @@ def join(device: int = -1) -> tf.Tensor:
 
 @unconverted
 def barrier(process_set: ProcessSet = global_process_set, name: str | None = None) -> Any:
-    """Returns when all ranks of the set have called it; in a graph, the operation that does so."""
+    """Returns when all ranks of the set have called barrier().  In a graph: returns the operation that waits for them."""
     return _library.call("barrier", name, process_set=_library.set_id(process_set))
 
 
@@ -347,7 +347,7 @@ def local_size_op(name: str | None = None) -> tf.Tensor:
 
 @unconverted
 def local_rank_op(name: str | None = None) -> tf.Tensor:
-    """This rank among its host's when the graph runs: [] int32."""
+    """This rank's number among the ranks of its host, when the graph runs: [] int32."""
     return _library.world(3, name)
 
 

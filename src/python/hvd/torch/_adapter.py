@@ -16,11 +16,11 @@ from hvd._runtime.requests import Device, View
 
 # The function that torch.utils.dlpack.from_dlpack calls for a capsule.
 _from_dlpack = getattr(torch._C, "_from_dlpack", torch.utils.dlpack.from_dlpack)
-# Other 8-bit floats are only moved.  torch 2.3 introduced torch.uint16.
+# 8-bit floats that DTYPES lacks can only be moved.  Before torch 2.3, torch has no unsigned integers but uint8.
 _CODES = {dtype: OPAQUE for name, dtype in vars(torch).items() if name.startswith("float8_")}
 _CODES |= {getattr(torch, name): code for name, code in DTYPES.items() if hasattr(torch, name)}
 
-# Ordinary tensors are read in C where torch offers that (2.10 and later); the others, and all before, by TorchAdapter.
+# In torch 2.10 and later C reads ordinary tensors.  TorchAdapter reads all other tensors, and every tensor of older torch.
 _exchange = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
 _direct = _native.use_tensors(_exchange, torch.Tensor, torch.nn.Parameter, torch.Tensor.is_neg, torch.strided)
 
@@ -33,7 +33,7 @@ class TorchAdapter:
     """Adapter[torch.Tensor].
 
     CUDA tensors: when a tensor is submitted, the runtime waits for the current stream's work, and makes that stream wait for
-    the result.  The host waits for neither.  If libhvd finds no driver, tensors are copied here.
+    the result.  The host waits for neither.  If libhvd finds no driver, this class copies tensors to host memory.
     """
 
     framework = "torch"
@@ -81,8 +81,8 @@ class TorchAdapter:
                 )
 
     def settle(self, devices: Iterable[Device]) -> None:
-        """Operations on tensors of these devices have ended: their streams have been made to wait.  Makes the current stream
-        wait too, if it is another one."""
+        """Call it when operations on tensors of these devices have ended, and their streams wait for the results.  Makes the
+        current stream of each GPU wait too, if the operations used another stream."""
         external: Any = torch.cuda.ExternalStream  # it has no type annotations
         for device in devices:
             if device.__class__ is tuple and self.stream_of(device[0]) != device[1]:

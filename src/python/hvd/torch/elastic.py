@@ -70,7 +70,7 @@ class TorchState(ObjectState):
         super().restore()
 
     def saved_copy(self) -> dict[str, Any]:
-        """See State.  NotImplementedError if a handler of the user stores its copy in its own way."""
+        """See State.  NotImplementedError if a handler is no StateDictHandler: its copy is not accessible."""
         others = [name for name, handler in self._handlers.items() if not isinstance(handler, StateDictHandler)]
         if others:
             kind = type(self._handlers[others[0]]).__name__

@@ -55,7 +55,7 @@ def _without_tensors(value: Any, found: list[torch.Tensor]) -> Any:
 
 
 def _with_tensors(value: Any, old: Any, device: torch.device, places: dict[int, torch.Tensor]) -> Any:
-    """The inverse, on another rank: keeps the old tensor if it fits, so that its other users see the new values."""
+    """The inverse of _without_tensors(), on another rank.  An old tensor that fits is kept: its users see the new values."""
     if isinstance(value, _Place):
         if isinstance(old, torch.Tensor) and tuple(old.shape) == value.shape and old.dtype == value.dtype:
             tensor = old

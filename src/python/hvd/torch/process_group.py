@@ -116,7 +116,7 @@ class HvdProcessGroup(_Common, _c10d.ProcessGroup):  # type: ignore[misc]
 _sets: GroupSets | None = None
 _sent: SentMessages | None = None  # set whenever _sets is
 _worlds = 0  # number of default groups that this rank has made
-_former: list[GroupSets] = []  # of an ended world: rank 0's has the store that the others may still use
+_former: list[GroupSets] = []  # the sets of the last world: rank 0 keeps its store, which other ranks may still use
 
 
 def _world_left() -> None:
@@ -146,7 +146,7 @@ _world.before_rejoin.append(_before_rejoin)
 def rendezvous(timeout: timedelta) -> tuple[Any, int, int]:
     """A store of all ranks of the runtime's world, this rank and the number of ranks.  Collective.
 
-    Rank 0 serves it, on a new port for each world.  The host has hvdrun's name for it.
+    Rank 0 serves the store, on a new port for each world.  Other hosts use rank 0's HOROVOD_HOSTNAME, or its own host name.
     """
     if not _world.is_initialized():
         _world.init()
@@ -165,7 +165,7 @@ def rendezvous(timeout: timedelta) -> tuple[Any, int, int]:
 
 
 def _check_world(options: Any) -> None:
-    """The default group's ranks must be the runtime's."""
+    """Raises RuntimeError if torch's rank and number of ranks differ from hvdrun's."""
     if not _world.is_initialized():
         _world.init()
     _world.need()
@@ -202,7 +202,7 @@ def create(options: Any, _: Any = None) -> Any:
     backend = _backend(options)
     if backend is not None:
         backend.begin(options, _sets, _sent, ranks, process_set)
-    # Ours alone, or one of several backends?
+    # If the group also has other backends, torch's own ProcessGroup needs only our Backend.
     if getattr(options, "process_group", None) is not None and options.process_group.name() not in ("custom", "hvd"):
         if backend is None:
             raise RuntimeError('hvd beside another backend, as in "cpu:hvd,cuda:nccl", needs torch 2.15 (alone it does not)')

@@ -1,4 +1,4 @@
-"""An optimizer whose state is divided among the ranks: each stores, and steps, its part of all parameters.
+"""An optimizer whose state is divided among the ranks: each rank stores and updates its part of all parameters.
 
 Parameters lie in flat buckets, and rank r owns the r-th part of each.  Gradients are reduce-scattered during backward(),
 every rank does the optimizer's step on its own parts, and the parts are gathered.  That sends as much as an allreduce (a
@@ -81,10 +81,10 @@ class ShardedOptimizer(torch.optim.Optimizer):
 
     For optimizers that treat each element by itself (SGD, Adam and most others).  Steps equal DistributedOptimizer's up to
     rounding.  Parameters become views of larger tensors; p.grad stays this rank's own gradient.  A missing gradient counts as
-    zeros.  state_dict() is collective and is that of the undivided optimizer: it can be loaded there, and on any number of
-    ranks.
+    zeros.  state_dict() is collective.  Its result has the form of the undivided optimizer's, which can load it; so can this
+    class on any number of ranks.
 
-    optimizer: its state, if any, is the same on all ranks.
+    optimizer: its state, if any, must be the same on all ranks.
     backward_passes_per_step, op (Average or Sum), compression: as in DistributedOptimizer.
     Errors: ValueError for an optimizer that uses whole tensors, and for sparse gradients.
     """
@@ -117,8 +117,8 @@ class ShardedOptimizer(torch.optim.Optimizer):
         self._hooks: list[Any] = []
         for index, group in enumerate(self.param_groups):
             self._buckets.append(self._bucketed(index, group["params"], bucket_bytes))
-        # The user's class on one parameter per bucket: this rank's parts, also of an existing state (Adagrad begins with
-        # one).
+        # The user's optimizer now updates one parameter for each bucket: this rank's part.  An existing state (Adagrad begins
+        # with one) is divided in the same way.
         begun = optimizer.state_dict() if optimizer.state else None
         self._inner = optimizer
         self._inner.state.clear()

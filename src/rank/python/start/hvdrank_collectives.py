@@ -70,9 +70,9 @@ class Watcher:
         self.lock = threading.Lock()  # the thread holds it while it is inside torch; end() waits for it
         self.link = None
         self.refused = None  # why the store cannot be reached; "": it can; None: not tried
-        self.init = None  # what init_process_group() was called with, while it runs
+        self.init = None  # the arguments of the init_process_group() that runs now
         self.calls = self.ddp = None  # hvdrank_calls, where torch's gloo records nothing
-        self.call = None  # (id of frame, instruction, time): the main thread's call, and when it was first seen
+        self.call = None  # the main thread's present call: (id of its frame, instruction, time when it was first seen)
         self.ending = False
 
     # ---- the link ----
@@ -168,7 +168,7 @@ class Watcher:
             self.tell(self.answer(False, asked=False))
 
     def reach(self, init):
-        """Why the store cannot be reached; "": it can, or it was not tried."""
+        """The reason why the store cannot be reached; "": the store can be reached, or was not tried."""
         if not init["address"] or not init["port"] or init["rank"] == 0:
             return ""
         try:
@@ -317,15 +317,15 @@ class Watcher:
 
 
 def fill_recorder():
-    """The flight recorder's size, unless the user has set it.  NCCL has a recorder from torch 2.2 on, gloo from 2.8.  torch
-    2.15 switches it on by itself."""
+    """Sets the size of the flight recorder, unless the user has set it.  NCCL has a recorder from torch 2.2 on, gloo from
+    torch 2.8 on.  torch 2.15 switches the recorder on by itself."""
     if not any(os.environ.get(name) for name in ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")):
         version = tuple(int(part) for part in Watcher.torch_version().split(".")[:2] if part.isdigit())
         os.environ["TORCH_FR_BUFFER_SIZE" if version >= (2, 8) else "TORCH_NCCL_TRACE_BUFFER_SIZE"] = "2000"
 
 
 def watch(c10d, name, calls):
-    """@calls: loads hvdrank_calls."""
+    """Starts the watch.  calls: a function that loads hvdrank_calls."""
     fill_recorder()
     watcher = Watcher(c10d, name)
     if not hasattr(sys.modules["torch"]._C._distributed_c10d, "_dump_fr_trace"):

@@ -84,7 +84,7 @@ class DistributedFinder:
 
 
 class StepsFinder(DistributedFinder):
-    """Likewise, for what hvdrank_steps records."""
+    """Waits for the import of the module, and then loads hvdrank_steps, which records steps."""
 
     def watch(self, module):
         if os.getpid() != PROCESS:  # a fork: its parent's steps are the rank's

@@ -16,8 +16,7 @@ using namespace hvd::testing;
 
 namespace {
 
-/// Returns the status and the text of one sum on the GPU of each rank, with the messages of its device side within five
-/// seconds.
+/// Runs one sum on the GPU of each rank.  Returns the status; *text: the error.  Waits 20 s for the GPU's end.
 int sum(Rank& rank, GpuRank& gpu, const char* name, std::string* text, float* result) {
   try {
     float one = 1;

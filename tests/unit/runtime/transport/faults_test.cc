@@ -66,8 +66,8 @@ class FaultyCalls final : public transport::tcp::SocketCalls {
   int seen_ = 0;
 };
 
-/// The calls between two that fail. With the thread sanitizer all calls take minutes, so it tests every eighth, with
-/// different ones for each errno and side. In the long form, it tests each, as the address sanitizer always does.
+/// The distance between two calls that fail.  Under the thread sanitizer a test of all calls takes minutes.  So only
+/// every eighth call fails, another one for each errno and side.  The long form and the address sanitizer test all.
 #if defined(__SANITIZE_THREAD__)
 const int apart = std::getenv("HVD_TEST_EVERY_CALL") ? 1 : 8;
 #else

@@ -32,7 +32,7 @@ struct Door {
   std::string path;  ///< the path of its unix socket
 };
 
-/// Opens a silent connection: by the unix socket if there is one, else to the port. It does not wait.
+/// Opens a silent connection, by the unix socket if there is one, else to the port.  Does not wait.
 Fd silent_call(const Door& door) {
   const CallAddress to = door.path.empty() ? call_address(loopback_address, door.port) : call_address(door.path);
   Fd fd(::socket(to.at.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
@@ -40,8 +40,8 @@ Fd silent_call(const Door& door) {
   return fd;
 }
 
-/// A stranger on this host. It holds @p count silent connections to each address, and makes further ones again and
-/// again.
+/// A stranger on this host.  The stranger keeps @p count silent connections to each address, and makes further
+/// connections all the time.
 class Stranger {
  public:
   Stranger(std::vector<Door> doors, std::size_t count) : doors_(std::move(doors)) {
