@@ -40,7 +40,7 @@ def _report_packages():
         name = re.sub(r"[-_.]+", "-", distribution.metadata["Name"] or "").lower()
         if name not in ("", "hvdrun"):  # hvdrun's own version is told as hvd
             found.setdefault(name, str(distribution.version))
-    print("packages", *("%s==%s" % tuple("".join(w.split()) for w in item) for item in sorted(found.items())))
+    print("packages", *("==".join("".join(w.split()) for w in item) for item in sorted(found.items())))
 
 
 def _absent(modules):

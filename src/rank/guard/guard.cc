@@ -42,6 +42,42 @@ constexpr std::size_t operations_of_the_dead = 256;  ///< number of last operati
 
 milliseconds seconds_to_ms(double s) { return milliseconds(static_cast<std::int64_t>(s * 1000)); }
 
+/// The number that a message consists of; 0 if it has another length.
+template <class T>
+T number_in(const std::string& body) {
+  T number{};
+  if (body.size() == sizeof number) std::memcpy(&number, body.data(), sizeof number);
+  return number;
+}
+
+/// Handles messages for a rank that has started.  Ignores types of a later version.
+void pass_on(RankProcess& rank, Type type, const std::string& body) {
+  switch (type) {
+    case Type::signal: {
+      const auto number = number_in<std::int32_t>(body);
+      if (number == SIGTSTP) return rank.child().suspend();
+      if (number > 0 && number < 65) rank.child().signal(number);
+      return;
+    }
+    case Type::ask_operations:
+      return rank.ask_operations(number_in<std::uint32_t>(body), Clock::now());
+    case Type::live_report:
+      return rank.give_report(body);
+    case Type::timeline:
+      if (body.size() == 1) rank.record_timeline(body[0] == 1);
+      return;
+    case Type::pause_limit:
+      return rank.pause_limit(mono_ns() + std::int64_t{number_in<std::uint32_t>(body)} * 1'000'000'000);
+    case Type::input:
+      return rank.input().add(body);
+    case Type::host_change:
+      if (body.size() == 1) rank.tell_host_change(static_cast<unsigned char>(body[0]));
+      return;
+    default:
+      return;
+  }
+}
+
 /// The I/O of a guard.  GuardLife makes the decisions.
 class Guard {
  public:
@@ -192,42 +228,7 @@ class Guard {
         if (body == "sweep") hvdrun_.send(Type::swept, to_json(sweep_host(call_.job, born_wall_seconds_)));
         return life_.release();
       default:
-        if (process_) pass_on(type, body);
-    }
-  }
-
-  /// Handles messages for a rank that has started.
-  void pass_on(Type type, const std::string& body) {
-    switch (type) {
-      case Type::signal: {
-        std::int32_t number = 0;
-        if (body.size() == sizeof number) std::memcpy(&number, body.data(), sizeof number);
-        if (number == SIGTSTP) return process_->child().suspend();
-        if (number > 0 && number < 65) process_->child().signal(number);
-        return;
-      }
-      case Type::ask_operations: {
-        std::uint32_t most = 0;
-        if (body.size() == sizeof most) std::memcpy(&most, body.data(), sizeof most);
-        return process_->ask_operations(most, Clock::now());
-      }
-      case Type::live_report:
-        return process_->give_report(body);
-      case Type::timeline:
-        if (body.size() == 1) process_->record_timeline(body[0] == 1);
-        return;
-      case Type::pause_limit: {
-        std::uint32_t seconds = 0;
-        if (body.size() == sizeof seconds) std::memcpy(&seconds, body.data(), sizeof seconds);
-        return process_->pause_limit(mono_ns() + std::int64_t{seconds} * 1'000'000'000);
-      }
-      case Type::input:
-        return process_->input().add(body);
-      case Type::host_change:
-        if (body.size() == 1) process_->tell_host_change(static_cast<unsigned char>(body[0]));
-        return;
-      default:
-        return;  // a type of a later version
+        if (process_) pass_on(*process_, type, body);
     }
   }
 
