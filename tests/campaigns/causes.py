@@ -137,7 +137,7 @@ CASES: dict[str, Case] = {
     "no address space": Case(raised(".*MemoryError: "), "out_of_memory", "MORE_MEMORY", alike=True),
     "processor time over": Case(died("signalled", 24), "limit", "STOP", alike=True),
     "child holds the pipes": Case(died("exited", lambda p: p.code), "exit_code", "FIX_CODE"),
-    "stopped": Case(hangs(r"is stopped \(kill -CONT lets it go on\)"), "hang", "RESTART", hang=True),
+    "stopped": Case(hangs(r"is stopped( at \S+:\d+ \(\S+\))? \(kill -CONT lets it go on\)"), "hang", "RESTART", hang=True),
     "loops": Case(hangs(r"is in planted_rank.py:\d+ \(spin\)"), "hang", "FIX_CODE", hang=True),
     "other branch": Case(hangs(r"is in planted_rank.py:\d+ \(other_branch\)"), "hang", "FIX_CODE", hang=True),
     "waits elsewhere": Case(hangs(r"is in planted_rank.py:\d+ \(nap\)"), "hang", "FIX_CODE", hang=True, alike=True),

@@ -138,7 +138,7 @@ MISTAKES = [
     ),
     (["--ssh-port", "99999", "true"], 2, "hvdrun: --ssh-port: '99999' is not possible; the most is 65535\n"),
     (["--start-timeout", "0.01", "true"], 2, "hvdrun: --start-timeout: '0.01' is not possible; the least is 0.1\n"),
-    (["--time-limit", "9999999999", "true"], 2, "hvdrun: --time-limit: '9999999999' is not possible; the most is 1000000000\n"),
+    (["--time-limit", "9999999999", "true"], 2, "hvdrun: --time-limit: '9999999999' is not possible; the most is 1e+09\n"),
     (
         ["-np", "2", "python3", "-"],
         2,

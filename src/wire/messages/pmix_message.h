@@ -20,9 +20,9 @@ struct PmixMessage {
     broken,       ///< this host has no server and starts its ranks without PMIx; `data` says why
     guard_ended,  ///< the guard of `rank` was killed or failed: `status` as from waitpid(2).  Or it was not started,
                   ///< and `data` says why
-    fence_data,  ///< the reply to `fence`: all hosts' data, or `failed`
-    answer,      ///< the reply to `request`
-    ask,         ///< another host needs the data of `rank`, of this host
+    fence_data,   ///< the reply to `fence`: all hosts' data, or `failed`
+    answer,       ///< the reply to `request`
+    ask,          ///< another host needs the data of `rank`, of this host
   };
   Kind kind = Kind::fence;
   bool failed = false;
