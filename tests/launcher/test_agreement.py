@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import pathlib
+import re
 import subprocess
 
 import pytest
 
 from support import hvdrun, verdicts
+
+EXAMPLE = hvdrun.ROOT / "examples/torch_agreement.py"
 
 # A thread of one rank writes to a tensor while the tensor is reduced.
 CHANGES = """
@@ -58,6 +61,13 @@ def test_report_and_off(tmp_path: pathlib.Path) -> None:
     assert "agreement: the result of 'allreduce.weights' in step " in done.stderr
     assert 1 <= done.stderr.count("agreement: ") < 10
     assert "agreement" not in job(tmp_path, "off", 2, 20).stderr
+
+
+@pytest.mark.ci
+def test_the_example() -> None:
+    done = hvdrun.run("-np", "3", "--agreement", "report", *hvdrun.python_args(), str(EXAMPLE))
+    assert done.returncode == 0 and done.stdout.count("has made all steps") == 3, done.stdout + done.stderr
+    assert re.search(r"agreement: parameter 2\.weight, elements 0-640, is not on rank 1 \(\S+\) what it is on", done.stderr)
 
 
 # Rank 1 changes one weight by itself.

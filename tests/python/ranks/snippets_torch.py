@@ -46,6 +46,10 @@ def check_the_manual():
     same_on_all(names["model"])
 
 
+def check_agreement():
+    snippets.run("docs/agreement.md", "hvd.agreement.watch", fresh())
+
+
 def check_an_elastic_state():
     names = fresh() | {"epochs": 2}
     snippets.run("man/hvd-elastic.7", "hvd.elastic.TorchState", names)
