@@ -67,7 +67,7 @@ std::string body(const std::vector<std::uint8_t>& frame) { return {frame.begin()
 TEST_CASE("timeline file: all ranks in one valid array") {
   const test::TempFolder folder;
   const std::string path = folder.path + "/t.json";
-  TimelineFile file({path, 2});
+  TimelineFile file({.path = path});
   for (int rank = 0; rank < 2; ++rank) {
     file.rank_started(rank, "host", true);
     for (const auto& frame : recording(10)) file.append(rank, body(frame));
@@ -87,7 +87,7 @@ TEST_CASE("timeline file: all ranks in one valid array") {
 TEST_CASE("timeline file: readable while the job runs, without a close") {
   const test::TempFolder folder;
   const std::string path = folder.path + "/t.json";
-  TimelineFile file({path, 1});
+  TimelineFile file({.path = path});
   file.rank_started(0, "host", true);
   for (const auto& frame : recording(10)) file.append(0, body(frame));
   std::string text;
@@ -100,7 +100,7 @@ TEST_CASE("timeline file: readable while the job runs, without a close") {
 TEST_CASE("timeline file: at half its limit another begins, the last two are kept, and each can be read") {
   const test::TempFolder folder;
   const std::string path = folder.path + "/t.json", older = folder.path + "/t.older.json";
-  TimelineFile file({path, 1, 500'000});
+  TimelineFile file({.path = path, .max_bytes = 500'000});
   file.rank_started(0, "host", true);
   for (const auto& frame : recording(10'000)) file.append(0, body(frame));
   CHECK(file.close(milliseconds(60000)).find("--timeline-max-mb") != std::string::npos);
@@ -147,7 +147,7 @@ TEST_CASE("timeline file: packets, whole ones only, on a full disk too and after
   const test::TempFolder folder;
   const std::string path = folder.path + "/t.pftrace";
   {
-    TimelineFile file({path, 2, 400'000});
+    TimelineFile file({.path = path, .max_bytes = 400'000});
     for (int rank = 0; rank < 2; ++rank) file.rank_started(rank, "host", true);
     for (const auto& frame : recording(10'000)) file.append(0, body(frame));
     CHECK(file.close(milliseconds(60000)).find("--timeline-max-mb") != std::string::npos);
@@ -162,7 +162,7 @@ TEST_CASE("timeline file: packets, whole ones only, on a full disk too and after
   getrlimit(RLIMIT_FSIZE, &before);
   const auto handler = signal(SIGXFSZ, SIG_IGN);
   for (const rlim_t room : {20'000, 20'001, 20'017}) {
-    TimelineFile file({path, 1});
+    TimelineFile file({.path = path});
     file.rank_started(0, "host", true);
     const struct rlimit limit { room, before.rlim_max };
     REQUIRE(setrlimit(RLIMIT_FSIZE, &limit) == 0);
@@ -179,13 +179,13 @@ TEST_CASE("timeline file: packets, whole ones only, on a full disk too and after
 
 TEST_CASE("timeline file: cannot be written") {
   try {
-    TimelineFile file({"/nonexistent/folder/t.json", 1});
+    TimelineFile file({.path = "/nonexistent/folder/t.json"});
     FAIL("no error");
   } catch (const Error& error) {
     CHECK(error.code == Code::usage);
     CHECK(std::string(error.what()).find("/nonexistent/folder/t.json") != std::string::npos);
   }
-  CHECK_THROWS_AS(TimelineFile({"/dev/full", 1}), Error);
+  CHECK_THROWS_AS(TimelineFile({.path = "/dev/full"}), Error);
 }
 
 TEST_CASE("timeline file: another process that writes it keeps it") {
@@ -211,7 +211,7 @@ TEST_CASE("timeline file: another process that writes it keeps it") {
     char byte = 0;
     REQUIRE(::read(ready[0], &byte, 1) == 1);
     try {
-      TimelineFile file({path, 1});
+      TimelineFile file({.path = path});
       FAIL("no error");
     } catch (const Error& error) {
       CHECK(error.code == Code::usage);
@@ -228,7 +228,7 @@ TEST_CASE("timeline file: another process that writes it keeps it") {
   CHECK(status == 0);
   for (const std::string& name : {path, folder.path + "/t.older.json"})
     CHECK(nlohmann::json::parse(read_file(name, 1u << 24)).back()["name"] == "hvd_end");
-  TimelineFile file({path, 1});  // it has ended
+  TimelineFile file({.path = path});  // it has ended
 }
 
 TEST_CASE("timeline file: one that cannot get its older name goes on to its limit") {
@@ -256,7 +256,7 @@ TEST_CASE("timeline file: on a full disk whole events are left out, and the end 
   const auto handler = signal(SIGXFSZ, SIG_IGN);
   for (const rlim_t room : {20'000, 20'480, 20'481, 70'007}) {  // a full disk: bytes beyond it cannot be written
     CAPTURE(room);
-    TimelineFile file({path, 1});
+    TimelineFile file({.path = path});
     file.rank_started(0, "host", true);
     allow(room);
     for (const auto& frame : recording(1000)) file.append(0, body(frame));
@@ -303,7 +303,7 @@ TEST_CASE("timeline file: on a full disk whole events are left out, and the end 
 TEST_CASE("timeline file: bad records cost one rank, not the file") {
   const test::TempFolder folder;
   const std::string path = folder.path + "/t.json";
-  TimelineFile file({path, 2});
+  TimelineFile file({.path = path});
   file.append(0, "nonsense");
   file.append(7, "nobody");
   for (const auto& frame : recording(3)) file.append(1, body(frame));

@@ -40,7 +40,7 @@ RankManifest sample() {
   m.env = {{"LATIN", "caf\xe9"}, {"EMPTY", ""}, {"WITH_EQ", "a=b=c"}, {"\xff", "odd name"}, {"LINES", "a\nb"}};
   m.payload = {
       PayloadKind::pickle, "train.pkl", {"--lr", "0.1", "\xfe"}, std::string(64, 'a'), 123456789012ull, true, ""};
-  m.placement = {true, {4, 5}, 2, "GPU-1", "", true, "own", true};
+  m.placement = {true, {4, 5}, 2, "GPU-1", "", 1, true, "own", true};
   m.grace_seconds = 7.5;
   m.collect_results = true;
   m.timeline = true;
