@@ -131,18 +131,22 @@ std::vector<Address> addresses_of_host(const std::string& interfaces, std::vecto
   ifaddrs* list = nullptr;
   if (::getifaddrs(&list) != 0) return found;
   const std::vector<std::string> names = interfaces.empty() ? std::vector<std::string>{} : hvd::split(interfaces, ',');
+  bool loopback = names.empty();
   for (const ifaddrs* one = list; one; one = one->ifa_next) {
-    if (!(one->ifa_flags & IFF_UP) || (one->ifa_flags & IFF_LOOPBACK)) continue;
     const auto address = address_of(one->ifa_addr);
-    if (!address) continue;
-    if (!names.empty() && std::none_of(names.begin(), names.end(),
-                                       [&](const std::string& n) { return is_named(n, one->ifa_name, *address); }))
+    if (!(one->ifa_flags & IFF_UP) || !address) continue;
+    const bool named = std::any_of(names.begin(), names.end(),
+                                   [&](const std::string& n) { return is_named(n, one->ifa_name, *address); });
+    if (one->ifa_flags & IFF_LOOPBACK) {
+      loopback |= named;
       continue;
+    }
+    if (!named && !names.empty()) continue;
     found.push_back(*address);
     cards->push_back({*address, network_bits(*one), megabits_of(one->ifa_name), one->ifa_name});
   }
   ::freeifaddrs(list);
-  if (found.empty() && names.empty()) found.push_back(loopback_address);
+  if (found.empty() && loopback) found.push_back(loopback_address);
   return found;
 }
 

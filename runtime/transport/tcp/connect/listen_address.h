@@ -26,9 +26,9 @@ struct ListenAddress {
   static ListenAddress of(const std::string& text);
 };
 
-/// Returns addresses of this host's interfaces that are up, without loopback and IPv6 link-local addresses.  If the
-/// host has no such address and @p interfaces is empty, returns the loopback address.  All hosts of the job are then
-/// this host.
+/// Returns addresses of this host's interfaces that are up, without loopback and IPv6 link-local addresses.  If there
+/// is none, and @p interfaces is empty or names a loopback interface, returns the loopback address.  All hosts of the
+/// job are then this host.
 /// @param interfaces  allowed names or networks (10.0.0.0/24), comma-separated, as in Open MPI's btl_tcp_if_include;
 ///   empty: all
 /// @param cards  out: the same addresses with their network interfaces, without the loopback address

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "tcp_ranks.h"
+#include "transport/tcp/connect/listen_address.h"
 #include "transport/tcp/stream/lane.h"
 
 using namespace hvd;
@@ -100,6 +101,15 @@ void large_ones(Transport& t) {
 }
 
 }  // namespace
+
+TEST_CASE("interfaces: the loopback address is there if it is named, or if nothing else is") {
+  std::vector<CardAddress> cards;
+  const std::vector<Address> loopback{loopback_address};
+  CHECK(addresses_of_host("lo", &cards) == loopback);
+  CHECK(addresses_of_host("no_such_interface,127.0.0.0/8", &cards) == loopback);
+  CHECK(addresses_of_host("no_such_interface", &cards).empty());
+  CHECK(cards.empty());
+}
 
 TEST_CASE("networks that two hosts share, by different network interfaces") {
   const auto ways = [](std::vector<std::string> own, std::vector<std::string> theirs) {
