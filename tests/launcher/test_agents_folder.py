@@ -42,10 +42,14 @@ def test_that_of_a_living_program_stays(tmp_path: pathlib.Path) -> None:
 
 
 def test_a_place_where_others_could_exchange_it_is_left(tmp_path: pathlib.Path) -> None:
-    tmp_path.chmod(0o777)
-    folder = made(tmp_path)
-    assert folder.parent == pathlib.Path("/tmp")
-    shutil.rmtree(folder)
+    """A folder that others may write to is no place for it, unless it has the sticky bit."""
+    inner = tmp_path / "open/inner"
+    inner.mkdir(parents=True)
+    for mode, place in ((0o700, inner), (0o777, pathlib.Path("/tmp")), (0o770, pathlib.Path("/tmp")), (0o1777, inner)):
+        inner.parent.chmod(mode)
+        folder = made(inner)
+        shutil.rmtree(folder)
+        assert folder.parent == place, oct(mode)
 
 
 @pytest.mark.parametrize("words", [[], ["x"], ["1", "2"]])

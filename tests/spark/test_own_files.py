@@ -6,11 +6,10 @@ import os
 import pathlib
 import socket
 import subprocess
-import tempfile
 
 import pytest
 
-from hvd._job.agents import agent_words, private_folder
+from hvd._job.agents import agent_words
 from hvd.spark._manifest import write_own
 
 
@@ -26,18 +25,6 @@ def test_a_file_goes_through_our_own_links_only(tmp_path: pathlib.Path) -> None:
     write_own(str(tmp_path / "link"), "newer")
     assert (tmp_path / "real").read_text() == "new"
     assert (tmp_path / "link").read_text() == "newer"
-
-
-def test_the_agents_folder_is_where_nobody_renames_it(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder that others may write to is no place for it, unless it has the sticky bit."""
-    inner = tmp_path / "open/inner"
-    inner.mkdir(parents=True)
-    monkeypatch.setattr(tempfile, "tempdir", str(inner))
-    for mode, place in ((0o700, inner), (0o777, pathlib.Path("/tmp")), (0o770, pathlib.Path("/tmp")), (0o1777, inner)):
-        inner.parent.chmod(mode)
-        made = private_folder("hvd-test-")
-        made.rmdir()
-        assert made.parent == place, oct(mode)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be another user")

@@ -72,7 +72,8 @@ void ResultAgreement::note(std::span<Operation* const> ops, std::int64_t step) {
     const TensorSlice slice = slice_of(e.bytes, looks_[e.id]++, steps_);
     const std::uint64_t hash =
         slice_hash(static_cast<const unsigned char*>(op->out) + slice.begin, slice.end - slice.begin);
-    words.hash[noted_ % memory::agreement_words].store(hash, std::memory_order_relaxed);
+    // Release: whoever reads this hash also sees the count of before, which tells that an older hash is overwritten.
+    words.hash[noted_ % memory::agreement_words].store(hash, std::memory_order_release);
     if (!results_.empty()) {
       NotedResult& result = results_[noted_ % memory::agreement_words];
       result.name.assign(e.name);  // keeps its memory
@@ -97,10 +98,9 @@ std::optional<Disagreement> ResultAgreement::compare() {
   for (; compared_ < end; ++compared_) {
     const std::size_t at = compared_ % memory::agreement_words;
     for (int r = 0; r < node_.ranks; ++r)
-      values_[static_cast<std::size_t>(r)] = node_.agreement(r).hash[at].load(std::memory_order_relaxed);
+      values_[static_cast<std::size_t>(r)] = node_.agreement(r).hash[at].load(std::memory_order_acquire);
     const std::vector<int> locals = outvoted(values_);
     if (locals.empty()) continue;
-    std::atomic_thread_fence(std::memory_order_acquire);
     bool overwritten = false;
     for (int r = 0; r < node_.ranks; ++r)
       overwritten |= node_.agreement(r).count.load(std::memory_order_relaxed) >= compared_ + memory::agreement_words;
