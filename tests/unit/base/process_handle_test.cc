@@ -53,7 +53,7 @@ int faults() {
   if (!gone.has_ended()) return __LINE__;
   gone.signal(SIGKILL);
   if (by_id.ends_within(30ms)) return __LINE__;
-  by_maker.signal(SIGTERM);
+  by_maker.signal(SIGKILL);
   if (!by_id.ends_within(10s) || !by_maker.ends_within(10s)) return __LINE__;  // a zombie
   ::waitpid(child, nullptr, 0);
   return wrong(by_id.has_ended() && by_maker.has_ended() && ProcessHandle(child).has_ended(), __LINE__);
