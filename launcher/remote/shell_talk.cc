@@ -25,7 +25,7 @@ using namespace std::chrono_literals;
 constexpr std::size_t most_said = 64u << 20, most_errors = 64u << 10;
 constexpr auto may_end = 5s;
 
-/// Appends what is there to @p into, which keeps @p most bytes.  Closes @p fd at the end of the stream.
+/// Appends the bytes that can be read now to @p into, up to a size of @p most.  Closes @p fd at the end of the stream.
 void drain(Fd& fd, std::string& into, std::size_t most) {
   char piece[16384];
   const ssize_t n = ::read(fd.get(), piece, sizeof piece);

@@ -22,7 +22,7 @@ struct JobOutcome {
 };
 
 /// Prints, in this order: the report, the verdict, leftovers that could not be removed, the first cause's traceback or
-/// last lines, with --verbose what was found on each host, and the report for programs.
+/// last lines, and the report for programs.  With --verbose, the leftovers of each host come before the last.
 /// @param results  null: nobody collects results
 void tell_outcome(const JobOutcome& outcome, const Settings& settings, Printer& printer, const Results* results);
 

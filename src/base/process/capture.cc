@@ -22,7 +22,8 @@ namespace {
 
 constexpr std::size_t most_bytes = 1u << 20;
 
-constexpr long long look_every_ms = 100;
+constexpr long long look_every_ms = 100;        // processes that the program left may keep its streams open
+constexpr long long look_for_end_every_ms = 5;  // its streams have ended, so it ends about now
 
 /// Appends up to @p most bytes to @p into, whose size is most_bytes at most.  Closes @p fd at the end of the stream.
 /// Returns the number of bytes read.
@@ -75,19 +76,20 @@ CaptureResult capture(const std::vector<std::string>& command, const std::string
   out_write.reset(), err_write.reset();
 
   const auto deadline = std::chrono::steady_clock::now() + limit;
-  while (out_read || err_read) {
+  for (;;) {
     const auto left =
         std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now()).count();
-    if (left <= 0) {
-      result.timed_out = true;
-      break;
-    }
     if (has_ended(child.pid)) {
       drain_rest(out_read, result.out), drain_rest(err_read, result.err);
       break;
     }
+    if (left <= 0) {
+      result.timed_out = true;
+      break;
+    }
+    const long long pause = out_read || err_read ? look_every_ms : look_for_end_every_ms;
     pollfd fds[2] = {{out_read.get(), POLLIN, 0}, {err_read.get(), POLLIN, 0}};
-    if (::poll(fds, 2, static_cast<int>(std::min<long long>(left, look_every_ms))) <= 0) continue;
+    if (::poll(fds, 2, static_cast<int>(std::min<long long>(left, pause))) <= 0) continue;
     if (out_read && fds[0].revents) drain(out_read, result.out);
     if (err_read && fds[1].revents) drain(err_read, result.err);
   }

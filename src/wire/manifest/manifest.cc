@@ -111,7 +111,7 @@ PythonProgram python_program(const std::vector<std::string>& args) {
     if (word == "--check-hash-based-pycs") ++i;
     if (word == "--version" || word.starts_with("--help")) return {};
     if (word.starts_with("--")) continue;
-    // Letters, of which c, m, W and X take the rest of the word, or else the next, as their value.
+    // One-letter options.  The value of c, m, W and X is the rest of the word; if nothing is left, it is the next word.
     const std::size_t at = word.find_first_of("cmWXVh?", 1);
     if (at == std::string::npos) continue;
     if (word[at] != 'W' && word[at] != 'X') return {};

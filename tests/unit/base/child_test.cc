@@ -41,6 +41,12 @@ TEST_CASE("capture: processes that a program leaves behind are not waited for") 
   ::kill(std::stoi(done.out.substr(done.out.find_first_of("0123456789"))), SIGKILL);
 }
 
+TEST_CASE("capture: a program that closes its streams and goes on is ended at the limit") {
+  const auto before = std::chrono::steady_clock::now();
+  CHECK(capture({"sh", "-c", "exec >&- 2>&-; sleep 60"}, "", 1s).timed_out);
+  CHECK(std::chrono::steady_clock::now() - before < 30s);
+}
+
 TEST_CASE("child: notes come before exec; a failed preparation leaves no child") {
   ChildProgram shell{.program = "/bin/sh", .arguments = {"sh", "-c", "test \"$ONLY\" = one"}};
   shell.environment = {"ONLY=one"};

@@ -61,7 +61,7 @@ TEST_CASE("sync: a mark keeps every name, and none that leads out of the folder"
     CHECK(entries_of_mark({line}).empty());
 }
 
-TEST_CASE("sync: what is gone, content before its folder") {
+TEST_CASE("sync: files that are gone are removed before their folder") {
   const std::vector<SyncEntry> before{{"a", 'd', ""}, {"a/b", 'f', "1 2"}, {"c", 'l', "1 2"}, {"d", 'f', "1 2"}};
   CHECK(text(gone(before, {{"d", 'f', "9 9"}})) == "l:c f:a/b d:a ");
   CHECK(text(gone(before, {{"a", 'd', ""}, {"a/b", 'f', "1 2"}, {"c", 'd', ""}, {"d", 'f', ""}})) == "l:c ");
