@@ -94,6 +94,7 @@ class Engine {
       100'000'000;  ///< without progress, until the engine checks that the peers live
 
   void look(ProcessSet& set);
+  void tell_leader(ProcessSet& set, Operation& op);
   bool poll_for(Operation& op, WaitTimer& waited);
   bool sleep_for(Operation& op, std::int64_t end_ns);
   void begin_polling();

@@ -211,12 +211,23 @@ bool Engine::sleep_for(Operation& op, std::int64_t end_ns) {
   return true;
 }
 
+/// Rings the leader's doorbell, unless the leader has seen the announcement of @p op.  A leader that has done so, and
+/// sleeps again, has written its command.  So this rank looks for the command between its look at the leader and the
+/// ring.  The caller must be counted as polling.
+void Engine::tell_leader(ProcessSet& set, Operation& op) {
+  memory::Doorbell& doorbell = set.node().doorbell(0);
+  if (!doorbell.would_wake()) return;
+  bool moved = false;
+  drive(&op, moved);
+  if (!op.done()) doorbell.ring();
+}
+
 Operation& Engine::run(ProcessSet& set, const CheckedRequest& request) {
   Operation* op = nullptr;
   WaitTimer waited(shared_.status);  // the wait includes the time that submit() takes to wake other ranks
   begin_polling();
   try {
-    if (set.submit({&request, 1}, &op)) set.node().doorbell(0).ring();
+    if (set.submit({&request, 1}, &op)) tell_leader(set, *op);
   } catch (...) {
     end_polling();
     throw;

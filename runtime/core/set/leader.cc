@@ -150,6 +150,7 @@ bool Leader::write_command(std::uint32_t type, std::string_view body) {
   if (static_cast<Command>(type) == Command::assign) gather_.assigned(ByteReader(body).get<std::uint32_t>());
   if (!writer_.write(type, body)) return false;
   if (static_cast<Command>(type) == Command::evict) gather_.evicted(ByteReader(body).get<std::uint32_t>());
+  ++written_;
   next_doorbell_ = 1;
   return true;
 }
@@ -163,10 +164,13 @@ bool Leader::flush_commands() {
   return any;
 }
 
+/// A member that has carried out all commands is not woken: its caller polled, and has gone on with its own work, which
+/// a waking thread on the same core would interrupt for ten microseconds.
 void Leader::ring_doorbells(int most) {
   if (next_doorbell_ == 0) return;
   for (; next_doorbell_ < node_.ranks; ++next_doorbell_)
-    if (node_.doorbell(next_doorbell_).would_wake()) {
+    if (node_.doorbell(next_doorbell_).would_wake() &&
+        node_.board(next_doorbell_).executed.load(std::memory_order_acquire) < written_) {
       if (most-- == 0) return;
       node_.doorbell(next_doorbell_).ring();
     }

@@ -94,7 +94,8 @@ class Leader {
   std::vector<std::uint32_t> fresh_;  ///< ids that all members of this node have submitted, since the last step
   std::vector<int> order_of_parts_;   ///< on the coordinator of several nodes
   std::deque<Send> sends_;
-  int next_doorbell_ = 0;  ///< members from here on are still to be rung; 0: no commands were written
+  std::uint64_t written_ = 0;  ///< commands to this node's members so far
+  int next_doorbell_ = 0;      ///< members from here on are still to be rung; 0: no commands were written
   std::unique_ptr<StallCheck> stalls_;
 };
 
