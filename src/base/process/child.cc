@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 
@@ -124,6 +125,16 @@ StartedChild start_child(const ChildProgram& program, const std::function<void(c
   while (::waitpid(child.pid, nullptr, 0) < 0 && errno == EINTR) {}
   child.pid = -1;
   return child;
+}
+
+std::size_t read_some(Fd& fd, std::string& text, std::size_t most, std::size_t count) {
+  char piece[16384];
+  const ssize_t n = ::read(fd.get(), piece, std::min(count, sizeof piece));
+  if (n == 0 || (n < 0 && errno != EINTR && errno != EAGAIN)) fd.reset();
+  if (n <= 0) return 0;
+  const auto size = static_cast<std::size_t>(n);
+  text.append(piece, std::min(size, most - std::min(most, text.size())));
+  return size;
 }
 
 }  // namespace hvd

@@ -79,3 +79,20 @@ TEST_CASE("child: notes come before exec; a failed preparation leaves no child")
   shell.program = "sh";  // no path, and no search
   CHECK(start_child(shell).failure->stage == 0);
 }
+
+TEST_CASE("read_some: up to a count, beyond the most bytes, nothing yet, the end") {
+  int ends[2];
+  REQUIRE(::pipe2(ends, O_CLOEXEC | O_NONBLOCK) == 0);
+  Fd reader(ends[0]), writer(ends[1]);
+  REQUIRE(write_all(writer.get(), "0123456789"));
+  std::string text = "a";
+  CHECK(read_some(reader, text, 100, 4) == 4);
+  CHECK(text == "a0123");
+  CHECK(read_some(reader, text, 7) == 6);
+  CHECK(text == "a012345");  // 6 to 9 are dropped
+  CHECK(read_some(reader, text, 7) == 0);
+  CHECK(reader);
+  writer.reset();
+  CHECK(read_some(reader, text, 7) == 0);
+  CHECK_FALSE(reader);
+}
