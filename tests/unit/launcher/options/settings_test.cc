@@ -78,6 +78,22 @@ TEST_CASE("options: Horovod's spellings") {
   CHECK(read({"--mpi-args", "-x A"}).settings.text("mpi-args") == "-x A");
   CHECK(read({"-v"}).settings.flag("version"));
   CHECK(read({"-cb"}).settings.flag("check-build"));
+  const Settings last = read({"-np", "2", "--no-autotune", "--autotune", "-np", "3"}).settings;  // the last one wins
+  CHECK(last.integer("num-proc") == 3);
+  CHECK(last.flag("autotune"));
+}
+
+TEST_CASE("options: a value is taken as typed; an empty one is an error") {
+  for (const char* value : {"[::1]", "[::1],[::1]", "[localhost]", "{a}", "-x", "a b", "%%", "'a'"}) {
+    CAPTURE(value);
+    CHECK(read({"-H", value}).settings.text("hosts") == value);
+    CHECK(read({std::string("--output-filename=") + value}).settings.text("output-filename") == value);
+  }
+  CHECK(error_for({"--timeline-filename=", "-np", "2", "p.py"}) == "--timeline-filename: is empty");
+  CHECK(error_for({"--output-filename", "", "--dry-run", "p.py"}) == "--output-filename: is empty");
+  CHECK(error_for({"--hosts=", "p.py"}) == "--hosts: is empty");
+  CHECK(error_for({"-np=", "2"}) == "-np: '' is not a whole number");
+  CHECK(read({"--blacklist-cooldown-range", "1", "2"}).settings.text("blacklist-cooldown-range") == "1 2");
 }
 
 TEST_CASE("options: flags set the ranks' variables in their own units") {
