@@ -93,6 +93,8 @@ TEST_CASE("options: a value is taken as typed; an empty one is an error") {
   CHECK(error_for({"--output-filename", "", "--dry-run", "p.py"}) == "--output-filename: is empty");
   CHECK(error_for({"--hosts=", "p.py"}) == "--hosts: is empty");
   CHECK(error_for({"-np=", "2"}) == "-np: '' is not a whole number");
+  CHECK(error_for({"--blacklist-cooldown-range", "a", "b"}) ==
+        "--blacklist-cooldown-range: 'a b' is not two whole numbers");
   CHECK(read({"--blacklist-cooldown-range", "1", "2"}).settings.text("blacklist-cooldown-range") == "1 2");
 }
 
@@ -149,6 +151,8 @@ TEST_CASE("options: mistakes in a config file carry line and column") {
   CHECK(error_of([&] { read_config(s, "a: [b\n", "c"); }).starts_with("c:2:1: not YAML"));
   CHECK(error_of([&] { read_config(s, "- 1\n", "c"); }).starts_with("c:1:1: not a list"));
   CHECK(error_of([&] { read_config(s, "", "c"); }) == "no error");
+  CHECK(error_of([&] { read_config(s, "ssh: {port: 1}\n---\nssh: {port: 2}\n", "c"); }) ==
+        "c: has 2 YAML documents (keep one of them)");
   // Aliases of aliases: 4 KB that are 60^6 values.
   std::string maps = "a: &a0 {x: {}}\n";
   for (int level = 1; level < 7; ++level) {
