@@ -77,9 +77,9 @@ void remark_on_misplaced_options(const CommandLine& line) {
   for (std::size_t i = 1; i < line.payload.size(); ++i)
     for (const char* ours : {"-np", "--num-proc", "-H", "--hosts", "--hostfile"})
       if (line.payload[i] == ours) {
-        std::fprintf(stderr,
-                     "hvdrun: %s stands behind %s, so it goes to that program; hvdrun's own options come first\n", ours,
-                     printable(line.payload[0]).c_str());
+        std::fprintf(
+            stderr, "hvdrun: %s comes after %s, so hvdrun passes it to that program; hvdrun's own options come first\n",
+            ours, printable(line.payload[0]).c_str());
         return;
       }
 }

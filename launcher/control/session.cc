@@ -39,15 +39,15 @@ Error too_long(const wire::RankManifest& m, std::size_t bytes) {
     if (value.size() > longest_bytes) longest = name, longest_bytes = value.size();
   }
   return {Code::usage, "the ranks' environment and arguments",
-          formatted("are {} KiB as they are sent, of 4 MiB that they may be", bytes >> 10),
+          formatted("need {} KiB; the limit is 4096 KiB", bytes >> 10),
           arguments > variables
               ? formatted("give the ranks a file instead of {} KiB of arguments", arguments >> 10)
               : formatted("unset what the ranks do not need; the longest is {}, {} KiB", longest, longest_bytes >> 10)};
 }
 
 const char* lost_text(const RankState& state) {
-  return state.local ? "its guard ended without a word"
-                     : "no word comes from its host any more: the network or the host is down, or its guard was killed";
+  return state.local ? "its guard ended without a message"
+                     : "its host sends no messages any more: the network or the host is down, or its guard was killed";
 }
 
 }  // namespace
@@ -227,7 +227,7 @@ void Session::died(int rank, wire::DeathRecord record) {
     if (record.text.empty())
       record.text = record.code != 128 + SIGKILL
                         ? "it was ended from outside"
-                        : formatted("it was told to end from outside, and had not after {:g} s (--grace)",
+                        : formatted("another program asked it to end, and it still ran after {:g} s (--grace)",
                                     manifest(rank).grace_seconds);
     if (record.code > 128) record.code -= 128;
   }

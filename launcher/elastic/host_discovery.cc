@@ -111,7 +111,7 @@ HostDiscovery::Discovered HostDiscovery::fails(const std::string& why, double no
   if (!told_.try_emplace(why, now).second) return {};
   const std::string& name = source_.program.empty() ? source_.hostfile : source_.program;
   return {std::nullopt, name + (why.starts_with(name) ? why.substr(name.size()) : ": " + why) +
-                            "; the hosts stay as they are, and it is asked again"};
+                            "; the job keeps its hosts, and hvdrun runs the script again"};
 }
 
 }  // namespace hvd::launcher

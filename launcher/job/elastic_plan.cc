@@ -34,7 +34,7 @@ void check_elastic_options(const Settings& settings) {
     return;
   }
   if (spares > 0 && settings.text("gpus") == "own")
-    throw Error(Code::usage, "--spares", "a spare does not know yet which GPU will be its own",
+    throw Error(Code::usage, "--spares", "a spare gets its GPU only when it becomes a rank",
                 "add --gpus all, where hvd.local_rank() says which, or leave out --spares");
   if (settings.text("launcher") == "mpirun" || !settings.text("mpi-args").empty())
     throw Error(Code::usage, "--launcher", "mpirun cannot start ranks later, so an elastic job does without it",

@@ -44,7 +44,7 @@ struct Place {
 
 Place place_of(const CommandLine& line) {
   if (line.payload.size() > 1 && line.payload[1].starts_with('-'))
-    throw Error(Code::usage, "join", line.payload[1] + " stands behind the address", "write options before HOST:PORT");
+    throw Error(Code::usage, "join", line.payload[1] + " comes after the address", "write options before HOST:PORT");
   const std::string text = line.payload.size() == 1 ? line.payload[0] : "";
   const std::size_t colon = text.rfind(':');
   const auto port = colon == std::string::npos ? std::nullopt : to_integer(text.substr(colon + 1));

@@ -1,7 +1,6 @@
 /// argv → Settings and payload.  The table of options tells which words are hvdrun's.  The payload begins at the first
-/// other word.  CLI11 reads hvdrun's part.
-#include <CLI/CLI.hpp>
-#include <deque>
+/// other word.
+#include <algorithm>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -13,8 +12,14 @@ namespace {
 
 using options::ValueType;
 
+/// An option as typed.  A flag's value is "1" or "0"; a pair's values are joined by a blank.
+struct TypedOption {
+  const Option* row;
+  std::string value;
+};
+
 struct ArgumentParts {
-  std::vector<std::string> ours;  ///< hvdrun's words, spelt as CLI11 knows them
+  std::vector<TypedOption> ours;
   PayloadPrefix prefix = PayloadPrefix::none;
   std::vector<std::string> payload;
 };
@@ -45,7 +50,10 @@ const Option* find_attached(const std::string& word, std::string* rest) {
               advice.empty() ? "hvdrun --help lists the options; options of your program go after its name" : advice);
 }
 
-std::string long_name(const Option& row, bool negated) { return (negated ? "--no-" : "--") + std::string(row.id); }
+/// The option's name in messages.
+std::string name_of(const Option& row) {
+  return split(row.spellings, ',').back() == "--num-proc" ? "-np" : "--" + std::string(row.id);
+}
 
 ArgumentParts divide(const std::vector<std::string>& args) {
   ArgumentParts parts;
@@ -74,20 +82,13 @@ ArgumentParts divide(const std::vector<std::string>& args) {
     if (has_value && wanted == 2)
       throw Error(Code::usage, word.substr(0, equals), "needs two values",
                   word.substr(0, equals) + " " + std::string(row->metavar));
-    if (has_value) {
-      parts.ours.push_back(long_name(*row, negated) + "=" + value);
-      continue;
-    }
-    if (i + static_cast<std::size_t>(wanted) >= args.size() && wanted)
+    if (!has_value && i + static_cast<std::size_t>(wanted) >= args.size() && wanted)
       throw Error(Code::usage, word, "needs " + std::string(wanted == 1 ? "a value" : "two values"),
                   word + " " + std::string(row->metavar));
-    if (wanted == 1) {
-      // Joined to one word, so that a value may begin with a dash.
-      parts.ours.push_back(long_name(*row, negated) + "=" + args[++i]);
-    } else {
-      parts.ours.push_back(long_name(*row, negated));
-      for (int k = 0; k < wanted; ++k) parts.ours.push_back(args[++i]);
-    }
+    if (wanted == 0) value = negated ? "0" : "1";
+    if (!has_value)
+      for (int k = 0; k < wanted; ++k) value += (k ? " " : "") + args[++i];
+    parts.ours.push_back({row, std::move(value)});
   }
   parts.payload.assign(args.begin() + static_cast<std::ptrdiff_t>(std::min(i, args.size())), args.end());
   return parts;
@@ -111,12 +112,11 @@ std::size_t next_program(const std::vector<std::string>& payload) {
 ProgramWords take_program(std::vector<std::string>* words) {
   const ArgumentParts parts = divide(*words);
   Settings own;
-  constexpr std::string_view np = "--num-proc=";
-  for (const std::string& word : parts.ours) {
-    if (!word.starts_with(np))
-      throw Error(Code::usage, word.substr(0, word.find('=')), "cannot be an option of one of several programs",
+  for (const TypedOption& typed : parts.ours) {
+    if (typed.row->id != "num-proc")
+      throw Error(Code::usage, name_of(*typed.row), "cannot be an option of one of several programs",
                   "a further program has only -np; the job's options stand before the first one");
-    own.set(option("num-proc"), {word.substr(np.size()), SettingSource::flag, "-np"});
+    own.set(*typed.row, {typed.value, SettingSource::flag, "-np"});
   }
   const std::size_t end = next_program(parts.payload);
   const auto at = parts.payload.begin() + static_cast<std::ptrdiff_t>(end);
@@ -146,37 +146,9 @@ void divide_programs(CommandLine& line) {
 
 CommandLine parse_arguments(const std::vector<std::string>& args) {
   ArgumentParts parts = divide(args);
-  CLI::App app;
-  app.set_help_flag();
-  std::deque<std::vector<std::string>> values;  // a deque: CLI11 keeps references
-  std::deque<bool> flags;
-  for (const Option& row : command_line_options()) {
-    const std::string name = "--" + std::string(row.id);
-    values.emplace_back();
-    flags.push_back(false);
-    if (row.type == ValueType::negatable)
-      app.add_flag(name + ",!--no-" + std::string(row.id), flags.back())
-          ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-    else if (row.type == ValueType::flag)
-      app.add_flag(name, flags.back())->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-    else
-      app.add_option(name, values.back())->expected(values_of(row))->take_last();
-  }
-  std::reverse(parts.ours.begin(), parts.ours.end());  // CLI11 takes a vector from its end
-  try {
-    app.parse(parts.ours);
-  } catch (const CLI::ParseError& e) { throw Error(Code::usage, "command line", e.what()); }
   CommandLine line;
-  std::size_t i = 0;
-  for (const Option& row : command_line_options()) {
-    const auto index = i++;
-    const CLI::Option* given = app.get_option("--" + std::string(row.id));
-    if (given->count() == 0) continue;
-    const std::string where(split(row.spellings, ',').back() == "--num-proc" ? "-np" : "--" + std::string(row.id));
-    const bool is_flag = row.type == ValueType::flag || row.type == ValueType::negatable;
-    const std::string value = is_flag ? (flags[index] ? "1" : "0") : join(values[index], " ");
-    line.settings.set(row, {value, SettingSource::flag, where});
-  }
+  for (TypedOption& typed : parts.ours)
+    line.settings.set(*typed.row, {std::move(typed.value), SettingSource::flag, name_of(*typed.row)});
   std::string first;
   for (const char* id : {"hosts", "hostfile", "manifest", "host-discovery-script"}) {
     const Setting* given = line.settings.find(id);

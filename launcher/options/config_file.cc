@@ -97,7 +97,10 @@ struct ConfigReader {
 void read_config(Settings& settings, const std::string& text, const std::string& name) {
   ConfigReader reader{settings, name};
   try {
-    const YAML::Node root = YAML::Load(text);
+    const std::vector<YAML::Node> documents = YAML::LoadAll(text);
+    if (documents.size() > 1)
+      throw Error(Code::usage, name, formatted("has {} YAML documents", documents.size()), "keep one of them");
+    const YAML::Node root = documents.empty() ? YAML::Node() : documents[0];
     if (root.IsNull()) return;
     if (!root.IsMap())
       throw Error(Code::usage, name + ":1:1", "not a list of settings",

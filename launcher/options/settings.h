@@ -68,7 +68,7 @@ using Environment = std::function<const char*(const char*)>;
 /// Reads argv (without the program's name), the environment and the config file.  Throws Error{usage}.
 CommandLine read_command_line(const std::vector<std::string>& args, const Environment& environment);
 
-/// Command line only, through CLI11.
+/// Command line only.
 CommandLine parse_arguments(const std::vector<std::string>& args);
 
 /// @param text  YAML; at most 1 MiB and 8 levels

@@ -141,7 +141,7 @@ Error no_copy(const MappedHost& host, const std::string& folder, ShellTalk& talk
   if (auto problem = preflight_problem(host.name, talk.errors())) return *problem;
   const std::string what = formatted("{} has no copy of {}: ", host.name, folder);
   if (silent)
-    return {Code::timeout, "--sync", what + "it does not go on", "look at its disk and the network: ssh " + host.name};
+    return {Code::timeout, "--sync", what + "no progress", "look at its disk and the network: ssh " + host.name};
   return {Code::unavailable, "--sync", what + why_no_daemon(host.name, talk.errors(), status),
           "try: ssh " + host.name + " true"};
 }

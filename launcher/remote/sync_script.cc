@@ -34,7 +34,7 @@ hvd_real=$(readlink -f .)
 constexpr const char* enter_folder = R"sh(made=
 [ -e "./$hvd_name" ] || { mkdir -m $hvd_mode -- "./$hvd_name" && made=1; } || hvd_fail "cannot make $hvd_d" 'look at the modes and the room there'
 cd -P -- "./$hvd_name" || hvd_fail "cannot enter $hvd_d" 'look at its modes there'
-[ "$(readlink -f .)" = "${hvd_real%/}/$hvd_name" ] || hvd_fail "has another folder in place of $hvd_d now" 'who changes it there?'
+[ "$(readlink -f .)" = "${hvd_real%/}/$hvd_name" ] || hvd_fail "has another folder in place of $hvd_d now" 'find the program that changes it'
 if [ -z "$made" ] && [ "$(stat -c '%i %Z' . 2>/dev/null)" = "$hvd_identity" ]; then echo 'hvd-sync same'; exit 0; fi
 [ "$(hvd_owner .)" = "$hvd_u" ] || hvd_fail "has a folder $hvd_d of another user" 'remove it there, or use another folder'
 hvd_trust "$hvd_d"

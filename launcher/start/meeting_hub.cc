@@ -102,8 +102,8 @@ MeetingHub::Answers MeetingHub::complete(const Ranks& key) {
   }
   if (bytes > wire::max_frame_bytes)
     return {refuse(here, static_cast<int>(Code::unavailable),
-                   "what " + std::to_string(ranks.size()) + " ranks tell one another is " +
-                       std::to_string(bytes >> 20) + " MiB, more than a message may be")};
+                   "the addresses of " + std::to_string(ranks.size()) + " ranks need " + std::to_string(bytes >> 20) +
+                       " MiB; a message holds 4 MiB")};
   answer.hosts.assign(hosts.begin(), hosts.end());
   return {std::move(answer)};
 }

@@ -209,7 +209,7 @@ JobCause cause_of_death(const DeathRecord& d) {
   if (d.fact == DeathFact::gpu_program)
     cause.advice = {AdviceKind::fix_code, "a kernel of the program failed on the GPU"};
   if (cause.kind == CauseClass::killed && d.cause == Cause::signalled && d.code == SIGKILL)
-    cause.advice.reason = "somebody killed the rank, or the kernel for want of memory, which no log shows";
+    cause.advice.reason = "a user or the kernel killed the rank; the kernel does so when memory runs out";
   return cause;
 }
 

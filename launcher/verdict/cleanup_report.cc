@@ -36,7 +36,7 @@ std::vector<std::string> trouble_lines(const std::map<std::string, HostCleanup>&
           formatted("hvdrun: on {} processes of the job could not be ended: {}", host, join(after.swept.left, ", ")));
   }
   if (!unseen.empty())
-    lines.push_back("hvdrun: nobody could look whether something of the job is left on " + names_of(unseen) +
+    lines.push_back("hvdrun: could not check whether processes or files of the job remain on " + names_of(unseen) +
                     "; ranks end by themselves when they lose hvdrun");
   return lines;
 }

@@ -70,7 +70,7 @@ void check_version(const VerdictFields& verdict) {
     verdict.fail(formatted("is of version {}; hvdrun " HVD_VERSION
                            " reads version {}: use the hvdrun that wrote it, {}",
                            version, verdict_version, verdict.text("hvdrun")));
-  if (version < verdict_version) verdict.fail(formatted("is of version {}, which no hvdrun has written", version));
+  if (version < verdict_version) verdict.fail(formatted("has version {}; no hvdrun writes this version", version));
 }
 
 /// "rank 1 on h2, train.py:12 (step)"; empty: no place is known.
@@ -109,7 +109,7 @@ std::string advice_of(const VerdictFields& of) {
 std::string explained(const std::string& json, const std::string& name) {
   const Json parsed = Json::parse(json, nullptr, false);
   if (parsed.is_discarded())
-    throw Error(Code::usage, name, "is not whole, or no JSON", "hvdrun --verdict-filename FILE writes a verdict");
+    throw Error(Code::usage, name, "is incomplete, or is not JSON", "hvdrun --verdict-filename FILE writes a verdict");
   const VerdictFields verdict(parsed, name);
   check_version(verdict);
   std::string out;

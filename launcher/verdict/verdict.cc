@@ -85,9 +85,9 @@ std::string missing_module(const DeathRecord& d) {
 std::string advice_for_missing(const std::string& module, const std::string& host) {
   const std::string package = module.substr(0, module.find('.'));
   if (package == module)
-    return "install it on " + host + "; hvdrun doctor, with the same options, tells which hosts lack what";
+    return "install it on " + host + "; hvdrun doctor with the same options lists the missing parts of each host";
   if (package == "horovod" || package == "hvd" || package == "sparkdl")
-    return "hvdrun has no such module, and none can be installed: docs/horovod.md lists what is not there";
+    return "hvdrun has no such module, and none can be installed: docs/horovod.md lists the missing modules";
   return package + " is there on " + host + ", but without it: another version of " + package + " may have it";
 }
 
@@ -98,7 +98,7 @@ std::string advice(const DeathRecord& d) {
     return "give " + d.host + " fewer ranks (-H " + d.host + ":n), the model a smaller batch, or the host more memory";
   if (d.cause == Cause::vanished) return "is " + d.host + " well? try: hvdrun doctor -H " + d.host;
   if (d.cause == Cause::signalled && d.code == SIGKILL && d.text.empty())
-    return "somebody killed it, or the kernel for want of memory: dmesg on " + d.host + " tells";
+    return "a user or the kernel killed it; the kernel does so when memory runs out (see dmesg on " + d.host + ")";
   if (const std::string module = missing_module(d); !module.empty()) return advice_for_missing(module, d.host);
   if (d.cause == Cause::exited && d.code == 1 && d.phase == "python" && silent(d))
     return "it wrote nothing: try its Python and the script on " + d.host + " by hand, or hvdrun doctor -H " + d.host;
@@ -111,7 +111,7 @@ std::string rank_text(const DeathRecord& d) { return "rank " + std::to_string(d.
 
 std::string story(const DeathRecord& d) {
   const std::string text = d.text.empty() ? "" : ": " + d.text;
-  if (d.phase == wire::leaving_phase && d.code % 128 == SIGTERM) return "left in order, as SIGTERM had asked";
+  if (d.phase == wire::leaving_phase && d.code % 128 == SIGTERM) return "ended properly after SIGTERM";
   switch (d.cause) {
     case Cause::finished:
       return "finished";

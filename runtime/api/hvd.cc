@@ -224,7 +224,7 @@ int hvd_notify(hvd_handle handle, void (*ended)(void*), void* context) {
     const Use e;
     const Held op(*e, handle);
     if (!e->operations().listen(*op, ended, context))
-      throw Error(Code::usage, "hvd_notify", "the handle has somebody to tell already");
+      throw Error(Code::usage, "hvd_notify", "hvd_notify was already called for this handle");
   });
 }
 

@@ -191,7 +191,7 @@ TreeNode::PendingAnnouncement TreeNode::read_claim(ByteReader& r, const RankSet&
   c.signature = read_signature(r.take(r.varint()));
   c.name = r.short_text();
   c.ranks = RankSet::get(r, below);
-  if (c.ranks.empty()) throw std::runtime_error("negotiation: an announcement by nobody");
+  if (c.ranks.empty()) throw std::runtime_error("negotiation: an announcement without ranks");
   return c;
 }
 

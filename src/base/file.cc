@@ -1,6 +1,7 @@
 #include "base/file.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -15,11 +16,23 @@
 #include "base/text.h"
 
 namespace hvd {
+namespace {
+
+/// Waits until a pipe in non-blocking mode has room.  False: errno is ETIME.
+bool wait_for_reader(int fd, int limit_ms) {
+  pollfd ready{fd, POLLOUT, 0};
+  if (::poll(&ready, 1, limit_ms) != 0) return true;
+  errno = ETIME;
+  return false;
+}
+
+}  // namespace
 
 void FdTraits::abandon(type fd) noexcept { ::close(fd); }
 
 std::string errno_text(int number) {
   const std::string text = std::generic_category().message(number);
+  if (number == ETIME) return "its reader does not read";
   return number == EFBIG ? text + " (see ulimit -f)" : text;
 }
 
@@ -58,10 +71,10 @@ std::string read_file(const std::string& path, std::size_t limit_bytes) {
   }
 }
 
-bool write_all(int fd, std::string_view bytes) {
+bool write_all(int fd, std::string_view bytes, int reader_may_rest_ms) {
   while (!bytes.empty()) {
     const ssize_t n = ::write(fd, bytes.data(), bytes.size());
-    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && (errno == EINTR || (errno == EAGAIN && wait_for_reader(fd, reader_may_rest_ms)))) continue;
     if (n < 0) return false;
     bytes.remove_prefix(static_cast<std::size_t>(n));
   }

@@ -26,9 +26,9 @@ std::string first_line(const std::string& path);
 /// The whole text of a small file of /sys or /proc; empty when it cannot be read.
 std::string whole_text(const std::string& path);
 
-/// Writes all of @p bytes to @p fd, which must be in blocking mode.  False when the other end is gone or the disk is
-/// full; errno has the reason.
-bool write_all(int fd, std::string_view bytes);
+/// Writes all of @p bytes to @p fd.  In non-blocking mode it gives up after @p reader_may_rest_ms without a read.
+/// False when the other end is gone or does not read, or the disk is full; errno has the reason.
+bool write_all(int fd, std::string_view bytes, int reader_may_rest_ms = 10000);
 
 /// The text of an errno value, such as "No such file or directory".  Thread: any.
 std::string errno_text(int number);

@@ -80,8 +80,11 @@ std::string checked(const Option& row, std::string value, const std::string& whe
     case ValueType::text:
       if (value.empty() && unit != ValueUnit::variable) throw Error(Code::usage, where, "is empty");
       return choice(row, where, value);
-    case ValueType::pair:
+    case ValueType::pair: {
+      const std::vector<std::string> two = words(value);
+      if (two.size() != 2 || !is_whole(two[0]) || !is_whole(two[1])) reject(where, value, "two whole numbers");
       return value;
+    }
   }
   return value;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/fnv1a.h"
 #include "base/format.h"
 #include "trace/trace_names.h"
 
@@ -15,13 +16,6 @@ constexpr std::int64_t shortest_wait_ns = 20'000;
 constexpr std::size_t most_meetings = 4096, kept_meetings = 256, most_waits = 1u << 16, most_coming = 1u << 17;
 constexpr std::size_t most_parts = 8;  ///< depth of nested parts
 constexpr std::int64_t skew_period_ns = 1'000'000;
-
-/// FNV-1a.  Ranks that write files of their own get the same number for the same tensor.
-std::uint64_t hash_of(std::string_view text) {
-  std::uint64_t hash = 14695981039346656037u;
-  for (const char c : text) hash = (hash ^ static_cast<std::uint8_t>(c)) * 1099511628211u;
-  return hash;
-}
 
 std::string lower(std::string_view upper) {
   std::string text(upper);
@@ -236,7 +230,8 @@ void PerfettoRank::row_named(std::size_t index, const TraceTrack& track) {
   std::uint64_t bytes = dtype_bytes(track.dtype);
   for (const std::uint64_t dim : track.shape) bytes *= dim;
   // The flow numbers of a row's operations start at a hash of the row.  All ranks get the same number for an operation.
-  tracks_.push_back({place->second, bytes, hash_of(formatted("{} {} {}", starts_, track.home, track.name)) | 1});
+  // Ranks that write files of their own get the same number for the same tensor.
+  tracks_.push_back({place->second, bytes, fnv1a(formatted("{} {} {}", starts_, track.home, track.name)) | 1});
 }
 
 void PerfettoRank::submitted(std::size_t index, std::int64_t ns) {

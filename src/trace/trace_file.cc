@@ -77,7 +77,7 @@ Fd create(const std::string& path, const std::string& option) {
   for (int tries = 0; tries < most_tries; ++tries) {
     Fd file = open_for_append(path, option);
     struct stat about {};
-    if (fstat(file.get(), &about) != 0 || !S_ISREG(about.st_mode)) return file;
+    if (fstat(file.get(), &about) != 0 || !S_ISREG(about.st_mode) || is_inherited_file(path)) return file;
     lock(file, path, option);
     if (!is_still_at(path, about)) continue;  // another job has just renamed its file
     if (ftruncate(file.get(), 0) == 0) return file;
@@ -95,7 +95,7 @@ TraceFile::TraceFile(std::string path, std::uint64_t max_bytes, const std::strin
       file_(create(path_, option)),
       gzip_(path_.ends_with(gzip_ending) ? std::make_unique<GzipMembers>() : nullptr) {
   struct stat about {};
-  regular_ = fstat(file_.get(), &about) == 0 && S_ISREG(about.st_mode);
+  regular_ = fstat(file_.get(), &about) == 0 && S_ISREG(about.st_mode) && !is_inherited_file(path_);
   begin();
   if (error_ != 0) throw Error(Code::usage, option, formatted("cannot write '{}': {}", path_, errno_text(error_)));
 }
@@ -239,8 +239,10 @@ std::string TraceFile::warning() const {
   if (full_)
     return formatted("{}: the timeline stops at {} MB (--timeline-max-mb sets the limit)", path_, max_bytes_ >> 20);
   if (rotated_)
-    return formatted("{} has the end, {} what was before it: together at most {} MB (--timeline-max-mb sets the limit)",
-                     path_, older_path(path_), max_bytes_ >> 20);
+    return formatted(
+        "{} has the last part, {} the part before it; together they have at most {} MB (--timeline-max-mb sets the "
+        "limit)",
+        path_, older_path(path_), max_bytes_ >> 20);
   return {};
 }
 

@@ -153,7 +153,9 @@ CASES: dict[str, Case] = {
     "watchdog killed": Case(
         died("vanished", None, "was killed"), "launcher_lost", "RESTART", kills="watchdog", launcher="mpirun"
     ),
-    "guard killed": Case(died("vanished", None, "its guard ended without a word"), "launcher_lost", "RESTART", kills="guard"),
+    "guard killed": Case(
+        died("vanished", None, "its guard ended without a message"), "launcher_lost", "RESTART", kills="guard"
+    ),
 }
 
 

@@ -194,4 +194,4 @@ def test_a_job_is_restarted_by_advice(tmp_path: pathlib.Path) -> None:
         done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120, check=False)
         assert done.returncode == code, done.stderr
         assert (tmp_path / "runs").read_text() == "xx"
-        assert "RESTART: somebody killed the rank, " in done.stderr and said in done.stderr, done.stderr
+        assert "RESTART: a user or the kernel killed the rank" in done.stderr and said in done.stderr, done.stderr

@@ -155,7 +155,7 @@ def test_spares(tmp_path: pathlib.Path) -> None:
     ("words", "said"),
     [
         (["--spares", "1"], "only ranks of an elastic job are replaced"),
-        (["--spares", "1", "--min-np", "1", "--gpus", "own"], "which GPU will be its own"),
+        (["--spares", "1", "--min-np", "1", "--gpus", "own"], "gets its GPU only when it becomes a rank"),
     ],
 )
 def test_spares_refused(tmp_path: pathlib.Path, words: list[str], said: str) -> None:

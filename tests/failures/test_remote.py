@@ -201,7 +201,7 @@ def test_signals_over_two_hosts(two_hosts: Cluster, launcher: str, mpirun: str, 
     with two_hosts.popen(
         "alpha", argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as job:
-        extra = "nobody could look" if launcher == "mpirun" else None
+        extra = "could not check" if launcher == "mpirun" else None
         signalled.follow(job, lambda number: two_hosts.signal(job, number), 3, end, extra)
     nothing_left(two_hosts)
 
@@ -312,7 +312,7 @@ def test_a_network_cut_names_the_host_and_ends_all_ranks(two_hosts: Cluster) -> 
         try:
             assert job.wait(60) == 5
             assert hvdrun.said(job.stderr.read()).startswith(
-                "hvdrun: rank 1 on beta is lost: no word comes from its host any more"
+                "hvdrun: rank 1 on beta is lost: its host sends no messages any more"
             )
             nothing_left(two_hosts, 30)  # also mpirun's daemon, though the network is still down
             print(f"all has ended {time.monotonic() - cut:.1f} s after the cut")

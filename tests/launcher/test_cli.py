@@ -85,7 +85,7 @@ def here(tmp_path: pathlib.Path) -> pathlib.Path:
 
 
 MISTAKES = [
-    (["-np", "1", "open.pkl"], 2, "hvdrun: open.pkl: everybody may write to it, so anybody could choose what runs\n"),
+    (["-np", "1", "open.pkl"], 2, "hvdrun: open.pkl: everybody may write to it, so anybody could change the job\n"),
     (["--hostfile", "open.pkl", "true"], 2, "hvdrun: open.pkl: everybody may write to it"),
     (["-np", "1", "--allow-writable", "open.pkl"], 2, "hvdrun: open.pkl: is not a pickle"),
     ([], 2, "hvdrun: nothing to run"),
@@ -261,7 +261,7 @@ def test_options_behind_the_program_are_remarked_on(tmp_path: pathlib.Path) -> N
     """Once, and only if no number of ranks was given."""
     (tmp_path / "t.py").write_text("")
     done = hvdrun.run("--dry-run", "t.py", "-np", "2", cwd=tmp_path)
-    assert done.stderr == "hvdrun: -np stands behind t.py, so it goes to that program; hvdrun's own options come first\n"
+    assert done.stderr == "hvdrun: -np comes after t.py, so hvdrun passes it to that program; hvdrun's own options come first\n"
     assert hvdrun.run("-np", "1", "--dry-run", "t.py", "-np", "2", cwd=tmp_path).stderr == ""
 
 

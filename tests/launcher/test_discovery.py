@@ -35,7 +35,7 @@ def test_it_waits_for_slots(tmp_path: pathlib.Path) -> None:
     assert (code, ranks) == (0, 2), err
     assert err.count(WAITS) == 1, err
     assert f"{WAITS}60 s (--elastic-timeout) for 2 slots (--min-np): {found} names no slot so far\n" in err
-    assert err.count("ended with exit code 3; the hosts stay as they are, and it is asked again") == 1, err
+    assert err.count("ended with exit code 3; the job keeps its hosts, and hvdrun runs the script again") == 1, err
     assert err.count(f"{found}:1:3") == 1, err
 
 

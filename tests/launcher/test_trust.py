@@ -209,7 +209,7 @@ def test_refused(tmp_path: pathlib.Path, case: str) -> None:
     done = hvdrun.run("-np", "1", *words, cwd=tmp_path, timeout=30, env={"HVD_PYTHON": ""})
     assert done.returncode == 2, done.stderr
     assert done.stderr.startswith(message), done.stderr
-    assert "could choose what runs\n" in done.stderr
+    assert "could change the job\n" in done.stderr
     assert "or --allow-writable\n" in done.stderr
     assert done.stdout == ""
 
@@ -292,7 +292,7 @@ def test_a_group_of_ones_own(shared: pathlib.Path, programs: pathlib.Path) -> No
     assert done.stdout.endswith(" mine\n"), done.stderr
     os.chown(script, user.pw_uid, THIRD)
     done = as_user(user.pw_uid, programs, "-np", "1", "--python", "/usr/bin/python3", str(script), cwd=shared)
-    assert "the group 54322 may write to it, so its members could choose what runs" in done.stderr
+    assert "the group 54322 may write to it, so its members could change the job" in done.stderr
     assert f"chmod g-w {script}, or --allow-writable" in done.stderr
 
 

@@ -67,10 +67,10 @@ def test_an_interrupted_job_and_one_that_cannot_start(tmp_path: pathlib.Path) ->
 @pytest.mark.parametrize(
     "text, why",
     [
-        ("", "is not whole, or no JSON"),
+        ("", "is incomplete, or is not JSON"),
         ("[]", "is no object"),
         ('{"schema": "x"}', "is no verdict of hvdrun"),
-        ('{"schema": "hvdrun-verdict", "version": 0}', "is of version 0, which no hvdrun has written"),
+        ('{"schema": "hvdrun-verdict", "version": 0}', "has version 0; no hvdrun writes this version"),
         ('{"schema": "hvdrun-verdict", "version": 7, "hvdrun": "9.0"}', "is of version 7; hvdrun "),
         ('{"schema": "hvdrun-verdict", "version": 1}', 'has no field "'),
     ],

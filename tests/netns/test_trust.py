@@ -61,7 +61,7 @@ def test_another_users_script(hosts: Cluster) -> None:
     take_over(hosts, "gamma")
     done = launch(hosts, *words)
     assert done.returncode == 2, done.stdout + done.stderr
-    assert f"train.py: its folder {WORK} belongs to another user (user {OTHER}), who could choose what runs" in done.stderr
+    assert f"train.py: its folder {WORK} belongs to another user (user {OTHER}), who could change the job" in done.stderr
     assert "gamma" in done.stderr
     assert "--allow-writable" in done.stderr
     assert ran(hosts) == []
@@ -76,7 +76,7 @@ def test_another_script_of_ours(hosts: Cluster) -> None:
         done = launch(hosts, *words)
         assert done.returncode == 2, done.stdout + done.stderr
         assert "train.py on gamma is not the script that hvdrun read: its SHA-256 is " in done.stderr
-        assert "copy it to gamma, or --allow-writable to run what is there" in done.stderr
+        assert "copy it to gamma, or use --allow-writable to run the copy there" in done.stderr
         done = launch(hosts, "--allow-writable", *words)
         assert (done.returncode, done.stdout.count("mine"), done.stdout.count("older")) == (0, 2, 1), done.stderr
 
@@ -125,5 +125,5 @@ def test_the_way_to_it(hosts: Cluster) -> None:
     parent.chmod(0o777)
     done = launch(hosts, "--python", jobs.python(), "train.py")
     assert done.returncode == 2, done.stdout + done.stderr
-    assert f"train.py: everybody may write to its folder {WORK}, so anybody could choose what runs" in done.stderr
+    assert f"train.py: everybody may write to its folder {WORK}, so anybody could change the job" in done.stderr
     assert f"chmod o-w {WORK}, or --allow-writable" in done.stderr

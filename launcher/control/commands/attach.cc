@@ -34,7 +34,7 @@ std::string first_line(const Fd& link, const std::string& name) {
   for (char c = 0;;) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
     if (left <= 0)
-      throw Error(Code::timeout, name, "there is no answer from its host", "hvdrun stacks says which ranks answer");
+      throw Error(Code::timeout, name, "its host does not answer", "hvdrun stacks says which ranks answer");
     pollfd ready{link.get(), POLLIN, 0};
     if (::poll(&ready, 1, static_cast<int>(left)) <= 0) continue;
     const ssize_t n = ::recv(link.get(), &c, 1, 0);
@@ -56,9 +56,9 @@ std::string first_line(const Fd& link, const std::string& name) {
                   "it is no Python program that has imported hvd, or uses signal 60 itself");
     case ConsoleRefusal::name:
       throw Error(Code::unavailable, name, "its host cannot listen for it: " + text,
-                  "somebody else there has taken the socket's name");
+                  "another process there uses the socket's name");
     case ConsoleRefusal::busy:
-      throw Error(Code::unavailable, name, "somebody else is attached to it");
+      throw Error(Code::unavailable, name, "another debugger is attached to it");
     case ConsoleRefusal::native:
       break;
   }

@@ -46,7 +46,7 @@ const std::map<std::string, std::string> usages{
      "Prints where each rank is: Python and native frames of its threads.  JOB is the beginning of a name that hvdrun\n"
      "ps shows, or hvdrun's process id; it may be left out where only one job runs.\n"
      "\n"
-     "  --ops  its last operations instead, those under way, and the first in which ranks differ\n"},
+     "  --ops  its last operations instead, those under way, and the first that differs between ranks\n"},
     {"top",
      "Usage: hvdrun top [JOB] [--once] [--json]\n"
      "Shows what a job's steps spend their time on, over the last half minute: every two seconds, until the job ends.\n"

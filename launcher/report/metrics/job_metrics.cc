@@ -45,7 +45,7 @@ std::vector<Metric> job_metrics(const LiveReport& report, std::size_t ranks, std
   single("hvdrun_step_waiting_seconds", MetricKind::gauge, "Of a step: for other ranks, or for data under way.",
          d.waiting_seconds);
   single("hvdrun_step_communication_seconds", MetricKind::gauge, "Of a step: data under way.", d.communication_seconds);
-  family("hvdrun_cause_seconds", MetricKind::gauge, "What a cause of slowness costs in a step.");
+  family("hvdrun_cause_seconds", MetricKind::gauge, "Seconds of a step that a cause of slowness takes.");
   for (const Finding& f : d.findings) {
     const std::string who = f.ranks.size() == 1 ? std::to_string(f.ranks[0]) : f.ranks.empty() ? "" : "several";
     value(f.cause == SlowCause::balanced ? 0 : f.seconds_a_step,

@@ -66,6 +66,30 @@ std::string what_runs(const Job& job) {
   return join(all, " : ");
 }
 
+/// SIGINT, SIGTERM or SIGHUP, if one waits to be read; else 0.
+static int waiting_signal() {
+  sigset_t waiting;
+  ::sigpending(&waiting);
+  for (const int number : {SIGINT, SIGTERM, SIGHUP})
+    if (::sigismember(&waiting, number) == 1) return number;
+  return 0;
+}
+
+/// Writes the remaining output, however long its reader pauses; a signal ends that.  Returns hvdrun's exit code.
+static int write_remaining_output(Printer& printer, int signal, int exit_code) {
+  int asked = 0;
+  printer.flush_all(signal ? 500 : 0);
+  while (!signal && !asked && printer.pending_bytes()) {
+    asked = waiting_signal();
+    printer.flush_all(asked ? 500 : 100);
+  }
+  if (const std::size_t lost = printer.pending_bytes()) {
+    printer.say(formatted("hvdrun: {} bytes of output are lost, since nothing reads them", lost));
+    printer.stderr_outlet().flush_ready();
+  }
+  return asked && exit_code == 0 ? 128 + asked : exit_code;
+}
+
 int conclude(const EndedJob& ended) {
   JobOutcome outcome;
   for (const RankState& r : ended.session.ranks())
@@ -92,8 +116,7 @@ int conclude(const EndedJob& ended) {
     if (const std::string path = ended.operations.keep(ended.operations.last()); !path.empty())
       ended.printer.detail("the last operations of the ranks that failed: hvd-timeline desync " + path);
   ended.streams.finish_results(outcome.verdict.first_cause, tell_programs(ended, outcome), outcome.verdict.exit_code);
-  ended.printer.flush_all(reason.signal ? 500 : 60000);
-  return outcome.verdict.exit_code;
+  return write_remaining_output(ended.printer, reason.signal, outcome.verdict.exit_code);
 }
 
 }  // namespace hvd::launcher

@@ -1,6 +1,5 @@
 #include "launcher/supervise/end/final_words.h"
 
-#include <cerrno>
 #include <ctime>
 
 #include "base/error.h"
@@ -38,9 +37,7 @@ void report_to_programs(const JobOutcome& outcome, const Settings& settings, Pri
   if (as_line) printer.say(json);
   if (name.empty()) return;
   try {
-    const Fd file = open_own_file(name, WriteMode::truncate, 0600);
-    if (!write_all(file.get(), name.ends_with(".html") ? report_page(json) : json + "\n"))
-      throw Error(Code::unavailable, name, errno_text(errno));
+    replace_own_file(name, name.ends_with(".html") ? report_page(json) : json + "\n", 0600);
   } catch (const Error& e) { printer.say(std::string("hvdrun: the report is not written: ") + e.what()); }
 }
 

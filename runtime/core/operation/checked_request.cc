@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/fnv1a.h"
 
 namespace hvd::core {
 namespace {
@@ -173,10 +174,8 @@ void make_group(std::vector<CheckedRequest>& requests) {
                   "'" + std::string(first.gpu ? p.name : first.name) + "' is in host memory and '" +
                       std::string(first.gpu ? first.name : p.name) + "' on a GPU",
                   "one call for each kind");
-  std::uint64_t hash = 1469598103934665603ull;  // FNV-1a over all names: all ranks compute the same number
-  for (const CheckedRequest& p : requests)
-    for (std::size_t i = 0; i <= p.name.size(); ++i)
-      hash = (hash ^ (i < p.name.size() ? static_cast<unsigned char>(p.name[i]) : 0u)) * 1099511628211ull;
+  std::uint64_t hash = fnv1a_start;
+  for (const CheckedRequest& p : requests) hash = fnv1a_step(fnv1a(p.name, hash), 0);
   for (CheckedRequest& p : requests) {
     p.signature.group = hash;
     p.signature.group_size = static_cast<std::uint32_t>(requests.size());

@@ -12,7 +12,7 @@ void GroupFailures::refuse(std::span<const CheckedRequest> requests, int rank) c
       if (u.group == found->second.group)
         throw Error(Code::mismatch, name_of(p.signature.operation()),
                     "'" + std::string(p.name) + "' is in no group on rank " + std::to_string(rank) +
-                        ", but in one on others, which has failed: " + u.text);
+                        ", but in a group on other ranks, and that group has failed: " + u.text);
   }
 }
 

@@ -66,7 +66,7 @@ std::shared_ptr<gpu::StreamMark> ProcessSet::mark_ready(const CheckedRequest& p)
   throw Error(Code::usage, p.name.empty() ? name_of(p.signature.operation()) : "'" + std::string(p.name) + "'",
               "the stream that makes its tensor is being captured into a CUDA graph, and other ranks cannot be part of "
               "a graph",
-              "leave hvd out of what is captured: call it behind the graph's launch");
+              "call hvd outside the capture, after the graph's launch");
 }
 
 /// Fills @p op with the request, and makes it the operation of @p e.

@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "base/error.h"
+#include "base/fnv1a.h"
 
 namespace hvd::core {
 
@@ -24,9 +25,9 @@ memory::Geometry geometry_of(int local_size, bool global, const Config& config) 
 std::string SetChange::name() const {
   if (!add) return "remove process set " + std::to_string(id);
   std::string text = "add process set [";
-  std::uint64_t hash = 1469598103934665603ull;  // FNV-1a, for the name of a long list
+  std::uint64_t hash = fnv1a_start;  // for the name of a long list
   for (std::size_t i = 0; i < ranks.size(); ++i) {
-    hash = (hash ^ static_cast<std::uint64_t>(ranks[i])) * 1099511628211ull;
+    hash = fnv1a_step(hash, static_cast<std::uint64_t>(ranks[i]));
     if (i < 32) text += (i ? ", " : "") + std::to_string(ranks[i]);
   }
   return ranks.size() <= 32 ? text + "]" : text + ", …] #" + std::to_string(hash);

@@ -57,7 +57,7 @@ std::optional<TunedSettings> settings_in(const std::string& text, const std::str
     for (std::size_t i = words_of_form; i < parts.size(); ++i) good = good && take_setting(parts[i], settings);
     if (!good || !settings.possible() || settings.hold_ns > std::max(most_hold_ns, fallback.hold_ns))
       throw Error(Code::usage, path + ":" + std::to_string(number), "these are no settings of --autotune",
-                  "remove the line, and it is found anew");
+                  "remove the line; the next run finds new values");
     found = settings;
   }
   return found;

@@ -208,7 +208,7 @@ void Tuning::ended() {
   if (path_.empty()) return;
   try {
     replace_own_file(path_, with_settings(read_tuned_file(path_), form_, best, tuner_->gain()), 0644);
-  } catch (const Error& e) { log_warning(std::string("autotune: what was found is not kept: ") + e.what()); }
+  } catch (const Error& e) { log_warning(std::string("autotune: cannot save the result: ") + e.what()); }
 }
 
 }  // namespace hvd::core

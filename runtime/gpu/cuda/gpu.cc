@@ -222,7 +222,7 @@ void Gpu::record_all(Event event) {
   if (code == capture_unsupported)
     throw Error(Code::usage, "CUDA graph",
                 "a stream of this GPU is being captured into a graph, and the tensor may come from any of its streams",
-                "leave hvd out of what is captured");
+                "call hvd outside the capture");
   driver_.check(code, "cuCtxRecordEvent");
 }
 

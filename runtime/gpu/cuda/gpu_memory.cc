@@ -159,7 +159,7 @@ void Gpu::refuse(std::size_t bytes, const std::string& why) const {
               "no device memory for " + (bytes < 1 << 20 ? std::to_string(bytes) + " bytes" : mebibytes(bytes)) + " (" +
                   std::to_string(free >> 20) + " of " + mebibytes(total) + " are free, " + mebibytes(held) +
                   " are this rank's fusion buffers and results): " + why,
-              "a smaller HOROVOD_FUSION_THRESHOLD needs less; nvidia-smi shows who uses " + uuid_);
+              "a smaller HOROVOD_FUSION_THRESHOLD needs less; nvidia-smi lists the processes that use " + uuid_);
 }
 
 void Gpu::free(Pointer address, std::shared_ptr<Mark> after) { put(free_, given_, address, std::move(after)); }

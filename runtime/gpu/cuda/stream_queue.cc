@@ -24,7 +24,7 @@ void StreamEnd::hold(gpu::StreamHandle stream, gpu::StreamId id) const {
   const StreamContextScope current(mark->gpu().driver(), mark->gpu().context());
   if (mark->gpu().driver().capturing(stream))
     throw Error(Code::usage, "CUDA graph", "the stream that is to wait for the result is being captured",
-                "wait for operations of hvd before the capture, or behind it: the result stays");
+                "wait for operations of hvd before or after the capture; the result is kept");
   mark->hold(stream);
   if (id == 0) return;
   for (auto& h : held_) {

@@ -239,7 +239,7 @@ std::string try_ring(Messages& messages, const Neighbours& neighbours, double se
     throw Error(Code::unavailable, "TCP",
                 "hosts reach one another, but something ends their connections or takes their places (" +
                     (disturbed.empty() ? waits : disturbed) + ")",
-                "look for who else connects to the ranks' ports, or say --transport mpi, which asks for no key");
+                "find the other program that connects to the ranks' ports, or use --transport mpi, which needs no key");
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <linux/magic.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
@@ -19,6 +20,8 @@ namespace hvd {
 namespace {
 
 constexpr int most_tries = 100;
+constexpr int write_flags = O_WRONLY | O_APPEND | O_CLOEXEC | O_NOCTTY;
+constexpr int first_reader_within_ms = 5000, reader_within_ms = 1000, fifo_look_ms = 10;
 
 /// Whether @p owner is this user or root.  In a container that does not map root, the owner of / is root.
 bool is_trusted(uid_t owner) {
@@ -126,20 +129,59 @@ void check(const PathEnd& spot, const std::string& path) {
                 hint);
 }
 
+/// A duplicate of the inherited descriptor that the path names.  Empty if it must be opened anew: a pipe, so that its
+/// flags are not shared; a terminal; a descriptor that cannot be written, or of another process.
+Fd duplicate(const PathEnd& spot, const std::string& path) {
+  const auto number = to_integer(spot.name);
+  const struct stat file = about(spot.there, path);
+  struct stat own {};
+  if (!number || *number > INT_MAX || (!S_ISREG(file.st_mode) && !S_ISSOCK(file.st_mode))) return {};
+  const int fd = static_cast<int>(*number), flags = ::fcntl(fd, F_GETFL);
+  if (flags < 0 || (flags & O_ACCMODE) == O_RDONLY || ::fstat(fd, &own) != 0) return {};
+  if (own.st_dev != file.st_dev || own.st_ino != file.st_ino) return {};
+  return Fd(::fcntl(fd, F_DUPFD_CLOEXEC, 3));
+}
+
+/// Opens a FIFO in non-blocking mode.  Empty: that failed, and errno has the reason.
+Fd open_fifo(const std::string& link, int flags, const std::string& path, int limit_ms) {
+  for (int waited_ms = 0;; waited_ms += fifo_look_ms) {
+    Fd file(::open(link.c_str(), flags | O_NONBLOCK));
+    if (file || errno != ENXIO) return file;
+    if (waited_ms >= limit_ms)
+      throw Error(Code::unavailable, path, "is a pipe that no process reads", "start its reader first");
+    ::poll(nullptr, 0, fifo_look_ms);
+  }
+}
+
+/// Opens the existing file at @p spot for writing.  Empty: that failed, and errno has the reason.
+Fd open_there(const PathEnd& spot, const std::string& path, WriteMode mode_of_writing, int limit_ms) {
+  if (spot.inherited)
+    if (Fd own = duplicate(spot, path)) return own;
+  const std::string link = formatted("/proc/self/fd/{}", spot.there.get());
+  if (S_ISFIFO(about(spot.there, path).st_mode)) return open_fifo(link, write_flags, path, limit_ms);
+  return Fd(::open(link.c_str(), write_flags | (mode_of_writing == WriteMode::truncate ? O_TRUNC : 0)));
+}
+
 }  // namespace
 
 Fd open_own_file(const std::string& path, WriteMode mode_of_writing, mode_t mode) {
-  constexpr int flags = O_WRONLY | O_APPEND | O_CLOEXEC | O_NOCTTY;
   for (int tries = 0;; ++tries) {
     OwnPathWalk walk(path);
     const PathEnd spot = walk.run(false);
     if (spot.there) check(spot, path);
-    Fd file(spot.there ? ::open(formatted("/proc/self/fd/{}", spot.there.get()).c_str(),
-                                flags | (mode_of_writing == WriteMode::truncate ? O_TRUNC : 0))
-                       : ::openat(spot.folder.get(), spot.name.c_str(), flags | O_CREAT | O_EXCL | O_NOFOLLOW, mode));
+    Fd file =
+        spot.there
+            ? open_there(spot, path, mode_of_writing, first_reader_within_ms)
+            : Fd(::openat(spot.folder.get(), spot.name.c_str(), write_flags | O_CREAT | O_EXCL | O_NOFOLLOW, mode));
     if (file) return file;
     if (spot.there || errno != EEXIST || tries == most_tries) walk.fail(errno);
   }
+}
+
+bool is_inherited_file(const std::string& path) {
+  try {
+    return OwnPathWalk(path).run(false).inherited;
+  } catch (const Error&) { return false; }
 }
 
 Fd open_existing_own_file(const std::string& path) {
@@ -159,7 +201,8 @@ void replace_own_file(const std::string& path, std::string_view text, mode_t mod
   if (spot.there) {
     check(spot, path);
     if (spot.inherited || !S_ISREG(about(spot.there, path).st_mode)) {
-      if (!write_all(open_own_file(path, WriteMode::truncate, mode).get(), text)) walk.fail(errno);
+      const Fd file = open_there(spot, path, WriteMode::truncate, reader_within_ms);
+      if (!file || !write_all(file.get(), text, reader_within_ms)) walk.fail(errno);
       return;
     }
   }

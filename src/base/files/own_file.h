@@ -15,9 +15,14 @@ namespace hvd {
 
 enum class WriteMode { truncate, append };
 
-/// Opens @p path for writing at its end.  Creates the file with @p mode if it does not exist.  Waits for the reader of
-/// a FIFO.  Throws Error{unavailable} with where = @p path.
+/// Opens @p path for writing at its end.  Creates the file with @p mode if it does not exist.
+/// A file that this process has inherited (/dev/stdout) is not truncated: the result is a duplicate of its descriptor.
+/// Waits up to 5 s for the reader of a FIFO.  A FIFO is opened in non-blocking mode; write_all() waits for its reader.
+/// Throws Error{unavailable} with where = @p path.
 Fd open_own_file(const std::string& path, WriteMode mode_of_writing, mode_t mode);
+
+/// Whether @p path leads to a file that was opened for this process, such as /dev/stdout.
+bool is_inherited_file(const std::string& path);
 
 /// Opens the regular file at @p path for reading and writing.  Empty: no file is there, its name is a link, or
 /// open_own_file() would refuse it.
@@ -25,7 +30,8 @@ Fd open_existing_own_file(const std::string& path);
 
 /// Replaces the file at @p path by one with @p text, or does not change the file.  A reader never sees a part of
 /// @p text: a new file with a random name in the same folder is written and then renamed.  A device, a FIFO or an
-/// inherited descriptor (/proc/self/fd/N) cannot be replaced: the text is written into it.
+/// inherited descriptor (/proc/self/fd/N) cannot be replaced: the text is written into it.  A FIFO's reader must come
+/// within 1 s, and read within 1 s.
 /// Refuses the same paths as open_own_file().  Throws Error{unavailable} with where = @p path.
 void replace_own_file(const std::string& path, std::string_view text, mode_t mode);
 

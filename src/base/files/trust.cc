@@ -92,7 +92,7 @@ std::string closing(const std::string& writers, const std::string& path) {
 
 std::string could_choose(const std::string& writers) {
   const char* who = writers == "everybody" ? "anybody" : writers.starts_with("others") ? "they" : "its members";
-  return std::string("so ") + who + " could choose what runs";
+  return std::string("so ") + who + " could change the job";
 }
 
 /// Follows one path from / to its end, and checks each part.
@@ -164,7 +164,7 @@ class TrustWalk {
     fstat(at_.get(), &about);
     if (!S_ISDIR(about.st_mode)) return;  // openat() then fails with ENOTDIR
     if (!is_trusted(about.st_uid))
-      doubt(formatted("its folder {} belongs to another user ({}), who could choose what runs", here(),
+      doubt(formatted("its folder {} belongs to another user ({}), who could change the job", here(),
                       user_name(about.st_uid)),
             std::string("use a folder of your own") + allow);
     const std::string writers = other_writers(at_.get(), about);
@@ -184,8 +184,8 @@ class TrustWalk {
       return true;
     }
     if (sticky_ && !is_trusted(about.st_uid))
-      doubt(formatted("on the way to it, the link {}/{} belongs to another user ({}), who could choose what runs",
-                      here(), name, user_name(about.st_uid)),
+      doubt(formatted("on the way to it, the link {}/{} belongs to another user ({}), who could change the job", here(),
+                      name, user_name(about.st_uid)),
             std::string("use a folder of your own") + allow);
     struct statfs system {};
     if (fstatfs(at_.get(), &system) == 0 &&
@@ -212,7 +212,7 @@ class TrustWalk {
     const bool no_name = handed_ && (!S_ISREG(about.st_mode) || about.st_nlink == 0);
     if (no_name || S_ISCHR(about.st_mode)) return;  // only this process has it; or a device, which only root can make
     if (!is_trusted(about.st_uid))
-      doubt("belongs to another user (" + user_name(about.st_uid) + "), who could choose what runs",
+      doubt("belongs to another user (" + user_name(about.st_uid) + "), who could change the job",
             std::string("copy it to a place of your own") + allow);
     const std::string writers = other_writers(at_.get(), about);
     if (writers.empty() || (found_.is_folder && (purpose_ == PathUse::file || holds_program(about)))) return;
@@ -254,8 +254,7 @@ PathCheck look_at(const std::string& path, PathUse purpose, const SoftwareOwners
 std::string read_found(const PathCheck& found, const std::string& path, std::size_t limit_bytes) {
   if (!found.fd) throw Error(Code::usage, path, errno_text(found.error));
   if (found.is_folder) throw Error(Code::usage, path, "is a folder, not a file");
-  if (!found.is_file)
-    throw Error(Code::usage, path, "is no regular file", "for what comes through a pipe write /dev/stdin");
+  if (!found.is_file) throw Error(Code::usage, path, "is no regular file", "to read a pipe, write /dev/stdin");
   try {
     return read_file(through_proc(found.fd.get()), limit_bytes);
   } catch (const Error& e) { throw Error(e.code, path, std::string(e.what()).substr(e.where.size() + 2), e.hint); }

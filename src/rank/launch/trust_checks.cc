@@ -36,7 +36,7 @@ std::string look_at_file(const wire::RankManifest& m, const std::string& file, c
     throw Error(Code::usage, "",
                 formatted("{} on {} is not the script that hvdrun read: its SHA-256 is {}…, expected {}…", file, m.host,
                           sha256.substr(0, shown_digits), m.payload.sha256.substr(0, shown_digits)),
-                "copy it to " + m.host + ", or --allow-writable to run what is there");
+                "copy it to " + m.host + ", or use --allow-writable to run the copy there");
   return fs::path(found.real_path()).parent_path();
 }
 

@@ -20,13 +20,15 @@ constexpr std::string_view mark_begin = "[rank", mark_end = "]: ";
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-/// @p line without the mark "[rank3]: ", which torch.distributed's excepthook adds.
+/// @p line without the marks "[rank3]: ".  Each init_process_group() of torch makes an excepthook that adds one.
 std::string_view without_mark(std::string_view line) {
-  if (!line.starts_with(mark_begin)) return line;
-  std::size_t end = mark_begin.size();
-  while (end < line.size() && is_digit(line[end])) ++end;
-  const bool marked = end > mark_begin.size() && line.substr(end).starts_with(mark_end);
-  return marked ? line.substr(end + mark_end.size()) : line;
+  while (line.starts_with(mark_begin)) {
+    std::size_t end = mark_begin.size();
+    while (end < line.size() && is_digit(line[end])) ++end;
+    if (end == mark_begin.size() || !line.substr(end).starts_with(mark_end)) break;
+    line.remove_prefix(end + mark_end.size());
+  }
+  return line;
 }
 
 /// True if @p line is the beginning of a mark, or a whole mark.
@@ -46,7 +48,7 @@ bool is_header(std::string_view line) {
 bool may_become_header(std::string_view line) {
   if (line.empty()) return false;
   const std::string_view text = without_mark(line);
-  return may_become_mark(line) || header.starts_with(text) || group_header.starts_with(text);
+  return may_become_mark(line) || may_become_mark(text) || header.starts_with(text) || group_header.starts_with(text);
 }
 
 /// True where @p line may explain the end.  Blank and indented lines, progress bars, and warnings of Python and of

@@ -19,7 +19,8 @@ static int protocol_of(const Fields& f, const std::string& version, const char* 
   const auto protocol = static_cast<int>(f.integer("protocol", 0, INT32_MAX));
   if (protocol != protocol_version)
     throw Error(Code::mismatch, what,
-                formatted("hvdrank {} speaks protocol {}, hvdrun speaks {}", version, protocol, protocol_version),
+                formatted("the other host's version {} uses protocol {}; this hvdrun uses {}", version, protocol,
+                          protocol_version),
                 "install the same version on every host");
   return protocol;
 }

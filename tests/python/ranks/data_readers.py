@@ -113,6 +113,19 @@ def check_reading_ahead():
     loader.close_async_loader()
 
 
+def check_another_iteration_ends_the_first():
+    loader = AsyncNumbers(count=10, async_loader_queue_size=2)
+    first = iter(loader)
+    assert next(first) == 0
+    assert len(list(loader)) == 10
+    raises(RuntimeError, lambda: list(first), "another one has begun")
+    first = iter(loader)
+    next(first)
+    loader.close_async_loader()
+    raises(RuntimeError, lambda: next(first), "close_async_loader() was called")
+    assert not ours()
+
+
 def check_an_error_comes_where_the_batches_do():
     loader = AsyncNumbers(count=9, fails_at=4, async_loader_queue_size=2)
     seen = []

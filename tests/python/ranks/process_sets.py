@@ -93,7 +93,14 @@ def check_random_orders():
 def check_join():
     for epoch in range(3):
         for step in range((RANK + epoch) % SIZE):
-            here = sum((rank + epoch) % SIZE > step for rank in range(SIZE))
+            living = [rank for rank in range(SIZE) if (rank + epoch) % SIZE > step]
+            here = len(living)
+            assert hvd.allgather_object(RANK) == living
+            for root in range(SIZE):
+                if root in living:
+                    assert hvd.broadcast_object(RANK, root_rank=root) == root
+                else:
+                    raises(hvd.HorovodInternalError, lambda root=root: hvd.broadcast_object(1, root), f"{root}, the root, has")
             assert (hvd.allreduce(np.ones(4), name="j", op=hvd.Sum) == here).all()
             assert (hvd.allreduce(np.ones(4)) == here / SIZE).all()
             assert len(hvd.allgather(np.ones(2), name="jg")) == 2 * here

@@ -1,6 +1,7 @@
 """Training on all ranks with hvd.tensorflow equals training on one with the whole batch: tapes, optimizers, graphs."""
 
 import pickle
+from unittest import mock
 
 import numpy as np
 import tensorflow as tf
@@ -90,6 +91,31 @@ def check_tape_options():
     except ValueError:
         return
     raise AssertionError("no ValueError")
+
+
+def check_gradients_of_different_variables_never_meet():
+    """Where ranks have None for different variables, the names differ, eagerly and in a function."""
+    a, b = tf.Variable([1.0, 1.0]), tf.Variable([2.0, 2.0])
+
+    def names(kept, in_function):
+        found = []
+
+        def record(tensors, name, *args):
+            found.append(name)
+            return list(tensors)
+
+        def step():
+            grads = [tf.identity(v) if v is kept else None for v in (a, b)]
+            return _gradient_reduction.reduce_gradients(grads, [a, b], _gradient_reduction.Settings())[0 if kept is a else 1]
+
+        with mock.patch.object(_gradient_reduction, "many_allreduce", record):
+            (tf.function(step) if in_function else step)()
+        return found
+
+    for in_function in (False, True):
+        first, second = names(a, in_function), names(b, in_function)
+        assert len(first) == 1 and first[0].endswith(".without.1") and second[0].endswith(".without.0"), (first, second)
+        assert first == names(a, in_function)
 
 
 def check_nested_sources_and_none():

@@ -244,8 +244,11 @@ def check_the_hook_of_ddp():
 
 
 class Stream(IterableDataset):
+    def __init__(self, count=21):
+        self.count = count
+
     def __iter__(self):
-        return iter(range(21))
+        return iter(range(self.count))
 
 
 def check_the_loader():
@@ -265,4 +268,6 @@ def check_the_loader():
         stream = hvd.DataLoader(Stream(), batch_size=2, num_workers=workers)
         parts = hvd.allgather_object([x for batch in stream for x in batch.tolist()])
         assert sorted(x for part in parts for x in part) == list(range(21))
+        batches = hvd.allgather_object(len(list(hvd.DataLoader(Stream(18), batch_size=4, num_workers=workers))))
+        assert max(batches) - min(batches) <= 1, batches
     raises(ValueError, lambda: hvd.DataLoader(data, sampler=torch.utils.data.SequentialSampler(data)), "sampler")

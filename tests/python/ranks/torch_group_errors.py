@@ -102,6 +102,16 @@ def check_messages():
     dist.barrier()
 
 
+def check_roots_that_are_no_ranks():
+    ones = torch.ones(1)
+    for root in (-1, SIZE):
+        raises(ValueError, lambda root=root: dist.broadcast(ones, src=root), "broadcast", f"no rank {root}")
+        raises(ValueError, lambda root=root: dist.reduce(ones, dst=root), "reduce", f"no rank {root}")
+        raises(ValueError, lambda root=root: dist.gather(ones, dst=root), "gather", f"no rank {root}")
+        raises(ValueError, lambda root=root: dist.scatter(ones, src=root), "scatter", f"no rank {root}")
+    dist.barrier()
+
+
 def model():
     torch.manual_seed(1)
     return nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 4))

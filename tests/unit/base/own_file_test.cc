@@ -89,6 +89,31 @@ TEST_CASE("own file: made, emptied, appended to; by links of our own, and throug
   CHECK(got == "for a reader");
 }
 
+TEST_CASE("own file: a pipe without a reader, or whose reader does not read, is an error") {
+  const Shared shared;
+  const std::string fifo = shared.path + "/fifo", refused = fifo + ": is a pipe that no process reads";
+  REQUIRE(mkfifo(fifo.c_str(), 0600) == 0);
+  CHECK_THROWS_WITH_AS(replace_own_file(fifo, "x", 0600), doctest::Contains(refused.c_str()), Error);
+  const Fd reader(::open(fifo.c_str(), O_RDONLY | O_NONBLOCK));
+  CHECK_THROWS_WITH_AS(replace_own_file(fifo, std::string(1u << 20, 'x'), 0600),
+                       doctest::Contains("its reader does not read"), Error);
+}
+
+TEST_CASE("own file: an inherited file keeps what was written into it") {
+  const Shared shared;
+  const std::string path = shared.path + "/out";
+  const Fd out(::open(path.c_str(), O_WRONLY | O_CREAT, 0600));
+  const std::string name = "/dev/fd/" + std::to_string(out.get());
+  CHECK(is_inherited_file(name));
+  CHECK_FALSE(is_inherited_file(path));
+  REQUIRE(write_all(out.get(), "job\n"));
+  replace_own_file(name, "verdict\n", 0600);
+  REQUIRE(write_all(out.get(), "more\n"));
+  put(name, "report\n");
+  REQUIRE(write_all(out.get(), "end\n"));
+  CHECK(text_of(path) == "job\nverdict\nmore\nreport\nend\n");
+}
+
 TEST_CASE("own file: what cannot be written says why") {
   const Shared shared;
   CHECK(refusal(shared.path) == shared.path + ": is a folder, not a file");

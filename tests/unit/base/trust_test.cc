@@ -56,9 +56,9 @@ TEST_CASE("trust: modes of a file, its folders and the folder that modules come 
   const Folder f;
   CHECK(doubt(f.file("own")) == "");
   CHECK(fault(f.root / "own") == "text");
-  CHECK(doubt(f.file("open", 0646)) == "everybody may write to it, so anybody could choose what runs");
+  CHECK(doubt(f.file("open", 0646)) == "everybody may write to it, so anybody could change the job");
   CHECK(look_at(f.root / "open").hint == "chmod o-w " + (f.root / "open").string() + ", or --allow-writable");
-  CHECK(fault(f.root / "open").ends_with("could choose what runs"));
+  CHECK(fault(f.root / "open").ends_with("could change the job"));
   CHECK(fault(f.root / "open", true) == "text");
   f.folder("all", 0777);
   CHECK(doubt(f.file("all/own")).starts_with("everybody may write to its folder " + f.root.string() + "/all, so"));
@@ -107,9 +107,9 @@ TEST_CASE("trust: a descriptor of this process's own") {
 TEST_CASE("trust: other owners and groups") {
   if (::geteuid() != 0) return;  // files of several users need root
   const Folder f;
-  CHECK(doubt(f.file("theirs", 0644, other)) == "belongs to another user (user 54321), who could choose what runs");
+  CHECK(doubt(f.file("theirs", 0644, other)) == "belongs to another user (user 54321), who could change the job");
   CHECK(doubt(f.file("group", 0664, 0, other)) ==
-        "the group 54321 may write to it, so its members could choose what runs");
+        "the group 54321 may write to it, so its members could change the job");
   CHECK(look_at(f.root / "group").hint == "chmod g-w " + (f.root / "group").string() + ", or --allow-writable");
   CHECK(doubt(f.file("root", 0664, 0, 0)) == "");
   f.folder("sticky", 01777);

@@ -50,10 +50,12 @@ TEST_CASE("output: torch.distributed's mark in front of each line is no part of 
     for (const std::string& line : hvd::split(text, '\n')) out += line.empty() ? "\n" : "[rank12]: " + line + "\n";
     return out.substr(0, out.size() - 1);
   };
-  for (const bool byte_by_byte : {false, true}) {
+  const std::string once = marked(trace + chain + trace);
+  for (const auto& [all, byte_by_byte] :
+       {std::pair{once, false}, {once, true}, {marked(once), false}, {marked(once), true}}) {
     Bench b;
     std::string out;
-    const std::string text = "[rank12]:[W112 a warning\n[rank]: x\n" + marked(trace + chain + trace);
+    const std::string text = "[rank12]:[W112 a warning\n[rank]: x\n" + all;
     if (byte_by_byte)
       for (const char c : text) out += b.take(std::string(1, c));
     else

@@ -117,7 +117,7 @@ std::uint64_t Receives::kept_bytes() const {
 /// Counts a small message or control message that begins to arrive.  Throws Error{internal} beyond the limit.
 void Receives::count(IncomingChannel& in, std::size_t bytes) {
   if (in.untaken > most_untaken_bytes)
-    throw Error(Code::internal, "TCP", "a rank sends more messages than it was told there is room for");
+    throw Error(Code::internal, "TCP", "a rank has sent more messages than this rank has granted");
   in.untaken += counted_bytes(bytes);
 }
 

@@ -27,8 +27,8 @@ Fd open_epoll() {
 /// @p error: a result of Lane::receive() other than 0.
 std::string how_ended(int error) {
   if (error == EBADMSG)
-    return "bytes came on its connection that it has not encrypted: they were changed on the way, or somebody else "
-           "sent them";
+    return "a message on its connection has the wrong seal: the message was changed on the way, or another process "
+           "sent it";
   return error < 0 ? "it closed its connection" : "its connection: " + errno_text(error);
 }
 

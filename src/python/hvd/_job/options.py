@@ -1,6 +1,6 @@
 """Made by scripts/man-options from src/options/table.h: do not edit.
 
-Variables that the Python packages read, for _environment.py, and run()'s keywords with hvdrun's options.
+Variables that the Python packages read, for _runtime/environment.py, and run()'s keywords with hvdrun's options.
 """
 
 from __future__ import annotations

@@ -184,6 +184,17 @@ def ranks_environment() -> dict[str, str]:
     return environment
 
 
+def _show(target: Any, text: str) -> None:
+    """Writes text to a stream of the user's program, which may lack some characters, or flush()."""
+    try:
+        target.write(text)
+    except UnicodeEncodeError:
+        encoding = getattr(target, "encoding", None) or "ascii"
+        target.write(text.encode(encoding, "backslashreplace").decode(encoding))
+    if hasattr(target, "flush"):
+        target.flush()
+
+
 class StreamEcho:
     """Copies one pipe to the current sys.stdout or sys.stderr."""
 
@@ -205,8 +216,7 @@ class StreamEcho:
         if text:
             target = getattr(sys, self.target)
             if target is not None:
-                target.write(text)
-                target.flush()
+                _show(target, text)
         return bool(data)
 
 

@@ -4,14 +4,17 @@
 from __future__ import annotations
 
 import pickle
+import struct
 from functools import cache
 from typing import Any
 
 from hvd._runtime import world as _world
 from hvd._runtime.requests import gather_bytes
+from hvd.exceptions import HorovodInternalError
 from hvd.process_sets import ProcessSet, global_process_set, number_of
 
 _OBJECT, _FAILURE = b"\0", b"\1"
+_HEADER = struct.Struct("<qq")  # rank, bytes
 
 
 @cache
@@ -39,16 +42,20 @@ def _unpacked(data: memoryview) -> Any:
     return pickle.loads(data[1:])
 
 
-def _exchange(data: bytes, name: str | None, process_set: ProcessSet) -> list[memoryview]:
-    """Every member's bytes, in order."""
-    together = gather_bytes(name, len(data).to_bytes(8, "little") + data, number_of(process_set))
-    everything = memoryview(together)
-    parts, at = [], 0
+def _by_rank(data: bytes, name: str | None, process_set: ProcessSet) -> dict[int, memoryview]:
+    """Every member's bytes, by rank, in order.  A rank that has joined (hvd.join) has none."""
+    header = _HEADER.pack(_world.rank(), len(data))
+    everything = memoryview(gather_bytes(name, header + data, number_of(process_set)))
+    parts, at = {}, 0
     while at < len(everything):
-        length = int.from_bytes(everything[at : at + 8], "little")
-        parts.append(everything[at + 8 : at + 8 + length])
-        at += 8 + length
+        rank, length = _HEADER.unpack_from(everything, at)
+        at += _HEADER.size + length
+        parts[rank] = everything[at - length : at]
     return parts
+
+
+def _exchange(data: bytes, name: str | None, process_set: ProcessSet) -> list[memoryview]:
+    return list(_by_rank(data, name, process_set).values())
 
 
 def broadcast_object(
@@ -56,7 +63,8 @@ def broadcast_object(
 ) -> Any:
     """root_rank's object, on every rank.  The others' argument is ignored; root gets its own object back.
 
-    Errors: ValueError for a rank that does not exist, and on every rank when root cannot pickle its object.
+    Errors: ValueError for a rank that does not exist, and on every rank when root cannot pickle its object;
+    HorovodInternalError when root has joined.
     """
     number_of(process_set)
     _world.need()
@@ -67,14 +75,19 @@ def broadcast_object(
     data = b""
     if me == root_rank:
         data, error = _packed(obj)
-    parts = _exchange(data, name, process_set)
+    parts = _by_rank(data, name, process_set)
     if error:
         raise ValueError(f"broadcast_object: a {type(obj).__name__} cannot be pickled: {error}") from error
-    return obj if me == root_rank else _unpacked(parts[ranks.index(root_rank)])
+    if root_rank not in parts:
+        raise HorovodInternalError(f"broadcast_object: rank {root_rank}, the root, has joined and has no object")
+    return obj if me == root_rank else _unpacked(parts[root_rank])
 
 
 def allgather_object(obj: Any, name: str | None = None, process_set: ProcessSet = global_process_set) -> list[Any]:
-    """The objects of all ranks, in rank order.  ValueError on every rank when one cannot pickle its object."""
+    """The objects of all ranks that have not joined, in rank order.
+
+    Errors: ValueError on every rank when one cannot pickle its object.
+    """
     _world.need()
     data, error = _packed(obj)
     parts = _exchange(data, name, process_set)

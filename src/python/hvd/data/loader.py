@@ -75,17 +75,22 @@ class _Ahead:
             yield batch
 
     def close(self) -> None:
-        """Ends the thread; waits for the batch that it is reading."""
+        """Ends the thread; waits for the batch that it is reading.  A loop that goes on raises RuntimeError."""
         self._stop.set()
         if self._thread is not threading.current_thread():
             self._thread.join()
+        while not self._queue.empty():
+            self._queue.get()
+        text = "this iteration has ended: another one has begun, or close_async_loader() was called"
+        self._queue.put((self._END, RuntimeError(text)))
 
 
 class AsyncDataLoaderMixin:
     """Reads batches ahead: class AsyncLoader(AsyncDataLoaderMixin, MyLoader), where MyLoader is a BaseDataLoader.
 
     async_loader_queue_size: number of batches to keep ready; 0 reads in the training thread.
-    Each iteration is a separate epoch, and leaving it ends its thread.  An error in _iterate() is raised in the loop.
+    Each iteration is a separate epoch, and leaving it ends its thread.  A new iteration ends an earlier one.  An
+    error in _iterate() is raised in the loop.
     debug_data_loader is accepted as in Horovod.
     """
 

@@ -96,15 +96,30 @@ def _user_groups(groups: Any, variables: Sequence[Any], positions: Sequence[int]
     return [group for group in found if group] + [[i] for i in sorted(where.values())]
 
 
-def _name_of(tensors: Sequence[tf.Tensor], prefix: str) -> str | None:
+def _without(grads: Sequence[Any]) -> str:
+    """The end of the names if gradients are None: ".without.1.2".  Thus ranks with other gradients have other names, and
+    wait; without it they would add gradients of different variables.
+    """
+    lacking = ".".join(str(i) for i, grad in enumerate(grads) if grad is None)
+    return f".without.{lacking if len(lacking) < 40 else f'{zlib.crc32(lacking.encode()):08x}'}" if lacking else ""
+
+
+def _graph_name(without: str) -> str | None:
+    """In a graph, the name of the next allreduce; None: the graph's own."""
+    return _library.operation_name(tf.compat.v1.get_default_graph(), "allreduce", None) + without if without else None
+
+
+def _name_of(tensors: Sequence[tf.Tensor], prefix: str, without: str) -> str | None:
     """In eager execution, a name that is the same in every step; in a graph, the graph's own suffices."""
     if not tf.executing_eagerly():
-        return None
+        return _graph_name(without)
     shapes = ";".join(f"{t.dtype.name}{t.shape}" for t in tensors)
-    return f"{prefix}.{zlib.crc32(shapes.encode()):08x}"
+    return f"{prefix}.{zlib.crc32(shapes.encode()):08x}{without}"
 
 
-def _reduce_dense(grads: Sequence[tf.Tensor], variables: Sequence[Any], settings: Settings, prefix: str) -> list[tf.Tensor]:
+def _reduce_dense(
+    grads: Sequence[tf.Tensor], variables: Sequence[Any], settings: Settings, prefix: str, without: str
+) -> list[tf.Tensor]:
     small, contexts = zip(*(settings.compression.compress(grad) for grad in grads))
     pre, post = settings.factors
     reduced: list[Any] = [None] * len(grads)
@@ -113,7 +128,7 @@ def _reduce_dense(grads: Sequence[tf.Tensor], variables: Sequence[Any], settings
     before: list[tf.Operation] = []
     for number, positions in enumerate(plan):
         tensors = [small[i] for i in positions]
-        name = _name_of(tensors, f"{prefix}.{number}")
+        name = _name_of(tensors, f"{prefix}.{number}", without)
         with tf.control_dependencies(before):
             if grouped:
                 outs = grouped_allreduce(
@@ -167,15 +182,16 @@ def reduce_gradients(
     alone = size == 1 and not settings.process_set.may_change()
     if alone or not settings.process_set.included():
         return results
+    without = _without(grads)
     if dense:
         chosen = [results[i] for i in dense]
-        for i, out in zip(dense, _reduce_dense(chosen, [variables[i] for i in dense], settings, prefix)):
+        for i, out in zip(dense, _reduce_dense(chosen, [variables[i] for i in dense], settings, prefix, without)):
             results[i] = out
     for i, grad in enumerate(results):
         if isinstance(grad, tf.IndexedSlices) and key(variables[i]) not in local:
             if settings.op not in (Average, Sum):
                 raise NotImplementedError("sparse gradients are reduced by Average and Sum; see sparse_as_dense")
-            name = f"{prefix}.sparse.{i}" if tf.executing_eagerly() else None
+            name = f"{prefix}.sparse.{i}" if tf.executing_eagerly() else _graph_name(without)
             results[i] = allreduce(grad, op=settings.op, name=name, process_set=settings.process_set)
     return results
 

@@ -77,7 +77,7 @@ class TorchAdapter:
             if device.__class__ is tuple and self.stream_of(device[0]) and torch.cuda.is_current_stream_capturing():
                 raise ValueError(
                     "hvd: the current stream is being captured into a CUDA graph, and cannot wait for an operation "
-                    "(synchronize before the capture, or behind it: the result stays)"
+                    "(synchronize before or after the capture; the result is kept)"
                 )
 
     def settle(self, devices: Iterable[Device]) -> None:

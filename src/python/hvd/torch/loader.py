@@ -22,7 +22,7 @@ class _Share(IterableDataset[Any]):
     def __iter__(self) -> Iterator[Any]:
         worker = get_worker_info()
         workers, number = (worker.num_workers, worker.id) if worker else (1, 0)
-        mine, every = self._rank * workers + number, self._size * workers
+        mine, every = number * self._size + self._rank, self._size * workers
         for index, sample in enumerate(self._stream):
             if index % every == mine:
                 yield sample

@@ -165,7 +165,7 @@ TEST_CASE("session: an environment that no message holds is refused with its lon
     session.pump({});
     FAIL("it was sent");
   } catch (const Error& e) {
-    CHECK(std::string(e.what()).starts_with("the ranks' environment and arguments: are 614"));
+    CHECK(std::string(e.what()).starts_with("the ranks' environment and arguments: need 614"));
     CHECK(e.hint == "unset what the ranks do not need; the longest is LONGEST, 5120 KiB");
   }
 }

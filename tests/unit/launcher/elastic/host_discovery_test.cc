@@ -63,7 +63,7 @@ struct Discovering {
 TEST_CASE("host discovery: a script that hangs is told of once") {
   Discovering d("exec sleep 60");
   CHECK(d.ask(true).line ==
-        d.script.string() + ": did not end within 10 s; the hosts stay as they are, and it is asked again");
+        d.script.string() + ": did not end within 10 s; the job keeps its hosts, and hvdrun runs the script again");
   for (int round = 0; round < 3; ++round) CHECK(d.ask(true).line.empty());
 }
 

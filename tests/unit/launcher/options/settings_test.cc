@@ -78,6 +78,24 @@ TEST_CASE("options: Horovod's spellings") {
   CHECK(read({"--mpi-args", "-x A"}).settings.text("mpi-args") == "-x A");
   CHECK(read({"-v"}).settings.flag("version"));
   CHECK(read({"-cb"}).settings.flag("check-build"));
+  const Settings last = read({"-np", "2", "--no-autotune", "--autotune", "-np", "3"}).settings;  // the last one wins
+  CHECK(last.integer("num-proc") == 3);
+  CHECK(last.flag("autotune"));
+}
+
+TEST_CASE("options: a value is taken as typed; an empty one is an error") {
+  for (const char* value : {"[::1]", "[::1],[::1]", "[localhost]", "{a}", "-x", "a b", "%%", "'a'"}) {
+    CAPTURE(value);
+    CHECK(read({"-H", value}).settings.text("hosts") == value);
+    CHECK(read({std::string("--output-filename=") + value}).settings.text("output-filename") == value);
+  }
+  CHECK(error_for({"--timeline-filename=", "-np", "2", "p.py"}) == "--timeline-filename: is empty");
+  CHECK(error_for({"--output-filename", "", "--dry-run", "p.py"}) == "--output-filename: is empty");
+  CHECK(error_for({"--hosts=", "p.py"}) == "--hosts: is empty");
+  CHECK(error_for({"-np=", "2"}) == "-np: '' is not a whole number");
+  CHECK(error_for({"--blacklist-cooldown-range", "a", "b"}) ==
+        "--blacklist-cooldown-range: 'a b' is not two whole numbers");
+  CHECK(read({"--blacklist-cooldown-range", "1", "2"}).settings.text("blacklist-cooldown-range") == "1 2");
 }
 
 TEST_CASE("options: flags set the ranks' variables in their own units") {
@@ -133,6 +151,8 @@ TEST_CASE("options: mistakes in a config file carry line and column") {
   CHECK(error_of([&] { read_config(s, "a: [b\n", "c"); }).starts_with("c:2:1: not YAML"));
   CHECK(error_of([&] { read_config(s, "- 1\n", "c"); }).starts_with("c:1:1: not a list"));
   CHECK(error_of([&] { read_config(s, "", "c"); }) == "no error");
+  CHECK(error_of([&] { read_config(s, "ssh: {port: 1}\n---\nssh: {port: 2}\n", "c"); }) ==
+        "c: has 2 YAML documents (keep one of them)");
   // Aliases of aliases: 4 KB that are 60^6 values.
   std::string maps = "a: &a0 {x: {}}\n";
   for (int level = 1; level < 7; ++level) {

@@ -157,13 +157,13 @@ TEST_CASE("explain: prints a verdict; other files are refused") {
     return std::string();
   };
   for (std::size_t size = 0; size + 2 < json.size(); size += 7)
-    CHECK(refused(json.substr(0, size)) == "v.json: is not whole, or no JSON");
+    CHECK(refused(json.substr(0, size)) == "v.json: is incomplete, or is not JSON");
   CHECK(refused("[]") == "v.json: is no object");
   CHECK(refused("{}") == "v.json: has no field \"schema\"");
   CHECK(refused(R"({"schema": "other"})") == "v.json: is no verdict of hvdrun");
   CHECK(refused(R"({"schema": "hvdrun-verdict", "version": 2, "hvdrun": "9.1"})").find("is of version 2; hvdrun ") !=
         std::string::npos);
-  CHECK(refused(R"({"schema": "hvdrun-verdict", "version": 0})").find("is of version 0") != std::string::npos);
+  CHECK(refused(R"({"schema": "hvdrun-verdict", "version": 0})").find("has version 0") != std::string::npos);
   const auto whole = nlohmann::json::parse(json);
   for (const auto& field : whole.items()) {
     auto wrong = whole;

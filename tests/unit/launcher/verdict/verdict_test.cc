@@ -32,7 +32,7 @@ TEST_CASE("verdict: the first failure by time is the cause, whoever was heard of
                    4, {})) ==
         "137\nhvdrun: rank 1 on h1 was killed by signal 9 (SIGKILL)\n"
         "        rank 0 failed after it, rank 3 finished before, rank 2 was stopped\n"
-        "        somebody killed it, or the kernel for want of memory: dmesg on h1 tells");
+        "        a user or the kernel killed it; the kernel does so when memory runs out (see dmesg on h1)");
   CHECK(text(judge({death(0, Cause::finished, 0, 1), death(1, Cause::finished, 0, 2)}, 2, {})) == "0\n");
 }
 
@@ -162,9 +162,9 @@ TEST_CASE("verdict: a rank that leaves because it was told to is not called kill
   wire::DeathRecord d = death(1, Cause::signalled, SIGTERM, 1);
   CHECK(story(d) == "was killed by signal 15 (SIGTERM)");
   d.phase = wire::leaving_phase;
-  CHECK(story(d) == "left in order, as SIGTERM had asked");
+  CHECK(story(d) == "ended properly after SIGTERM");
   d.cause = Cause::vanished, d.text = "it was ended from outside";  // SIGTERM went to its guard
-  CHECK(story(d) == "left in order, as SIGTERM had asked");
+  CHECK(story(d) == "ended properly after SIGTERM");
   d.code = SIGKILL;
   CHECK(story(d) == "is lost: it was ended from outside");
 }
@@ -187,5 +187,5 @@ TEST_CASE("clean-up: what was left is told host by host; what could not be looke
   const std::vector<std::string> trouble = trouble_lines(hosts);
   REQUIRE(trouble.size() == 2);
   CHECK(trouble[0] == "hvdrun: on h3 processes of the job could not be ended: 12 python");
-  CHECK(trouble[1].starts_with("hvdrun: nobody could look whether something of the job is left on h4;"));
+  CHECK(trouble[1].starts_with("hvdrun: could not check whether processes or files of the job remain on h4;"));
 }

@@ -203,7 +203,7 @@ TEST_CASE("receives: the messages without a receive are bounded, by bytes and by
         if (!why.empty()) break;
         peer.end(0);
       }
-      CHECK(why == "TCP: a rank sends more messages than it was told there is room for");
+      CHECK(why == "TCP: a rank has sent more messages than this rank has granted");
       CHECK(peer.receives.kept_bytes() <= most_untaken_bytes + counted_bytes(bytes));
       CHECK(number > most_untaken_bytes / counted_bytes(bytes));
     }

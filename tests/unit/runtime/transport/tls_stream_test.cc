@@ -341,7 +341,7 @@ TEST_CASE("who changes a bit between two ranks is found out, and the rank is nam
       INFO("call " << at << " rank " << r << ": " << f);
       CHECK((f.empty() || f.find("rank " + std::to_string(1 - r)) != std::string::npos));
     }
-    refused += failures[1].find("bytes came on its connection that it has not encrypted") != std::string::npos;
+    refused += failures[1].find("a message on its connection has the wrong seal") != std::string::npos;
     if (!tampering.done()) break;
   }
   CHECK(refused > 3);

@@ -134,15 +134,21 @@ class GroupOperations(GroupCalls):
     def allreduce_sparse(self, tensors: Any, opts: Any = None) -> GroupWork:
         return self._allreduce_sparse(one(tensors, "allreduce_sparse"), opts)
 
+    def _root(self, opts: Any, what: str) -> int:
+        root: int = getattr(opts, "rootRank", 0)
+        if not 0 <= root < self._size:
+            raise ValueError(f"{what}: this group has no rank {root}; its ranks are 0 to {self._size - 1}")
+        return root
+
     def reduce(self, tensors: Any, opts: Any = None) -> GroupWork:
         tensor = one(tensors, "reduce")
-        if opts.rootRank == self._place:
+        if self._root(opts, "reduce") == self._place:
             return self.allreduce([tensor], opts)
         return self.allreduce([tensor.detach().clone()], opts)  # only the root's tensor may change
 
     def broadcast(self, tensors: Any, opts: Any = None) -> GroupWork:
         tensor = one(tensors, "broadcast")
-        operation = Operation(BROADCAST, self._set, Sum, self._order[getattr(opts, "rootRank", 0)])
+        operation = Operation(BROADCAST, self._set, Sum, self._order[self._root(opts, "broadcast")])
         return self._in_place(operation, [tensor], [collectives.dense(tensor)], opts)
 
     # ---- allgather
@@ -319,7 +325,7 @@ class GroupOperations(GroupCalls):
         )
 
     def gather(self, output_tensors: list[Tensors], input_tensors: Any, opts: Any = None) -> GroupWork:
-        mine, root = one(input_tensors, "gather"), opts.rootRank
+        mine, root = one(input_tensors, "gather"), self._root(opts, "gather")
         rows = [0] * self._size
         rows[root] = mine.numel()
         into = output_tensors[0] if root == self._place else []
@@ -328,13 +334,13 @@ class GroupOperations(GroupCalls):
         return self._exchanged(collectives.dense(mine), rows, 1, opts, output_tensors, partial(fill, into, what="gather"))
 
     def gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> GroupWork:
-        rows = [0] * self._size
-        rows[opts.rootRank] = input.numel()
-        into = [output] if opts.rootRank == self._place else []
+        rows, root = [0] * self._size, self._root(opts, "gather")
+        rows[root] = input.numel()
+        into = [output] if root == self._place else []
         return self._exchanged(collectives.dense(input), rows, 1, opts, into, partial(fill, into, what="gather"))
 
     def scatter(self, output_tensors: Any, input_tensors: list[Tensors], opts: Any = None) -> GroupWork:
-        output, root = one(output_tensors, "scatter"), opts.rootRank
+        output, root = one(output_tensors, "scatter"), self._root(opts, "scatter")
         rows = [0] * self._size
         whole = output.new_empty(0)
         if root == self._place:
