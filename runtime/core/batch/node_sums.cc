@@ -55,13 +55,14 @@ std::size_t NodeSums::bytes(std::uint32_t id) const {
 
 std::string_view NodeSums::part(std::uint32_t id) {
   const Operation* op = summed(id);
-  const ops::Item item = item_of(*op);
+  const ops::Item item = item_of(*op, check_);
   source_.assign(1, op->in);  // the leader does not copy its input to its slot
   for (int r = 1; r < node_.ranks; ++r) source_.push_back(slots_.at(r, op->entry->slot, op->parity));
   const std::size_t bytes = travelling_bytes(item);
   unsigned char* to = room(out_, bytes);
   const ops::ReduceFn reduce = item.wide.element_bytes ? item.wide.part : item.reduce;
   reduce(source_.data(), node_.ranks, to, item.bytes / item.element_bytes, ops::Scale{item.scale.before});
+  item.look(0, item.bytes, to, source_.data(), node_.ranks, item.part_dtype());
   return {reinterpret_cast<const char*>(to), bytes};
 }
 

@@ -8,6 +8,7 @@ import random
 import re
 
 import torch
+import torch_scaling
 from torch import nn
 from torch_models import MAKERS, RANK, SIZE, batches, make_model, train
 
@@ -73,6 +74,42 @@ def check_excluded_parameters_may_differ():
     train(nn.Sequential(model[2]), optimizer, [(torch.ones(6, 8).double(), torch.ones(6, 3).double())] * 2 * STEPS)
     watch.close()
     assert watch.found == 0
+
+
+def check_a_nan_names_tensor_element_and_rank():
+    for bad, word in ((float("nan"), "NaN"), (float("inf"), "infinity")):
+        model, optimizer = distributed(MAKERS["sgd"])
+        train(model, optimizer, batches(2), mine)
+
+        def plant(gradient, bad=bad):
+            gradient = gradient.clone()
+            gradient[2, 3] = bad if RANK == 1 else gradient[2, 3]
+            return gradient
+
+        hook = model[0].weight.register_hook(plant)
+        train(model, optimizer, batches(1), mine)
+        hook.remove()
+        try:
+            train(model, optimizer, batches(1), mine)
+            raise AssertionError("nothing was found")
+        except FloatingPointError as error:
+            found = str(error)
+        assert re.match(rf"{word} in the sum '\S*0\.weight' in step \d+, element 13, from rank 1 \(", found), found
+
+
+def check_overflows_that_a_scaler_handles_are_not_reported():
+    if torch_scaling.Scaler is None:
+        return
+    told, tell = [], agreement.Watch._tell_not_finite
+    agreement.Watch._tell_not_finite = told.append
+    try:
+        for way in ("as documented", "unscaled first", "step alone"):
+            for options in ({}, {"fused": True}):
+                _, scale = torch_scaling.train(6, way, overflow=(2, 1), **options)
+                assert scale == 512, scale
+    finally:
+        agreement.Watch._tell_not_finite = tell
+    assert not told
 
 
 def check_windows_cover_every_element_in_time():

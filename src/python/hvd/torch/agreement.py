@@ -6,12 +6,16 @@ After each step every rank hashes one window of these tensors.  The windows rota
 HVD_AGREEMENT_STEPS steps.  A small allgather carries the hashes while the next step runs.  A window that differs is reported
 with tensor and rank.  hvdrun --agreement watches each DistributedOptimizer by itself.
 
+A NaN or an infinity that the runtime finds in a sum is reported if an optimizer's step follows.  A step that a GradScaler
+skips does not follow, so overflows that the scaler handles are not reported.
+
 Buffers, such as BatchNorm's statistics, may differ between ranks, and are not watched.  Neither are DTensors, which are shards.
 """
 
 from __future__ import annotations
 
 import fnmatch
+import functools
 import socket
 import sys
 from collections import Counter
@@ -21,6 +25,7 @@ from weakref import WeakSet
 
 import torch
 
+from hvd import _native
 from hvd._runtime import environment as _environment
 from hvd._runtime import world as _world
 from hvd._runtime.objects import allgather_object
@@ -139,13 +144,19 @@ class Watch:
         self._number = _made
         _made += 1
         self.found = 0  # windows that differed
+        self.not_finite = 0  # steps on sums with a NaN or an infinity
         self._forget()
-        self._hook: Any = optimizer.register_step_post_hook(self._stepped)
+        _follow_scalers()
+        self._hooks: list[Any] = [
+            optimizer.register_step_pre_hook(self._begins),
+            optimizer.register_step_post_hook(self._stepped),
+        ]
         _watches.add(self)
 
     def close(self) -> None:
         """Ends the comparison.  All ranks must call it after the same step."""
-        self._hook.remove()
+        for hook in self._hooks:
+            hook.remove()
         self.check()
         _watches.discard(self)
 
@@ -155,6 +166,7 @@ class Watch:
         self._layout: list[list[_Piece]] = []
         self._states = -1
         self._sent: tuple[Any, int, list[_Piece], torch.Tensor] | None = None
+        self._seen = self._told = ""  # the runtime's line about a NaN in the sums of this step; of the last check
 
     def _tensors(self) -> Iterator[tuple[str, torch.Tensor, str | None, torch.Tensor]]:
         state = self._optimizer.state
@@ -174,8 +186,20 @@ class Watch:
             return torch.zeros((), dtype=torch.int64)
         return _hash(flat[piece.begin : piece.end])
 
+    def _compares(self) -> bool:
+        return _world.is_initialized() and _world.size() > 1 and bool(self._set.included())
+
+    def _begins(self, *_: Any) -> None:
+        if not self._compares():
+            return
+        # A fused optimizer skips the step by itself: the scaler gives it found_inf.
+        found_inf = getattr(self._optimizer, "found_inf", None)
+        skips = isinstance(found_inf, torch.Tensor) and bool(found_inf.item())
+        seen = _native.not_finite()
+        self._seen = "" if skips else seen
+
     def _stepped(self, *_: Any) -> None:
-        if not _world.is_initialized() or _world.size() == 1 or not self._set.included():
+        if not self._compares():
             return
         self.check()
         if not self._layout or self._step % len(self._layout) == 0 or len(self._optimizer.state) != self._states:
@@ -186,18 +210,24 @@ class Watch:
         window = self._layout[(self._step - 1) % len(self._layout)]
         device = window[0].parameter.device
         hashes = torch.stack([self._hash(piece).to(device) for piece in window])
-        digest = torch.stack([(hashes * _weights(device)[: len(window)]).sum(), torch.full((), self._step, device=device)])
-        handle = collectives.allgather_async(digest.reshape(1, 2), f"hvd.agreement.{self._number}", self._set)
-        self._sent = handle, self._step, window, hashes
+        mine = torch.tensor([self._step, bool(self._seen)], device=device)
+        digest = torch.cat([(hashes * _weights(device)[: len(window)]).sum().reshape(1), mine])
+        handle = collectives.allgather_async(digest.reshape(1, 3), f"hvd.agreement.{self._number}", self._set)
+        self._sent, self._told = (handle, self._step, window, hashes), self._seen
 
     def check(self) -> None:
-        """Waits for the last comparison and reports it.  Collective if it differs.  DivergedError with --agreement stop."""
+        """Waits for the last comparison and reports it.  Collective if there is anything to report.
+
+        Errors, with --agreement stop: DivergedError; FloatingPointError after a step on a NaN or an infinity.
+        """
         if self._sent is None:
             return
         (handle, step, window, hashes), self._sent = self._sent, None
         rows = collectives.synchronize(handle).tolist()
         if len(rows) != len(self._set.ranks or ()) or any(row[1] != step for row in rows):
             return  # a rank has joined (hvd.join), or has made another number of steps
+        if any(row[2] for row in rows):
+            self._tell_not_finite()
         if not outvoted([row[0] for row in rows]):
             return
         self.found += 1
@@ -205,11 +235,24 @@ class Watch:
             return  # a line for the first, second, fourth, eighth … window
         mine = socket.gethostname(), [(piece.name, piece.begin, piece.end) for piece in window], hashes.tolist()
         text = self._describe(allgather_object(mine, f"hvd.agreement.{self._number}.details", self._set))
-        if (self._set.ranks or [0])[0] == _world.rank():
-            more = f"; {self.found} windows have differed so far" if self.found > 1 else ""
-            print(f"hvd: agreement: {text}{more}", file=sys.stderr, flush=True)
+        self._print(text + (f"; {self.found} windows have differed so far" if self.found > 1 else ""))
         if self._stops:
             raise DivergedError(text)
+
+    def _print(self, text: str) -> None:
+        if (self._set.ranks or [0])[0] == _world.rank():
+            print(f"hvd: agreement: {text}", file=sys.stderr, flush=True)
+
+    def _tell_not_finite(self) -> None:
+        """Prints the line of the first rank that has one: for the first, second, fourth, eighth … step."""
+        self.not_finite += 1
+        if self.not_finite & (self.not_finite - 1) and not self._stops:
+            return
+        lines = allgather_object(self._told, f"hvd.agreement.{self._number}.sums", self._set)
+        text = next(line for line in lines if line)
+        self._print(text + (f"; in {self.not_finite} steps so far" if self.not_finite > 1 else ""))
+        if self._stops:
+            raise FloatingPointError(text)
 
     def _describe(self, details: list[tuple[str, list[tuple[str, int, int]], list[int]]]) -> str:
         """One line.  details: of each rank, its host, and the window's pieces and hashes."""
@@ -226,6 +269,22 @@ class Watch:
         if len(bad) < len(details):
             return f"{what} is not on rank {named} what it is on the others"
         return f"{what} differs between ranks {named}, none of which has a majority"
+
+
+@functools.cache
+def _follow_scalers() -> None:
+    """Forgets infinities that a GradScaler has handled, from now on: it has skipped the step, or checked the gradients."""
+    scaler: Any = getattr(torch.amp, "GradScaler", None) or torch.cuda.amp.GradScaler
+    step = scaler.step
+
+    @functools.wraps(step)
+    def forgetting(*args: Any, **kwargs: Any) -> Any:
+        result = step(*args, **kwargs)
+        if _world.is_initialized():
+            _native.not_finite()
+        return result
+
+    scaler.step = forgetting
 
 
 def _plain(value: Any) -> bool:
