@@ -2,6 +2,9 @@
 
 hvdrun -np 3 --agreement report examples/torch_agreement.py
 hvdrun -np 3 --agreement stop --agreement-steps 20 examples/torch_agreement.py
+hvdrun -np 3 --agreement repair examples/torch_agreement.py
+
+It would also name the first NaN in a gradient, and ranks with another version, script, model or learning rate at the start.
 """
 
 from __future__ import annotations

@@ -285,6 +285,13 @@ HVD_API int hvd_departed(void);
  * the GPUs have finished, then call this function. */
 HVD_API int hvd_check_world(void);
 
+/** With hvdrun --agreement: one line about the first NaN or infinity that this rank has found in a floating-point sum
+ * since the last call, without a newline. A rank looks at the part of a sum that it adds up itself. The line names
+ * operation, step, element, and the ranks from which it comes. After the first call of a process, the runtime writes
+ * no such lines itself: the caller knows whether the training uses the sum. text: [size]. *length: bytes of the line;
+ * 0: there is none. HVD_USAGE if size is less, and before hvd_init. Any thread. */
+HVD_API int hvd_not_finite(char* text, size_t size, size_t* length);
+
 /** Parts of a step in which the training thread does other work, for the report on steps. */
 enum hvd_part {
   HVD_PART_INPUT = 1,   /**< asks a data loader for the next batch */

@@ -6,6 +6,7 @@
 
 #include "base/format.h"
 #include "base/text.h"
+#include "launcher/verdict/exception_line.h"
 #include "launcher/verdict/verdict.h"
 
 namespace hvd::launcher {
@@ -20,6 +21,11 @@ constexpr int most_same_words = 3;     // the program has a bug if the same trac
 std::string last_words(const wire::DeathRecord& d) {
   if (d.cause != wire::Cause::exited || d.traceback.empty()) return "";
   return d.traceback;
+}
+
+/// Whether the worker's parameters have differed from the others' again (--agreement repair).
+bool diverged_again(const wire::DeathRecord& d) {
+  return exception_line(last_words(d)).find("DivergedAgainError:") != std::string::npos;
 }
 
 /// "a spare on host2", "a new worker on host2": for messages about a worker that is not a member.
@@ -170,7 +176,10 @@ bool ElasticJob::takes(const wire::DeathRecord& death, double now, double since)
   const std::string fate = w->stopped ? "was not ready in time" : story(death);
   if (const std::string cause = name + " " + fate; std::find(causes_.begin(), causes_.end(), cause) == causes_.end())
     causes_.push_back(cause);
-  blame(w->worker, fate, now);
+  if (diverged_again(death))
+    leave(w->worker.place.host);
+  else
+    blame(w->worker, fate, now);
   if (!was_member) return true;
   if (!broken_) broken_at_ = since;
   broken_ = true;
@@ -181,6 +190,18 @@ bool ElasticJob::takes(const wire::DeathRecord& death, double now, double since)
   if (somebody || limits_.world.state_is_kept) return true;
   lines_.push_back("no rank is left that has the training's state; --state-dir keeps it elsewhere too");
   return false;
+}
+
+void ElasticJob::hosts_are(std::vector<ElasticHost> hosts) {
+  hosts_ = std::move(hosts);
+  std::erase_if(hosts_, [this](const ElasticHost& h) { return left_hosts_.contains(h.name); });
+}
+
+/// Takes a host out of the job for ever.
+void ElasticJob::leave(const std::string& host) {
+  if (!left_hosts_.insert(host).second) return;
+  hosts_are(std::move(hosts_));
+  lines_.push_back("the job leaves " + host + ": a rank there has had other parameters than the others twice");
 }
 
 /// Records a failure of the worker's slot.  Tells the user if the slot gets no worker any more.  The slots of a host

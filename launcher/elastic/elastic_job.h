@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -53,7 +54,7 @@ class ElasticJob {
              SlotHistory history);
 
   // Events, passed by the caller:
-  void hosts_are(std::vector<ElasticHost> hosts) { hosts_ = std::move(hosts); }
+  void hosts_are(std::vector<ElasticHost> hosts);
   /// A new worker has called init(), and prepares.  Returns the next world's members by rank, for that worker.
   std::vector<std::int32_t> expects(int worker, double now);
   /// The worker is ready, and waits for its world.
@@ -89,6 +90,7 @@ class ElasticJob {
   };
   /// The decision of survives(): true if the job goes on.
   bool takes(const wire::DeathRecord& death, double now, double since);
+  void leave(const std::string& host);
   void blame(const ElasticWorker& worker, const std::string& story, double now);
   WorkerRecord* find(int number);
   bool is_member(int number) const;  ///< member of the last world
@@ -106,6 +108,7 @@ class ElasticJob {
   const ElasticLimits limits_;
   std::map<int, WorkerRecord> workers_;
   std::vector<ElasticHost> hosts_;
+  std::set<std::string> left_hosts_;  ///< not used any more, whatever discovery says
   SlotHistory history_;
   int next_number_;
   std::vector<std::int32_t> world_;    ///< members of the last world that formed, by rank

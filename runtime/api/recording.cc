@@ -92,6 +92,20 @@ int hvd_report(char* text, std::size_t size, std::size_t* length) {
   });
 }
 
+int hvd_not_finite(char* text, std::size_t size, std::size_t* length) {
+  if (length) *length = 0;
+  return exception_barrier([&] {
+    need(length, "length");
+    if (size > 0) need(text, "text");
+    const Use e;
+    const std::string line = e->take_not_finite();
+    *length = line.size();
+    if (line.size() > size)
+      throw Error(Code::usage, "hvd_not_finite", "the line has " + std::to_string(line.size()) + " bytes");
+    if (!line.empty()) std::memcpy(text, line.data(), line.size());
+  });
+}
+
 int hvd_links(hvd_link* links, std::size_t room, std::size_t* count) {
   if (count) *count = 0;
   return exception_barrier([&] {

@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <span>
+#include <string>
 #include <vector>
 
+#include "ops/finite_check.h"
 #include "ops/kernels/cpu_kernels.h"
 
 namespace hvd::ops {
@@ -29,11 +32,25 @@ struct Item {
   ReduceFn reduce = nullptr;
   Scale scale;
   WideReduce wide;  ///< the format of parts between nodes; element_bytes 0: parts have the tensor's dtype
+  DType dtype = DType::f32;
+  FiniteCheck* check = nullptr;       ///< looks at all sums; nullptr: nobody does
+  const std::string* name = nullptr;  ///< of the operation, with `check`
 
   /// Bytes on the wire for @p length bytes of this tensor; the length is first rounded up to a multiple of 64.
   std::size_t wire_bytes(std::size_t length) const {
     length = (length + 63) / 64 * 64;
     return wide.element_bytes ? length / element_bytes * wide.element_bytes : length;
+  }
+  /// The dtype of parts between nodes.  Only with `check`, since all parts of narrow floats are f32.
+  DType part_dtype() const { return wide.element_bytes ? DType::f32 : dtype; }
+  /// Looks for NaN and infinity in the sum of local ranks' inputs, if that is wanted.
+  /// @param offset, bytes  the piece of this tensor
+  /// @param sum_dtype      of @p sum, which may be wider than the inputs
+  void look(std::size_t offset, std::size_t bytes, const void* sum, const void* const* inputs, int n,
+            DType sum_dtype) const {
+    if (check) [[unlikely]]
+      check->look({*name, offset / element_bytes, bytes / element_bytes, dtype, sum_dtype}, sum,
+                  {inputs, static_cast<std::size_t>(n)});
   }
 };
 

@@ -32,6 +32,8 @@ try:
 finally:
     ends.set()
 hvd.barrier()
+for step in range(3):
+    hvd.allreduce(np.full(40_000, np.nan if hvd.rank() == 1 and step > 0 else 1, np.float32), name="gradient")
 print("done", flush=True)
 """
 
@@ -60,6 +62,7 @@ def test_report_and_off(tmp_path: pathlib.Path) -> None:
     assert done.returncode == 0 and done.stdout.count("done") == 2, done.stdout + done.stderr
     assert "agreement: the result of 'allreduce.weights' in step " in done.stderr
     assert 1 <= done.stderr.count("agreement: ") < 10
+    assert len(re.findall(r"agreement: NaN in the sum 'allreduce.gradient' in step \d+, element \d+, from", done.stderr)) == 1
     assert "agreement" not in job(tmp_path, "off", 2, 20).stderr
 
 

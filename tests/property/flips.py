@@ -31,9 +31,10 @@ PLACES = ("parameter", "optimizer state", "restored checkpoint", "sent gradient"
 told: list[str] = []  # lines about windows that differ; all ranks get the same
 
 
-def described(self: Any, details: Any) -> str:
-    told.append(describe(self, details))
-    return told[-1]
+def described(self: Any, details: Any) -> Any:
+    bad, text = describe(self, details)
+    told.append(text)
+    return bad, text
 
 
 describe = agreement.Watch._describe

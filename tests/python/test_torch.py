@@ -58,6 +58,8 @@ test_process_group_users_of_four = pytest.mark.nightly(checks_of("torch_group_us
 
 AGREEMENT = {"HVD_AGREEMENT": "stop", "HVD_AGREEMENT_STEPS": "4"}
 test_agreement_of_three = checks_of("torch_agreement.py", ranks=3, needs=("torch",), **AGREEMENT)
+REPAIR = {"HVD_AGREEMENT": "repair", "HVD_AGREEMENT_STEPS": "4"}
+test_repair = pytest.mark.ci(checks_of("torch_repair.py", ranks=3, needs=("torch",), **REPAIR))
 test_agreement_of_two = pytest.mark.ci(checks_of("torch_agreement.py", ranks=2, needs=("torch",), **AGREEMENT))
 
 test_one_rank = checks_of("torch_one_rank.py", ranks=1, needs=("torch",))

@@ -11,7 +11,7 @@ ops::Stage* begin_reduce_scatter(Workspace& work, BatchPart& part) {
   std::vector<ops::DividedTensor> tensors;
   std::size_t bytes = 0;
   for (Operation* op : part.ops) {
-    ops::DividedTensor t = divided(*op, w);
+    ops::DividedTensor t = divided(*op, w, work.check);
     if (work.nodes.count() > 1 && WideCopy::needed(op->entry->signature)) {
       t.item = work.widened.emplace_back(*op).item(t.item);
       t.item.out += t.begin(w.rank, w.size);

@@ -5,25 +5,31 @@
 
 namespace hvd::core {
 
-ops::Item item_of(const Operation& op) {
+ops::Item item_of(const Operation& op, ops::FiniteCheck* check) {
   const Signature& s = op.entry->signature;
   ops::Item item;
   item.in = static_cast<const unsigned char*>(op.in);
   item.out = static_cast<unsigned char*>(op.out);
   item.bytes = op.entry->bytes;
+  item.dtype = s.type();
   item.element_bytes = element_bytes(s.type());
   item.reduce = ops::reducer(s.type(), s.reduction() == Reduce::adasum ? Reduce::sum : s.reduction());
   item.scale = op.entry->scale;
   if (WideCopy::needed(s)) item.wide = ops::wide_reducer(s.type(), s.reduction());
+  const bool sum = s.reduction() == Reduce::sum || s.reduction() == Reduce::average;
+  if (check && sum && (is_floating(s.type()) || is_complex(s.type()))) {
+    item.check = check;
+    item.name = &op.entry->name;
+  }
   return item;
 }
 
-ops::DividedTensor divided(Operation& op, const World& world) {
+ops::DividedTensor divided(Operation& op, const World& world, ops::FiniteCheck* check) {
   const Signature& s = op.entry->signature;
   const std::int64_t rows = s.dims[0];
   op.result_shape.assign(s.dims, s.dims + s.ndim);
   op.result_shape[0] = rows / world.size + (world.rank < rows % world.size ? 1 : 0);
-  ops::DividedTensor t{item_of(op), rows};
+  ops::DividedTensor t{item_of(op, check), rows};
   const std::size_t bytes = t.end(world.rank, world.size) - t.begin(world.rank, world.size);
   t.item.out = static_cast<unsigned char*>(op.memory_for(bytes));
   return t;
@@ -51,9 +57,9 @@ void Reduction::begin(std::span<Operation* const> ops, std::span<const Backend* 
   for (std::size_t i = 0; i < ops.size(); ++i) {
     const Operation& op = *ops[i];
     if (chosen[i]->in_place)
-      direct_.add(item_of(op), op.entry->id, op.parity);
+      direct_.add(item_of(op, check_), op.entry->id, op.parity);
     else
-      stream_.add(item_of(op));
+      stream_.add(item_of(op, check_));
   }
   rings_.streaming = distance_.streaming(rings_.node, stream_.bytes);
   direct_.begin();

@@ -15,17 +15,19 @@
 
 namespace hvd::core {
 
-/// The operation as the kernels see it.
-ops::Item item_of(const Operation& op);
+/// The operation as the kernels see it.  @p check: looks at the sums, if they are sums of floating-point numbers.
+ops::Item item_of(const Operation& op, ops::FiniteCheck* check = nullptr);
 /// A reducescatter and how its rows are divided.  Sets the result's shape, and gets memory for this rank's part. Throws
 /// Error{unavailable}.
-ops::DividedTensor divided(Operation& op, const World& world);
+ops::DividedTensor divided(Operation& op, const World& world, ops::FiniteCheck* check);
 
 /// One object serves all batches, so known tensors need no allocation.
 class Reduction final : public ops::Stage {
  public:
   Reduction(ops::Rings& rings, ops::Distance& distance, const ops::Nodes& nodes, transport::Transport& transport);
 
+  /// Looks at all sums from now on.
+  void look_with(ops::FiniteCheck* check) { check_ = check; }
   /// @p chosen: [ops] the backend of each operation
   void begin(std::span<Operation* const> ops, std::span<const Backend* const> chosen);
   /// New settings, used from the next begin() on.
@@ -50,7 +52,8 @@ class Reduction final : public ops::Stage {
   ops::ShmAllreduce allreduce_;
   ops::RegisteredTensors registered_;
   ops::DirectAllreduce direct_;
-  std::size_t slice_ = 0;  ///< bytes of the largest slice between nodes; 0: the default
+  std::size_t slice_ = 0;              ///< bytes of the largest slice between nodes; 0: the default
+  ops::FiniteCheck* check_ = nullptr;  ///< nullptr: off
 };
 
 }  // namespace hvd::core

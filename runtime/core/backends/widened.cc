@@ -32,6 +32,7 @@ ops::Item WideCopy::item(ops::Item narrow) {
   narrow.in = values_.data();
   narrow.out = values_.data();
   narrow.bytes = values_.size();
+  narrow.dtype = wider(s.type());
   narrow.element_bytes = convert_.element_bytes;
   narrow.reduce = ops::reducer(wider(s.type()), s.reduction());
   narrow.wide = {};

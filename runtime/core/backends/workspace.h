@@ -70,6 +70,7 @@ struct Workspace {
   ops::Distance distance;
   Reduction reduction;
   Special special;
+  ops::FiniteCheck* check = nullptr;       ///< looks at sums; nullptr: nobody does
   std::deque<WideCopy> widened;            ///< of the reducescatters
   std::unique_ptr<gpu::SetDevice> device;  ///< null until the first tensor on a GPU
   std::unique_ptr<ops::Stage> owned;       ///< null while the stage is one that is used again, like `reduction`

@@ -32,6 +32,9 @@ class Batch {
   void tune(const TunedSettings& settings) { work_.reduction.tune(settings); }
   void set_special(Workspace::Special make) { work_.special = std::move(make); }
 
+  /// Looks at all sums from now on.  @p check must outlive this object.
+  void look_with(ops::FiniteCheck* check) { work_.check = check, work_.reduction.look_with(check); }
+
   /// Starts @p ops, in the coordinator's order, each with `entry` set.  @p eager: all inputs are in their slots.
   void begin(std::span<Operation* const> ops, bool eager);
   /// Ends operations when their part is done.  True when anything moved.

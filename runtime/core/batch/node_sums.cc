@@ -55,11 +55,12 @@ std::size_t NodeSums::bytes(std::uint32_t id) const {
 
 void NodeSums::part(std::uint32_t id, unsigned char* to) {
   const Operation* op = summed(id);
-  const ops::Item item = item_of(*op);
+  const ops::Item item = item_of(*op, check_);
   source_.assign(1, op->in);  // the leader does not copy its input to its slot
   for (int r = 1; r < node_.ranks; ++r) source_.push_back(slots_.at(r, op->entry->slot, op->parity));
   const ops::ReduceFn reduce = item.wide.element_bytes ? item.wide.part : item.reduce;
   reduce(source_.data(), node_.ranks, to, item.bytes / item.element_bytes, ops::Scale{item.scale.before});
+  item.look(0, item.bytes, to, source_.data(), node_.ranks, item.part_dtype());
 }
 
 std::string_view NodeSums::whole(std::uint32_t id, std::span<const std::string_view> parts) {

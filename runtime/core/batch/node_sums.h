@@ -31,11 +31,13 @@ std::size_t largest_travelling_sum(std::size_t nodes, const ops::NetworkModel& n
 
 class NodeSums {
  public:
-  /// @p pending: by id, the operations that this rank has submitted by bit.  @p node and @p pending must outlive this
-  /// object.
-  NodeSums(const World& world, const memory::Node& node, const std::vector<Operation*>& pending)
+  /// @p pending: by id, the operations that this rank has submitted by bit.  @p check: looks at the sums of the node's
+  /// ranks; nullptr: nobody does.  All must outlive this object.
+  NodeSums(const World& world, const memory::Node& node, const std::vector<Operation*>& pending,
+           ops::FiniteCheck* check)
       : node_(node),
         pending_(pending),
+        check_(check),
         slots_(node),
         levels_(ops::levels_of_order(static_cast<int>(world.nodes.size()), world.in_rank_order)) {}
 
@@ -56,6 +58,7 @@ class NodeSums {
 
   const memory::Node& node_;
   const std::vector<Operation*>& pending_;
+  ops::FiniteCheck* const check_;
   ops::EagerSlots slots_;
   struct alignas(64) CacheLine {
     unsigned char bytes[64];

@@ -55,6 +55,8 @@ class Engine {
   gpu::Platform& gpus() { return shared_.gpus; }
   trace::Tracer& tracer() { return shared_.tracer; }
   recorder::StepRecorder& recorder() { return shared_.status.recorder(); }
+  /// See hvd_not_finite.  Any thread.
+  std::string take_not_finite() { return shared_.not_finite.take(); }
   /// Sets the number of this world, for the records.
   void begin_epoch(std::int64_t epoch) {
     recorder().begin_epoch(epoch);

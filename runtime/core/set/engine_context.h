@@ -7,6 +7,7 @@
 
 #include "core/batch/batch.h"
 #include "core/operation/operation_table.h"
+#include "core/set/not_finite_note.h"
 #include "core/status/rank_status.h"
 #include "recorder/steps/operation_recorder.h"
 #include "recorder/trace/tracer.h"
@@ -28,6 +29,7 @@ struct EngineContext {
   recorder::OperationRecorder recorder{status.recorder().memory()};
   OperationTable operations{status};
   trace::Tracer tracer;
+  NotFiniteNote not_finite;
   std::uint32_t traced = 0;           ///< parts of batches numbered for the timeline so far
   std::atomic<bool> departed{false};  ///< operations failed because a rank left the world in order
   std::atomic<bool> died{false};      ///< … or because one died

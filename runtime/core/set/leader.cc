@@ -48,14 +48,14 @@ int children_of(const Config& config) {
 }  // namespace
 
 Leader::Leader(const World& world, const Config& config, transport::Transport& transport, const memory::Node& node,
-               const RankStatus& status, const std::vector<Operation*>& pending, OwnGpu gpu)
+               const RankStatus& status, const std::vector<Operation*>& pending, OwnGpu gpu, ops::FiniteCheck* check)
     : world_(world),
       transport_(transport),
       node_(node),
       gpu_(std::move(gpu)),
       gather_(node),
       writer_(node),
-      sums_(world, node, pending),
+      sums_(world, node, pending, check),
       most_travelling_(largest_travelling_sum(world.nodes.size(), {})) {
   if (world.nodes.size() > 1)
     tree_ = std::make_unique<negotiate::TreeNode>(

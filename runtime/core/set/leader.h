@@ -39,10 +39,10 @@ struct OwnGpu {
 /// Size: it joins the tree, the coordinator and the shared memory of a node; these are classes of their own.
 class Leader {
  public:
-  /// @p status: of this rank.  @p pending: by id, the operations that this rank has submitted by bit.  Both must
-  /// outlive this object.
+  /// @p status: of this rank.  @p pending: by id, the operations that this rank has submitted by bit.  @p check: looks
+  /// at sums; nullptr: nobody does.  All must outlive this object.
   Leader(const World& world, const Config& config, transport::Transport& transport, const memory::Node& node,
-         const RankStatus& status, const std::vector<Operation*>& pending, OwnGpu gpu);
+         const RankStatus& status, const std::vector<Operation*>& pending, OwnGpu gpu, ops::FiniteCheck* check);
   ~Leader();
   bool step();
   /// Wakes at most @p most sleeping members that have new commands to read.  A wake-up costs the waker 5 to 30 us.  So

@@ -31,15 +31,17 @@ ProcessSet::ProcessSet(World world, const Config& config, std::shared_ptr<transp
       agreement_(ResultAgreement::make(world_, config, node_)),
       batch_(world_, config, node_, *transport_, tracer_, shared.traced, shared.gpus, shared.gpu_busy, shared.wake,
              [this](std::span<Operation* const> ops) {
-               if (agreement_) agreement_->note(ops, steps_);
+               if (agreement_) look_at_results(ops);
                end(ops, HVD_OK, {});
              }) {
+  ops::FiniteCheck* const check = agreement_ ? &agreement_->finite_check() : nullptr;
   batch_.set_special(shared.special);
+  batch_.look_with(check);
   node_.presence(node_.me).reach.store(node_.reaches_all(), std::memory_order_release);
   if (world_.leader())
     leader_ = std::make_unique<Leader>(
         world_, config, *transport_, node_, shared_.status, pending_,
-        OwnGpu{[this] { return batch_.device_busy(); }, [this] { return operations_.has_notified(); }});
+        OwnGpu{[this] { return batch_.device_busy(); }, [this] { return operations_.has_notified(); }}, check);
 }
 
 bool ProcessSet::step(StepLimit limit) {
@@ -154,15 +156,30 @@ void ProcessSet::start_batch(ByteReader& r) {
   batch_.begin(ops, flags & negotiate::batch_eager);
 }
 
+void ProcessSet::look_at_results(std::span<Operation* const> ops) {
+  agreement_->note(ops, steps_);
+  const std::optional<ops::NotFinite> found = agreement_->finite_check().take();
+  if (!found) return;
+  const std::string text = agreement_->describe(*found, steps_);
+  const bool first = agreement_->first_not_finite(memory::now_ns(), agrees_again_ns);
+  if (!shared_.not_finite.put(text) && first) log_warning("agreement: " + text);
+  if (first) trace_event("agreement: " + text);
+}
+
+/// Writes a row of the timeline with one short event.
+void ProcessSet::trace_event(const std::string& text) {
+  trace::Track track;
+  tracer_.submitted(track, {text, trace::TraceOp::barrier, 0, {}, world_.world_rank(0)});
+  tracer_.failed(track);
+}
+
 void ProcessSet::compare_results() {
   if (!agreement_ || !leader_) return;
   for (;;) {
     std::optional<Disagreement> d = agreement_->compare();
     if (!d && leader_->tree()) d = agreement_->compare_nodes(*leader_->tree());
     if (!d) return;
-    trace::Track track;  // a row of the timeline with one short event
-    tracer_.submitted(track, {"agreement: " + d->text, trace::TraceOp::barrier, 0, {}, world_.world_rank(0)});
-    tracer_.failed(track);
+    trace_event("agreement: " + d->text);
     const std::int64_t now = memory::now_ns();
     if (now - disagreed_ns_ > agrees_again_ns) disagreements_ = 0;
     disagreed_ns_ = now;

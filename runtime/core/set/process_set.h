@@ -78,6 +78,8 @@ class ProcessSet {
   void close(const std::string& why);
   /// Compares the ranks' results of this node, on its leader, and reports those that differ.
   void compare_results();
+  /// Hashes results, and reports a NaN or an infinity in their sums.
+  void look_at_results(std::span<Operation* const> ops);
   /// True if operations wait and none has moved since the last call.
   bool stuck();
   /// True if all operations under way can still end without a local rank that left after @p commands commands.
@@ -105,6 +107,7 @@ class ProcessSet {
   std::shared_ptr<gpu::StreamMark> mark_ready(const CheckedRequest& p);
   void bind(const CheckedRequest& p, NameEntry& e, Operation& op);
   bool announce(std::span<const CheckedRequest> requests, std::span<NameEntry* const> entries);
+  void trace_event(const std::string& text);
   void trace_submitted(NameEntry& e, std::int64_t dim0);
   void count(std::size_t operations);
   Operation& submit_join(const CheckedRequest& p);

@@ -59,6 +59,7 @@ ResultAgreement::ResultAgreement(const World& world, const memory::Node& node, s
       node_(node),
       steps_(steps),
       stops_(stops),
+      finite_check_(world.locals()),
       results_(world.leader() ? memory::agreement_words : 0),
       values_(static_cast<std::size_t>(node.ranks)) {}
 
@@ -150,6 +151,23 @@ std::optional<Disagreement> ResultAgreement::compare_nodes(negotiate::TreeNode& 
     return describe(*result, parties, bad.size() < values.size());
   }
   return std::nullopt;
+}
+
+std::string ResultAgreement::describe(const ops::NotFinite& found, std::int64_t step) const {
+  std::string from = ", from a rank that is not known";
+  if (!found.ranks.empty())
+    from = ", from " + negotiate::RankSet::of(found.ranks).mapped(world_.world_ranks).text(16);
+  else if (found.overflow)
+    from = ", which overflowed";
+  else if (found.perhaps >= 0)
+    from = ", from rank " + std::to_string(world_.world_rank(found.perhaps)) + " or by an overflow";
+  return std::string(found.nan ? "NaN" : "infinity") + " in the sum '" + found.name + "' in step " +
+         std::to_string(step) + ", element " + std::to_string(found.element) + from + " (seen on host " + own_host() +
+         ")";
+}
+
+bool ResultAgreement::first_not_finite(std::int64_t now_ns, std::int64_t quiet_ns) {
+  return now_ns - node_.agreement(0).not_finite_ns.exchange(now_ns, std::memory_order_relaxed) >= quiet_ns;
 }
 
 Disagreement ResultAgreement::describe(const NotedResult& result, const std::vector<negotiate::RankSet>& parties,

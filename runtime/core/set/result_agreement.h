@@ -28,6 +28,7 @@
 #include "memory/node.h"
 #include "negotiate/rankset.h"
 #include "negotiate/tree.h"
+#include "ops/finite_check.h"
 
 namespace hvd::core {
 
@@ -65,6 +66,12 @@ class ResultAgreement {
   std::optional<Disagreement> compare();
   /// On a leader, after compare() has returned nothing: the same for the results of this node and its children.
   std::optional<Disagreement> compare_nodes(negotiate::TreeNode& tree);
+  /// Looks at the sums of the set.
+  ops::FiniteCheck& finite_check() { return finite_check_; }
+  /// One line about @p found.
+  std::string describe(const ops::NotFinite& found, std::int64_t step) const;
+  /// True unless a rank of this node has called it less than @p quiet_ns ago.  @p now_ns: the present time.
+  bool first_not_finite(std::int64_t now_ns, std::int64_t quiet_ns);
   bool stops() const { return stops_; }
   /// Whether difference number @p found in a row, from 1, is worth a line: the first, second, fourth, eighth …
   static bool worth_telling(std::uint64_t found) { return (found & (found - 1)) == 0; }
@@ -85,6 +92,7 @@ class ResultAgreement {
   const memory::Node& node_;
   const std::uint64_t steps_;
   const bool stops_;
+  ops::FiniteCheck finite_check_;
   std::uint64_t noted_ = 0, compared_ = 0;
   std::uint64_t passed_ = 0, nodes_compared_ = 0;  ///< results whose hash went to the parent; … compared with children
   std::vector<std::deque<std::uint32_t>> below_;   ///< [children] their hashes from nodes_compared_ on

@@ -146,18 +146,34 @@ void BetweenNodes::reduce(Slice& s, int stage) {
   std::size_t wire = 0;  // offset of the piece on the wire, within the range
   const std::size_t begin = wire_bytes(s, {0, r.first});
   stream_->pieces(s.begin + r.first, s.begin + r.second,
-                  [&](const Item& item, std::size_t, std::size_t at, std::size_t bytes) {
+                  [&](const Item& item, std::size_t from, std::size_t at, std::size_t bytes) {
                     unsigned char* result = s.result + (at - s.begin);
                     if (s.wide.empty()) wire = at - s.begin - r.first;
                     for (int d = 0; d < group.group; ++d)  // add_up() does not write to source[own]
                       source[static_cast<std::size_t>(d)] =
-                          d == own ? const_cast<unsigned char*>(s.mine) + begin + wire : from(s, stage, d) + wire;
+                          d == own ? const_cast<unsigned char*>(s.mine) + begin + wire : this->from(s, stage, d) + wire;
                     unsigned char* kept = s.wide.empty() ? result : s.wide.data() + begin + wire;
                     order_.add_up(NodeReduce(item), group.levels, source, own, kept, last ? result : kept,
                                   bytes / item.element_bytes, last);
+                    if (item.check) [[unlikely]]
+                      look(item, from, bytes / item.element_bytes, last ? result : kept,
+                           last ? item.dtype : item.part_dtype(), stage, source);
                     wire += item.wire_bytes(bytes);
                   });
   if (s.wide.empty()) s.mine = s.result;
+}
+
+/// Looks at the sum of a stage.  The inputs are those of ranks only in the first stage, and where no node has another
+/// rank.  Otherwise ranks have looked at the inputs before (ShmAllreduce), and this sum tells of nothing new.
+void BetweenNodes::look(const Item& item, std::size_t from, std::size_t elements, const void* sum, DType sum_dtype,
+                        int stage, std::span<unsigned char* const> source) {
+  if (stage > 0 || !nodes_.alone()) return;
+  std::vector<int> ranks;
+  for (int d = 0; d < plan_.stage(0).group; ++d)
+    ranks.push_back(d == digit(0) ? nodes_.rank(nodes_.node, nodes_.local) : rank(0, d));
+  std::vector<const void*> inputs(source.begin(), source.end());
+  if (plan_.stage(0).levels.size() > 1) inputs.clear();  // add_up() has overwritten them
+  item.check->look({*item.name, from / item.element_bytes, elements, item.part_dtype(), sum_dtype}, sum, inputs, ranks);
 }
 
 bool BetweenNodes::finished() {

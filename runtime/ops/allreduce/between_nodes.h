@@ -13,6 +13,7 @@
 #pragma once
 #include <deque>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "ops/allreduce/exchange_plan.h"
@@ -71,6 +72,8 @@ class BetweenNodes final : public SliceHook {
   void enter(Slice& s);
   void send_parts(Slice& s, int stage);
   void reduce(Slice& s, int stage);
+  void look(const Item& item, std::size_t from, std::size_t elements, const void* sum, DType sum_dtype, int stage,
+            std::span<unsigned char* const> source);
 
   const Nodes& nodes_;
   transport::Transport& transport_;

@@ -82,6 +82,7 @@ void DirectAllreduce::reduce(std::size_t begin, std::size_t end) {
       const std::size_t at = from + done, m = std::min(part_bytes, bytes - done);
       for (std::size_t r = 0; r < n; ++r) source[r] = in[r] + at;
       item.reduce(source, rings_.ranks, out[me] + at, m / item.element_bytes, item.scale);
+      item.look(at, m, out[me] + at, source, rings_.ranks, item.dtype);
       for (std::size_t r = 0; r < n; ++r)
         if (r != me) std::memcpy(out[r] + at, out[me] + at, m);
     }

@@ -92,6 +92,7 @@ void ShmAllreduce::reduce(std::uint64_t k) {
       unsigned char* out = item.out + from + done;
       unsigned char* to = streaming_out_ ? block : out;
       item.reduce(source, rings_.ranks, to, n / item.element_bytes, item.scale);
+      item.look(from + done, n, to, source, rings_.ranks, item.dtype);
       if (streaming_out_) copy_streaming(out, block, n);
       rings_.put(result + (at + done - chunk), to, n);
     }
@@ -142,6 +143,7 @@ void ShmAllreduce::reduce_part(std::uint64_t k) {
     unsigned char* to = wide ? wide : result + (at - begin);
     const ReduceFn reduce = item.wide.element_bytes ? item.wide.part : item.reduce;
     reduce(source, rings_.ranks, to, bytes / item.element_bytes, Scale{item.scale.before, 1, 1, item.scale.weights});
+    item.look(from, bytes, to, source, rings_.ranks, item.part_dtype());
     if (wide) wide += item.wire_bytes(bytes);
   });
   hook_->start(result);

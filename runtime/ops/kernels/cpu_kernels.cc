@@ -12,10 +12,12 @@ namespace hvd::ops {
 ReduceFn reducer_baseline(DType, Reduce);
 WideReduce wide_reducer_baseline(DType, Reduce);
 DotsFn dots_baseline(DType);
+FirstNotFiniteFn first_not_finite_baseline(DType);
 #ifdef HVD_WITH_AVX2
 ReduceFn reducer_avx2(DType, Reduce);
 WideReduce wide_reducer_avx2(DType, Reduce);
 DotsFn dots_avx2(DType);
+FirstNotFiniteFn first_not_finite_avx2(DType);
 
 namespace {
 bool has_avx2() {
@@ -34,10 +36,14 @@ WideReduce wide_reducer(DType d, Reduce r) {
   return has_avx2() ? wide_reducer_avx2(d, r) : wide_reducer_baseline(d, r);
 }
 DotsFn dots(DType d) { return has_avx2() ? dots_avx2(d) : dots_baseline(d); }
+FirstNotFiniteFn first_not_finite(DType d) {
+  return has_avx2() ? first_not_finite_avx2(d) : first_not_finite_baseline(d);
+}
 #else
 ReduceFn reducer(DType d, Reduce r) { return reducer_baseline(d, r); }
 WideReduce wide_reducer(DType d, Reduce r) { return wide_reducer_baseline(d, r); }
 DotsFn dots(DType d) { return dots_baseline(d); }
+FirstNotFiniteFn first_not_finite(DType d) { return first_not_finite_baseline(d); }
 #endif
 
 #if defined(__x86_64__)

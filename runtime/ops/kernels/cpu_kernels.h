@@ -45,6 +45,11 @@ inline constexpr std::size_t dot_block = 64;
 /// nullptr for a dtype that is not floating point.
 DotsFn dots(DType dtype);
 
+/// The index of the first of @p count elements that is NaN or infinite; @p count: there is none.
+using FirstNotFiniteFn = std::size_t (*)(const void* elements, std::size_t count);
+/// nullptr for integers, bool, opaque bytes and 8-bit floats.  A complex number counts as two elements.
+FirstNotFiniteFn first_not_finite(DType dtype);
+
 /// Copies with stores that bypass the caches.  Call store_fence() before you set a flag that publishes the copy.
 void copy_streaming(void* dst, const void* src, std::size_t bytes);
 void store_fence();

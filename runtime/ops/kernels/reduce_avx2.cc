@@ -5,4 +5,5 @@ namespace hvd::ops {
 ReduceFn reducer_avx2(DType d, Reduce r) { return pick(d, r); }
 WideReduce wide_reducer_avx2(DType d, Reduce r) { return pick_wide(d, r); }
 DotsFn dots_avx2(DType d) { return pick_dots(d); }
+FirstNotFiniteFn first_not_finite_avx2(DType d) { return pick_first_not_finite(d); }
 }  // namespace hvd::ops

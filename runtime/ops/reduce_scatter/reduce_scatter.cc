@@ -180,8 +180,9 @@ void ReduceScatter::reduce(std::size_t k) {
          }
          send_finished(at);
          const OutgoingBlock& to = outgoing_[next_outgoing_];
-         t.reduce(source, rings_.ranks, staging_.data() + to.staging + (at - to.begin), bytes / t.element_bytes,
-                  Scale{t.scale.before, 1, 1, t.scale.weights});
+         unsigned char* const sum = staging_.data() + to.staging + (at - to.begin);
+         t.reduce(source, rings_.ranks, sum, bytes / t.element_bytes, Scale{t.scale.before, 1, 1, t.scale.weights});
+         t.look(offset, bytes, sum, source, rings_.ranks, t.dtype);
        });
   if (!alone_) send_finished(end);
 }
@@ -190,10 +191,10 @@ void ReduceScatter::reduce(std::size_t k) {
 void ReduceScatter::last(const Piece& p, std::size_t offset, std::size_t bytes, const void* const* src, int n,
                          const Scale& scale) {
   const DividedTensor& t = tensors_[p.which];
-  if (sink_)
-    sink_->take(p.which, offset, src, n, bytes);
-  else
-    t.item.reduce(src, n, t.item.out + (offset - t.begin(me_, ranks_)), bytes / t.item.element_bytes, scale);
+  if (sink_) return sink_->take(p.which, offset, src, n, bytes);
+  unsigned char* const sum = t.item.out + (offset - t.begin(me_, ranks_));
+  t.item.reduce(src, n, sum, bytes / t.item.element_bytes, scale);
+  if (alone_) t.item.look(offset, bytes, sum, src, n, t.item.dtype);  // else reduce() has looked at the nodes' sums
 }
 
 // ---- across nodes

@@ -30,6 +30,8 @@ class EagerSlots {
   unsigned char* at(int r, std::size_t offset, unsigned parity) const {
     return begin_[parity & 1][static_cast<std::size_t>(r)] + offset;
   }
+  /// The addresses that the last reduce() has read: [ranks].
+  const std::vector<const void*>& sources() const { return source_; }
   /// Reduces the slots of all ranks into @p out: [elements].  All ranks must have filled their slots.  One thread at a
   /// time.
   void reduce(ReduceFn f, const Scale& scale, std::size_t offset, unsigned parity, std::size_t elements, void* out) {

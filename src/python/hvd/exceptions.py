@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 __all__ = [
+    "DivergedAgainError",
     "DivergedError",
     "HorovodInternalError",
     "HorovodVersionMismatchError",
@@ -40,6 +41,13 @@ class DivergedError(HorovodInternalError):
     """Ranks have different results of one operation, or different parameters or optimizer state (hvdrun --agreement stop)."""
 
     code = "diverged"
+
+
+class DivergedAgainError(RuntimeError):
+    """--agreement repair: this rank has other parameters than the majority, although it was repaired before.
+
+    Its process ends, and an elastic job leaves its host.  hvd.elastic.run does not catch it.
+    """
 
 
 # Text and code of errors that were passed to C++ code, which raises them again as a RuntimeError.  Exceptions themselves are

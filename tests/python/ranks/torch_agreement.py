@@ -13,7 +13,7 @@ from torch_models import MAKERS, RANK, SIZE, batches, make_model, train
 
 import hvd.torch as hvd
 from hvd.exceptions import DivergedError
-from hvd.torch import agreement
+from hvd.torch import agreement, start_comparison
 
 STEPS = 4
 mine = slice(RANK, None, SIZE)
@@ -73,6 +73,107 @@ def check_excluded_parameters_may_differ():
     train(nn.Sequential(model[2]), optimizer, [(torch.ones(6, 8).double(), torch.ones(6, 3).double())] * 2 * STEPS)
     watch.close()
     assert watch.found == 0
+
+
+def check_a_nan_names_tensor_element_and_rank():
+    for bad, word in ((float("nan"), "NaN"), (float("inf"), "infinity")):
+        model, optimizer = distributed(MAKERS["sgd"])
+        train(model, optimizer, batches(2), mine)
+
+        def plant(gradient, bad=bad):
+            gradient = gradient.clone()
+            gradient[2, 3] = bad if RANK == 1 else gradient[2, 3]
+            return gradient
+
+        hook = model[0].weight.register_hook(plant)
+        train(model, optimizer, batches(1), mine)
+        hook.remove()
+        try:
+            train(model, optimizer, batches(1), mine)
+            raise AssertionError("nothing was found")
+        except FloatingPointError as error:
+            found = str(error)
+        assert re.match(rf"{word} in the sum '\S*0\.weight[^']*' in step \d+, element 13, from rank 1 \(", found), found
+
+
+def check_overflows_that_a_scaler_handles_are_not_reported():
+    scaler_type = getattr(torch.amp, "GradScaler", None)
+    if scaler_type is None:
+        return  # torch.cuda's before 2.3, which does nothing on a CPU
+    told, tell = [], agreement.Watch._tell_not_finite
+    agreement.Watch._tell_not_finite = told.append
+    try:
+        for is_distributed, fused in ((True, False), (True, True), (False, False)):
+            model = make_model().float()
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1, fused=fused)
+            if is_distributed:
+                optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters())
+            else:  # another library reduces the gradients
+                hvd.agreement.watch(model, optimizer)
+            scaler = scaler_type("cpu", init_scale=1024.0)
+            for step in range(6):
+                optimizer.zero_grad()
+                loss = model(torch.ones(2, 5)).sum() * (float("inf") if (step, RANK) == (2, 1) else 1)
+                scaler.scale(loss).backward()
+                for name, p in () if is_distributed else model.named_parameters():
+                    p.grad = hvd.allreduce(p.grad, name=f"by.hand.{name}")
+                scaler.step(optimizer)
+                scaler.update()
+            assert scaler.get_scale() == 512, scaler.get_scale()
+    finally:
+        agreement.Watch._tell_not_finite = tell
+    assert not told
+
+
+def lines_of_a_start(model, **options):
+    """The lines of the first step."""
+    lines, tell = [], agreement.Watch._print
+    agreement.Watch._print = lambda _, text: lines.append(text)
+    try:
+        maker = torch.optim.SGD(model.parameters(), **{"lr": 0.1, **options})
+        optimizer = hvd.DistributedOptimizer(maker, model.named_parameters())
+        train(model, optimizer, batches(1), mine)
+    finally:
+        agreement.Watch._print = tell
+    return lines
+
+
+def check_the_comparison_at_the_start():
+    assert lines_of_a_start(make_model()) == []
+    odd = 1 if RANK == 1 else 0
+    (values,) = lines_of_a_start(make_model(seed=3 + odd))[-1:]
+    who = "1" if SIZE > 2 else "0, 1"
+    assert re.match(rf"at the start, 4 of 4 parameters have other values on rank {who}, the first is 0.weight: call", values)
+    rates = lines_of_a_start(make_model(), lr=0.1 * (1 + odd))
+    assert len(rates) == 1 and re.match(r"at the start, the learning rate is 0\.\d on rank .*0\.2 on rank 1", rates[0]), rates
+    options = lines_of_a_start(make_model(), momentum=0.1 * odd)
+    assert len(options) == 1 and "an option of the optimizer is momentum=0" in options[0], options
+    same = torch.utils.data.distributed.DistributedSampler(range(60), SIZE, rank=0)
+    samplers = lines_of_a_start(make_model())
+    assert len(samplers) == 1 and "a data sampler gives the same samples to several ranks, among them 0, 1" in samplers[0]
+    same.rank, same.seed = RANK, odd
+    seeds = lines_of_a_start(make_model())
+    assert len(seeds) == 1 and re.search(r"a data sampler is DistributedSampler of 60 samples, seed 0", seeds[0]), seeds
+    same.seed = 0
+    assert lines_of_a_start(make_model()) == []
+
+
+def check_what_counts_as_a_difference():
+    def lines(what, *values):
+        usual = {"samplers": [], "values": {}}
+        return list(start_comparison.differences([{what: value, **usual} for value in values], range(len(values))))
+
+    assert lines("the version of torch", "2.1", "2.1", "2.0") == ["the version of torch is 2.1 on rank 0, 1; 2.0 on rank 2"]
+    assert (
+        lines("the seed of torch", 5, 6, 7, 8)
+        == lines("the seed of torch", 5, 6)
+        == lines("the seed of torch", 5, 6, 5, 6)
+        == []
+    )
+    assert lines("the seed of torch", 5, 5, 7) == ["the seed of torch is 5 on rank 0, 1; 7 on rank 2"]
+    assert lines("a parameter", ["a [2]", "b [3]"], ["a [2]"]) == ["a parameter is b [3] on rank 0; missing on rank 1"]
+    long = ["x" * 80 + "1", "x" * 80 + "2"]
+    assert len(lines("the script", *long)) == 1 and lines("the script", *long)[0].count(" on rank ") == 2
 
 
 def check_windows_cover_every_element_in_time():

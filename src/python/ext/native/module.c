@@ -204,6 +204,15 @@ static PyObject* py_report(PyObject* self, PyObject* unused) {
   return made;
 }
 
+static PyObject* py_not_finite(PyObject* self, PyObject* unused) {
+  (void)self, (void)unused;
+  if (usable_in_world()) return NULL;
+  char text[8 << 10];  // an operation's name is shorter
+  size_t length = 0;
+  const int status = lib.not_finite(text, sizeof text, &length);
+  return status == HVD_OK ? PyUnicode_DecodeUTF8(text, (Py_ssize_t)length, "replace") : raise_status(status);
+}
+
 static PyObject* py_links(PyObject* self, PyObject* unused) {
   (void)self, (void)unused;
   if (usable_in_world()) return NULL;
@@ -274,6 +283,7 @@ static PyMethodDef world_methods[] = {
     {"part_begin", py_part_begin, METH_O, "part_begin(part): see hvd_part_begin"},
     {"part_end", py_part_end, METH_O, "part_end(part)"},
     {"report", py_report, METH_NOARGS, "report() -> bytes: see hvd_report"},
+    {"not_finite", py_not_finite, METH_NOARGS, "not_finite() -> str: see hvd_not_finite"},
     {"links", py_links, METH_NOARGS, "links() -> [(peer, card, bytes, busy_ns, round_trip_ns)]: see hvd_links"},
     {"step_end", py_step_end, METH_NOARGS, "step_end()"},
     {"batches_made", py_batches_made, METH_O, "batches_made(ns): see hvd_batches_made"},

@@ -61,6 +61,7 @@ typedef struct hvd_functions {
   int (*use_memory)(const char*);
   int (*departed)(void);
   int (*check_world)(void);
+  int (*not_finite)(char*, size_t, size_t*);
   void (*part_begin)(int);
   void (*part_end)(int);
   void (*step_end)(void);

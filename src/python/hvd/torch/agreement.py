@@ -6,12 +6,16 @@ After each step every rank hashes one window of these tensors.  The windows rota
 HVD_AGREEMENT_STEPS steps.  A small allgather carries the hashes while the next step runs.  A window that differs is reported
 with tensor and rank.  hvdrun --agreement watches each DistributedOptimizer by itself.
 
+A NaN or an infinity that the runtime finds in a sum is reported if an optimizer's step follows.  A step that a GradScaler
+skips does not follow, so overflows that the scaler handles are not reported.
+
 Buffers, such as BatchNorm's statistics, may differ between ranks, and are not watched.  Neither are DTensors, which are shards.
 """
 
 from __future__ import annotations
 
 import fnmatch
+import functools
 import socket
 import sys
 from collections import Counter
@@ -21,10 +25,11 @@ from weakref import WeakSet
 
 import torch
 
+from hvd import _native
 from hvd._runtime import environment as _environment
 from hvd._runtime import world as _world
 from hvd._runtime.objects import allgather_object
-from hvd.exceptions import DivergedError
+from hvd.exceptions import DivergedAgainError, DivergedError
 from hvd.process_sets import ProcessSet, global_process_set, number_of
 from hvd.torch.ops import collectives
 
@@ -38,6 +43,7 @@ _SEED = 0x48564441  # any number, the same on all ranks
 _weights_of: dict[torch.device, torch.Tensor] = {}
 _watches: WeakSet[Watch] = WeakSet()
 _made = 0  # watches so far in this world; numbers their operations
+_repairs = 0  # of this process
 
 
 class _Piece(NamedTuple):
@@ -53,6 +59,15 @@ class _Piece(NamedTuple):
     @property
     def bytes(self) -> int:
         return (self.end - self.begin) * self.element_bytes
+
+
+class _Details(NamedTuple):
+    """What a rank tells the others about a window that differs."""
+
+    host: str
+    pieces: list[tuple[str, int, int]]  # name, begin and end in elements
+    hashes: list[int]
+    repairs: int  # how often this process has been repaired
 
 
 def _weights(device: torch.device) -> torch.Tensor:
@@ -135,36 +150,60 @@ class Watch:
         self._named, self._optimizer, self._set = dict(named), optimizer, process_set
         self._exclude = [exclude] if isinstance(exclude, str) else list(exclude)
         self._steps = _environment.integer("HVD_AGREEMENT_STEPS")
-        self._stops = _environment.text("HVD_AGREEMENT") == "stop"
+        self._mode = _environment.text("HVD_AGREEMENT")
+        self._stops = self._mode in ("stop", "repair")
         self._number = _made
         _made += 1
         self.found = 0  # windows that differed
+        self.not_finite = 0  # steps on sums with a NaN or an infinity
         self._forget()
-        self._hook: Any = optimizer.register_step_post_hook(self._stepped)
+        _follow_scalers()
+        self._hooks: list[Any] = [
+            optimizer.register_step_pre_hook(self._begins),
+            optimizer.register_step_post_hook(self._stepped),
+        ]
         _watches.add(self)
 
     def close(self) -> None:
         """Ends the comparison.  All ranks must call it after the same step."""
-        self._hook.remove()
+        for hook in self._hooks:
+            hook.remove()
         self.check()
         _watches.discard(self)
 
     def _forget(self) -> None:
         """Starts again, in a new world."""
-        self._step = 0
+        self._step, self._began = 0, False
         self._layout: list[list[_Piece]] = []
         self._states = -1
         self._sent: tuple[Any, int, list[_Piece], torch.Tensor] | None = None
+        self._seen = self._told = ""  # the runtime's line about a NaN in the sums of this step; of the last check
 
     def _tensors(self) -> Iterator[tuple[str, torch.Tensor, str | None, torch.Tensor]]:
         state = self._optimizer.state
         for name, parameter in self._named.items():
-            if any(fnmatch.fnmatchcase(name, pattern) for pattern in self._exclude) or not _plain(parameter):
+            if self._is_excluded(name) or not _plain(parameter):
                 continue
             yield f"parameter {name}", parameter, None, parameter
             for key, value in state.get(parameter, {}).items():
                 if _plain(value):
                     yield f"optimizer state {key} of {name}", parameter, key, value
+
+    def _compare_at_start(self) -> None:
+        from hvd.torch import start_comparison
+
+        named = {name: p for name, p in self._named.items() if not self._is_excluded(name)}
+        pieces = [piece for name, p in named.items() if _plain(p) for piece in _pieces(name, p, None, p, _PIECE)]
+        hashes = dict.fromkeys(named, 0)
+        for piece in pieces:
+            hashes[piece.name] ^= int(self._hash(piece)) * (2 * piece.begin + 1)
+        mine = start_comparison.facts(self._optimizer, named, hashes, len(self._set.ranks or ()))
+        told = allgather_object(mine, f"hvd.agreement.{self._number}.start", self._set)
+        for line in start_comparison.differences(told, self._set.ranks or ()):
+            self._print(f"at the start, {line}")
+
+    def _is_excluded(self, name: str) -> bool:
+        return any(fnmatch.fnmatchcase(name, pattern) for pattern in self._exclude)
 
     def _hash(self, piece: _Piece) -> torch.Tensor:
         """The hash of the present tensor, since an optimizer may replace the tensors of its state.  0: it has another size."""
@@ -174,8 +213,23 @@ class Watch:
             return torch.zeros((), dtype=torch.int64)
         return _hash(flat[piece.begin : piece.end])
 
+    def _compares(self) -> bool:
+        return _world.is_initialized() and _world.size() > 1 and bool(self._set.included())
+
+    def _begins(self, *_: Any) -> None:
+        if not self._compares():
+            return
+        if not self._began:
+            self._began = True
+            self._compare_at_start()
+        # A fused optimizer skips the step by itself: the scaler gives it found_inf.
+        found_inf = getattr(self._optimizer, "found_inf", None)
+        skips = isinstance(found_inf, torch.Tensor) and bool(found_inf.item())
+        seen = _native.not_finite()
+        self._seen = "" if skips else seen
+
     def _stepped(self, *_: Any) -> None:
-        if not _world.is_initialized() or _world.size() == 1 or not self._set.included():
+        if not self._compares():
             return
         self.check()
         if not self._layout or self._step % len(self._layout) == 0 or len(self._optimizer.state) != self._states:
@@ -186,46 +240,110 @@ class Watch:
         window = self._layout[(self._step - 1) % len(self._layout)]
         device = window[0].parameter.device
         hashes = torch.stack([self._hash(piece).to(device) for piece in window])
-        digest = torch.stack([(hashes * _weights(device)[: len(window)]).sum(), torch.full((), self._step, device=device)])
-        handle = collectives.allgather_async(digest.reshape(1, 2), f"hvd.agreement.{self._number}", self._set)
-        self._sent = handle, self._step, window, hashes
+        mine = torch.tensor([self._step, bool(self._seen)], device=device)
+        digest = torch.cat([(hashes * _weights(device)[: len(window)]).sum().reshape(1), mine])
+        handle = collectives.allgather_async(digest.reshape(1, 3), f"hvd.agreement.{self._number}", self._set)
+        self._sent, self._told = (handle, self._step, window, hashes), self._seen
 
     def check(self) -> None:
-        """Waits for the last comparison and reports it.  Collective if it differs.  DivergedError with --agreement stop."""
+        """Waits for the last comparison and reports it.  Collective if there is anything to report.
+
+        Errors, with --agreement stop: DivergedError; FloatingPointError after a step on a NaN or an infinity.  With repair:
+        the same, except for the first difference of a rank.
+        """
         if self._sent is None:
             return
         (handle, step, window, hashes), self._sent = self._sent, None
         rows = collectives.synchronize(handle).tolist()
         if len(rows) != len(self._set.ranks or ()) or any(row[1] != step for row in rows):
             return  # a rank has joined (hvd.join), or has made another number of steps
+        if any(row[2] for row in rows):
+            self._tell_not_finite()
         if not outvoted([row[0] for row in rows]):
             return
         self.found += 1
         if self.found & (self.found - 1) and not self._stops:
             return  # a line for the first, second, fourth, eighth … window
-        mine = socket.gethostname(), [(piece.name, piece.begin, piece.end) for piece in window], hashes.tolist()
-        text = self._describe(allgather_object(mine, f"hvd.agreement.{self._number}.details", self._set))
-        if (self._set.ranks or [0])[0] == _world.rank():
-            more = f"; {self.found} windows have differed so far" if self.found > 1 else ""
-            print(f"hvd: agreement: {text}{more}", file=sys.stderr, flush=True)
-        if self._stops:
+        places = [(piece.name, piece.begin, piece.end) for piece in window]
+        mine = _Details(socket.gethostname(), places, hashes.tolist(), _repairs)
+        details = allgather_object(mine, f"hvd.agreement.{self._number}.details", self._set)
+        bad, text = self._describe(details)
+        self._print(text + (f"; {self.found} windows have differed so far" if self.found > 1 else ""))
+        if self._mode == "repair" and len(bad) < len(details):
+            self._repair(bad, details, text)
+        elif self._stops:
             raise DivergedError(text)
 
-    def _describe(self, details: list[tuple[str, list[tuple[str, int, int]], list[int]]]) -> str:
-        """One line.  details: of each rank, its host, and the window's pieces and hashes."""
+    def _repair(self, bad: list[int], details: list[_Details], text: str) -> None:
+        """Gives the ranks at the places `bad` the parameters and the optimizer's state of another rank.
+
+        Errors: a rank that was repaired before raises DivergedAgainError, and the others DivergedError.
+        """
+        global _repairs
         ranks = self._set.ranks or []
-        places = [pieces for _, pieces, _ in details]
+        if any(details[place].repairs for place in bad):
+            if details[ranks.index(_world.rank())].repairs and ranks.index(_world.rank()) in bad:
+                raise DivergedAgainError(f"{text}, and this rank was repaired before")
+            raise DivergedError(text)
+        tensors = list(self._tensors())
+        layout = [(name, list(t.shape), str(t.dtype)) for name, _, _, t in tensors]
+        layouts = allgather_object(layout, f"hvd.agreement.{self._number}.layout", self._set)
+        if any(one != layout for one in layouts):
+            raise DivergedError(text)  # tensors are missing, so a broadcast would not fit
+        source = next(rank for place, rank in enumerate(ranks) if place not in bad)
+        values = [tensor.detach() for *_, tensor in tensors]
+        names = [f"hvd.agreement.{self._number}.{at}" for at in range(len(values))]
+        collectives.synchronize(collectives.broadcast_many_async_(values, source, names, self._set))
+        _repairs += ranks.index(_world.rank()) in bad
+        listed = ", ".join(str(ranks[place]) for place in bad)
+        self._print(f"rank {listed} has got the parameters and the optimizer's state of rank {source}")
+
+    def _print(self, text: str) -> None:
+        if (self._set.ranks or [0])[0] == _world.rank():
+            print(f"hvd: agreement: {text}", file=sys.stderr, flush=True)
+
+    def _tell_not_finite(self) -> None:
+        """Prints the line of the first rank that has one: for the first, second, fourth, eighth … step."""
+        self.not_finite += 1
+        if self.not_finite & (self.not_finite - 1) and not self._stops:
+            return
+        lines = allgather_object(self._told, f"hvd.agreement.{self._number}.sums", self._set)
+        text = next(line for line in lines if line)
+        self._print(text + (f"; in {self.not_finite} steps so far" if self.not_finite > 1 else ""))
+        if self._stops:
+            raise FloatingPointError(text)
+
+    def _describe(self, details: list[_Details]) -> tuple[list[int], str]:
+        """The places in `details`, of each rank, that differ, and one line."""
+        ranks = self._set.ranks or []
+        places = [one.pieces for one in details]
         bad, what = outvoted([str(one) for one in places]), "the list of tensors"
         if not bad:
             for at, (name, begin, end) in enumerate(places[0]):
-                bad = outvoted([hashes[at] for _, _, hashes in details])
+                bad = outvoted([one.hashes[at] for one in details])
                 if bad:
                     what = f"{name}, elements {begin}-{end},"
                     break
-        named = ", ".join(f"{ranks[place]} ({details[place][0]})" for place in bad)
+        named = ", ".join(f"{ranks[place]} ({details[place].host})" for place in bad)
         if len(bad) < len(details):
-            return f"{what} is not on rank {named} what it is on the others"
-        return f"{what} differs between ranks {named}, none of which has a majority"
+            return bad, f"{what} is not on rank {named} what it is on the others"
+        return bad, f"{what} differs between ranks {named}, none of which has a majority"
+
+
+@functools.cache
+def _follow_scalers() -> None:
+    """Forgets infinities that a GradScaler has handled, from now on: it has skipped the step, or checked the gradients."""
+    scaler: Any = getattr(torch.amp, "GradScaler", None) or torch.cuda.amp.GradScaler
+    step = scaler.step
+
+    @functools.wraps(step)
+    def forgetting(*args: Any, **kwargs: Any) -> Any:
+        result = step(*args, **kwargs)
+        if _world.is_initialized():
+            _native.not_finite()
+        return result
+
+    scaler.step = forgetting
 
 
 def _plain(value: Any) -> bool:

@@ -230,6 +230,25 @@ TEST_CASE("elastic job: who has the state does not leave for new ones that may n
   CHECK(job.turn(5).invite == Ranks{1});  // at the next commit
 }
 
+TEST_CASE("elastic job: a host is left where a rank has differed from the others twice") {
+  ElasticJob job({{1, {}}, 600, {}}, {{0, {"a", 0}, WorkerStage::starting}, {1, {"b", 0}, WorkerStage::starting}},
+                 {{"a", 1}, {"b", 2}}, SlotHistory());
+  job.waits(0, 0), job.waits(1, 0);
+  job.met(1, {0, 1}, 0);
+  job.turn(0);
+  const std::string words = "Traceback (most recent call last):\n  File \"t.py\", line 3, in <module>\n";
+  CHECK(job.survives(raised(1, words + "hvd.exceptions.DivergedAgainError: parameter w is not\n"), 5));
+  const ElasticOrders orders = job.turn(5);
+  CHECK(orders.start.empty());
+  CHECK(orders.invite == Ranks{0});
+  CHECK(orders.lines.at(0) == "the job leaves b: a rank there has had other parameters than the others twice");
+  job.met(2, {0}, 6);
+  job.hosts_are({{"a", 1}, {"b", 2}, {"c", 1}});  // discovery still finds the host
+  const ElasticOrders later = job.turn(7);
+  REQUIRE(later.start.size() == 1);
+  CHECK(later.start[0].place == SlotPlace{"c", 0});
+}
+
 TEST_CASE("elastic job: what it does not survive") {
   SUBCASE("before the first world") {
     ElasticJob job({{1, {}}, 600, {}}, {{0, {"a", 0}, WorkerStage::starting}, {1, {"a", 1}, WorkerStage::starting}},
