@@ -35,6 +35,19 @@ class Image {
   std::vector<char*> argv_, envp_;
 };
 
+/// Ctrl-C of the terminal does not reach the child.  A child of a process without a terminal stays in its session,
+/// since Linux divides a core among sessions (autogroup): ranks in sessions of their own wait milliseconds for one
+/// another on busy cores.
+void leave_terminal() {
+  const int terminal = ::open("/dev/tty", O_RDONLY | O_NOCTTY | O_CLOEXEC);
+  if (terminal < 0) {
+    ::setpgid(0, 0);
+    return;
+  }
+  ::close(terminal);
+  ::setsid();
+}
+
 struct Child {
   const ChildProgram& program;
   const std::function<void(const ChildNotes&)>& prepare;
@@ -43,7 +56,7 @@ struct Child {
   ChildNotes notes;
 
   [[noreturn]] void run() const {
-    ::setsid();  // Ctrl-C of the terminal does not reach the child
+    leave_terminal();
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (::getppid() != parent) ::_exit(127);  // the parent died before the line above
     restore_signals();

@@ -8,6 +8,7 @@
 
 #include <cerrno>
 #include <csignal>
+#include <sstream>
 #include <string>
 
 #include "base/process/capture.h"
@@ -47,6 +48,17 @@ TEST_CASE("capture: a program that closes its streams and goes on is ended at th
   const auto before = std::chrono::steady_clock::now();
   CHECK(capture({"sh", "-c", "exec >&- 2>&-; sleep 60"}, "", 1s).timed_out);
   CHECK(std::chrono::steady_clock::now() - before < 30s);
+}
+
+TEST_CASE("child: it leads a process group; without a terminal it stays in this session") {
+  const int terminal = ::open("/dev/tty", O_RDONLY | O_NOCTTY | O_CLOEXEC);
+  if (terminal >= 0) ::close(terminal);
+  std::istringstream ids(capture({"sh", "-c", "cut -d' ' -f1,5,6 /proc/$$/stat"}, "", 60s).out);
+  pid_t pid = 0, group = 0, session = 0;
+  ids >> pid >> group >> session;
+  REQUIRE(bool(ids));
+  CHECK(group == pid);
+  CHECK(session == (terminal >= 0 ? pid : ::getsid(0)));
 }
 
 TEST_CASE("child: notes come before exec; a failed preparation leaves no child") {
