@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "base/format.h"
 #include "base/text.h"
@@ -52,8 +53,7 @@ class Examiner {
     find_common();
     find_communication();
     find_memory();
-    std::stable_sort(d_.findings.begin(), d_.findings.end(),
-                     [this](const Finding& a, const Finding& b) { return weight(a) > weight(b); });
+    sort_findings();
     if (d_.findings.empty()) tell_balance();
     return d_;
   }
@@ -73,7 +73,7 @@ class Examiner {
       return most;
     }
     const bool effect = (f.cause == SlowCause::compute && !f.certain) ||
-                        (f.cause == SlowCause::communication && cores_are_short() &&
+                        (f.cause == SlowCause::communication && data_lacks_cores() &&
                          operations() * operation_seconds < worth_a_word * d_.step_seconds);
     if (!effect) return f.seconds_a_step;
     double most = f.seconds_a_step / 4;
@@ -82,6 +82,21 @@ class Examiner {
           late_.contains(other.ranks.front()))
         most = std::min(most, 0.99 * other.seconds_a_step);
     return most;
+  }
+
+  /// weight() needs all findings, so it is called before any of them moves.
+  void sort_findings() {
+    std::vector<std::pair<double, Finding>> weighed;
+    for (const Finding& f : d_.findings) weighed.emplace_back(weight(f), f);
+    std::stable_sort(weighed.begin(), weighed.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+    for (std::size_t i = 0; i < weighed.size(); ++i) d_.findings[i] = std::move(weighed[i].second);
+  }
+
+  /// True if data under way comes from ranks that lack cores, or that lack one for most of their own time.
+  bool data_lacks_cores() const {
+    const double no_core = common(Delay::no_core);
+    return cores_are_short() || (no_core > worth_a_word * d_.step_seconds &&
+                                 2 * no_core > median_of(ranks_, [](const RankMeans& m) { return m.own; }));
   }
 
   bool cores_are_short() const { return common(Delay::no_core) > no_core_enough * d_.step_seconds; }

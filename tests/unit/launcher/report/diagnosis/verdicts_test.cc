@@ -214,6 +214,32 @@ TEST_CASE("verdicts: a rank's own cause is told before a lack of cores of all ra
     }
 }
 
+TEST_CASE("verdicts: a checkpoint of one rank that costs less than a lack of cores of all ranks") {
+  SimulatedJob job{.ranks = 2, .steps = 200, .noise = 0.1};
+  job.plant = [](int r, int s, Work& w) {  // recorded values, of 39.7 ms
+    w = {.input = 0.4, .no_core = r == 0 ? 20.5 : 17.1, .computing = 6.7, .moved = 2.6};
+    w.saving = r == 1 && s % 20 == 0 ? 117 : 0;
+  };
+  const Diagnosis d = diagnose(simulated::run(job, 1), places(2, 2));
+  INFO(words_of(d));
+  REQUIRE(d.findings.size() == 2);
+  CHECK(d.findings[0].cause == SlowCause::checkpoint);
+  CHECK(d.findings[0].ranks == std::vector<int>{1});
+  CHECK(d.findings[1].cause == SlowCause::compute);
+}
+
+TEST_CASE("verdicts: an evaluation on one rank, and data that waits for ranks without cores") {
+  SimulatedJob job{.ranks = 2, .steps = 200, .noise = 0.1};
+  job.plant = [](int r, int s, Work& w) {  // recorded values, of 14.8 ms
+    w = {.input = 0, .no_core = 3.3, .computing = 0.9, .moved = 5.3, .operations = 2, .operation_bytes = 2 << 20};
+    w.computing += r == 1 && s % 25 == 24 ? 87 : 0;
+  };
+  const Diagnosis d = diagnose(simulated::run(job, 1), places(2, 2));
+  INFO(words_of(d));
+  CHECK(d.findings[0].cause == SlowCause::straggler);
+  CHECK(d.findings[0].ranks == std::vector<int>{1});
+}
+
 TEST_CASE("verdicts: torch's own backends tell no bytes") {
   SimulatedJob job{.ranks = 2};
   job.plant = [](int, int, Work& w) { w.moved = 30, w.operations = 1, w.operation_bytes = 0; };
