@@ -255,6 +255,10 @@ HVD_API int hvd_release(hvd_handle handle);
 /** hvd_release for count handles. HVD_USAGE if some were unknown, or released before; the others are released. */
 HVD_API int hvd_release_many(const hvd_handle* handles, size_t count);
 
+/** hvd_submit and hvd_wait in one call, which is faster for small tensors. *handle: 0 if nothing was submitted, else
+ * the caller releases it. */
+HVD_API int hvd_submit_and_wait(const hvd_request* request, double timeout_seconds, hvd_handle* handle);
+
 /** Blocking operation in one call: submit, wait, release.  The fast path for small tensors. */
 HVD_API int hvd_run(const hvd_request* request);
 

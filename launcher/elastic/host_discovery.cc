@@ -30,6 +30,10 @@ std::map<std::string, std::string> own_environment() {
 
 }  // namespace
 
+HostDiscovery::~HostDiscovery() {
+  if (process_) process_->signal(SIGKILL);
+}
+
 std::optional<pid_t> HostDiscovery::child() const {
   if (!process_) return std::nullopt;
   return process_->pid();

@@ -27,6 +27,8 @@ struct DiscoverySource {
 class HostDiscovery {
  public:
   explicit HostDiscovery(DiscoverySource source) : source_(std::move(source)) {}
+  /// Kills the program's process group.
+  ~HostDiscovery();
 
   struct Discovered {
     std::optional<std::vector<ElasticHost>> hosts{};  ///< all hosts, if the text has changed; else nothing

@@ -23,7 +23,8 @@ class HostLookup {
     std::optional<ResolvedHost> host{};  ///< nothing: ask again at the next turn
     std::string line{};                  ///< for the user; empty: nothing to tell
   };
-  /// Waits some milliseconds at most.  A name without an answer within limit_seconds is unknown.
+  /// Waits some milliseconds at most, and not while another name is asked.  A name without an answer within
+  /// limit_seconds is unknown.
   /// @param now  seconds of the caller's clock
   Answer ask(const std::string& name, double now);
 

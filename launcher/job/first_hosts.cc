@@ -11,6 +11,7 @@
 #include "base/files/trust.h"
 #include "base/format.h"
 #include "base/process/capture.h"
+#include "base/process/held_signals.h"
 #include "base/text.h"
 #include "launcher/hosts/host_manifest.h"
 #include "launcher/hosts/parse_hosts.h"
@@ -76,9 +77,11 @@ Allocation wait_for_slots(const Settings& settings, const Environment& environme
   Allocation latest = nothing;
   DiscoverySource source = discovery_source(settings, environment);
   source.parse = [&latest, parse = source.parse](const std::string& text) { return latest = parse(text); };
+  HeldSignals held;
   HostDiscovery discovery(std::move(source));
   for (const double until = steady_seconds() + limit; steady_seconds() < until;) {
-    ::poll(nullptr, 0, look_every_ms);
+    pollfd signal{held.fd(), POLLIN, 0};
+    if (::poll(&signal, 1, look_every_ms) > 0) held.end_if_asked();
     const HostDiscovery::Discovered found = discovery.turn(steady_seconds());
     if (!found.line.empty()) std::fprintf(stderr, "hvdrun: %s\n", printable(found.line).c_str());
     if (!found.hosts) continue;

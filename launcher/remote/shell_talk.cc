@@ -25,14 +25,6 @@ using namespace std::chrono_literals;
 constexpr std::size_t most_said = 64u << 20, most_errors = 64u << 10;
 constexpr auto may_end = 5s;
 
-/// Appends the bytes that can be read now to @p into, up to a size of @p most.  Closes @p fd at the end of the stream.
-void drain(Fd& fd, std::string& into, std::size_t most) {
-  char piece[16384];
-  const ssize_t n = ::read(fd.get(), piece, sizeof piece);
-  if (n > 0) into.append(piece, std::min(static_cast<std::size_t>(n), most - std::min(most, into.size())));
-  if (n == 0 || (n < 0 && errno != EINTR && errno != EAGAIN)) fd.reset();
-}
-
 }  // namespace
 
 ShellTalk::ShellTalk(const std::vector<std::string>& command, Time deadline) : deadline_(deadline) {
@@ -72,8 +64,8 @@ bool ShellTalk::wait(bool to_write, Time until) {
   if (left <= 0ms) return timed_out_ = true, false;
   pollfd fds[3] = {{out_.get(), POLLIN, 0}, {err_.get(), POLLIN, 0}, {to_write ? in_.get() : -1, POLLOUT, 0}};
   ::poll(fds, 3, static_cast<int>(left.count()));
-  if (out_ && fds[0].revents) drain(out_, said_, most_said);
-  if (err_ && fds[1].revents) drain(err_, errors_, most_errors);
+  if (out_ && fds[0].revents) read_some(out_, said_, most_said);
+  if (err_ && fds[1].revents) read_some(err_, errors_, most_errors);
   return true;
 }
 

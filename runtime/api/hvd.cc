@@ -335,6 +335,23 @@ int hvd_run(const hvd_request* request) {
   });
 }
 
+int hvd_submit_and_wait(const hvd_request* request, double timeout_seconds, hvd_handle* handle) {
+  return exception_barrier([&] {
+    need(handle, "handle");
+    *handle = 0;
+    if (std::isnan(timeout_seconds)) throw Error(Code::usage, "timeout_seconds", "is not a number");
+    const Use e;
+    std::shared_ptr<const SetInfo> hold;
+    ProcessSet& set = set_of(*e, request, hold);
+    const CheckedRequest p = hvd::core::check_request(request, set.world(), e->gpus());
+    const Operation& op = e->run(set, p, timeout_seconds);
+    *handle = OperationTable::handle(op);
+    if (!op.done()) throw Error(Code::timeout, "", "the operation is still under way");
+    raise(op);
+    op.hold_own();
+  });
+}
+
 int hvd_set_add(const int32_t* ranks, int32_t count, int32_t* set) {
   return exception_barrier([&] {
     need(set, "set");

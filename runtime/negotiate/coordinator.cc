@@ -80,6 +80,10 @@ void Coordinator::fail(std::uint32_t code, const std::string& name, const std::v
 }
 
 void Coordinator::refuse_crossed(const std::vector<std::string>& names) {
+  if (!offered_.empty()) {  // the caller comes again
+    wants_end_of_offer_ = true;
+    return;
+  }
   std::vector<Announcement> all;
   bool evicted = false;
   for (const std::string& name : names) {
@@ -240,17 +244,33 @@ bool Coordinator::outdated(std::uint64_t executed, const Signature& signature, c
 }
 
 void Coordinator::gone(int rank, std::uint32_t code, const std::string& text) {
+  offered_.clear();  // all operations end with an error, so nobody needs the answer
   ByteWriter w;
   w.put(code).put(static_cast<std::uint32_t>(rank)).raw(text);
   publish(Command::gone, w);
 }
 
 void Coordinator::tune(const TunedSettings& settings) {
+  if (!offered_.empty()) {
+    tune_after_offer_ = settings;
+    return;
+  }
   options_.fusion_bytes = settings.fusion_bytes;
   options_.hold_ns = settings.hold_ns;
   ByteWriter w;
   put_settings(w, settings);
   publish(Command::tune, w);
+}
+
+/// The body of a `batch` command with these ids: ascending.
+std::string Coordinator::batch_body(std::span<const std::uint32_t> ids, bool eager) {
+  for (const std::uint32_t id : ids) batch_[id / 64] |= 1ull << (id % 64);
+  ByteWriter w;
+  w.put(eager ? batch_eager : 0u).put(static_cast<std::uint32_t>(ids.size()));
+  const std::size_t words = ids.back() / 64 + 1;
+  put_ids(w, {batch_.data(), words}, ids.front() / 64);
+  std::fill_n(batch_.begin() + ids.front() / 64, words - ids.front() / 64, 0);
+  return std::move(w.bytes());
 }
 
 void Coordinator::publish_batch(const std::vector<std::uint32_t>& ids, bool eager) {
@@ -266,13 +286,9 @@ void Coordinator::publish_batch(const std::vector<std::uint32_t>& ids, bool eage
       bytes += id.bytes;
       id.used = last_batch_;
       id.fresh = id.parts = false;
-      batch_[ids[end] / 64] |= 1ull << (ids[end] % 64);
     }
     ByteWriter w;
-    w.put(eager ? batch_eager : 0u).put(static_cast<std::uint32_t>(end - at));
-    const std::size_t words = ids[end - 1] / 64 + 1;
-    put_ids(w, {batch_.data(), words}, ids[at] / 64);
-    std::fill_n(batch_.begin() + ids[at] / 64, words - ids[at] / 64, 0);
+    w.bytes() = batch_body({ids.data() + at, end - at}, eager);
     publish(Command::batch, w);
     under_way_.push_back(published_);
     at = end;

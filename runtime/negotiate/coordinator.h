@@ -17,6 +17,14 @@
 /// counts as over once it is queued.  So a few tensors on GPUs are held for hold_ns at most, if no caller waits for
 /// them.  They are held only within hold_ns of the last batch on GPUs, or while the GPU still works on that batch.
 ///
+/// Offers (coordinator_offers.cc).  Between two nodes, a small sum needs one trip instead of two.  When the
+/// coordinator's node has announced small tensors, its leader sends the other leader an offer: the batch of these
+/// tensors, and the node's parts.  The other leader takes the offer when it has announced the same tensors with its own
+/// parts.  It then runs the batch without a command.  The announcement tells the coordinator that the offer is taken.
+/// While an offer is open, the coordinator publishes no other command, so both nodes have the same sequence.  If there
+/// is other work, the leader withdraws the offer, and the coordinator waits until the other leader has taken or
+/// declined it.
+///
 /// Join.  The first rank that wants to join ends the use of ids.  The coordinator evicts all ids that are not
 /// ready to run, and publishes `joining`.  From then on every announcement is a record, and a rank's records keep their
 /// order.  So a rank's record "has joined" follows its records of all operations under way.  An operation is complete
@@ -26,6 +34,8 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -73,6 +83,19 @@ class Coordinator {
   void gone(int rank, std::uint32_t code, const std::string& text);
   /// Changes the settings of all ranks, from the next batch on.
   void tune(const TunedSettings& settings);
+  /// @name Offers, between two nodes
+  /// @{
+  /// Opens an offer.  @p ids: ascending; only this node has announced them, with parts.  @p here: see decide(). Returns
+  /// the body of the batch to offer; nullopt: no offer is possible now.
+  std::optional<std::string> offer(std::uint64_t here, std::span<const std::uint32_t> ids);
+  /// The ids of the open offer; empty: no offer is open.  While an offer is open, the caller calls neither ready(),
+  /// record(), executed() nor decide().
+  const std::vector<std::uint32_t>& offered() const { return offered_; }
+  /// True if a call waits for the end of the offer.
+  bool wants_end_of_offer() const { return tune_after_offer_.has_value() || wants_end_of_offer_; }
+  /// Ends the open offer.  @p taken: publishes its batch, which the other node has published already.
+  void end_offer(bool taken);
+  /// @}
   /// Tensors that get an id from now on are eager up to @p bytes bytes.
   void limit_eager(std::size_t bytes) { options_.eager_limit = bytes; }
   /// Publishes the operations that can run now.  Returns true if it published any command.
@@ -142,6 +165,7 @@ class Coordinator {
   };
 
   void publish(Command command, ByteWriter& w);
+  std::string batch_body(std::span<const std::uint32_t> ids, bool eager);
   void join(const RankSet& ranks, bool has);
   bool all_joined() const { return joining_ && joined_.count() == options_.ranks; }
   /// The ranks that have announced an operation, and those that have joined.
@@ -228,6 +252,9 @@ class Coordinator {
   bool joining_ = false;
   RankSet joined_;
   int last_joined_ = -1;
+  std::vector<std::uint32_t> offered_;  ///< ids of the open offer
+  std::optional<TunedSettings> tune_after_offer_;
+  bool wants_end_of_offer_ = false;
 };
 
 }  // namespace hvd::negotiate

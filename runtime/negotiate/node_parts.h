@@ -24,6 +24,9 @@ class NodeParts {
   /// Stores the parts of the source's nodes: @p parts holds one after the other, each @p each bytes long.  If the
   /// lengths of two sources differ, the tensor is never complete and travels in slices.
   void add(std::size_t source, std::uint32_t id, std::size_t each, std::string_view parts);
+  /// Adds this node's part.  Returns the memory that the caller must fill with the part; nullptr: the part is not
+  /// needed.
+  unsigned char* add_own(std::uint32_t id, std::size_t each);
   void drop(std::uint32_t id);
   /// True if the parts of all sources are here, and have the same length.
   bool complete(std::uint32_t id) const {
@@ -32,11 +35,18 @@ class NodeParts {
   /// The parts of a complete tensor: [nodes][each], first this node's, then each child's subtree in the same order.
   std::string_view parts(std::uint32_t id) const { return tensors_[id].bytes; }
   std::size_t each(std::uint32_t id) const { return tensors_[id].each; }
+  /// True if only this node's part is here.  It is then the first each() bytes of parts().
+  bool only_own(std::uint32_t id) const {
+    return id < tensors_.size() && tensors_[id].sources == 1 && !tensors_[id].spoilt;
+  }
   /// The number of nodes in the source's subtree.
   std::size_t nodes(std::size_t source) const { return offset_[source + 1] - offset_[source]; }
   bool any() const { return held_ > 0; }
 
  private:
+  struct Tensor;
+  Tensor& begin(std::uint32_t id, std::size_t each);
+
   struct Tensor {
     std::size_t each = 0, sources = 0;
     bool spoilt = false;

@@ -8,14 +8,16 @@ namespace hvd::negotiate {
 namespace {
 
 /// Flags of a message up: each part is there only if its flag is set.  A message is u8 flags, varint commands carried
-/// out since the last message, then the parts ready, parts, claims, gone, waits, words, in this order.
+/// out since the last message, then the parts ready, parts, claims, gone, waits, words, in this order.  Flag `declines`
+/// has no part: the sender declined an offer before it announced the ids of this message.
 enum : std::uint8_t {
   part_ready = 1,
   part_claims = 2,
   part_gone = 4,
   part_waits = 8,
   part_parts = 16,
-  part_words = 32
+  part_words = 32,
+  declines = 64
 };
 
 /// A node reports the commands that it has carried out together with other news.  After this many commands it reports
@@ -56,6 +58,7 @@ TreeNode::TreeNode(TreeShape shape, int node, const std::vector<std::vector<int>
   have_.assign(below_.size(), std::vector<std::uint64_t>(words));
   live_.resize(words);
   up_.resize(words);
+  sent_.resize(words);
   executed_.resize(below_.size());
 }
 
@@ -126,6 +129,7 @@ void TreeNode::clear(std::uint32_t id) {
   const std::uint64_t bit = 1ull << (id % 64);
   for (auto& words : have_) words[id / 64] &= ~bit;
   up_[id / 64] &= ~bit;
+  sent_[id / 64] &= ~bit;
   parts_.drop(id);
 }
 
@@ -138,6 +142,7 @@ void TreeNode::passing(Command type, std::string_view body) {
   switch (type) {
     case Command::batch:
       under_way_.push_back(commands_);
+      if (node_ != 0 && parts_.any()) forget_sent(body);
       break;
     case Command::assign: {
       const auto id = r.index(ids_);
@@ -217,7 +222,8 @@ std::string TreeNode::take_up() {
   const std::uint64_t executed = *std::min_element(executed_.begin(), executed_.end());
   w.put(static_cast<std::uint8_t>((ready_ ? part_ready : 0) | (claims_.empty() ? 0 : part_claims) |
                                   (gone_.empty() ? 0 : part_gone) | (waits_.empty() ? 0 : part_waits) |
-                                  (ready_ && parts_.any() ? part_parts : 0) | (words_.empty() ? 0 : part_words)));
+                                  (ready_ && parts_.any() ? part_parts : 0) | (words_.empty() ? 0 : part_words) |
+                                  (declines_ ? declines : 0)));
   w.varint(executed - told_executed_);
   told_executed_ = executed;
   if (ready_) {
@@ -249,7 +255,7 @@ std::string TreeNode::take_up() {
     words_.clear();
   }
   if (news_) answered_ = false;
-  ready_ = news_ = urgent_ = false;
+  ready_ = news_ = urgent_ = declines_ = false;
   return std::move(w.bytes());
 }
 
@@ -263,6 +269,10 @@ void TreeNode::from_below(int node, std::string_view message) {
     if (more > commands_ - executed_[source]) throw std::runtime_error("negotiation: more commands than there were");
     executed_[source] += more;
     executed(executed_[0]);
+  }
+  if (parts & declines) {
+    if (source == 0 || shape_.nodes != 2) throw std::runtime_error("negotiation: an answer to no offer");
+    declined_ = true;
   }
   if (parts & part_ready) {
     std::vector<std::uint32_t> ids;
@@ -292,7 +302,7 @@ void TreeNode::from_below(int node, std::string_view message) {
 }
 
 /// Writes the parts of the ids that go up: varint count, then for each id varint id, varint bytes of a part, the parts.
-/// If they are too many bytes, the count is 0.
+/// If they are too many bytes, the count is 0.  Between two nodes the parts stay here until the batch, for an offer.
 void TreeNode::put_parts(ByteWriter& w) {
   std::vector<std::uint32_t> ids;
   std::size_t total = 0;
@@ -310,7 +320,10 @@ void TreeNode::put_parts(ByteWriter& w) {
   w.varint(few ? ids.size() : 0);
   for (const std::uint32_t id : ids) {
     if (few) w.varint(id).varint(parts_.each(id)).raw(parts_.parts(id));
-    parts_.drop(id);
+    if (few && shape_.nodes == 2)
+      sent_[id / 64] |= 1ull << (id % 64);
+    else
+      parts_.drop(id);
   }
 }
 

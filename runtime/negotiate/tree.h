@@ -18,6 +18,8 @@
 ///     that uses the id again clears the bit.  The coordinator assigns an id only when all members have carried out its
 ///     eviction, and a member reports the eviction after its stale bits.
 ///   - While ranks join (command `joining` to `joined`) records pass at once.
+///   - Between two nodes the root may offer a batch (coordinator.h).  The other leader keeps the parts that it has sent
+///     until their batch.  So it can add up the offered tensors itself.
 ///   - After a group has failed, records pass at once too.  The coordinator tells a stale record of the group by the
 ///     number of commands that its sender had carried out.
 #pragma once
@@ -27,6 +29,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "negotiate/command.h"
@@ -76,10 +79,9 @@ class TreeNode {
 
   // Announcements of this node's own members.
   void ready(std::uint32_t id) { ready(0, id); }
-  /// Takes this node's part of the tensor.  Must be called before ready(id).
-  void part(std::uint32_t id, std::string_view bytes) {
-    if (live(id)) parts_.add(0, id, bytes.size(), bytes);
-  }
+  /// Adds this node's part of the tensor.  Must be called before ready(id).  Returns the memory that the caller must
+  /// fill with the part; nullptr: the part is not needed.
+  unsigned char* part(std::uint32_t id, std::size_t bytes) { return live(id) ? parts_.add_own(id, bytes) : nullptr; }
   void record(int rank, const Record& record) { claim(record.executed, record.signature, RankSet(rank), record.name); }
   /// All local members have carried out the first @p commands commands.
   void executed(std::uint64_t commands);
@@ -120,6 +122,28 @@ class TreeNode {
   /// For the root.  Hands everything to @p coordinator.  Returns true if there was news.
   bool drain(Coordinator& coordinator);
 
+  /// @name Offers between two nodes (tree_offers.cc)
+  /// @{
+  /// For the root.  True if only this node has announced @p id, and has given its part.
+  bool only_own(std::uint32_t id) const;
+  /// For the root.  True if both nodes have announced all @p ids with their parts: the other leader takes the offer.
+  bool agreed(const std::vector<std::uint32_t>& ids) const;
+  /// For the root.  True if drain() has news for the coordinator.
+  bool any_news() const { return ready_ || !claims_.empty() || !gone_.empty(); }
+  /// For the root.  True if drain() reports the end of a rank.
+  bool any_gone() const { return !gone_.empty(); }
+  /// For the root.  drain() will not hand over @p ids, which agreed() has reported.
+  void take(const std::vector<std::uint32_t>& ids);
+  /// For the root.  True if the other leader has declined an offer since the last call.
+  bool take_declined() { return std::exchange(declined_, false); }
+  /// On the other leader.  True if up() has sent this node's parts of all @p ids, and their batch has not come.
+  bool sent(const std::vector<std::uint32_t>& ids) const;
+  /// On the other leader.  If all @p ids can be sent with their parts now, the next up() sends them.
+  void hurry(const std::vector<std::uint32_t>& ids);
+  /// On the other leader.  The next up() declines the offer.
+  void decline() { declines_ = urgent_ = true; }
+  /// @}
+
   /// Calls f(id, name, ranks that have announced it) for each operation held here.  For records id is no_slot.
   template <class F>
   void held(F&& f) const;
@@ -145,6 +169,9 @@ class TreeNode {
   void claim(std::uint64_t executed, const Signature& s, const RankSet& ranks, const std::string& name);
   void hold_no_more();
   void clear(std::uint32_t id);
+  bool is_up(std::uint32_t id) const { return up_[id / 64] >> (id % 64) & 1; }
+  bool has_sent(std::uint32_t id) const { return sent_[id / 64] >> (id % 64) & 1; }
+  void forget_sent(std::string_view batch);
   static void write(ByteWriter& w, const PendingAnnouncement& c);
   static void write(ByteWriter& w, const Departure& d);
   /// @param below  the ranks behind the sender; throws if the claim has others
@@ -169,6 +196,7 @@ class TreeNode {
   int ranks_ = 0;               ///< the number of ranks in the subtree
   std::vector<std::vector<std::uint64_t>> have_;  ///< [sources][ids / 64] ids that only some sources have announced
   std::vector<std::uint64_t> live_, up_;          ///< [ids / 64] ids with a name; complete ids, to be sent
+  std::vector<std::uint64_t> sent_;               ///< [ids / 64] ids whose parts were sent to the root of two nodes
   std::vector<std::string> names_;                ///< by id, as far as ids have had names
   std::unordered_map<std::string, std::uint32_t> id_of_;
   std::unordered_map<std::string, NameAnnouncements> held_;
@@ -186,6 +214,7 @@ class TreeNode {
   std::int64_t sent_ns_ = 0;
   bool ready_ = false, news_ = false, urgent_ = false;  ///< up_ has bits; news that may wait; news that may not
   bool answered_ = true;                                ///< a command has come since this leader's last news
+  bool declines_ = false, declined_ = false;            ///< to be sent; has come from the other leader
 };
 
 template <class F>

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import subprocess
 import time
 
 from support import hvdrun
@@ -45,10 +46,10 @@ state.register_reset_callbacks([lambda: resets.append((hvd.rank(), hvd.size()))]
 """
 
 
-def job(tmp_path: pathlib.Path, program: str, *options: str) -> tuple[str, str]:
+def job(tmp_path: pathlib.Path, program: str, *options: str, env: dict[str, str] | None = None) -> tuple[str, str]:
     """The job's stdout and stderr."""
     (tmp_path / "train.py").write_text(HEAD + program)
-    done = hvdrun.run(*options, *hvdrun.python_args(), "train.py", cwd=tmp_path)
+    done = hvdrun.run(*options, *hvdrun.python_args(), "train.py", cwd=tmp_path, env=env)
     assert done.returncode == 0, done.stderr + done.stdout
     return done.stdout, done.stderr
 
@@ -84,6 +85,47 @@ def test_others_train_while_a_newcomer_prepares_and_when_it_dies(tmp_path: pathl
     out, err = job(tmp_path, GROWS, *growing(tmp_path))
     assert "2 was told (1, 2, 1, '1', '2') and is (1, 2) []" in out, out
     assert "epoch 2: 1 → 2 ranks" in err and "epoch 3" not in err, err
+
+
+SLOW_NAMES = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <netdb.h>
+#include <string.h>
+#include <unistd.h>
+
+int getaddrinfo(const char* name, const char* service, const struct addrinfo* hints, struct addrinfo** found) {
+  if (name && !strcmp(name, "slow.test")) sleep(60);
+  int (*next)(const char*, const char*, const struct addrinfo*, struct addrinfo**) = dlsym(RTLD_NEXT, "getaddrinfo");
+  return next(name, service, hints, found);
+}
+"""
+
+GROWS_SOON = """
+begun = time.monotonic()
+
+@elastic.run
+def train(state):
+    while state.together < 5:
+        state.together += hvd.size() == 2
+        step(state)
+
+train(state)
+if not LATE:
+    print("grew within", time.monotonic() - begun)
+"""
+
+
+def test_a_slow_name_service_delays_no_worker_of_other_hosts(tmp_path: pathlib.Path) -> None:
+    """The new host comes first in the list."""
+    (tmp_path / "names.c").write_text(SLOW_NAMES)
+    library = tmp_path / "names.so"
+    subprocess.run(["cc", "-shared", "-fPIC", tmp_path / "names.c", "-o", library], check=True, timeout=60)
+    options = ["3" if option == "2" else option for option in growing(tmp_path)]
+    discover = tmp_path / "discover"
+    discover.write_text(discover.read_text().replace("echo localhost:2", "printf 'slow.test:1\\nlocalhost:2\\n'"))
+    out, err = job(tmp_path, GROWS_SOON, *options, env={"LD_PRELOAD": str(library)})
+    assert float(out.split()[-1]) < 9 * hvdrun.patience(), err
 
 
 MOVES = """

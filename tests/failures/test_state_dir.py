@@ -105,57 +105,6 @@ def test_hvdrun_itself_dies(tmp_path: pathlib.Path, folder: pathlib.Path) -> Non
     assert 0 < went_on(done) <= before
 
 
-INTERRUPTED = """
-import os, time
-os.chdir("/")
-import numpy as np
-import hvd.numpy as hvd
-from hvd._elastic import state_file
-from hvd.elastic import ObjectState, broadcast_from_rank_0, run
-
-state_file._REST = 1e9
-hvd.init()
-
-@run
-def train(state):
-    while state.step < 9:
-        state.step += 1
-        state.commit()
-        if state.step % 3 == 1:
-            time.sleep(0.3)  # then the thread rests
-        if state.step % 3 == 0 and state.step < 9:
-            print("waiting", flush=True)
-            if hvd.rank() > 0:
-                time.sleep(100)
-            hvd.allreduce(np.ones(1))
-
-train(ObjectState(broadcast_from_rank_0, hvd.rank, step=0))
-"""
-
-
-def test_an_interrupted_job_of_fixed_ranks_loses_no_commit(tmp_path: pathlib.Path) -> None:
-    """The thread rests when the signal comes.  The script leaves the folder that DIR is relative to."""
-    script = tmp_path / "interrupted.py"
-    script.write_text(INTERRUPTED)
-    argv = ["-np", "2", "--state-dir", "kept", sys.executable, str(script)]
-    for number in (signal.SIGTERM, signal.SIGINT):
-        with hvdrun.started(*argv, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as running:
-            assert running.stdout is not None
-            seen = ""
-            while seen.count("waiting") < 2:
-                line = running.stdout.readline()
-                assert line, seen
-                seen += line
-            running.send_signal(number)
-            seen += running.stdout.read()  # communicate() forgets what readline() has buffered
-            running.wait(timeout=60)
-        assert ("goes on from commit 3" in seen) == (number == signal.SIGINT), seen
-    done = hvdrun.run(*argv, cwd=tmp_path, timeout=60)
-    assert done.returncode == 0, done.stderr
-    assert went_on(done) == 6
-    assert list((tmp_path / "kept").iterdir()) == []
-
-
 @pytest.fixture
 def kept(tmp_path: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
     """The file of a dead job."""

@@ -138,6 +138,12 @@ void run(Bytes& b, Pool& pool) {
   Draw d;
   draw(b, d, pool);
   if (d.q.kind == HVD_JOIN) return;
+  if (b.rarely()) {
+    hvd_handle handle = 0;
+    CALL(hvd_submit_and_wait, &d.q, -1, b.rarely() ? nullptr : &handle);
+    if (handle) CALL(hvd_release, handle);
+    return;
+  }
   CALL(hvd_run, b.rarely() ? nullptr : &d.q);
 }
 

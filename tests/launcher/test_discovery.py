@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pathlib
+import shlex
+import signal
 import time
 
 import pytest
@@ -83,3 +85,18 @@ def test_what_can_never_suffice(tmp_path: pathlib.Path, options: list[str], reas
     done = hvdrun.run(*[found if word == "discover" else word for word in options], "--", "true")
     assert done.returncode == 2 and reason in done.stderr and WAITS not in done.stderr, done.stderr
     assert time.monotonic() - begun < 10 * hvdrun.patience()
+
+
+@pytest.mark.parametrize("first", ["", "case $n in 0) exit ;; esac\n"], ids=["first call", "later call"])
+def test_ctrl_c_ends_the_script_and_its_children(tmp_path: pathlib.Path, first: str) -> None:
+    """Also children in sessions of their own."""
+    sleepers = hvdrun.Sleepers()
+    found = script(tmp_path, f"{first}exec {shlex.join(sleepers.command())}")
+    with hvdrun.started("--host-discovery-script", found, "-np", "1", "--", "true") as job:
+        try:
+            sleepers.wait_for(3)
+            job.send_signal(signal.SIGINT)
+            assert job.wait(10 * hvdrun.patience()) == -signal.SIGINT
+            sleepers.wait_for(0, 5)
+        finally:
+            sleepers.kill()

@@ -1,7 +1,8 @@
 /* Sleep and wake-up: no wake-up is lost.
  *
- * Mirrors runtime/memory/doorbell.h (ring, ring_always) and runtime/core/engine/engine_driving.cc (run, sleep, drive, begin_polling,
- * poll_for, end_polling, sleep_for, look): one engine thread, one caller that drives while it waits, one of another rank
+ * Mirrors runtime/memory/doorbell.h (ring, ring_always), Leader::ring_doorbells and
+ * runtime/core/engine/engine_driving.cc (run, sleep, drive, begin_polling, poll_for, end_polling, sleep_for, look,
+ * tell_leader): one engine thread, one caller that drives while it waits, one of another rank
  * that announces work and goes, one of this rank that looks itself where the engine sleeps.  The words are sequentially consistent there, as everything is here.  Time-outs never happen here, so that
  * nothing depends on them.
  *
@@ -41,7 +42,17 @@ proctype Waker(byte bits) {
   atomic { work = work | bits }
 #else
   atomic { work = work | bits };
-  ring()
+  if
+  :: skip -> ring()
+  :: skip -> if /* tell_leader, ring_doorbells: a rank that sleeps is not rung if the work was carried out before */
+     :: polling == 0 ->
+       if
+       :: sleeping != 0 -> if :: work & bits -> ring() :: else fi
+       :: else
+       fi
+     :: else
+     fi
+  fi
 #endif
 }
 

@@ -260,6 +260,32 @@ void mismatches() {
   }
 }
 
+void submitted_and_awaited() {
+  const std::vector<int64_t> shape{1};
+  const float x = value(world.rank, 0);
+  hvd_request q = request(HVD_ALLGATHER, "in one call", shape, &x, nullptr);
+  const hvd_request barrier = request(HVD_BARRIER, nullptr, {}, nullptr, nullptr);
+  hvd_handle h = 0;
+  for (int i = 0; i < 100; ++i) {
+    void* data = nullptr;
+    int64_t dims[1] = {0};
+    int32_t ndim = 0;
+    EXPECT(hvd_submit_and_wait(&q, 60, &h) == HVD_OK && hvd_take(h, &data, dims, &ndim) == HVD_OK);
+    EXPECT(ndim == 1 && dims[0] == world.size && static_cast<float*>(data)[world.size - 1] == value(world.size - 1, 0));
+    hvd_free(data);
+    EXPECT(hvd_release(h) == HVD_OK);
+  }
+  q.name = "late";
+  if (world.rank != 0) EXPECT(hvd_run(&barrier) == HVD_OK);
+  const bool is_alone = world.rank == 0 && world.size > 1;
+  EXPECT(hvd_submit_and_wait(&q, is_alone ? 0.01 : 60, &h) == (is_alone ? HVD_TIMEOUT : HVD_OK));
+  if (world.rank == 0) EXPECT(hvd_run(&barrier) == HVD_OK);
+  EXPECT(hvd_wait(h, 60) == HVD_OK && hvd_release(h) == HVD_OK);
+  q.dtype = 99;
+  EXPECT(hvd_submit_and_wait(&q, 60, &h) == HVD_USAGE && h == 0);
+  EXPECT(hvd_submit_and_wait(&barrier, std::nan(""), &h) == HVD_USAGE && h == 0);
+}
+
 /// Handles are invalid after a shutdown, also when the next world has as many operations.
 void stale_handles() {
   static std::vector<hvd_handle> old;
@@ -323,6 +349,7 @@ int main(int argc, char** argv) {
       registered(static_cast<float*>(kept), kept_elements);
       broadcasts();
       allgathers();
+      submitted_and_awaited();
       mismatches();
     }
     barriers();

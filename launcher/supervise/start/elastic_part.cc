@@ -42,6 +42,7 @@ ElasticPart::ElasticPart(Job& job, Session& session, Printer& printer, JobLaunch
                SlotHistory(job.elastic->cooldown, static_cast<unsigned>(monotonic_ns()))),
       discovery_(job.elastic->source),
       lookup_(lookup_with(job.launch_agent)) {
+  for (const ResolvedHost& host : job.hosts) addresses_[host.host] = host;
   session_.become_elastic();
 }
 
@@ -104,7 +105,7 @@ void ElasticPart::drop_unneeded() {
     if (!is_absent) {
       session_.stop_rank(number, unneeded, job_.settings.number("grace"));
     } else if (due == due_.end()) {
-      if (!is_started(number)) kept.insert(number);  // the address of its host is awaited
+      if (!is_started(number)) kept.insert(number);  // it starts in this turn
     } else if (const int host = job_.map.ranks[static_cast<std::size_t>(number)].host;
                session_.daemons().has_come(host)) {
       kept.insert(number);
@@ -120,7 +121,22 @@ void ElasticPart::drop_unneeded() {
 void ElasticPart::look_at_hosts(double now) {
   HostDiscovery::Discovered found = discovery_.turn(now);
   if (!found.line.empty()) printer_.say("hvdrun: " + found.line);
-  if (found.hosts) elastic_.hosts_are(std::move(*found.hosts));
+  if (found.hosts) named_ = std::move(found.hosts);
+  if (!named_) return;
+  std::vector<ElasticHost> usable;  // a worker on another host would wait for the name service
+  for (const ElasticHost& host : *named_) {
+    if (!addresses_.contains(host.name) && living_host(host.name) < 0) look_up(host.name, now);
+    if (addresses_.contains(host.name) || living_host(host.name) >= 0) usable.push_back(host);
+  }
+  const bool all = usable.size() == named_->size();
+  elastic_.hosts_are(std::move(usable));
+  if (all) named_.reset();
+}
+
+void ElasticPart::look_up(const std::string& name, double now) {
+  HostLookup::Answer answer = lookup_.ask(name, now);
+  if (!answer.line.empty()) printer_.say("hvdrun: " + answer.line);
+  if (answer.host) addresses_[name] = std::move(*answer.host);
 }
 
 bool ElasticPart::is_started(int worker) const { return static_cast<std::size_t>(worker) < session_.ranks().size(); }
@@ -179,12 +195,10 @@ int ElasticPart::living_host(const std::string& name) const {
   return -1;
 }
 
-int ElasticPart::host_for(const ElasticWorker& worker, double now) {
-  if (const int known = living_host(worker.place.host); known >= 0) return known;
-  HostLookup::Answer answer = lookup_.ask(worker.place.host, now);
-  if (!answer.line.empty()) printer_.say("hvdrun: " + answer.line);
-  if (!answer.host && unneeded_.contains(worker.number)) answer.host = {.host = worker.place.host};
-  return answer.host ? add_host(*answer.host) : -1;
+int ElasticPart::host_for(const std::string& name, double now) {
+  if (const int known = living_host(name); known >= 0) return known;
+  look_up(name, now);  // it may have another address than before
+  return add_host(addresses_.try_emplace(name, ResolvedHost{.host = name}).first->second);
 }
 
 int ElasticPart::add_host(const ResolvedHost& found) {
@@ -218,15 +232,11 @@ MappedRank ElasticPart::place(const ElasticWorker& worker, int host) const {
   return rank;
 }
 
-/// Workers start in the order of their numbers.  A worker that waits for its host's address delays later workers.
 void ElasticPart::start(double now) {
   std::map<int, std::vector<int>> fresh;  // host → workers that its daemon begins with
   std::set<int> unheard;
-  std::size_t done = 0;
-  for (; done < to_start_.size(); ++done) {
-    const ElasticWorker& worker = to_start_[done];
-    const int host = host_for(worker, now);
-    if (host < 0) break;
+  for (const ElasticWorker& worker : std::exchange(to_start_, {})) {
+    const int host = host_for(worker.place.host, now);
     if (job_.map.hosts[static_cast<std::size_t>(host)].ranks == 0) unheard.insert(host);
     const MappedRank rank = place(worker, host);
     job_.elastic->places[worker.number] = worker.place;
@@ -238,7 +248,6 @@ void ElasticPart::start(double now) {
     due_[worker.number] = now + job_.settings.number("start-timeout");
     if (is_fresh) fresh[host].push_back(worker.number);
   }
-  to_start_.erase(to_start_.begin(), to_start_.begin() + static_cast<std::ptrdiff_t>(done));
   for (const auto& [host, numbers] : fresh) start_host(host, numbers);
 }
 

@@ -50,8 +50,10 @@ class ElasticPart {
   MappedRank place(const ElasticWorker& worker, int host) const;
   int living_host(const std::string& name) const;
   int add_host(const ResolvedHost& found);
-  /// The index of the worker's host, which is added to the map where needed.  -1: its address is awaited.
-  int host_for(const ElasticWorker& worker, double now);
+  /// The index of the host, which is added to the map where needed.
+  int host_for(const std::string& name, double now);
+  /// Takes the name service's answer for the host, if there is one.
+  void look_up(const std::string& name, double now);
   void miss_late_ones(double now);
   void drop_unneeded();
   bool is_started(int worker) const;
@@ -66,6 +68,8 @@ class ElasticPart {
   ElasticJob elastic_;
   HostDiscovery discovery_;
   HostLookup lookup_;
+  std::map<std::string, ResolvedHost> addresses_;     ///< by name: the latest answer of the name service
+  std::optional<std::vector<ElasticHost>> named_;     ///< the named hosts, while addresses of some are awaited
   bool is_over_ = false;                              ///< the job does not survive a death
   std::vector<ElasticWorker> to_start_;               ///< by number; not within an event of the session
   std::set<int> unneeded_;                            ///< stopped workers; not within an event of the session

@@ -53,34 +53,36 @@ std::size_t NodeSums::bytes(std::uint32_t id) const {
   return op ? travelling_bytes(item_of(*op)) : 0;
 }
 
-std::string_view NodeSums::part(std::uint32_t id) {
+void NodeSums::part(std::uint32_t id, unsigned char* to) {
   const Operation* op = summed(id);
   const ops::Item item = item_of(*op);
   source_.assign(1, op->in);  // the leader does not copy its input to its slot
   for (int r = 1; r < node_.ranks; ++r) source_.push_back(slots_.at(r, op->entry->slot, op->parity));
-  const std::size_t bytes = travelling_bytes(item);
-  unsigned char* to = room(out_, bytes);
   const ops::ReduceFn reduce = item.wide.element_bytes ? item.wide.part : item.reduce;
   reduce(source_.data(), node_.ranks, to, item.bytes / item.element_bytes, ops::Scale{item.scale.before});
-  return {reinterpret_cast<const char*>(to), bytes};
 }
 
-std::string_view NodeSums::whole(std::uint32_t id, std::string_view parts, const std::vector<int>& order) {
+std::string_view NodeSums::whole(std::uint32_t id, std::span<const std::string_view> parts) {
   const Operation* op = summed(id);
   if (!op) return {};  // after fail_all(): every operation ends with an error
   const ops::Item item = item_of(*op);
   const std::size_t each = travelling_bytes(item), apart = to_lines(each) * 64;
-  if (parts.size() != each * order.size())
-    throw std::runtime_error("negotiation: the nodes' parts have another length than the tensor");
-  unsigned char* const in = room(in_, apart * order.size());
-  by_node_.resize(order.size());
-  for (std::size_t i = 0; i < order.size(); ++i) {
-    unsigned char* const at = in + apart * i;
-    std::memcpy(at, parts.data() + each * i, each);
-    by_node_[static_cast<std::size_t>(order[i])] = at;
+  unsigned char* const in = room(in_, apart * parts.size());
+  const ops::NodeReduce how(item);
+  const bool reads_only = levels_.size() < 2;  // otherwise add_up() writes to its sources
+  by_node_.resize(parts.size());
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    if (parts[i].size() != each)
+      throw std::runtime_error("negotiation: the nodes' parts have another length than the tensor");
+    if (reads_only && reinterpret_cast<std::uintptr_t>(parts[i].data()) % how.part_bytes == 0) {
+      by_node_[i] = reinterpret_cast<unsigned char*>(const_cast<char*>(parts[i].data()));
+      continue;
+    }
+    by_node_[i] = in + apart * i;
+    std::memcpy(by_node_[i], parts[i].data(), each);
   }
   unsigned char* const to = slots_.at(0, op->entry->slot, op->parity);
-  node_order_.add_up(ops::NodeReduce(item), levels_, by_node_, -1, nullptr, to, item.bytes / item.element_bytes, true);
+  node_order_.add_up(how, levels_, by_node_, -1, nullptr, to, item.bytes / item.element_bytes, true);
   return {reinterpret_cast<const char*>(to), item.bytes};
 }
 

@@ -8,6 +8,7 @@
 /// Drive side of a node's leader.
 #pragma once
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -41,11 +42,11 @@ class NodeSums {
   /// The bytes of this node's part of @p id on the wire, once all local ranks have submitted it.  0: the tensor is not
   /// summed here.
   std::size_t bytes(std::uint32_t id) const;
-  /// The sum of the local ranks' inputs.  Only if bytes() is not 0.  Valid until the next call.
-  std::string_view part(std::uint32_t id);
-  /// Writes the result of all nodes' @p parts to the leader's slot, and returns it.  @p order: [nodes] the node of each
-  /// part.  To be called before the batch is published on this node.
-  std::string_view whole(std::uint32_t id, std::string_view parts, const std::vector<int>& order);
+  /// Writes the sum of the local ranks' inputs to @p to: bytes(id) bytes.  Only if bytes(id) is not 0.
+  void part(std::uint32_t id, unsigned char* to);
+  /// Writes the result of all nodes' parts to the leader's slot, and returns it.  @p parts: [nodes] by node.  To be
+  /// called before the batch is published on this node.  Throws std::runtime_error if a length is not the tensor's.
+  std::string_view whole(std::uint32_t id, std::span<const std::string_view> parts);
   /// Writes the coordinator's @p result to the leader's slot.  To be called before the batch is published on this node.
   /// Throws std::runtime_error if the length is not the tensor's.
   void put(std::uint32_t id, std::string_view result);
@@ -64,7 +65,7 @@ class NodeSums {
   ops::NodeOrder node_order_;
   std::vector<const void*> source_;  ///< scratch, like the next three
   std::vector<unsigned char*> by_node_;
-  std::vector<CacheLine> in_, out_;
+  std::vector<CacheLine> in_;
 };
 
 }  // namespace hvd::core

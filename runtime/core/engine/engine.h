@@ -78,9 +78,10 @@ class Engine {
   void submit(ProcessSet& set, std::span<const CheckedRequest> requests, Operation** ops);
   /// False when limit_seconds passed (negative: no limit) and the operation is still under way.
   bool wait(Operation& op, double limit_seconds);
-  /// Submits an operation and waits for its end.  The caller gets the handle.  The caller counts as polling
-  /// before it sets its ready bit, so no rank rings this rank's thread.
-  Operation& run(ProcessSet& set, const CheckedRequest& request);
+  /// Submits an operation and waits for its end.  The operation is still under way if limit_seconds passed (negative:
+  /// no limit).  The caller gets the handle.  The caller counts as polling before it sets its ready bit, so no rank
+  /// rings this rank's thread.
+  Operation& run(ProcessSet& set, const CheckedRequest& request, double limit_seconds = -1);
   /// See Transport::links().  Any thread.
   std::vector<transport::LinkUse> links();
   /// Throws the Error with which a set of this rank has ended, if one has.  Any thread.
@@ -94,6 +95,7 @@ class Engine {
       100'000'000;  ///< without progress, until the engine checks that the peers live
 
   void look(ProcessSet& set);
+  void tell_leader(ProcessSet& set, Operation& op);
   bool poll_for(Operation& op, WaitTimer& waited);
   bool sleep_for(Operation& op, std::int64_t end_ns);
   void begin_polling();

@@ -20,6 +20,11 @@ using memory::now_ns;
 
 constexpr std::int64_t farthest_poll_ns = 10'000'000;  ///< several nodes: the longest pause of an idle leader's polling
 
+/// The time at which a wait of @p limit_seconds ends; -1: no limit.
+std::int64_t end_after(double limit_seconds) {
+  return limit_seconds < 0 ? -1 : now_ns() + static_cast<std::int64_t>(std::min(limit_seconds, 1e9) * 1e9);
+}
+
 }  // namespace
 
 bool Engine::step(ProcessSet& set, ProcessSet::StepLimit limit) {
@@ -190,8 +195,7 @@ bool Engine::poll_for(Operation& op, WaitTimer& waited) {
 
 bool Engine::wait(Operation& op, double limit_seconds) {
   if (op.done()) return true;
-  const std::int64_t end_ns =
-      limit_seconds < 0 ? -1 : now_ns() + static_cast<std::int64_t>(std::min(limit_seconds, 1e9) * 1e9);
+  const std::int64_t end_ns = end_after(limit_seconds);
   WaitTimer waited(shared_.status);
   begin_polling();
   const bool done = poll_for(op, waited);
@@ -211,19 +215,31 @@ bool Engine::sleep_for(Operation& op, std::int64_t end_ns) {
   return true;
 }
 
-Operation& Engine::run(ProcessSet& set, const CheckedRequest& request) {
+/// Rings the leader's doorbell, unless the leader has seen the announcement of @p op.  A leader that has done so, and
+/// sleeps again, has written its command.  So this rank looks for the command between its look at the leader and the
+/// ring.  The caller must be counted as polling.
+void Engine::tell_leader(ProcessSet& set, Operation& op) {
+  memory::Doorbell& doorbell = set.node().doorbell(0);
+  if (!doorbell.would_wake()) return;
+  bool moved = false;
+  drive(&op, moved);
+  if (!op.done()) doorbell.ring();
+}
+
+Operation& Engine::run(ProcessSet& set, const CheckedRequest& request, double limit_seconds) {
+  const std::int64_t end_ns = end_after(limit_seconds);
   Operation* op = nullptr;
   WaitTimer waited(shared_.status);  // the wait includes the time that submit() takes to wake other ranks
   begin_polling();
   try {
-    if (set.submit({&request, 1}, &op)) set.node().doorbell(0).ring();
+    if (set.submit({&request, 1}, &op)) tell_leader(set, *op);
   } catch (...) {
     end_polling();
     throw;
   }
   const bool done = poll_for(*op, waited);
   end_polling();  // a caller counted as polling must not sleep: no thread would ring
-  if (!done) sleep_for(*op, -1);
+  if (!done) sleep_for(*op, end_ns);
   return *op;
 }
 

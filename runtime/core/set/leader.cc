@@ -24,10 +24,6 @@ using transport::Tag;
 /// 100 messages; 141, 80, 68 and 54 us.
 constexpr int arity = 3;
 
-/// Type of an entry in a message down the tree.  The entry has the result of a tensor of the batch that follows: u32
-/// id, u32 bytes, result.
-constexpr std::uint64_t result_entry = 0;
-
 negotiate::CoordinatorOptions options_of(const World& world, const Config& config, const memory::Geometry& g) {
   negotiate::CoordinatorOptions o;
   o.ranks = world.size;
@@ -83,36 +79,43 @@ Leader::~Leader() {
 /// Takes a command of the coordinator.  Passes the command to the other leaders, and publishes it on this node.
 void Leader::command(Command type, std::string_view body) {
   if (tree_) {
-    if (type == Command::batch && tree_->parts().any()) add_up(body);
-    negotiate::ByteWriter w;
-    w.varint(static_cast<std::uint32_t>(type)).varint(body.size()).raw(body);
-    down_ += w.bytes();
+    const bool known_there = type == Command::batch && std::exchange(offers_.taken, false);
+    if (type == Command::batch && tree_->parts().any()) add_up(body, !known_there);
+    if (!known_there) tell(static_cast<std::uint64_t>(type), body);
   }
   publish(static_cast<std::uint32_t>(type), body);
 }
 
-/// Called before @p batch is published.  Adds up the parts of the batch's tensors, and sends the results down before
-/// the batch.
-void Leader::add_up(std::string_view batch) {
+/// Adds an entry to the next message down the tree.
+void Leader::tell(std::uint64_t type, std::string_view body) {
+  negotiate::ByteWriter w;
+  w.varint(type).varint(body.size()).raw(body);
+  down_ += w.bytes();
+}
+
+/// Called before @p batch is published.  Adds up the parts of the batch's tensors.  @p tells: sends the results down
+/// before the batch.
+void Leader::add_up(std::string_view batch, bool tells) {
+  std::vector<std::string_view> by_node(order_of_parts_.size());
   ByteReader r(batch);
   const bool eager = r.get<std::uint32_t>() & negotiate::batch_eager;
   r.get<std::uint32_t>();
   negotiate::get_ids(r, node_.geometry.words * 64, [&](std::uint32_t id) {
     if (eager) {
-      const std::string_view result = sums_.whole(id, tree_->parts().parts(id), order_of_parts_);
-      negotiate::ByteWriter w;
-      w.varint(result_entry).varint(8 + result.size()).put(id).put(static_cast<std::uint32_t>(result.size()));
-      down_.reserve(down_.size() + result.size() + 128);  // the command follows
-      down_.append(w.bytes()).append(result);
+      const std::string_view parts = tree_->parts().parts(id);
+      const std::size_t each = tree_->parts().each(id);
+      for (std::size_t i = 0; i < by_node.size(); ++i)
+        by_node[static_cast<std::size_t>(order_of_parts_[i])] = parts.substr(each * i, each);
+      const std::string_view result = sums_.whole(id, by_node);
+      if (tells) {
+        negotiate::ByteWriter w;
+        w.varint(result_entry).varint(8 + result.size()).put(id).put(static_cast<std::uint32_t>(result.size()));
+        down_.reserve(down_.size() + result.size() + 128);  // the command follows
+        down_.append(w.bytes()).append(result);
+      }
     }
     tree_->parts().drop(id);
   });
-}
-
-void Leader::take_result(std::string_view body) {
-  ByteReader r(body);
-  const std::uint32_t id = r.index(node_.geometry.words * 64);
-  sums_.put(id, r.take(r.get<std::uint32_t>()));
 }
 
 /// Announces fresh_, which all ranks of this node have submitted, up the tree.  Small tensors travel with the
@@ -121,8 +124,13 @@ void Leader::ready() {
   std::size_t bytes = 0;
   for (const std::uint32_t id : fresh_) bytes += sums_.bytes(id);
   const bool little = bytes > 0 && bytes <= most_travelling_;
+  const bool offers = little && coordinator_ && world_.nodes.size() == 2 && offers_.pause == 0;
+  if (little && offers_.pause > 0) --offers_.pause;
   for (const std::uint32_t id : fresh_) {
-    if (little && sums_.bytes(id) > 0) tree_->part(id, sums_.part(id));
+    if (little && sums_.bytes(id) > 0) {
+      if (unsigned char* to = tree_->part(id, sums_.bytes(id))) sums_.part(id, to);
+      if (offers) offers_.own.push_back(id);
+    }
     tree_->ready(id);
   }
   fresh_.clear();
@@ -150,6 +158,7 @@ bool Leader::write_command(std::uint32_t type, std::string_view body) {
   if (static_cast<Command>(type) == Command::assign) gather_.assigned(ByteReader(body).get<std::uint32_t>());
   if (!writer_.write(type, body)) return false;
   if (static_cast<Command>(type) == Command::evict) gather_.evicted(ByteReader(body).get<std::uint32_t>());
+  ++written_;
   next_doorbell_ = 1;
   return true;
 }
@@ -163,10 +172,13 @@ bool Leader::flush_commands() {
   return any;
 }
 
+/// A member that has carried out all commands is not woken: its caller polled, and has gone on with its own work, which
+/// a waking thread on the same core would interrupt for ten microseconds.
 void Leader::ring_doorbells(int most) {
   if (next_doorbell_ == 0) return;
   for (; next_doorbell_ < node_.ranks; ++next_doorbell_)
-    if (node_.doorbell(next_doorbell_).would_wake()) {
+    if (node_.doorbell(next_doorbell_).would_wake() &&
+        node_.board(next_doorbell_).executed.load(std::memory_order_acquire) < written_) {
       if (most-- == 0) return;
       node_.doorbell(next_doorbell_).ring();
     }
@@ -197,9 +209,10 @@ bool Leader::step() {
 
 /// On the coordinator's rank: takes the news from the tree, decides, and sends the commands down.
 bool Leader::coordinate() {
-  if (tree_) tree_->drain(*coordinator_);
+  const bool open = !coordinator_->offered().empty() && !end_offer();
+  if (tree_ && !open) tree_->drain(*coordinator_);
   bool any = false;
-  if (coordinator_->holding()) {
+  if (!open && coordinator_->holding()) {
     const std::uint64_t here = gather_.executed();
     if (!tree_) coordinator_->executed(here);
     struct {
@@ -209,6 +222,7 @@ bool Leader::coordinate() {
     } const gpu{*this};
     any = coordinator_->decide(here, memory::now_ns, gpu);
   }
+  if (!open && !offers_.own.empty()) offer();
   if (down_.empty()) return any;
   send_down(std::make_shared<std::string>(std::exchange(down_, {})));
   return true;
@@ -233,10 +247,12 @@ std::int64_t Leader::behind_gpu_ns() const {
 
 /// On the other leaders: sends news to the parent.
 bool Leader::report() {
+  if (held_) tree_->hurry(held_->ids);
   std::string news = tree_->up(memory::now_ns);
   if (news.empty()) return false;
   send(world_.nodes[static_cast<std::size_t>(tree_->parent())].front(), Tag::up,
        std::make_shared<std::string>(std::move(news)));
+  if (held_) take_offer();
   return true;
 }
 
@@ -250,6 +266,7 @@ bool Leader::receive_up() {
   while (auto m = transport_.poll(Tag::up)) {
     any = true;
     tree_->from_below(world_.node_of[static_cast<std::size_t>(m->from)], m->body);
+    if (coordinator_ && !coordinator_->offered().empty()) end_offer();
   }
   return any;
 }
@@ -262,11 +279,7 @@ bool Leader::receive_down() {
     send_down(body);  // before this node's own work: the farthest nodes wait longest
     for (ByteReader r(*body); !r.empty();) {
       const std::uint64_t type = r.varint();
-      const std::string_view command = r.take(r.varint());
-      if (type == result_entry)
-        take_result(command);
-      else
-        publish(static_cast<std::uint32_t>(type), command);
+      take_entry(type, r.take(r.varint()), body);
     }
   }
   return any;

@@ -1,12 +1,15 @@
 /// @file leader.h — the work of a node's lowest rank: gathers its node's announcements, and publishes commands there.
 ///
 /// The leader on the set's lowest rank also holds the coordinator.  The leaders of several nodes form a tree
-/// (negotiate/tree.h): for each batch a node sends one message up and gets one.  The caller holds the drive lock.
+/// (negotiate/tree.h): for each batch a node sends one message up and gets one.  Between two nodes, a small sum needs
+/// one trip (offers: negotiate/coordinator.h, leader_offers.cc).  The caller holds the drive lock.
 #pragma once
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "common/world.h"
 #include "core/batch/node_sums.h"
@@ -21,6 +24,11 @@
 #include "transport/transport.h"
 
 namespace hvd::core {
+
+/// Types of entries in a message down the tree, beside the commands (negotiate/command.h).
+inline constexpr std::uint64_t result_entry = 0,  ///< of a tensor of the batch that follows: u32 id, u32 bytes, result
+    offer_entry = 64,     ///< u32 bytes of a batch command's body, the body, then the coordinator's parts of its ids
+    withdraw_entry = 65;  ///< the offer before ends, unless the node has taken it
 
 /// Answers a leader's questions about its own rank's GPU.
 struct OwnGpu {
@@ -65,8 +73,13 @@ class Leader {
   void command(negotiate::Command type, std::string_view body);
   void publish(std::uint32_t type, std::string_view body);
   void ready();
-  void add_up(std::string_view batch);
-  void take_result(std::string_view body);
+  void add_up(std::string_view batch, bool tells);
+  void tell(std::uint64_t type, std::string_view body);
+  void offer();
+  bool end_offer();
+  void hold_offer(std::string_view body, const std::shared_ptr<const std::string>& message);
+  void take_offer();
+  void take_entry(std::uint64_t type, std::string_view body, const std::shared_ptr<const std::string>& message);
   void plan(std::string_view settings);
   bool write_command(std::uint32_t type, std::string_view body);
   bool flush_commands();
@@ -94,7 +107,23 @@ class Leader {
   std::vector<std::uint32_t> fresh_;  ///< ids that all members of this node have submitted, since the last step
   std::vector<int> order_of_parts_;   ///< on the coordinator of several nodes
   std::deque<Send> sends_;
-  int next_doorbell_ = 0;  ///< members from here on are still to be rung; 0: no commands were written
+  /// On the coordinator of two nodes.
+  struct Offers {
+    std::vector<std::uint32_t> own;  ///< ids that only this node has announced, with parts
+    bool withdrawn = false;          ///< the open offer
+    bool taken = false;              ///< the next batch is known on the other node
+    unsigned missed = 0;             ///< grows with each declined offer
+    unsigned pause = 0;              ///< announcements that are still not offered
+  } offers_;
+  /// On the other leader: an offer that this node has not taken.
+  struct HeldOffer {
+    std::shared_ptr<const std::string> message;  ///< owns the next two
+    std::string_view batch, parts;
+    std::vector<std::uint32_t> ids;
+  };
+  std::optional<HeldOffer> held_;
+  std::uint64_t written_ = 0;  ///< commands to this node's members so far
+  int next_doorbell_ = 0;      ///< members from here on are still to be rung; 0: no commands were written
   std::unique_ptr<StallCheck> stalls_;
 };
 

@@ -24,7 +24,8 @@ constexpr int enough_short_records = 4;  // after this many in a row, a record c
 constexpr std::int64_t most_steps_a_record = 1 << 16;
 constexpr std::int64_t look_again_ns = 250'000'000;
 constexpr std::int64_t storage_block = 512;
-constexpr std::int64_t short_of_cores = 20;  // a lack of cores for this part of a record is measured in each wait
+constexpr std::int64_t short_of_cores = 20;  // a lack of cores for this part of a record is measured within waits
+constexpr std::int64_t read_delay_again_ns = 250'000;
 
 /// Opens the file with the calling thread's time without a core.  @p fd  the file of the thread before, or -1
 void follow_this_thread(int& fd) {
@@ -126,6 +127,14 @@ StepRecorder::RunDelay StepRecorder::delay_so_far() const {
   return {training, engine, training_ran, engine_ran};
 }
 
+/// The delay up to @p now if cores are short, else the last value.  A value up to read_delay_again_ns old will do: a
+/// thread lost at most that time since, and a small operation takes less than the reading.
+StepRecorder::RunDelay StepRecorder::recent_delay(std::int64_t now) {
+  if (!cores_are_short_ || now - read_delay_ns_ < read_delay_again_ns) return read_delay_;
+  read_delay_ns_ = now;
+  return read_delay_ = delay_so_far();
+}
+
 /// Nothing is negative: a thread may have changed.
 StepRecorder::RunDelay StepRecorder::RunDelay::since(RunDelay before, bool one_core) const {
   const auto more = [](std::int64_t now, std::int64_t then) { return std::max<std::int64_t>(now - then, 0); };
@@ -156,7 +165,7 @@ void StepRecorder::restart(std::int64_t now) {
   operations_.store(0, std::memory_order_relaxed);
   bytes_.store(0, std::memory_order_relaxed);
   used_ = use();
-  delayed_ = counted_delay_ = delay_so_far();
+  delayed_ = counted_delay_ = asked_delay_ = read_delay_ = delay_so_far();
   began_ns_ = now;
 }
 
@@ -192,7 +201,7 @@ void StepRecorder::count_until(std::int64_t now) {
   const std::int64_t time = now - counted_ns_, moved_now = moved_until(now);
   const StepPart part = depth_ > 0 ? within_[depth_ - 1] : StepPart::work;
   sums_[static_cast<std::size_t>(part)] += time;
-  const RunDelay delay = cores_are_short_ ? delay_so_far() : counted_delay_;
+  const RunDelay delay = recent_delay(now);
   if (part == StepPart::waiting) blocked_.add(time, moved_now - counted_moved_, delay.since(counted_delay_, one_core_));
   counted_delay_ = delay;
   counted_ns_ = now;
@@ -202,8 +211,7 @@ void StepRecorder::count_until(std::int64_t now) {
 /// Counts the time since the last asked(), or since the start of the record, as waiting.
 void StepRecorder::count_asked_until(std::int64_t now) {
   const std::int64_t time = std::max<std::int64_t>(now - std::max(asked_ns_, began_ns_), 0);
-  const RunDelay delay = cores_are_short_ ? delay_so_far().since(asked_delay_, one_core_) : RunDelay{};
-  told_.add(time, moved_until(now) - asked_moved_, delay);
+  told_.add(time, moved_until(now) - asked_moved_, recent_delay(now).since(asked_delay_, one_core_));
 }
 
 void StepRecorder::asked() {
@@ -212,7 +220,7 @@ void StepRecorder::asked() {
   ++asked_;
   asked_ns_ = monotonic_ns();
   asked_moved_ = moved_until(asked_ns_);
-  if (cores_are_short_) asked_delay_ = delay_so_far();
+  asked_delay_ = recent_delay(asked_ns_);
 }
 
 void StepRecorder::told() {
@@ -364,7 +372,7 @@ void StepRecorder::look_at_cores(wire::StepRecord& r) {
   const std::int64_t in_operations = blocked_.training_ns + told_.training_ns;
   r.run_delay_ns = std::max<std::int64_t>(all.training_ns - in_operations, 0) + r.operation_delay_ns;
   cores_are_short_ = short_of_cores * all.sum() > r.step_ns;
-  delayed_ = counted_delay_ = asked_delay_ = now;
+  delayed_ = counted_delay_ = asked_delay_ = read_delay_ = now;
 }
 
 /// Adds the resident memory and the time throttled by the cgroup to a record, at most four times a second: both need

@@ -153,6 +153,7 @@ class StepRecorder {
   void write(std::int64_t now);
   ProcessUse use() const;
   RunDelay delay_so_far() const;
+  RunDelay recent_delay(std::int64_t now);
   void look_at_cores(wire::StepRecord& r);
   void look_at_group(std::int64_t now, wire::StepRecord& r);
   /// The total time, up to @p now, during which data has moved.
@@ -173,10 +174,12 @@ class StepRecorder {
   std::mutex mutex_;                            ///< protects all members below
   int schedstat_ = -1, engine_schedstat_ = -1;  ///< descriptors of the threads' files
   RunDelay delayed_;                            ///< at the start of this record
-  /// The threads lacked a core in the last record.  Only then each wait reads the files, which costs a microsecond.
+  /// The threads lacked a core in the last record.  Only then waits read the files, which costs a microsecond.
   bool cores_are_short_ = false;
-  bool one_core_ = false;       ///< the process may use one core only
-  bool told_of_steps_ = false;  ///< the program has called step_ended() in this epoch
+  bool one_core_ = false;           ///< the process may use one core only
+  RunDelay read_delay_;             ///< the last reading
+  std::int64_t read_delay_ns_ = 0;  ///< the time of the last reading during a record
+  bool told_of_steps_ = false;      ///< the program has called step_ended() in this epoch
   std::int64_t epoch_ = 0, number_ = 0, written_number_ = 0;
   std::int64_t steps_a_record_ = 1;         ///< steps of a record: a power of two
   int short_records_ = 0;                   ///< short records in a row

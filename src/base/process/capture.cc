@@ -10,11 +10,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
-#include <cstdint>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "base/process/child.h"
+#include "base/process/held_signals.h"
+#include "base/process/process.h"
 
 namespace hvd {
 
@@ -25,21 +26,11 @@ constexpr std::size_t most_bytes = 1u << 20;
 constexpr long long look_every_ms = 100;        // processes that the program left may keep its streams open
 constexpr long long look_for_end_every_ms = 5;  // its streams have ended, so it ends about now
 
-/// Appends up to @p most bytes to @p into, whose size is most_bytes at most.  Closes @p fd at the end of the stream.
-/// Returns the number of bytes read.
-std::size_t drain(Fd& fd, std::string& into, std::size_t most = SIZE_MAX) {
-  char piece[16384];
-  const ssize_t n = ::read(fd.get(), piece, std::min(most, sizeof piece));
-  if (n > 0) into.append(piece, std::min(static_cast<std::size_t>(n), most_bytes - std::min(most_bytes, into.size())));
-  if (n == 0 || (n < 0 && errno != EINTR && errno != EAGAIN)) fd.reset();
-  return n > 0 ? static_cast<std::size_t>(n) : 0;
-}
-
 /// Takes what the stream holds now.  Processes that the ended program left may write more.
 void drain_rest(Fd& fd, std::string& into) {
   int left = 0;
   if (!fd || ::ioctl(fd.get(), FIONREAD, &left) != 0) return;
-  while (fd && left > 0) left -= static_cast<int>(drain(fd, into, static_cast<std::size_t>(left)));
+  while (fd && left > 0) left -= static_cast<int>(read_some(fd, into, most_bytes, static_cast<std::size_t>(left)));
 }
 
 /// The program has ended; it stays a zombie.
@@ -62,6 +53,7 @@ CaptureResult capture(const std::vector<std::string>& command, const std::string
   Fd out_read(out[0]), out_write(out[1]);
   if (::pipe2(err, O_CLOEXEC) != 0) return result.err = errno_text(errno), result;
   Fd err_read(err[0]), err_write(err[1]);
+  HeldSignals held;
   StartedChild child;
   try {
     child = start_child({.program = command[0],
@@ -88,12 +80,16 @@ CaptureResult capture(const std::vector<std::string>& command, const std::string
       break;
     }
     const long long pause = out_read || err_read ? look_every_ms : look_for_end_every_ms;
-    pollfd fds[2] = {{out_read.get(), POLLIN, 0}, {err_read.get(), POLLIN, 0}};
-    if (::poll(fds, 2, static_cast<int>(std::min<long long>(left, pause))) <= 0) continue;
-    if (out_read && fds[0].revents) drain(out_read, result.out);
-    if (err_read && fds[1].revents) drain(err_read, result.err);
+    pollfd fds[3] = {{out_read.get(), POLLIN, 0}, {err_read.get(), POLLIN, 0}, {held.fd(), POLLIN, 0}};
+    if (::poll(fds, 3, static_cast<int>(std::min<long long>(left, pause))) <= 0) continue;
+    if (fds[2].revents) held.end_if_asked();
+    if (out_read && fds[0].revents) read_some(out_read, result.out, most_bytes);
+    if (err_read && fds[1].revents) read_some(err_read, result.err, most_bytes);
   }
-  if (result.timed_out) ::kill(-child.pid, SIGKILL), ::kill(child.pid, SIGKILL);
+  if (result.timed_out) {
+    for (const pid_t below : descendants(child.pid)) ::kill(below, SIGKILL);
+    ::kill(-child.pid, SIGKILL), ::kill(child.pid, SIGKILL);
+  }
   int status = 0;
   while (::waitpid(child.pid, &status, 0) < 0 && errno == EINTR) {}
   result.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);

@@ -8,14 +8,15 @@ namespace hvd {
 
 struct CaptureResult {
   bool started = false;    ///< false: `err` says why the program cannot be executed
-  bool timed_out = false;  ///< the program's process group was killed at the time limit
+  bool timed_out = false;  ///< the program and all processes below it were killed at the time limit
   int code = -1;           ///< exit code; after a signal 128 + the signal's number
   std::string out, err;    ///< the first MiB of each
   bool ok() const { return started && !timed_out && code == 0; }
 };
 
 /// Runs a program to its end.  Processes that it leaves are not waited for.  The program gets a session of its own, and
-/// is killed when the calling thread ends.
+/// is killed when the calling thread ends.  A signal that ends this process, such as Ctrl-C's, first ends the program
+/// and all processes below it (held_signals.h).
 /// @param command  argv; the first word is looked up in PATH
 /// @param input    the content of the program's standard input
 /// Thread: any.

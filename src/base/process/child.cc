@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 
@@ -34,6 +35,19 @@ class Image {
   std::vector<char*> argv_, envp_;
 };
 
+/// Ctrl-C of the terminal does not reach the child.  A child of a process without a terminal stays in its session,
+/// since Linux divides a core among sessions (autogroup): ranks in sessions of their own wait milliseconds for one
+/// another on busy cores.
+void leave_terminal() {
+  const int terminal = ::open("/dev/tty", O_RDONLY | O_NOCTTY | O_CLOEXEC);
+  if (terminal < 0) {
+    ::setpgid(0, 0);
+    return;
+  }
+  ::close(terminal);
+  ::setsid();
+}
+
 struct Child {
   const ChildProgram& program;
   const std::function<void(const ChildNotes&)>& prepare;
@@ -42,7 +56,7 @@ struct Child {
   ChildNotes notes;
 
   [[noreturn]] void run() const {
-    ::setsid();  // Ctrl-C of the terminal does not reach the child
+    leave_terminal();
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (::getppid() != parent) ::_exit(127);  // the parent died before the line above
     restore_signals();
@@ -111,6 +125,16 @@ StartedChild start_child(const ChildProgram& program, const std::function<void(c
   while (::waitpid(child.pid, nullptr, 0) < 0 && errno == EINTR) {}
   child.pid = -1;
   return child;
+}
+
+std::size_t read_some(Fd& fd, std::string& text, std::size_t most, std::size_t count) {
+  char piece[16384];
+  const ssize_t n = ::read(fd.get(), piece, std::min(count, sizeof piece));
+  if (n == 0 || (n < 0 && errno != EINTR && errno != EAGAIN)) fd.reset();
+  if (n <= 0) return 0;
+  const auto size = static_cast<std::size_t>(n);
+  text.append(piece, std::min(size, most - std::min(most, text.size())));
+  return size;
 }
 
 }  // namespace hvd

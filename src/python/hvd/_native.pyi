@@ -141,16 +141,16 @@ def allreduce_in_place(
 def allreduce_group(
     tensors: list[Any], name: Any, average: Any, op: Any, prescale: Any, postscale: Any, process_set: Any, /
 ) -> tuple[list[int], set[tuple[int, int]]] | None: ...
-def finish_tensor(pending: dict[int, Any], handle: Any, before_waiting: list[Callable[[], None]], /) -> Any: ...
+def finish_tensor(pending: dict[int, Any], handle: Any, before_waiting: set[Any], /) -> Any: ...
 def exchange_now(
     kind: int,
     tensor: Any,
     name: Any,
-    op: int,
+    op: Any,
     prescale: Any,
     postscale: Any,
     process_set: Any,
-    before_waiting: list[Callable[[], None]],
+    before_waiting: set[Any],
     /,
 ) -> Any: ...
 def watched_backward(run_backward: Callable[..., Any], begins: Callable[[bool], None], /) -> Callable[..., Any]: ...

@@ -33,6 +33,7 @@ from hvd._elastic import shares as _shares
 from hvd._elastic import state_file as _state_file
 from hvd._elastic.global_batches import GlobalBatch, GlobalBatches
 from hvd._job import preemption as _preemption
+from hvd._job import should_stop as _should_stop
 from hvd._runtime import environment as _environment
 from hvd._runtime import objects as _objects
 from hvd._runtime import world as _world
@@ -350,7 +351,7 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], None], keep_global_batc
             return train(state, *args, **kwargs)
         _file.begin_call(getattr(func, "__qualname__", type(func).__name__))
         is_writer = _world.is_initialized() and _world.rank() == 0
-        with _preemption.finishes_writing(_flush, is_writer and not _is_elastic()):
+        with _preemption.finishes_writing(_flush, is_writer or _is_elastic()):
             return train(state, *args, **kwargs)
 
     def train(state: State, *args: Any, **kwargs: Any) -> Any:
@@ -360,13 +361,15 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], None], keep_global_batc
         elastic = _is_elastic()
         has_state = not _environment.flag("HVD_ELASTIC_LATE")  # a late rank has none at first
         is_trained = False  # the state is newer than the program's initial state
-        _world.admit()
+        with _preemption.ends_in_native_code():
+            _world.admit()
         if _world.takes_another_place():
             state.on_reset()
         while True:
             try:
                 if resetting:
-                    reset()
+                    with _preemption.ends_in_native_code():
+                        reset()
                     if failed and elastic:
                         # until now, peers may have written parts of the failed operation into memory of other objects
                         state.restore()
@@ -394,7 +397,9 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], None], keep_global_batc
                     _file.begin_world()
                 with _preemption.waits_for_commit(_flush) if elastic else nullcontext(), carried_errors():
                     result = func(state, *args, **kwargs)
-                if _file:
+                if _file and _should_stop.told:
+                    _file.keep(_FLUSH_SECONDS)
+                elif _file:
                     _file.finish()
                 return result
             except HorovodInternalError as error:

@@ -10,7 +10,7 @@ from torch_models import RANK, SIZE
 
 import horovod.torch as hvd
 from hvd._runtime import requests as _requests
-from hvd.torch._optimizer import outbox as _outbox
+from hvd._runtime.submission import before_waiting
 
 
 class Counted:
@@ -170,7 +170,7 @@ def check_another_pass_hands_over():
     fail_on_the_last_rank(model, optimizer)
     apply(model, torch.ones(1, 2)).backward()
     assert waiting(optimizer) == 0
-    assert not _outbox._filled
+    assert not before_waiting
     optimizer.synchronize()
     for at, layer in enumerate(model):
         expected = 2.0 if at >= 6 else (2.0 * (SIZE - 1) + 1) / SIZE

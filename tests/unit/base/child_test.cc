@@ -2,10 +2,13 @@
 #include "base/process/child.h"
 
 #include <doctest/doctest.h>
+#include <fcntl.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <csignal>
+#include <sstream>
 #include <string>
 
 #include "base/process/capture.h"
@@ -47,6 +50,17 @@ TEST_CASE("capture: a program that closes its streams and goes on is ended at th
   CHECK(std::chrono::steady_clock::now() - before < 30s);
 }
 
+TEST_CASE("child: it leads a process group; without a terminal it stays in this session") {
+  const int terminal = ::open("/dev/tty", O_RDONLY | O_NOCTTY | O_CLOEXEC);
+  if (terminal >= 0) ::close(terminal);
+  std::istringstream ids(capture({"sh", "-c", "cut -d' ' -f1,5,6 /proc/$$/stat"}, "", 60s).out);
+  pid_t pid = 0, group = 0, session = 0;
+  ids >> pid >> group >> session;
+  REQUIRE(bool(ids));
+  CHECK(group == pid);
+  CHECK(session == (terminal >= 0 ? pid : ::getsid(0)));
+}
+
 TEST_CASE("child: notes come before exec; a failed preparation leaves no child") {
   ChildProgram shell{.program = "/bin/sh", .arguments = {"sh", "-c", "test \"$ONLY\" = one"}};
   shell.environment = {"ONLY=one"};
@@ -64,4 +78,21 @@ TEST_CASE("child: notes come before exec; a failed preparation leaves no child")
   CHECK(fails.failure->error == EACCES);
   shell.program = "sh";  // no path, and no search
   CHECK(start_child(shell).failure->stage == 0);
+}
+
+TEST_CASE("read_some: up to a count, beyond the most bytes, nothing yet, the end") {
+  int ends[2];
+  REQUIRE(::pipe2(ends, O_CLOEXEC | O_NONBLOCK) == 0);
+  Fd reader(ends[0]), writer(ends[1]);
+  REQUIRE(write_all(writer.get(), "0123456789"));
+  std::string text = "a";
+  CHECK(read_some(reader, text, 100, 4) == 4);
+  CHECK(text == "a0123");
+  CHECK(read_some(reader, text, 7) == 6);
+  CHECK(text == "a012345");  // 6 to 9 are dropped
+  CHECK(read_some(reader, text, 7) == 0);
+  CHECK(reader);
+  writer.reset();
+  CHECK(read_some(reader, text, 7) == 0);
+  CHECK_FALSE(reader);
 }

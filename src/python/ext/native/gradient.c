@@ -67,8 +67,10 @@ static int prepare_name(gradient* entry) {
   return 0;
 }
 
+/* A name that has been prepared is not looked at again: it lies in a line of its own. */
 static int has_name(const gradient* entry) {
-  return is_set(entry->name) && PyUnicode_Check(entry->name) && PyUnicode_GetLength(entry->name) > 0;
+  if (!is_set(entry->name)) return 0;
+  return entry->name == entry->named || (PyUnicode_Check(entry->name) && PyUnicode_GetLength(entry->name) > 0);
 }
 
 /* read_tensor().  A parameter's gradients mostly have one layout, so it is not asked for again. */

@@ -61,6 +61,13 @@ static int wait_for_seconds(hvd_handle handle, double seconds, int* status) {
 
 int wait_for_handle(hvd_handle handle, int* status) { return wait_for_seconds(handle, HUGE_VAL, status); }
 
+int submit_and_wait(const hvd_request* request, hvd_handle* handle, int* status) {
+  Py_BEGIN_ALLOW_THREADS;
+  *status = lib.submit_and_wait(request, SLICE_SECONDS, handle);
+  Py_END_ALLOW_THREADS;
+  return *handle && *status == HVD_TIMEOUT ? wait_for_handle(*handle, status) : 0;
+}
+
 int finish_handle(hvd_handle handle) {
   int status = HVD_OK;
   if (wait_for_handle(handle, &status)) return -1;

@@ -41,6 +41,7 @@ typedef struct hvd_functions {
   int (*get_world)(hvd_world*);
   int (*expect)(hvd_world*);
   int (*submit)(const hvd_request*, hvd_handle*);
+  int (*submit_and_wait)(const hvd_request*, double, hvd_handle*);
   int (*submit_many)(const hvd_request*, size_t, uint32_t, hvd_handle*);
   int (*poll)(hvd_handle, int*);
   int (*wait)(hvd_handle, double);
@@ -108,6 +109,10 @@ typedef struct attribute_names {
   PyObject *grad, *process_set_id, *layout;
 } attribute_names;
 extern attribute_names attributes;
+
+/* Submits and waits for the end; *status: of both.  *handle: 0 if nothing was submitted.  0, or -1 with a signal's
+ * exception. */
+int submit_and_wait(const hvd_request* request, hvd_handle* handle, int* status);
 
 /* Waits for the end; *status: the operation's.  0, or -1 with a signal's exception. */
 int wait_for_handle(hvd_handle handle, int* status);

@@ -54,20 +54,20 @@ int open_library(void) {
   if (bind(path, "hvd_init", &lib.init) || bind(path, "hvd_shutdown", &lib.shutdown) ||
       bind(path, "hvd_is_initialized", &lib.is_initialized) || bind(path, "hvd_get_world", &lib.get_world) ||
       bind(path, "hvd_expect", &lib.expect) || bind(path, "hvd_submit", &lib.submit) ||
-      bind(path, "hvd_submit_many", &lib.submit_many) || bind(path, "hvd_poll", &lib.poll) ||
-      bind(path, "hvd_wait", &lib.wait) || bind(path, "hvd_wait_many", &lib.wait_many) ||
-      bind(path, "hvd_release_many", &lib.release_many) || bind(path, "hvd_take", &lib.take) ||
-      bind(path, "hvd_take_splits", &lib.take_splits) || bind(path, "hvd_alloc", &lib.alloc) ||
-      bind(path, "hvd_free", &lib.free) || bind(path, "hvd_release", &lib.release) ||
-      bind(path, "hvd_join_result", &lib.join_result) || bind(path, "hvd_set_add", &lib.set_add) ||
-      bind(path, "hvd_set_remove", &lib.set_remove) || bind(path, "hvd_timeline_start", &lib.timeline_start) ||
-      bind(path, "hvd_timeline_stop", &lib.timeline_stop) || bind(path, "hvd_built", &lib.built) ||
-      bind(path, "hvd_use_memory", &lib.use_memory) || bind(path, "hvd_departed", &lib.departed) ||
-      bind(path, "hvd_check_world", &lib.check_world) || bind(path, "hvd_part_begin", &lib.part_begin) ||
-      bind(path, "hvd_part_end", &lib.part_end) || bind(path, "hvd_step_end", &lib.step_end) ||
-      bind(path, "hvd_batches_made", &lib.batches_made) || bind(path, "hvd_report", &lib.report) ||
-      bind(path, "hvd_links", &lib.links) || bind(path, "hvd_last_error", &lib.last_error) ||
-      bind(path, "hvd_version", &lib.version))
+      bind(path, "hvd_submit_and_wait", &lib.submit_and_wait) || bind(path, "hvd_submit_many", &lib.submit_many) ||
+      bind(path, "hvd_poll", &lib.poll) || bind(path, "hvd_wait", &lib.wait) ||
+      bind(path, "hvd_wait_many", &lib.wait_many) || bind(path, "hvd_release_many", &lib.release_many) ||
+      bind(path, "hvd_take", &lib.take) || bind(path, "hvd_take_splits", &lib.take_splits) ||
+      bind(path, "hvd_alloc", &lib.alloc) || bind(path, "hvd_free", &lib.free) ||
+      bind(path, "hvd_release", &lib.release) || bind(path, "hvd_join_result", &lib.join_result) ||
+      bind(path, "hvd_set_add", &lib.set_add) || bind(path, "hvd_set_remove", &lib.set_remove) ||
+      bind(path, "hvd_timeline_start", &lib.timeline_start) || bind(path, "hvd_timeline_stop", &lib.timeline_stop) ||
+      bind(path, "hvd_built", &lib.built) || bind(path, "hvd_use_memory", &lib.use_memory) ||
+      bind(path, "hvd_departed", &lib.departed) || bind(path, "hvd_check_world", &lib.check_world) ||
+      bind(path, "hvd_part_begin", &lib.part_begin) || bind(path, "hvd_part_end", &lib.part_end) ||
+      bind(path, "hvd_step_end", &lib.step_end) || bind(path, "hvd_batches_made", &lib.batches_made) ||
+      bind(path, "hvd_report", &lib.report) || bind(path, "hvd_links", &lib.links) ||
+      bind(path, "hvd_last_error", &lib.last_error) || bind(path, "hvd_version", &lib.version))
     return -1;
   pthread_atfork(NULL, NULL, after_fork_in_child);
   return 0;

@@ -110,10 +110,12 @@ static PyObject* py_allreduce_in_place(PyObject* self, PyObject* const* args, Py
   return key;
 }
 
-/* Calls the flush that must come before this rank waits for others. 0, or -1 with an exception. */
+/* hand_over() of hvd/_runtime/submission.py. 0, or -1 with an exception. */
 static int hand_over(PyObject* before_waiting) {
-  for (Py_ssize_t i = 0; i < PyList_Size(before_waiting); ++i) {
-    PyObject* done = PyObject_CallObject(PyList_GetItem(before_waiting, i), NULL);
+  while (PySet_Size(before_waiting) > 0) {
+    PyObject* one = PySet_Pop(before_waiting);
+    PyObject* done = one ? PyObject_CallMethod(one, "flush", NULL) : NULL;
+    Py_XDECREF(one);
     if (!done) return -1;
     Py_DECREF(done);
   }
@@ -157,7 +159,7 @@ typedef struct shaped_result {
   void (*deleter)(struct shaped_result*);
   uint64_t flags;
   dl_tensor tensor;
-  int64_t shape[MAX_DIMS], strides[MAX_DIMS]; /* ours */
+  int64_t sizes[]; /* ours: the shape, then the strides */
 } shaped_result;
 
 /* May run on any thread, without the GIL, after the interpreter is gone. */
@@ -168,38 +170,36 @@ static void delete_result(shaped_result* result) {
 
 /* A tensor over the result of an ended operation, with the type of `like`. */
 static PyObject* take_tensor(hvd_handle handle, const tensor_memory* like) {
-  shaped_result* result = calloc(1, sizeof *result);
-  if (!result) return PyErr_NoMemory();
-  const int status = lib.take(handle, &result->tensor.data, result->shape, &result->tensor.ndim);
-  if (status != HVD_OK) {
-    free(result);
-    return raise_status(status);
+  void* data = NULL;
+  int64_t shape[MAX_DIMS];
+  int32_t ndim = 0;
+  const int status = lib.take(handle, &data, shape, &ndim);
+  if (status != HVD_OK) return raise_status(status);
+  shaped_result* result = calloc(1, sizeof *result + 2 * (size_t)ndim * sizeof *result->sizes);
+  if (!result) {
+    lib.free(data);
+    return PyErr_NoMemory();
   }
+  int64_t* strides = result->sizes + ndim;
   int64_t stride = 1;
-  for (int32_t i = result->tensor.ndim; i-- > 0; stride *= result->shape[i]) result->strides[i] = stride;
+  for (int32_t i = ndim; i-- > 0; stride *= shape[i]) {
+    result->sizes[i] = shape[i];
+    strides[i] = stride;
+  }
   result->major = DL_EXCHANGE_MAJOR;
+  result->tensor.data = data;
+  result->tensor.ndim = ndim;
   result->deleter = delete_result;
   result->tensor.device.device_type = DL_HOST;
   memcpy(&result->tensor.dtype, &like->dl_dtype, sizeof result->tensor.dtype);
-  result->tensor.shape = result->shape;
-  result->tensor.strides = result->strides;
+  result->tensor.shape = result->sizes;
+  result->tensor.strides = strides;
   return tensor_over(result);
 }
 
-/* Waits for the result. If a signal ends the wait, the operation goes on, and its tensor is kept for ever. */
-static PyObject* result_of(hvd_handle handle, PyObject* tensor, const tensor_memory* memory, PyObject* before_waiting) {
-  int status = HVD_OK;
-  if (hand_over(before_waiting) || wait_for_handle(handle, &status)) {
-    Py_INCREF(tensor);
-    return NULL;
-  }
-  PyObject* result = status == HVD_OK ? take_tensor(handle, memory) : raise_status(status);
-  lib.release(handle);
-  return result;
-}
-
-/* exchange_now(kind, tensor, name, op, prescale, postscale, process set, before_waiting) -> the result, a new tensor.
- * allgather, reducescatter, alltoall in equal parts.  None for tensors on GPUs. */
+/* exchange_now(kind, tensor, name, op, prescale, postscale, process set, before_waiting) -> the result: of an allreduce
+ * the tensor itself; of an allgather, a reducescatter, or an alltoall in equal parts a new one.  None for tensors on
+ * GPUs. */
 static PyObject* py_exchange_now(PyObject* self, PyObject* const* args, Py_ssize_t count) {
   (void)self;
   if (count != 8) return wrong_count("exchange_now", count);
@@ -215,10 +215,24 @@ static PyObject* py_exchange_now(PyObject* self, PyObject* const* args, Py_ssize
   if (usable_in_world() || fill_name(&name, kind, options.name)) return NULL;
   fill_memory(&request, &memory);
   request.name = name.text;
+  if (kind == HVD_ALLREDUCE) request.out = memory.data;
   hvd_handle handle = 0;
-  const int status = lib.submit(&request, &handle);
+  int status = HVD_OK;
+  const int failed = hand_over(args[7]) || submit_and_wait(&request, &handle, &status);
   free(name.there);
-  return status == HVD_OK ? result_of(handle, args[1], &memory, args[7]) : raise_status(status);
+  if (failed) {
+    if (handle) Py_INCREF(args[1]); /* for ever: a signal has ended the wait, and the operation goes on */
+    return NULL;
+  }
+  PyObject* result = NULL;
+  if (status != HVD_OK)
+    raise_status(status);
+  else if (kind != HVD_ALLREDUCE)
+    result = take_tensor(handle, &memory);
+  else
+    Py_INCREF(result = args[1]);
+  if (handle) lib.release(handle);
+  return result;
 }
 
 PyMethodDef call_methods[] = {

@@ -49,7 +49,7 @@ class StateFile:
         self._opening = threading.Lock()
         self._changed = threading.Condition()
         self._next: tuple[int, Any, Call] | None = None  # the thread's next commit; a newer one replaces it
-        self._busy = self._hurry = False
+        self._busy = self._hurry = self._is_kept = False
         self._turn = 0  # _cancel() adds 1; the thread does not write commits of an earlier turn
         self._thread: threading.Thread | None = None
         self._complained = ""
@@ -94,7 +94,7 @@ class StateFile:
 
     def put(self, commits: int, copy: Any) -> None:
         """Queues this copy for writing, on rank 0.  Returns at once; the copy must not change any more."""
-        if _world.rank() != 0:
+        if _world.rank() != 0 or self._is_kept:
             return
         with self._changed:
             self._next = (commits, copy, self.call)
@@ -117,11 +117,18 @@ class StateFile:
             self._changed.wait_for(lambda: self._next is None and not self._busy, seconds)
             self._hurry = False
 
+    def keep(self, seconds: float) -> None:
+        """The training stops before its end: writes the last commit as flush() does.  The file stays as it is then."""
+        self.flush(seconds)
+        self._is_kept = True
+
     def finish(self) -> None:
         """The training is done: removes the file, so that the next run starts from the beginning.
 
         A write in progress does not create the file again, even if it ends after this call.
         """
+        if self._is_kept:
+            return
         self._cancel()
         with contextlib.suppress(OSError, RefusedPath):
             self._open(make=False).remove()

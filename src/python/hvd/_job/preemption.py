@@ -1,11 +1,13 @@
 """SIGTERM at a rank.  In an elastic job the rank leaves at its next commit, and the others lose no work.
 
 All ranks learn of it in the same call, so no rank begins a step that would be repeated.  They are interrupted, the rank
-leaves, and the others meet.  In a job of fixed ranks the rank that writes the state first finishes that.
+leaves, and the others meet.  In a job of fixed ranks, and while the ranks of an elastic job meet, the rank ends at once.
+With hvdrun --state-dir it first writes its last commit.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import socket
@@ -39,11 +41,45 @@ def note(number: int, frame: Any) -> None:
 _before_end: Callable[[], None]
 
 
-def end(number: int, frame: Any) -> None:
-    """The signal handler in a job of fixed ranks."""
+def end(number: int = signal.SIGTERM, frame: Any = None) -> None:
+    """The signal handler in a job of fixed ranks, and while ranks meet.  From any thread."""
     _before_end()
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    _end_by_sigterm()
+
+
+def _end_by_sigterm() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):  # the signal may have interrupted a write
+            stream.flush()
+    ctypes.CDLL(None).signal(int(signal.SIGTERM), None)  # the default action; signal.signal() needs the main thread
     os.kill(os.getpid(), signal.SIGTERM)
+
+
+@contextmanager
+def ends_in_native_code() -> Iterator[None]:
+    """In the block, where the main thread may wait in C code, SIGTERM calls end() at once, if end() is its handler.
+
+    Python calls a handler only when the main thread returns from C code.  So a thread waits for the signal's number.
+    """
+    if signal.getsignal(signal.SIGTERM) is not end or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    numbers, wakeup = os.pipe()
+    os.set_blocking(wakeup, False)
+    before = signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
+
+    def watch() -> None:
+        with open(numbers, "rb", buffering=0) as pipe:
+            while number := pipe.read(1):
+                if number[0] == signal.SIGTERM:
+                    end()
+
+    threading.Thread(target=watch, name="hvd SIGTERM", daemon=True).start()
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
+        os.close(wakeup)
 
 
 def _forked() -> None:
@@ -74,14 +110,15 @@ def finishes_writing(before_end: Callable[[], None], at_signal: bool) -> Iterato
 @contextmanager
 def _handles(handler: Callable[[int, Any], None]) -> Iterator[None]:
     """In the block the handler gets SIGTERM, unless the script handles it."""
-    is_ours = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    before = signal.getsignal(signal.SIGTERM)
+    is_ours = threading.current_thread() is threading.main_thread() and before in (signal.SIG_DFL, end)
     if is_ours:
         signal.signal(signal.SIGTERM, handler)
     try:
         yield
     finally:
         if is_ours and signal.getsignal(signal.SIGTERM) is handler:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager
@@ -121,11 +158,8 @@ def leave_if_asked(before: Callable[[], None]) -> None:
         return
     before()
     print("hvd.elastic: this rank leaves, as SIGTERM has asked", file=sys.stderr)
-    sys.stdout.flush()
-    sys.stderr.flush()
     _tell_guard()
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    os.kill(os.getpid(), signal.SIGTERM)
+    _end_by_sigterm()
 
 
 def _tell_guard() -> None:

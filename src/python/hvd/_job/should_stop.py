@@ -12,6 +12,7 @@ from hvd._runtime import objects as _objects
 from hvd._runtime import world as _world
 from hvd.process_sets import global_process_set
 
+told = False  # should_stop() has returned True
 _asked = False
 _listening_in = -1  # process with our handler: a forked child has the handler too, but not our job
 
@@ -44,7 +45,10 @@ def should_stop() -> bool:
     second Ctrl-C does), and hvdrun's grace period (``--grace``) is the time to save and leave.
     Errors: ValueError before init(); HorovodInternalError when a rank is lost.
     """
+    global told
     _world.need()
     _listen()
     votes = _objects._exchange(b"\1" if _asked else b"\0", "hvd.should_stop", global_process_set)
-    return any(bytes(vote) == b"\1" for vote in votes)
+    stops = any(bytes(vote) == b"\1" for vote in votes)
+    told = told or stops
+    return stops

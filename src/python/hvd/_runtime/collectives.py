@@ -120,14 +120,30 @@ class Collectives(Submissions[T]):
         operation = Operation(ALLREDUCE, number_of(process_set), reduce_op(op, average), 0, prescale_factor, postscale_factor)
         return self._submit(operation, tensor, name, in_place=False)
 
-    allreduce_ = _one(
-        allreduce_async_,
-        "allreduce_",
+    def allreduce_(
+        self,
+        tensor: T,
+        average: bool | None = None,
+        name: str | None = None,
+        op: int | None = None,
+        prescale_factor: float = 1.0,
+        postscale_factor: float = 1.0,
+        process_set: ProcessSet = global_process_set,
+    ) -> T:
         """Reduces tensor over all ranks, in place, and returns it.  Any shape and dtype, the same on all ranks.
 
         Errors: ValueError for a wrong argument; HorovodInternalError when ranks disagree or a peer is lost.
-        """,
-    )
+        """
+        if self._direct and average is None:
+            found = _native.exchange_now(
+                ALLREDUCE, tensor, name, op, prescale_factor, postscale_factor, process_set, before_waiting
+            )
+            if found is not None:
+                return found
+        return self.synchronize(
+            self.allreduce_async_(tensor, average, name, op, prescale_factor, postscale_factor, process_set)
+        )
+
     allreduce = _one(
         allreduce_async,
         "allreduce",

@@ -21,14 +21,14 @@ from hvd.process_sets import ProcessSet, number_of
 T = TypeVar("T")
 Handle = int
 
-# Called before a caller waits for other ranks: submits everything collected so far.
-before_waiting: list[Callable[[], None]] = []
+# Objects that hold operations back: flush() submits them, drop() removes them. hand_over() removes the objects.
+before_waiting: set[Any] = set()
 
 
 def hand_over() -> None:
     """Submits all that this rank still holds back, so that no other rank waits for it."""
-    for flush in before_waiting:
-        flush()
+    while before_waiting:
+        before_waiting.pop().flush()
 
 
 class Adapter(Protocol[T]):

@@ -8,46 +8,14 @@
 #include <random>
 
 #include "core/engine/engine.h"
+#include "watched_transport.h"
 #include "world_of_threads.h"
 
 using namespace hvd;
 using namespace hvd::testing;
 using transport::Tag;
-using transport::Ticket;
 
 namespace {
-
-/// Counts the slices that are sent.
-class CountingTransport final : public transport::Transport {
- public:
-  CountingTransport(std::unique_ptr<transport::Transport> inner, std::atomic<int>& slices)
-      : inner_(std::move(inner)), slices_(slices) {}
-  int rank() const override { return inner_->rank(); }
-  int size() const override { return inner_->size(); }
-  const std::vector<int>& host_of() const override { return inner_->host_of(); }
-  bool threads_multiple() const override { return inner_->threads_multiple(); }
-  Ticket isend(int to, Tag tag, const void* data, std::size_t bytes) override {
-    slices_ += tag == Tag::data;
-    return inner_->isend(to, tag, data, bytes);
-  }
-  Ticket irecv(int from, Tag tag, void* data, std::size_t bytes) override {
-    return inner_->irecv(from, tag, data, bytes);
-  }
-  bool test(Ticket ticket) override { return inner_->test(ticket); }
-  void abandon(Ticket ticket) override { inner_->abandon(ticket); }
-  std::optional<transport::Message> poll(Tag tag) override { return inner_->poll(tag); }
-  std::unique_ptr<transport::Transport> split(const std::vector<int>& members, int stream) override {
-    return inner_->split(members, stream);
-  }
-  int streams() const override { return inner_->streams(); }
-  std::shared_ptr<void> share_in_process(const std::vector<int>& members, std::size_t bytes) override {
-    return inner_->share_in_process(members, bytes);
-  }
-
- private:
-  std::unique_ptr<transport::Transport> inner_;
-  std::atomic<int>& slices_;
-};
 
 /// Bytes that are numbers of the dtype, and whose sums are rounded.
 std::vector<unsigned char> numbers(hvd_dtype dtype, std::size_t elements, int seed) {
@@ -137,7 +105,8 @@ TEST_CASE("known small sums between nodes send no slices") {
         try {
           core::Config config;
           config.set("HVD_RANKS_PER_NODE", s.per_node);
-          Rank rank(std::make_unique<CountingTransport>(world->open(r), slices), r, config);
+          auto counts = [&](Tag tag, std::string_view) { slices += tag == Tag::data; };
+          Rank rank(std::make_unique<WatchedTransport>(world->open(r), counts), r, config);
           int before = 0;
           for (int round = 0; round < 20; ++round) {
             std::vector<float> small(1000, 1.0f), large(40'000, 1.0f);

@@ -33,26 +33,16 @@ _engine: Any = torch.autograd.Variable._execution_engine  # type: ignore[attr-de
 # The number of the backward() that calls a hook.  Since torch 2.1
 _backward_number: Callable[[], int] = getattr(torch._C, "_current_graph_task_id", lambda: -1)
 
-_filled: set[Outbox] = set()  # outboxes that must be flushed before a wait; some may be empty
 # Owns the memory of operations in progress, also when the optimizer is gone before they end.
 _owned: dict[int, Any] = {}
 _world.tables_of_handles.append(_owned)
 
 
-def _flush_all() -> None:
-    if _filled:
-        for outbox in list(_filled):
-            _filled.discard(outbox)
-            outbox.flush()
-
-
 def _drop_all() -> None:
-    for outbox in list(_filled):
-        _filled.discard(outbox)
-        outbox.drop()
+    while before_waiting:
+        before_waiting.pop().drop()
 
 
-before_waiting.append(_flush_all)
 _world.when_left.append(_drop_all)  # the next world has other names and other process sets
 
 
@@ -90,7 +80,7 @@ class Outbox(_native.Outbox):
 
     def ask_for_the_end(self, backward: int) -> None:
         """Arranges a flush at the end of this backward()."""
-        _filled.add(self)
+        before_waiting.add(self)
         try:
             _engine.queue_callback(self._ended)
             self.backward = backward
@@ -99,5 +89,5 @@ class Outbox(_native.Outbox):
 
     def _ended(self) -> None:
         self.begun = False
-        _filled.discard(self)
+        before_waiting.discard(self)
         self.flush()
