@@ -80,3 +80,15 @@ def test_an_error_of_a_judge_is_no_outcome() -> None:
 def test_each_campaign_tells_its_command_line(name: str) -> None:
     done = subprocess.run([sys.executable, str(ROOT / "tests/campaigns/run"), name, "--help"], capture_output=True, text=True)
     assert done.returncode == 0 and f"tests/campaigns/run {name}" in done.stdout, done.stderr
+
+
+def test_without_the_set_up_s_packages(tmp_path: pathlib.Path) -> None:
+    """The program starts itself with the set-up's Python, or names the set-up."""
+    run = ROOT / "tests/campaigns/run"
+    done = subprocess.run([sys.executable, "-S", str(run), "hangs", "--help"], capture_output=True, text=True)
+    assert done.returncode == 0 and "tests/campaigns/run hangs" in done.stdout, done.stderr
+    alone = tmp_path / "tests/campaigns/run"
+    alone.parent.mkdir(parents=True)
+    alone.write_text(run.read_text())
+    done = subprocess.run([sys.executable, str(alone), "hangs", "--help"], capture_output=True, text=True)
+    assert done.returncode == 1 and done.stderr.endswith("; scripts/setup --tests installs it\n"), done.stderr

@@ -71,10 +71,6 @@ void tell_asleep(Finding& f, const LateRanks& l, const std::string& ms, const st
 
 }  // namespace
 
-bool is_seen_by_hook(Delay delay) {
-  return delay == Delay::input || delay == Delay::saving || delay == Delay::collecting || delay == Delay::compiling;
-}
-
 std::string size_text(double bytes) {
   if (bytes < 1024) return formatted("{:.0f} bytes", bytes);
   return bytes < (1 << 20) ? formatted("{:.3g} KiB", bytes / 1024) : human_bytes(static_cast<std::int64_t>(bytes));

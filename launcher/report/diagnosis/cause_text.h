@@ -8,12 +8,10 @@
 
 #include "launcher/report/diagnosis/diagnosis.h"
 #include "launcher/report/diagnosis/late_ranks.h"
+#include "launcher/report/diagnosis/late_reason.h"
 #include "launcher/report/diagnosis/slow_link.h"
 
 namespace hvd::launcher {
-
-/// True if a hook in the program measures the delay.  False: the delay is derived from the kernel's counts.
-bool is_seen_by_hook(Delay delay);
 
 /// Some ranks keep the other ranks waiting.
 /// @param cores  " (3.8 of its 32 cores used)", here and below; may be empty

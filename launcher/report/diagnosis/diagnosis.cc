@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "base/format.h"
 #include "base/text.h"
 #include "launcher/report/diagnosis/cause_text.h"
 #include "launcher/report/diagnosis/late_ranks.h"
+#include "launcher/report/diagnosis/late_reason.h"
 
 namespace hvd::launcher {
 
@@ -25,13 +27,9 @@ constexpr double no_core_enough = 0.25;
 // with two ranks: 4 to 8 µs.
 constexpr double operation_seconds = 10e-6;
 constexpr double call_seconds = 4e-6;  // least cost of a call
-// A rank's processor limit matters if it holds the rank this many times as long as the other ranks.
-constexpr double times_longer = 3;
 // If a host's cores differ, equal ranks may stay this far apart for a whole job.  In three of 42 jobs without planted
 // causes, 0.57 to 0.82 ms were measured in steps of 5 ms.  For short steps the limit is a fifth of the step.
 constexpr double unequal_cores_seconds = 1e-3;
-
-double part_of(const DelaySeconds& parts, Delay delay) { return parts[static_cast<std::size_t>(delay)]; }
 
 std::string percent(double share) { return formatted("{:.0f} %", 100 * share); }
 
@@ -50,21 +48,22 @@ class Examiner {
     if (d_.steps == 0 || d_.step_seconds <= 0) return d_;
     find_throttled();
     find_late_ranks();
+    find_own_delays();
     find_turns();
     find_common();
     find_communication();
     find_memory();
-    std::stable_sort(d_.findings.begin(), d_.findings.end(),
-                     [this](const Finding& a, const Finding& b) { return weight(a) > weight(b); });
+    sort_findings();
     if (d_.findings.empty()) tell_balance();
     return d_;
   }
 
  private:
   /// Seconds per step by which findings are sorted.  A lack of cores is often the effect of another cause.  Data that
-  /// comes late from a rank without a core is such an effect too.  Effects count a quarter.  But very many operations
-  /// may cost enough by themselves.  Growing memory costs hardly any time until the memory is used up.  So it counts a
-  /// tenth of a step, or a little more than the uncertain findings about the same ranks.
+  /// comes late from a rank without a core is such an effect too.  Effects count a quarter, and less than a certain
+  /// cause of one rank.  But very many operations may cost enough by themselves.  Growing memory costs hardly any time
+  /// until the memory is used up.  So it counts a tenth of a step, or a little more than the uncertain findings about
+  /// the same ranks.
   double weight(const Finding& f) const {
     if (f.cause == SlowCause::memory_creep) {
       double most = common_enough * d_.step_seconds;
@@ -73,12 +72,34 @@ class Examiner {
           most = std::max(most, 1.01 * weight(other));
       return most;
     }
-    const bool cores_are_short = common(Delay::no_core) > no_core_enough * d_.step_seconds;
     const bool effect = (f.cause == SlowCause::compute && !f.certain) ||
-                        (f.cause == SlowCause::communication && cores_are_short &&
+                        (f.cause == SlowCause::communication && data_lacks_cores() &&
                          operations() * operation_seconds < worth_a_word * d_.step_seconds);
-    return effect ? f.seconds_a_step / 4 : f.seconds_a_step;
+    if (!effect) return f.seconds_a_step;
+    double most = f.seconds_a_step / 4;
+    for (const Finding& other : d_.findings)
+      if (other.certain && other.cause != SlowCause::memory_creep && !other.ranks.empty() &&
+          late_.contains(other.ranks.front()))
+        most = std::min(most, 0.99 * other.seconds_a_step);
+    return most;
   }
+
+  /// weight() needs all findings, so it is called before any of them moves.
+  void sort_findings() {
+    std::vector<std::pair<double, Finding>> weighed;
+    for (const Finding& f : d_.findings) weighed.emplace_back(weight(f), f);
+    std::stable_sort(weighed.begin(), weighed.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+    for (std::size_t i = 0; i < weighed.size(); ++i) d_.findings[i] = std::move(weighed[i].second);
+  }
+
+  /// True if data under way comes from ranks that lack cores, or that lack one for most of their own time.
+  bool data_lacks_cores() const {
+    const double no_core = common(Delay::no_core);
+    return cores_are_short() || (no_core > worth_a_word * d_.step_seconds &&
+                                 2 * no_core > median_of(ranks_, [](const RankMeans& m) { return m.own; }));
+  }
+
+  bool cores_are_short() const { return common(Delay::no_core) > no_core_enough * d_.step_seconds; }
 
   /// Mean number per step.
   double operations() const { return static_cast<double>(statistics_.operations()) / static_cast<double>(d_.steps); }
@@ -86,33 +107,59 @@ class Examiner {
   // ---- ranks that keep the other ranks waiting ---------------------------------------------------------------------
 
   void find_late_ranks() {
-    auto l = late_ranks(statistics_, ranks_);
+    const auto l = late_ranks(statistics_, ranks_);
     if (!l || l->lost < worth_a_word * d_.step_seconds) return;
     const Delay delay = reason_of(*l);
-    if (!is_seen_by_hook(delay) && is_chance(*l)) return;
-    if (is_of_all(*l, delay)) return;
-    count_late_steps(*l, delay);
+    const bool seen = is_seen_by_hook(delay);
+    if (!seen && is_chance(*l)) return;
+    if (seen && cores_are_short() && l->late.size() == 1 && !is_own(delay, l->late.front(), ranks_)) return;
+    if (!is_of_all(*l, delay)) add_late_ranks(*l, delay);
+  }
+
+  /// Where all ranks lack cores, chance decides which rank has the most own time in all.  So each delay that a hook
+  /// measures is looked at by itself.
+  void find_own_delays() {
+    for (const Delay delay : {Delay::input, Delay::saving, Delay::collecting, Delay::compiling})
+      for (const RankMeans& m : ranks_) {
+        const double cost = part_of(m.sums->late_by, delay) / static_cast<double>(d_.steps);
+        if (told_.contains(delay) || late_.contains(m.rank) || cost < worth_a_word * d_.step_seconds ||
+            !is_own(delay, m, ranks_))
+          continue;
+        LateRanks l;
+        l.lost = l.gap = cost;
+        for (const RankMeans& one : ranks_) (one.rank == m.rank ? l.late : l.others).push_back(one);
+        add_late_ranks(l, delay);
+      }
+  }
+
+  void add_late_ranks(LateRanks l, Delay delay) {
+    count_late_steps(l, delay);
     Finding f;
-    for (const RankMeans& m : l->late) f.ranks.push_back(m.rank);
+    for (const RankMeans& m : l.late) f.ranks.push_back(m.rank);
     std::sort(f.ranks.begin(), f.ranks.end());
     say_where(f);
-    f.seconds_a_step = l->gap;
-    f.share_of_steps = l->share_of_steps;
-    const double waited = mean_of(l->others, [](const RankMeans& m) { return m.waited; });
-    f.seconds_in_all = std::min(l->lost, waited) * static_cast<double>(d_.steps);
+    f.seconds_a_step = l.gap;
+    f.share_of_steps = l.share_of_steps;
+    const double waited = mean_of(l.others, [](const RankMeans& m) { return m.waited; });
+    f.seconds_in_all = std::min(l.lost, waited) * static_cast<double>(d_.steps);
     late_.insert(f.ranks.begin(), f.ranks.end());
-    if (delay == Delay::input && find_slow_loaders(f, *l)) return;
-    if (delay == Delay::no_core && find_shared_core(f, *l)) return;
-    tell_late(f, delay, *l, cores_used(l->late.front()));
+    if (delay == Delay::input && find_slow_loaders(f, l)) return;
+    if (delay == Delay::no_core && find_shared_core(f, l)) return;
+    tell_late(f, delay, l, cores_used(l.late.front()));
+    f.certain = f.certain || has_long_stops(l);
     f.what += formatted(" in {} of the steps; {} waited for it: {} of {} in all", percent(f.share_of_steps),
-                        count_of(static_cast<long long>(l->others.size()), "rank"), duration_text(f.seconds_in_all),
+                        count_of(static_cast<long long>(l.others.size()), "rank"), duration_text(f.seconds_in_all),
                         duration_text(statistics_.seconds()));
     d_.findings.push_back(std::move(f));
   }
 
+  bool has_long_stops(const LateRanks& l) const {
+    return stops_alone(l, statistics_.stretches(), 2 * worth_a_word * statistics_.seconds());
+  }
+
   /// Counts only steps that were late for this reason.  In other steps a rank may be a little late, as on any machine.
   void count_late_steps(LateRanks& l, Delay delay) const {
-    const bool rare = !is_seen_by_hook(delay) && stops_alone(l);
+    const bool rare = !is_seen_by_hook(delay) && has_long_stops(l);
     double steps = 0, seconds = 0;
     for (const RankMeans& m : l.late) {
       if (rare)
@@ -132,10 +179,10 @@ class Examiner {
     if (is_seen_by_hook(delay) || delay == Delay::computing) return false;
     const auto throttled = [](const RankMeans& m) { return m.throttled; };
     const auto no_core = [](const RankMeans& m) { return part_of(m.parts, Delay::no_core); };
-    if (all_throttled_ && mean_of(l.late, throttled) > l.lost / 2)
-      return times_longer * median_of(l.others, throttled) > mean_of(l.late, throttled);
-    return delay == Delay::no_core && common(delay) > no_core_enough * d_.step_seconds &&
-           2 * median_of(l.others, no_core) > mean_of(l.late, no_core);
+    const double held = mean_of(l.late, throttled), others_held = median_of(l.others, throttled);
+    if (all_throttled_ && held > l.lost / 2) return times_longer * others_held > held;
+    if (held - others_held > l.lost / 2 || has_long_stops(l)) return false;
+    return delay == Delay::no_core && cores_are_short() && 2 * median_of(l.others, no_core) > mean_of(l.late, no_core);
   }
 
   /// Makes a finding and returns true if the other ranks' loaders are hardly faster than the slow one.  Loaders make
@@ -175,69 +222,18 @@ class Examiner {
     return true;
   }
 
-  /// The part of the late ranks' time with the largest excess over the other ranks' median.  A part that a hook
-  /// measures must make at least half of the difference, since other parts may differ too.
-  Delay reason_of(const LateRanks& l) const {
-    DelaySeconds excess{};
-    for (std::size_t i = 0; i < delay_kinds; ++i) {
-      const auto part = [i](const RankMeans& m) { return m.parts[i]; };
-      excess[i] = mean_of(l.late, part) - median_of(l.others, part);
-    }
-    double& computing = excess[static_cast<std::size_t>(Delay::computing)];
-    double& no_core = excess[static_cast<std::size_t>(Delay::no_core)];
-    if (computing > 0 && no_core > 0) {
-      const double of_its_work = std::min(no_core, core_wait_per_work(l) * computing);
-      computing += of_its_work, no_core -= of_its_work;
-    }
-    const auto most = [&](bool hooks) {
-      std::size_t at = delay_kinds - 1;
-      for (std::size_t i = 0; i < delay_kinds; ++i)
-        if ((hooks || !is_seen_by_hook(static_cast<Delay>(i))) && excess[i] > excess[at]) at = i;
-      return static_cast<Delay>(at);
-    };
-    const Delay delay = most(true);
-    return is_seen_by_hook(delay) && part_of(excess, delay) < l.lost / 2 ? most(false) : delay;
-  }
-
-  /// If all ranks lack cores, each second of work costs a wait for a core.  So a rank with more work waits longer.
-  double core_wait_per_work(const LateRanks& l) const {
-    const auto no_core = [](const RankMeans& m) { return part_of(m.parts, Delay::no_core); };
-    const auto computing = [](const RankMeans& m) { return part_of(m.parts, Delay::computing); };
-    const double others_work = median_of(l.others, computing), work = mean_of(l.late, computing);
-    if (others_work <= 0 || work <= 0) return 0;
-    return std::min(median_of(l.others, no_core) / others_work, mean_of(l.late, no_core) / work);
-  }
-
   /// For delays that no hook measures.  True: the delay may be chance, since on a busy host some rank is always the
   /// slowest.  A delay counts only if it lasts for the whole job.  A single late rank must also be last in three of
   /// five steps, or stop for long.  (Of two equal ranks, each is last in half of the steps.)  Several late ranks may be
   /// last in turn.
   bool is_chance(const LateRanks& l) const {
-    if (stops_alone(l)) return false;
+    if (has_long_stops(l)) return false;
     if (!l.certainly_lost || *l.certainly_lost < worth_a_word * d_.step_seconds) return true;
     if (l.lost < operations() * operation_seconds) return true;
     const double unequal_cores = (1 + core_wait_per_work(l)) * unequal_cores_seconds;
     if (l.lost < std::min(unequal_cores, worth_a_word_noise * d_.step_seconds)) return true;
     const bool long_stops = l.each > d_.step_seconds / 2 && l.lost > 2 * worth_a_word * d_.step_seconds;
     return l.late.size() == 1 && l.share_of_steps < 0.6 && !long_stops;
-  }
-
-  /// True if the single late rank has long stops all through the job or at equal distances, and other ranks hardly any.
-  /// By chance, other ranks would stop as often, and distances would differ.
-  bool stops_alone(const LateRanks& l) const {
-    constexpr int enough_stretches = 6;
-    double stopped = 0;
-    int of_it = 0, of_others = 0;
-    const bool regular = l.late.front().sums->stops.are_regular();
-    for (std::size_t i = 0; i < statistics_.stretches(); ++i) {
-      const StretchSum& own = l.late.front().sums->stretches[i];
-      of_it += own.stops > 0;
-      stopped += static_cast<double>(own.stopped_seconds);
-      of_others += std::any_of(l.others.begin(), l.others.end(),
-                               [i](const RankMeans& m) { return m.sums->stretches[i].stops > 0; });
-    }
-    return l.late.size() == 1 && (of_it >= enough_stretches || regular) && 4 * of_others <= of_it &&
-           stopped > 2 * worth_a_word * statistics_.seconds();
   }
 
   void say_where(Finding& f) const {

@@ -41,21 +41,22 @@ const void* this_thread() {
 
 std::int64_t ns_of(const timeval& t) { return std::int64_t{t.tv_sec} * 1'000'000'000 + t.tv_usec * 1000; }
 
-/// The number with this index in a small file of the kernel; 0: there is no such number.
-std::int64_t number_in(int fd, int index) {
+/// The first two numbers in a small file of the kernel; 0: there is no such number.
+std::array<std::int64_t, 2> numbers_in(int fd) {
+  std::array<std::int64_t, 2> numbers{};
   char text[128];
   const ssize_t n = fd < 0 ? -1 : ::pread(fd, text, sizeof text - 1, 0);
-  if (n <= 0) return 0;
+  if (n <= 0) return numbers;
   text[n] = '\0';
-  const char* at = text;
-  long long number = 0;
-  for (int i = 0; i <= index; ++i) {
-    char* end = nullptr;
-    number = std::strtoll(at, &end, 10);
-    if (end == at) return 0;
-    at = end;
-  }
-  return number;
+  char* at = text;
+  for (std::int64_t& number : numbers) number = std::strtoll(at, &at, 10);
+  return numbers;
+}
+
+/// True if the process may run on one core only.
+bool has_one_core() {
+  cpu_set_t cores;
+  return ::sched_getaffinity(0, sizeof cores, &cores) == 0 && CPU_COUNT(&cores) == 1;
 }
 
 }  // namespace
@@ -121,7 +122,9 @@ void StepRecorder::engine_runs() {
 }
 
 StepRecorder::RunDelay StepRecorder::delay_so_far() const {
-  return {number_in(schedstat_, 1), number_in(engine_schedstat_, 1)};
+  const auto [training_ran, training] = numbers_in(schedstat_);
+  const auto [engine_ran, engine] = numbers_in(engine_schedstat_);
+  return {training, engine, training_ran, engine_ran};
 }
 
 /// The delay up to @p now if cores are short, else the last value.  A value up to read_delay_again_ns old will do: a
@@ -133,19 +136,24 @@ StepRecorder::RunDelay StepRecorder::recent_delay(std::int64_t now) {
 }
 
 /// Nothing is negative: a thread may have changed.
-StepRecorder::RunDelay StepRecorder::RunDelay::since(RunDelay before) const {
-  return {std::max<std::int64_t>(training_ns - before.training_ns, 0),
-          std::max<std::int64_t>(engine_ns - before.engine_ns, 0)};
+StepRecorder::RunDelay StepRecorder::RunDelay::since(RunDelay before, bool one_core) const {
+  const auto more = [](std::int64_t now, std::int64_t then) { return std::max<std::int64_t>(now - then, 0); };
+  RunDelay d{more(training_ns, before.training_ns), more(engine_ns, before.engine_ns),
+             more(training_ran_ns, before.training_ran_ns), more(engine_ran_ns, before.engine_ran_ns)};
+  if (!one_core) return d;
+  d.training_ns = more(d.training_ns, d.engine_ran_ns);
+  d.engine_ns = more(more(d.engine_ns, d.training_ran_ns), d.training_ns);  // both lack it at the same time
+  return d;
 }
 
 /// Adds @p time of waiting, in which data moved for @p moved.
 void StepRecorder::Waiting::add(std::int64_t time, std::int64_t moved, RunDelay lost) {
-  lost.training_ns = std::min(lost.training_ns, time);
-  lost.engine_ns = std::min(lost.engine_ns, time - lost.training_ns);
-  moved = std::max<std::int64_t>(std::min(moved, time) - lost.sum(), 0);
-  moved_ns += moved;
-  waited_ns += time - lost.sum() - moved;
-  delay.training_ns += lost.training_ns, delay.engine_ns += lost.engine_ns;
+  moved = std::clamp<std::int64_t>(moved, 0, time);
+  const std::int64_t delayed = std::min(lost.sum(), moved);
+  waited_ns += time - moved;
+  moved_ns += moved - delayed;
+  delayed_ns += delayed;
+  training_ns += std::min(lost.training_ns, time);
 }
 
 /// Begins a record at @p now.  All time before belongs to no step.
@@ -194,7 +202,7 @@ void StepRecorder::count_until(std::int64_t now) {
   const StepPart part = depth_ > 0 ? within_[depth_ - 1] : StepPart::work;
   sums_[static_cast<std::size_t>(part)] += time;
   const RunDelay delay = recent_delay(now);
-  if (part == StepPart::waiting) blocked_.add(time, moved_now - counted_moved_, delay.since(counted_delay_));
+  if (part == StepPart::waiting) blocked_.add(time, moved_now - counted_moved_, delay.since(counted_delay_, one_core_));
   counted_delay_ = delay;
   counted_ns_ = now;
   counted_moved_ = moved_now;
@@ -203,7 +211,7 @@ void StepRecorder::count_until(std::int64_t now) {
 /// Counts the time since the last asked(), or since the start of the record, as waiting.
 void StepRecorder::count_asked_until(std::int64_t now) {
   const std::int64_t time = std::max<std::int64_t>(now - std::max(asked_ns_, began_ns_), 0);
-  told_.add(time, moved_until(now) - asked_moved_, recent_delay(now).since(asked_delay_));
+  told_.add(time, moved_until(now) - asked_moved_, recent_delay(now).since(asked_delay_, one_core_));
 }
 
 void StepRecorder::asked() {
@@ -358,9 +366,11 @@ ProcessUse StepRecorder::use() const {
 
 /// Adds the time without a core to a record.
 void StepRecorder::look_at_cores(wire::StepRecord& r) {
-  const RunDelay now = delay_so_far(), all = now.since(delayed_);
-  r.run_delay_ns = all.training_ns + blocked_.delay.engine_ns + told_.delay.engine_ns;
-  r.operation_delay_ns = blocked_.delay.sum() + told_.delay.sum();
+  one_core_ = has_one_core();
+  const RunDelay now = delay_so_far(), all = now.since(delayed_, one_core_);
+  r.operation_delay_ns = blocked_.delayed_ns + told_.delayed_ns;
+  const std::int64_t in_operations = blocked_.training_ns + told_.training_ns;
+  r.run_delay_ns = std::max<std::int64_t>(all.training_ns - in_operations, 0) + r.operation_delay_ns;
   cores_are_short_ = short_of_cores * all.sum() > r.step_ns;
   delayed_ = counted_delay_ = asked_delay_ = read_delay_ = now;
 }
@@ -371,7 +381,7 @@ void StepRecorder::look_at_group(std::int64_t now, wire::StepRecord& r) {
   if (looked_ns_ != 0 && now - looked_ns_ < look_again_ns) return;
   looked_ns_ = now;
   const int fd = ::open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
-  r.resident_bytes = number_in(fd, 1) * ::sysconf(_SC_PAGESIZE);
+  r.resident_bytes = numbers_in(fd)[1] * ::sysconf(_SC_PAGESIZE);
   if (fd >= 0) ::close(fd);
   const std::int64_t throttled = throttled_->ns();
   r.throttled_ns = std::max<std::int64_t>(throttled - throttled_ns_, 0);

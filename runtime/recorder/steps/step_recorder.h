@@ -4,7 +4,8 @@
 /// The recorder divides the time of the training thread into parts: its own work, input, waiting for operations, the
 /// garbage collector, saving a checkpoint, compiling.  If a part begins within another part, the outer part pauses.
 /// The time of waiting is divided again.  While data moves, it counts as transfer; else the rank waits for other ranks.
-/// The time for which the training thread or the engine's thread has no core is taken off: it is the rank's own.
+/// From the time of transfer, the time for which the training thread or the engine's thread has no core is taken off:
+/// it is the rank's own.  A rank that waits for others needs no core.
 ///
 /// The training thread is the thread that last called one of these functions: the constructor, begin_epoch(), follow()
 /// with a listener, step_ended().
@@ -120,16 +121,19 @@ class StepRecorder {
   void batches_made(std::int64_t ns);
 
  private:
-  /// The time for which each thread was ready to run and had no core.
+  /// The time for which each thread was ready to run and had no core, and the time for which it ran.
   struct RunDelay {
     std::int64_t training_ns = 0, engine_ns = 0;
+    std::int64_t training_ran_ns = 0, engine_ran_ns = 0;
     std::int64_t sum() const { return training_ns + engine_ns; }
-    RunDelay since(RunDelay before) const;
+    /// @param one_core  the threads share a core: a thread does not lack it while the other one runs
+    RunDelay since(RunDelay before, bool one_core) const;
   };
   struct Waiting {
     std::int64_t waited_ns = 0, moved_ns = 0;
-    RunDelay delay;
-    void add(std::int64_t time, std::int64_t moved, RunDelay delay);
+    std::int64_t delayed_ns = 0;   ///< all had submitted, and a thread had no core
+    std::int64_t training_ns = 0;  ///< the training thread had no core
+    void add(std::int64_t time, std::int64_t moved, RunDelay lost);
   };
   static constexpr std::size_t most_parts = 6, deepest = 8;
 
@@ -172,6 +176,7 @@ class StepRecorder {
   RunDelay delayed_;                            ///< at the start of this record
   /// The threads lacked a core in the last record.  Only then waits read the files, which costs a microsecond.
   bool cores_are_short_ = false;
+  bool one_core_ = false;           ///< the process may use one core only
   RunDelay read_delay_;             ///< the last reading
   std::int64_t read_delay_ns_ = 0;  ///< the time of the last reading during a record
   bool told_of_steps_ = false;      ///< the program has called step_ended() in this epoch

@@ -124,10 +124,10 @@ void CollectiveProbe::read_answers(Outbox& outbox, Clock::time_point now) {
 void CollectiveProbe::take(const std::string& text, Outbox& outbox, Clock::time_point now) {
   open_question_ = false;
   try {
-    told_ = wire::rank_collectives_from_json(text);
+    told_ = {wire::rank_collectives_from_json(text), now};
   } catch (const Error&) { return; }
-  if (told_->whole) all_asked_ = false;
-  const wire::CollectiveWait wait = wait_of(*told_, seconds_of(now - still_since_));
+  if (told_->collectives.whole) all_asked_ = false;
+  const wire::CollectiveWait wait = wait_of(told_->collectives, seconds_of(now - still_since_));
   const bool news = wait.what != said_.what || wait.init.has_value() != said_.init.has_value() ||
                     (wait.init && wait.init->refused != said_.init->refused) || wait.seconds + 0.5 < said_.seconds;
   if (!news && (wait.what.empty() || now - said_at_ < ask_waiting_every)) return;
@@ -168,6 +168,17 @@ void CollectiveProbe::ask_all(Clock::time_point now) {
   all_asked_ = true;
   all_limit_ = now + all_limit;
   ask('a');
+}
+
+std::optional<wire::RankCollectives> CollectiveProbe::last() const {
+  if (!told_) return {};
+  const auto& [answer, at] = *told_;
+  if (!all_asked_ || at > still_since_) return answer;
+  wire::RankCollectives known;
+  known.rank = answer.rank;
+  known.pid = answer.pid;
+  known.groups = answer.groups;
+  return known;
 }
 
 }  // namespace hvd::rank

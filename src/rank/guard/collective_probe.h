@@ -36,12 +36,17 @@ class CollectiveProbe {
   /// Asks for the last collectives.  answered(): they have come, or will not come.
   void ask_all(Clock::time_point now);
   bool answered(Clock::time_point now) const { return !all_asked_ || !link_ || now >= all_limit_; }
-  /// The rank's last answer, complete or not.  Nothing: no answer has come.
-  std::optional<wire::RankCollectives> last() const { return told_; }
+  /// The rank's last answer, complete or not.  If ask_all() is not answered, and the main thread has run since the last
+  /// answer, only the rank, its process and its groups: the rest may be untrue.  Nothing: no answer has come.
+  std::optional<wire::RankCollectives> last() const;
   /// The process that connected last; 0: none has connected.
   pid_t pid() const { return pid_; }
 
  private:
+  struct Answer {
+    wire::RankCollectives collectives;
+    Clock::time_point at;
+  };
   void accept_rank();
   void read_answers(Outbox& outbox, Clock::time_point now);
   void take(const std::string& text, Outbox& outbox, Clock::time_point now);
@@ -51,7 +56,7 @@ class CollectiveProbe {
   std::string name_;
   Fd listener_, link_;
   pid_t pid_ = 0;
-  std::optional<wire::RankCollectives> told_;
+  std::optional<Answer> told_;
   wire::CollectiveWait said_;  ///< the last report to hvdrun
   Clock::time_point said_at_{};
   std::string activity_;  ///< of the main thread, when the guard looked last

@@ -293,6 +293,7 @@ std::string collectives_text(const RankCollectives& told, std::size_t most) {
     out += formatted("  waits for {:.3f} s: {}\n", open[i]->seconds, open_text(told, *open[i]));
   if (open.empty() && told.call) out += formatted("  is in {}{}\n", call_text(*told.call), at(told.call->place));
   if (told.init) out += formatted("  is in init_process_group() for {:.3f} s\n", told.init->seconds);
+  if (out.empty() && told.torch.empty()) out = "  has not answered what it does in torch.distributed\n";
   return out;
 }
 

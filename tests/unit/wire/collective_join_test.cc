@@ -113,6 +113,7 @@ TEST_CASE("collectives: a rank that does not answer is missing; torch's ranks ma
   const auto found = collective_differences(job);  // torch's rank 1 has not answered; hvdrun calls it 2
   job[2] = {};                                     // its guard knows nothing of it
   CHECK(lines(job).find("\nrank 2 has not answered") != std::string::npos);
+  CHECK(collectives_text(job[2], 5) == "  has not answered what it does in torch.distributed\n");
   REQUIRE(found.size() == 1);
   CHECK(found[0].missing.size() == 1);
   CHECK(found[0].waiting == std::vector<int>{0, 1});

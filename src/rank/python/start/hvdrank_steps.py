@@ -41,20 +41,20 @@ def small_file(path):
         return -1
 
 
-def throttled_file():
-    """The descriptor of the file that tells how long the cgroup's processor limit held this process; else -1."""
-    try:
-        with open("/proc/self/cgroup") as groups:
-            for _, controllers, path in (line.strip().split(":", 2) for line in groups):
-                if controllers and "cpu" not in controllers.split(","):
-                    continue
-                mount = "/sys/fs/cgroup" + ("/cpu" if controllers else "")
-                for name in ("/cpu.stat.local", "/cpu.stat"):
-                    fd = small_file(mount + path.rstrip("/") + name)
-                    if fd >= 0:
-                        return fd
-    except (OSError, ValueError):
-        pass
+def throttled_file(groups):
+    """The descriptor of the file that tells how long a cgroup's processor limit held its processes; else -1.
+
+    groups: the text of /proc/self/cgroup
+    """
+    for line in groups.splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        mount = "/sys/fs/cgroup" + ("/cpu" if controllers else "")
+        for name in ("/cpu.stat.local", "/cpu.stat"):
+            fd = small_file(mount + path.rstrip("/") + name)
+            if fd >= 0:
+                return fd
     return -1
 
 
@@ -71,7 +71,8 @@ class Recorder:
         self.looked_ns = self.throttled_ns = 0
         self.schedstats = [small_file(f"/proc/self/task/{threading.get_native_id()}/schedstat")]  # and gloo's threads
         self.cores_are_short, self.delay = False, [0, 0]  # at the start of the wait: the main thread's, and all threads'
-        self.throttled = throttled_file()
+        self.groups, self.throttled = "", -1
+        self.follow_group()
         self.within = [WORK]
         self.counted_ns = self.began_ns = monotonic_ns()
         self.clear()
@@ -135,7 +136,11 @@ class Recorder:
         self.number = number = self.number + 1
         if number & (number - 1) == 0:  # modules that have been imported meanwhile, and new groups
             look(None)
-            self.follow_gloo()
+            try:
+                self.follow_gloo()
+                self.follow_group()
+            except OSError:
+                return self.stop()
         if number // self.steps_a_record == self.written // self.steps_a_record:
             return
         now = monotonic_ns()
@@ -243,6 +248,19 @@ class Recorder:
             except OSError:
                 pass
         self.delay = self.delays()
+
+    def follow_group(self):
+        """Follows the process's cgroup: the program may have entered another one."""
+        try:
+            with open("/proc/self/cgroup") as file:
+                groups = file.read()
+        except OSError:
+            return
+        if groups == self.groups:
+            return
+        if self.throttled >= 0:
+            os.close(self.throttled)
+        self.groups, self.throttled = groups, throttled_file(groups)
 
     def look_at_group(self):
         with open("/proc/self/statm") as file:

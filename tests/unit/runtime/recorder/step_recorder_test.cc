@@ -51,6 +51,24 @@ class GuardMemory {
   RecorderMemory* memory = nullptr;
 };
 
+/// Keeps this thread, and threads that it starts, on one core.
+class OneCore {
+ public:
+  OneCore() {
+    REQUIRE(sched_getaffinity(0, sizeof before_, &before_) == 0);
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(sched_getcpu(), &one);
+    REQUIRE(sched_setaffinity(0, sizeof one, &one) == 0);
+  }
+  ~OneCore() { sched_setaffinity(0, sizeof before_, &before_); }
+  OneCore(const OneCore&) = delete;
+  OneCore& operator=(const OneCore&) = delete;
+
+ private:
+  cpu_set_t before_{};
+};
+
 /// At least @p least, and not much more, with an allowance for a busy machine.
 bool about(std::int64_t ns, std::int64_t least_ms) { return ns >= least_ms * ms && ns < (least_ms + 400) * ms; }
 
@@ -139,11 +157,7 @@ TEST_CASE("step recorder: a batch that another thread fetches is input, but not 
 }
 
 TEST_CASE("step recorder: an operation does not move data while the engine's thread has no core") {
-  cpu_set_t before, one;
-  REQUIRE(sched_getaffinity(0, sizeof before, &before) == 0);
-  CPU_ZERO(&one);
-  CPU_SET(sched_getcpu(), &one);
-  REQUIRE(sched_setaffinity(0, sizeof one, &one) == 0);
+  const OneCore one;
   const GuardMemory guard;
   StepRecorder r(guard.fd);
   std::atomic<bool> over{false};
@@ -163,11 +177,34 @@ TEST_CASE("step recorder: an operation does not move data while the engine's thr
   }
   over = true;
   for (std::thread& t : threads) t.join();
-  sched_setaffinity(0, sizeof before, &before);
   const StepRecord s = guard.steps().back();
   CHECK(s.operation_delay_ns > 100 * ms);
   CHECK(s.run_delay_ns >= s.operation_delay_ns);
   CHECK(s.waited_ns + s.moved_ns + s.operation_delay_ns <= s.step_ns + ms);
+}
+
+TEST_CASE("step recorder: a rank that waits for others lacks no core, though its threads take turns on one") {
+  const OneCore one;
+  const GuardMemory guard;
+  StepRecorder r(guard.fd);
+  std::atomic<bool> over{false};
+  std::thread engine([&] {
+    r.engine_runs();
+    while (!over) sched_yield();
+  });
+  for (int step = 0; step < 3; ++step) {
+    r.begin(StepPart::waiting);
+    for (const std::int64_t end = hvd::trace::monotonic_ns() + 100 * ms; hvd::trace::monotonic_ns() < end;)
+      sched_yield();
+    r.end(StepPart::waiting);
+    r.step_ended();
+  }
+  over = true;
+  engine.join();
+  const StepRecord s = guard.steps().back();
+  CHECK(s.waited_ns >= 100 * ms);
+  CHECK(s.operation_delay_ns == 0);
+  CHECK(s.run_delay_ns < s.step_ns / 4);
 }
 
 TEST_CASE("step recorder: an end that was left out, and one too many, do no harm") {

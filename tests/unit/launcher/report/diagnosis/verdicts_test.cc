@@ -1,6 +1,10 @@
 // Verdicts that were wrong once: each with the steps of a job like the one that had it.
 #include <doctest/doctest.h>
 
+#include <cmath>
+#include <functional>
+#include <random>
+
 #include "diagnosis_words.h"
 #include "launcher/report/diagnosis/diagnosis.h"
 #include "simulated_job.h"
@@ -162,6 +166,78 @@ TEST_CASE("verdicts: data that waits for threads without a core is no communicat
   CHECK(one.findings[0].cause == SlowCause::straggler);
   CHECK(one.findings[0].ranks == std::vector<int>{3});
   CHECK(one.communication_seconds < 0.005);
+}
+
+/// A job whose ranks all lack cores: each millisecond of work waits for a core for @p wait ms, more or less by chance.
+template <typename Plant>
+Diagnosis scarce(unsigned seed, double wait, Plant plant) {
+  SimulatedJob job{.ranks = 2, .steps = 200, .noise = 0.2};
+  std::mt19937 random(seed);
+  std::normal_distribution<double> normal(0, 0.6);
+  job.plant = [&](int r, int s, Work& w) {
+    w = {.input = 0.3, .computing = w.computing / 10, .moved = 1, .operations = 1, .operation_bytes = 0};
+    plant(r, s, w);
+    w.saving *= 1 + wait;
+    w.no_core += w.computing * wait * std::exp(normal(random));
+  };
+  return diagnose(simulated::run(job, seed), places(2, 2));
+}
+
+TEST_CASE("verdicts: a rank's own cause is told before a lack of cores of all ranks") {
+  struct OwnCause {
+    const char* name;
+    SlowCause cause;
+    std::function<void(int rank, int step, Work& work)> plant;
+  };
+  const std::vector<OwnCause> causes{
+      {"np.save", SlowCause::checkpoint, [](int r, int s, Work& w) { w.saving = r == 0 && s % 20 == 0 ? 60 : 0; }},
+      {"input", SlowCause::input, [](int r, int, Work& w) { w.input = r == 0 ? 20 : 0.3; }},
+      {"evaluation", SlowCause::straggler,
+       [](int r, int s, Work& w) { w.computing += r == 0 && s % 25 == 24 ? 125 : 0; }},
+      {"a processor limit", SlowCause::straggler, [](int r, int, Work& w) { w.throttled = r == 0 ? 30 : 0; }},
+  };
+  for (const OwnCause& c : causes)
+    for (const double wait : {2.0, 4.0, 8.0})
+      for (unsigned seed = 0; seed < 10; ++seed) {
+        const Diagnosis d = scarce(seed, wait, c.plant);
+        INFO(std::string(c.name), ", wait ", wait, ", seed ", seed, "\n", words_of(d));
+        CHECK(d.findings[0].cause == c.cause);
+        CHECK(d.findings[0].ranks == std::vector<int>{0});
+      }
+  for (const double wait : {2.0, 4.0, 8.0})
+    for (unsigned seed = 0; seed < 10; ++seed) {
+      const Diagnosis d = scarce(seed, wait, [](int, int, Work&) {});
+      INFO("nothing, wait ", wait, ", seed ", seed, "\n", words_of(d));
+      CHECK(d.findings[0].cause == SlowCause::compute);
+      CHECK(d.findings[0].what.find("for a core") != std::string::npos);
+      CHECK(d.findings[0].ranks.empty());
+    }
+}
+
+TEST_CASE("verdicts: a checkpoint of one rank that costs less than a lack of cores of all ranks") {
+  SimulatedJob job{.ranks = 2, .steps = 200, .noise = 0.1};
+  job.plant = [](int r, int s, Work& w) {  // recorded values, of 39.7 ms
+    w = {.input = 0.4, .no_core = r == 0 ? 20.5 : 17.1, .computing = 6.7, .moved = 2.6};
+    w.saving = r == 1 && s % 20 == 0 ? 117 : 0;
+  };
+  const Diagnosis d = diagnose(simulated::run(job, 1), places(2, 2));
+  INFO(words_of(d));
+  REQUIRE(d.findings.size() == 2);
+  CHECK(d.findings[0].cause == SlowCause::checkpoint);
+  CHECK(d.findings[0].ranks == std::vector<int>{1});
+  CHECK(d.findings[1].cause == SlowCause::compute);
+}
+
+TEST_CASE("verdicts: an evaluation on one rank, and data that waits for ranks without cores") {
+  SimulatedJob job{.ranks = 2, .steps = 200, .noise = 0.1};
+  job.plant = [](int r, int s, Work& w) {  // recorded values, of 14.8 ms
+    w = {.input = 0, .no_core = 3.3, .computing = 0.9, .moved = 5.3, .operations = 2, .operation_bytes = 2 << 20};
+    w.computing += r == 1 && s % 25 == 24 ? 87 : 0;
+  };
+  const Diagnosis d = diagnose(simulated::run(job, 1), places(2, 2));
+  INFO(words_of(d));
+  CHECK(d.findings[0].cause == SlowCause::straggler);
+  CHECK(d.findings[0].ranks == std::vector<int>{1});
 }
 
 TEST_CASE("verdicts: torch's own backends tell no bytes") {

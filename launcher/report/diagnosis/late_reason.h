@@ -1,0 +1,34 @@
+/// @file late_reason.h — why late ranks are late, and whether a delay is one rank's own.  Pure.
+#pragma once
+#include <cstddef>
+#include <vector>
+
+#include "launcher/report/diagnosis/late_ranks.h"
+
+namespace hvd::launcher {
+
+/// A delay is one rank's own if it is this many times as long as that of the other ranks.
+inline constexpr double times_longer = 3;
+
+/// True if a hook in the program measures the delay.  False: the delay is derived from the kernel's counts.
+bool is_seen_by_hook(Delay delay);
+
+inline double part_of(const DelaySeconds& parts, Delay delay) { return parts[static_cast<std::size_t>(delay)]; }
+
+/// The part of the late ranks' time with the largest excess over the other ranks' median.  A part that a hook measures
+/// must make at least half of the difference, since other parts may differ too.
+Delay reason_of(const LateRanks& l);
+
+/// If all ranks lack cores, each second of work costs a wait for a core.  So a rank with more work waits longer.
+double core_wait_per_work(const LateRanks& l);
+
+/// True if the single late rank has long stops in many stretches of the job or at equal distances, and the stops of all
+/// others together are short.  By chance, other ranks would stop as long, and distances would differ.
+/// @param least_seconds  all stops of the rank together must last longer
+bool stops_alone(const LateRanks& l, std::size_t stretches, double least_seconds);
+
+/// True if a hook measures a delay that @p rank has alone: in steps that were late for this reason, hardly another rank
+/// was last.
+bool is_own(Delay delay, const RankMeans& rank, const std::vector<RankMeans>& ranks);
+
+}  // namespace hvd::launcher
