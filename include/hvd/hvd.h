@@ -31,7 +31,7 @@ extern "C" {
 
 #define HVD_ABI_VERSION 1
 
-/** The outcome of a call, by the party that must act. The same numbers are the exit codes of hvdrun(1). */
+/** The outcome of a call, by the party that must act. Our programs use the same numbers as exit codes. */
 typedef enum hvd_status {
   HVD_OK = 0,
   HVD_USAGE = 2,       /**< an argument or a call is wrong; a retry is useless */
@@ -58,12 +58,12 @@ typedef enum hvd_status {
  * is the name in NumPy, torch and JAX.
  *
  * Floating-point numbers of 8 and 16 bits are added, multiplied and scaled in f32. The result is rounded once, to the
- * nearest (ties to even), with any number of ranks and nodes; for GPUs see HVD_NCCL_WIDE in hvdrun(1). A number that is
- * too large becomes infinity, in e4m3fn NaN: there is no saturation. HVD_ADASUM accepts all floating-point types.
- * Complex numbers, the real part first, can be added, averaged and multiplied. HVD_OPAQUE is a byte of anything else:
- * it can be moved, not reduced.
- * HVD_F8E4M3: no infinity, NaN is 0x7f and 0xff, largest 448. HVD_F8E5M2: like f16 with a fraction of 2 bits, largest
- * 57344. */
+ * nearest (ties to even), with any number of ranks and nodes. For GPUs see HVD_NCCL_WIDE in hvdrun(1). A number that is
+ * too large becomes infinity, or NaN in e4m3fn: there is no saturation. HVD_ADASUM accepts all floating-point types.
+ * Complex numbers have the real part first. They can be added, averaged and multiplied. HVD_OPAQUE is a byte of any
+ * other type. It can be moved, but not reduced.
+ * HVD_F8E4M3: no infinity, NaN is 0x7f and 0xff, largest number 448. HVD_F8E5M2: like f16 with a fraction of 2 bits,
+ * largest number 57344. */
 #define HVD_DTYPES(X)                           \
   X(HVD_U8, 0, u8, "uint8", 1)                  \
   X(HVD_I8, 1, i8, "int8", 1)                   \
@@ -129,23 +129,23 @@ typedef struct hvd_request {
                        (reducescatter); else they do not overlap */
 } hvd_request;      /**< a shorter struct, without out_bytes, stream or splits, is accepted, by its struct_size */
 
-/** Tensors on a GPU. `in` and `out` are device memory of `device`, one GPU for each rank and process set. The tensors
- * of all ranks are on GPUs, or those of none. `stream` must exist until the operation has ended. The operation begins
- * when the work that `stream` had at submission is done. hvd_wait returns when the operation is queued on the GPU, and
- * makes `stream` wait for it: the host does not wait. So work that is put on `stream` afterwards may use the result;
- * other streams need hvd_after. hvd_poll reports the real end of the operation. A result of hvd_take is device memory
- * too; hvd_free releases it when `stream` has done its earlier work. NCCL carries the tensors if all ranks have it,
+/** Tensors on a GPU. `in` and `out` are device memory of `device`. There is one GPU for each rank and process set.
+ * Either the tensors of all ranks are on GPUs, or none is. `stream` must exist until the operation has ended. The
+ * operation begins when the work that `stream` had at submission is done. hvd_wait returns when the operation is queued
+ * on the GPU, and makes `stream` wait for it. The host does not wait. So later work on `stream` may use the result.
+ * Other streams need hvd_after. hvd_poll reports the real end of the operation. A result of hvd_take is device memory
+ * too. hvd_free releases it when `stream` has done its earlier work. NCCL carries the tensors if all ranks have it;
  * else they go through host memory.
  *
  * CUDA graphs: other threads may capture at any time. While `stream` is being captured, submission is refused
  * (HVD_USAGE, nothing is submitted). So is the wait of a stream for a result (hvd_wait, hvd_wait_many, hvd_after:
  * HVD_USAGE). The handle does not change then, and the call may be repeated after the capture. */
 
-/** For a caller that does not know its framework's stream (hvd_request.stream). The operation begins when the work
- * that the GPU's primary context had at submission, on all of its streams, is done. hvd_wait then makes no stream wait.
- * The result may be used when hvd_poll reports its end. A result of hvd_take is released (hvd_free) when no work uses
- * it any more. hvd_run and hvd_after refuse it (HVD_USAGE): they give no handle to poll, and make a stream wait. It
- * needs a driver for CUDA 12.5 (HVD_UNAVAILABLE). While a stream of the context is being captured it is refused
+/** For a caller that does not know its framework's stream (hvd_request.stream). The operation begins when the work that
+ * all streams of the GPU's primary context had at submission is done. hvd_wait then makes no stream wait. The result
+ * may be used when hvd_poll reports the end. A result of hvd_take is released (hvd_free) when no work uses it any more.
+ * hvd_run and hvd_after refuse this value (HVD_USAGE), because they give no handle to poll, and make a stream wait. The
+ * value needs a driver for CUDA 12.5 (HVD_UNAVAILABLE). While a stream of the context is being captured, it is refused
  * (HVD_USAGE), and the driver invalidates that capture (cuCtxRecordEvent). */
 #define HVD_WHOLE_CONTEXT ((void*)-1)
 
@@ -177,18 +177,19 @@ typedef struct hvd_world {
 } hvd_world;
 HVD_API int hvd_get_world(hvd_world* world);
 
-/** For a rank that an elastic job has started while others train, before hvd_init: its place in the next world, as
- * hvdrun expects it. The call does not wait. The rank is in no world yet, and no rank waits for it. It prepares its
- * work, then calls hvd_init, and hvd_get_world returns its real place. HVD_UNAVAILABLE without hvdrun, and for a rank
- * that is no longer needed. */
+/** Returns the expected place of this rank in the next world. For a rank that an elastic job has started while others
+ * train, before hvd_init. The call does not wait. The rank is in no world yet, and no rank waits for it. The rank
+ * prepares its work, then calls hvd_init. hvd_get_world then returns its real place. HVD_UNAVAILABLE without hvdrun,
+ * and for a rank that is no longer needed. */
 HVD_API int hvd_expect(hvd_world* world);
 
-/** Process sets: some of the ranks, with operations of their own that never wait for those of another set. In a set,
- * ranks, root and splits count by the set's own order: its rank i is ranks[i]. HVD_GLOBAL_SET is the world.
+/** Process sets: some of the ranks, with separate operations. Operations of one set never wait for those of another
+ * set. In a set, ranks, root and splits count by the set's own order: its rank i is ranks[i]. HVD_GLOBAL_SET is the
+ * world.
  *
- * Both functions are collective over the world, members and others, and may be called from several threads. ranks:
+ * Adding and removing are collective over the world, members and others, and may be called from several threads. ranks:
  * [count] world ranks, distinct. *set: a new number > 0, the same on all ranks. HVD_USAGE on all ranks if a set of
- * these ranks exists, in any order; HVD_UNAVAILABLE on all if one rank has no memory for it. */
+ * these ranks exists, in any order. HVD_UNAVAILABLE on all ranks if one rank has no memory for the set. */
 HVD_API int hvd_set_add(const int32_t* ranks, int32_t count, int32_t* set);
 /** Removes a process set. Its operations in progress end with HVD_USAGE. The call returns HVD_USAGE for the global set
  * and for unknown sets. */
@@ -214,40 +215,41 @@ HVD_API int hvd_wait(hvd_handle handle, double timeout_seconds);
  * are still in progress after timeout_seconds. All handles stay valid. handles: [count]. */
 HVD_API int hvd_wait_many(const hvd_handle* handles, size_t count, double timeout_seconds);
 
-/** Arranges one call of ended(context) when the operation has ended; the call is immediate if it has ended already. The
- * calling thread is the one that ended it, often the runtime's own in the middle of other work. So ended must return
- * at once, and must call no function of libhvd; it passes the news to another thread. For frameworks that must not
- * block a thread of theirs in hvd_wait. Once per handle: HVD_USAGE the second time. */
+/** Arranges one call of ended(context) for the end of the operation. If it has ended already, the call comes at once.
+ * The calling thread is the thread that ended the operation, often the runtime's own in the middle of other work. So
+ * ended must return at once, and must call no function of libhvd. It passes the news to another thread. For frameworks
+ * that must not block their threads in hvd_wait. Once per handle: HVD_USAGE the second time. */
 HVD_API int hvd_notify(hvd_handle handle, void (*ended)(void* context), void* context);
 
 /** reducescatter: each member gets its part of the rows, in order; the first (rows mod size) get one more. */
 
-/** The result of a finished operation whose size depends on all ranks (allgather, alltoall, reducescatter). *data:
- * [prod(shape)], malloc'd, owned by the caller: hvd_free. shape: [64] is filled, *ndim set. Works once. HVD_USAGE if
- * the result is in hvd_request.out. */
+/** The result of a finished allgather, alltoall or reducescatter. The size of such a result depends on all ranks.
+ * *data: [prod(shape)], malloc'd, owned by the caller: hvd_free. shape: [64] is filled, *ndim set. Works once.
+ * HVD_USAGE if the result is in hvd_request.out. */
 HVD_API int hvd_take(hvd_handle handle, void** data, int64_t* shape, int32_t* ndim);
 HVD_API void hvd_free(void* data);
 
-/** Registered memory: zeroed, page-aligned, populated at once, shared by all ranks of this node. If the tensor of an
- * allreduce lies there on every rank of the node, the ranks reduce directly between their arrays; nothing else
- * differs. Works before hvd_init, after hvd_shutdown and in a world of one. It is ordinary memory if the system allows
- * no shared memory. hvd_free releases it, when no operation on it is in progress. After fork() parent and child share
- * it. HVD_UNAVAILABLE if there is too little memory. */
+/** Returns registered memory: zeroed, page-aligned, populated at once, shared by all ranks of this node. If the tensor
+ * of an allreduce lies in registered memory on every rank of the node, the ranks reduce directly between their arrays.
+ * Nothing else differs. Works before hvd_init, after hvd_shutdown and in a world of one. If the system allows no shared
+ * memory, the memory is ordinary. hvd_free releases the memory, when no operation on it is in progress. After fork()
+ * parent and child share the memory. HVD_UNAVAILABLE if there is too little memory. */
 HVD_API int hvd_alloc(size_t bytes, void** data);
 
 /** The number of rows from each member of the set in a finished alltoall (or allgather). splits: [size of the set] is
  * filled. */
 HVD_API int hvd_take_splits(hvd_handle handle, int64_t* splits);
 
-/** HVD_JOIN: this rank has no more data. It is submitted like any operation (only set counts; no other may follow until
- * it has ended), and ends when all ranks of the set have joined. Until then this rank takes part in the operations of
- * the others, with zeros (an average still divides by the size of the set), or no rows. Its own operations in progress
- * go on. Min, Max, Product, a broadcast whose root has joined and a change of process sets end with HVD_MISMATCH.
- * *last_rank: the world rank that joined last, when the operation has ended. */
+/** HVD_JOIN means: this rank has no more data. It is submitted like any operation, but only `set` counts. It ends when
+ * all ranks of the set have joined. Until then this rank may submit no other operation of the set. It takes part in the
+ * operations of the others, with zeros or no rows; an average still divides by the size of the set. Its own operations
+ * in progress go on. Min, Max, Product, a broadcast from a root that has joined, and a change of process sets end with
+ * HVD_MISMATCH. *last_rank: the world rank that joined last, when the operation has ended. */
 HVD_API int hvd_join_result(hvd_handle handle, int32_t* last_rank);
 
-/** Orders a stream after an operation on device memory that has been waited for: work that is put on stream (a CUstream
- * of that GPU) from now on runs after it. No effect for an operation on host memory. */
+/** Makes a stream (a CUstream of the same GPU) wait for an operation on device memory. The operation must have been
+ * waited for (hvd_wait). Work that is put on the stream from now on runs after the operation. No effect for an
+ * operation on host memory. */
 HVD_API int hvd_after(hvd_handle handle, void* stream);
 
 /** Releases a handle. The handle of an operation in progress is released when the operation ends. */
@@ -267,22 +269,22 @@ HVD_API int hvd_run(const hvd_request* request);
 HVD_API int hvd_timeline_start(const char* path, int mark_cycles);
 HVD_API int hvd_timeline_stop(void);
 
-/** The capabilities of this build and machine: "mpi", "shm", "cuda" (the driver's version, 13000, if there is a GPU),
- * "nccl" (its version, 23007), "kernels" (those for the GPU were built); 0 if absent. */
+/** Whether this build and machine have something; 0 if not. "mpi", "shm": 1. "cuda": the driver's version if there is a
+ * GPU (13000). "nccl": its version (23007). "kernels": the runtime's kernels for the GPU were built. */
 HVD_API int hvd_built(const char* what);
 
-/** Fusion buffers and results on GPUs come from the allocator of that framework ("torch") from now on. HVD_UNAVAILABLE
- * if the framework is not in this process or has no allocator, or with HVD_TORCH_MEMORY=0: then they come from the
+/** From now on, fusion buffers and results on GPUs come from the allocator of that framework ("torch"). HVD_UNAVAILABLE
+ * if the framework is not in this process, has no allocator, or HVD_TORCH_MEMORY is 0. The memory then comes from the
  * driver, as before. */
 HVD_API int hvd_use_memory(const char* framework);
 
-/** After HVD_PEER_LOST: 1 if all ranks that left the world did so by hvd_shutdown, and no rank is known to have died,
- * so that all can call hvd_init again. Also 1 outside a world, which this rank itself has left then. */
+/** After HVD_PEER_LOST: 1 if all ranks that left the world did so by hvd_shutdown, and no rank is known to have died.
+ * All ranks can then call hvd_init again. Also 1 when this rank itself has left the world. */
 HVD_API int hvd_departed(void);
 
-/** HVD_OK while operations of the world and its sets work, else the error by which they ended. An operation on GPUs has
- * ended when it is queued; if a rank is lost later, its result is incomplete. So before results are kept: wait until
- * the GPUs have finished, then call this function. */
+/** HVD_OK while operations of the world and its sets work. Otherwise the error by which they ended. An operation on
+ * GPUs ends when it is queued. If a rank is lost later, the result is incomplete. So before you keep results: wait
+ * until the GPUs have finished, then call this function. */
 HVD_API int hvd_check_world(void);
 
 /** With hvdrun --agreement: one line about the first NaN or infinity that this rank has found in a floating-point sum
@@ -306,29 +308,29 @@ enum hvd_part {
   HVD_PART_COMPILE = 8           /**< compiles the program, as JAX and torch.compile do */
 };
 /**
- * hvd_part_begin(), hvd_part_end(): the begin and the end of such a part. Parts may be nested, and operations may be
- * waited for in them: time counts for the innermost. Calls from threads other than the one that has called hvd_init(),
- * or hvd_step_end() last, do not count. hvd_step_end(): a step of the training ends, on each rank. If no rank calls
- * it, rounds of equal operations count as steps. Without hvd_init() or hvdrun these functions do nothing. They cost
- * about 0.1 us.
+ * hvd_part_begin(), hvd_part_end(): the begin and the end of such a part. Parts may be nested; time then counts for the
+ * innermost part. Operations may be waited for in a part. Only calls from the training thread count: the thread that
+ * last called hvd_init() or hvd_step_end(). hvd_step_end(): a step of the training ends, on each rank. If no rank calls
+ * it, rounds of equal operations count as steps. Without hvd_init() or hvdrun these functions do nothing. Each call
+ * costs about 0.1 us.
  */
 HVD_API void hvd_part_begin(int part);
 HVD_API void hvd_part_end(int part);
 HVD_API void hvd_step_end(void);
 
-/** For the report on steps: the time in ns in which a data loader's worker processes have made batches since the last
- * call; with w workers, a w-th of their sum. The batches of a step take at least the time that the
- * report counts for it. Any thread. */
+/** For the report on steps. ns: the time since the last call in which a data loader's worker processes have made
+ * batches. With w workers: their sum divided by w. The batches of a step take at least the time that the report shows
+ * for them. Any thread. */
 HVD_API void hvd_batches_made(int64_t ns);
 
 /**
- * The report on the job's last half minute, from hvdrun, at most some seconds old: JSON, as hvd.report() in Python
- * shows it. The first call requests the report, and returns none. text: [size], may be NULL if size is 0. *length:
- * bytes of the report; 0: there is none (yet), or no hvdrun. HVD_USAGE if size is less. Any thread.
+ * The report on the job's last half minute, from hvdrun, at most some seconds old. It is JSON, as hvd.report() in
+ * Python shows it. The first call requests the report, and returns none. text: [size], may be NULL if size is 0.
+ * *length: bytes of the report; 0: no report has come, or there is no hvdrun. HVD_USAGE if size is less. Any thread.
  */
 HVD_API int hvd_report(char* text, size_t size, size_t* length);
 
-/** The traffic from this rank to one of another host by the runtime's own TCP, since they have connected. */
+/** The traffic from this rank to a rank of another host since they connected. Only the runtime's own TCP counts it. */
 typedef struct hvd_link {
   int peer;              /**< rank of the world */
   char card[16];         /**< the network interface of this host; "": only one reaches the peer */

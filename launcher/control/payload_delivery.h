@@ -1,8 +1,8 @@
 /// @file payload_delivery.h — brings a job's pickle to its ranks.
 ///
-/// Ranks of this machine read hvdrun's copy.  Each other host gets one copy: its rank with local rank 0 receives it in
-/// pieces, and the host's other ranks wait until that copy can be read.  At most eight copies are on their way at once,
-/// since what the channel's queues hold of them is memory.
+/// Ranks of this machine read hvdrun's copy.  Each other host gets one copy.  Its rank with local rank 0 receives the
+/// copy in pieces.  The host's other ranks wait until they can read that copy.  At most eight copies travel at once,
+/// because the channel's queues keep them in memory.
 #pragma once
 #include <cstddef>
 #include <limits>
@@ -24,7 +24,7 @@ class PayloadDelivery {
   PayloadDelivery(std::string bytes, std::string local_path)
       : bytes_(std::move(bytes)), local_path_(std::move(local_path)) {}
 
-  /// Ranks from @p first on each get a copy of their own: the guard with their host's copy may have gone.
+  /// Ranks from @p first on each get their own copy, because the guard with their host's copy may be gone.
   void copy_for_each_from(int first) { first_with_own_copy_ = first; }
   /// Tells a rank where its payload is, or that a copy follows.  False: the rank waits for its host's copy.
   bool complete(wire::RankManifest& manifest, bool local) const;

@@ -20,7 +20,7 @@ struct RankState {
   wire::PeerId peer;
   bool local = false;
   bool gone = false;          ///< its guard's connection has ended
-  bool told_to_stop = false;  ///< this rank alone
+  bool told_to_stop = false;  ///< hvdrun has stopped this rank alone, not the whole job
   std::int64_t heard_ns = 0;  ///< when its guard's last message came, by our clock
   std::int64_t cut_ns = 0;    ///< when its host's last message came, if the connection to that host was lost; else 0
   std::int64_t rank_pid = 0;
@@ -48,7 +48,7 @@ class RankStates {
   RankState& operator[](int rank) { return all_[static_cast<std::size_t>(rank)]; }
   const RankState& operator[](int rank) const { return all_[static_cast<std::size_t>(rank)]; }
 
-  /// One rank more, with the next number.
+  /// Adds a rank with the next number, in the stage `absent`.
   void add() {
     all_.emplace_back();
     ++count(RankStage::absent);

@@ -10,15 +10,14 @@
 
 namespace hvd::launcher {
 
-/// Pieces are passed on as they come: hvdrun holds no result.  The output is a sequence of records, little endian: u32
-/// rank, u32 zero, u64 length, bytes.
-/// - The first record has rank 0xfffffffe and no bytes: hvdrun has read its files.
-/// - Then come the pieces of all ranks, in any order between ranks.  The pieces of one rank, joined, are its result.
-/// - After a failure comes a record of rank 0xffffffff; its bytes are the first cause as JSON (wire/messages/death.h).
-/// - After a job that did not end well comes a record of rank 0xfffffffc; its bytes are the verdict
-/// (hvdrun-verdict(5)).
-/// - The last record has rank 0xfffffffd; its bytes are hvdrun's exit code in decimal.  A program that ignores SIGCHLD
-///   learns the code here only.
+/// Pieces are passed on as they arrive: hvdrun keeps no result.  The output is a sequence of records, little endian:
+/// u32 rank, u32 zero, u64 length, bytes.
+/// - The first record has rank 0xfffffffe and no bytes.  It means: hvdrun has read its files.
+/// - The pieces of all ranks follow, in any order between ranks.  The pieces of one rank, joined, are its result.
+/// - After a failure, a record has rank 0xffffffff.  Its bytes are the first cause as JSON (wire/messages/death.h).
+/// - If the job did not end well, a record has rank 0xfffffffc.  Its bytes are the verdict (hvdrun-verdict(5)).
+/// - The last record has rank 0xfffffffd.  Its bytes are hvdrun's exit code in decimal.  A program that ignores SIGCHLD
+///   learns the code only here.
 class Results {
  public:
   /// @param where  a file to append to, or the number of an inherited descriptor.  Throws Error{unavailable}.
@@ -30,7 +29,7 @@ class Results {
   /// Bytes that wait for the reader of a pipe.
   std::size_t pending_bytes() const { return pending_.size() - written_; }
   int fd() const { return fd_.get(); }
-  /// Writes what can be written without waiting.
+  /// Writes as much as the reader takes without waiting.
   void flush_ready();
   /// Writes the rest while the reader reads.  Throws Error{unavailable} when not all could be written.
   void finish(const std::optional<wire::DeathRecord>& first_cause, const std::string& verdict, int exit_code);

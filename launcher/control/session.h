@@ -27,8 +27,9 @@ namespace hvd::launcher {
 /// session.cc has more than 300 lines on purpose: its short functions, one for each message, share the ranks' states.
 class Session {
  public:
-  /// @param manifests  [np]; @p payload gives a manifest with a pickle the path, or sends the bytes to its guard
-  /// @param events     gets what guards report, in the order of the messages
+  /// @param manifests  [np]
+  /// @param payload    gives a manifest with a pickle the path, or sends the bytes to its guard
+  /// @param events     gets the guards' reports, in the order of the messages
   Session(std::unique_ptr<wire::Listener> listener, std::vector<wire::RankManifest> manifests, PayloadDelivery payload,
           EventSink events);
 
@@ -70,8 +71,8 @@ class Session {
   void record_timeline(int rank, bool on);
   /// For @p seconds from now, libhvd's stall limit ends no operation of any rank.
   void pause_limits(std::uint32_t seconds);
-  /// Tells one guard of each other host that all ranks have come.  The guard closes the listening sockets of mpirun's
-  /// daemon on its host (base/network/listen_filter.h).
+  /// Tells one guard of each other host that all ranks have connected.  The guard then closes the listening sockets of
+  /// mpirun's daemon on its host (base/network/listen_filter.h).
   void tell_complete();
   /// Lets the guards exit.  On each other host a guard first looks for leftovers: the event HostSwept.
   void release_all();
@@ -80,15 +81,15 @@ class Session {
   /// Records that the rank's guard is gone without a message.  @p code  the signal, if known
   void vanish(int rank, const std::string& text, int code = 0);
 
-  // Of an elastic job:
-  /// From now on guards of ended ranks may exit, and DaemonLinks::invite() names the members of each next world.
+  // For elastic jobs:
+  /// From now on the guards of ended ranks may exit.  DaemonLinks::invite() names the members of each next world.
   void become_elastic();
   /// Adds a rank with the next number.  DaemonLinks::start_rank() explains the parameters.
   void start_rank(wire::RankManifest manifest, int host, bool begins_with_daemon);
 
   std::vector<int> in_stage(RankStage stage) const { return ranks_.in(stage); }
   std::size_t num_in_stage(RankStage stage) const { return ranks_.num_in(stage); }
-  /// Both are true for a job without host daemons.
+  /// A job without host daemons returns true for both.
   bool daemons_have_come() const { return !daemons_ || daemons_->all_have_come(); }
   bool daemons_are_gone() const { return !daemons_ || daemons_->all_are_gone(); }
   /// True when every rank has ended, and each guard has nothing left below it or is gone.

@@ -30,15 +30,15 @@ std::string checkup_script(const Questions& questions);
 struct Answers {
   std::string host;
   bool local = false;
-  std::string unreachable;  ///< why there are no answers; empty: there are
-  std::string hint;         ///< what to do about that
+  std::string unreachable;  ///< why the host gave no answers; empty: it gave some
+  std::string hint;         ///< the advice for `unreachable`
   double clock_skew_seconds = 0, clock_error_seconds = 0;
   std::map<std::string, std::string> values;
 };
 
 /// The answer to a question; empty: none.
 std::string value(const Answers& answers, const char* key);
-/// The answer of most hosts, and this host's if there is a tie; empty: no host has one.
+/// The most frequent answer.  In a tie, this host's answer.  Empty: no host has one.
 std::string usual(const std::vector<Answers>& all, const char* key);
 
 /// Reads the output of the script.  False when the output is cut off.
@@ -52,7 +52,7 @@ struct Problem {
 
 std::vector<Problem> find_problems(const std::vector<Answers>& all, const Questions& questions);
 
-/// Two lines for each problem: what and where, then what to do.  Hosts with the same problem share its lines.
+/// Two lines for each problem: the fault and its host, then the advice.  Hosts with the same problem share its lines.
 std::string problem_lines(const std::vector<Problem>& problems);
 
 /// A row for each host.

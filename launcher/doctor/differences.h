@@ -13,7 +13,7 @@ using Packages = std::map<std::string, std::string>;
 
 /// The packages of a host; empty: it did not tell.
 Packages packages_of(const Answers& answers);
-/// The packages that most of the hosts have, in the version that most of them have.  This host decides a tie.
+/// The packages that most hosts have, in the most frequent version.  In a tie, this host's version counts.
 Packages usual_packages(const std::vector<Answers>& all);
 
 struct PackageDifference {
@@ -22,7 +22,8 @@ struct PackageDifference {
 /// Sorted by name.  Empty for a host that did not tell its packages.
 std::vector<PackageDifference> package_differences(const Answers& answers, const Packages& usual);
 
-/// A problem for each difference, none of them fatal.  A host's packages are one problem, which names a few of them.
+/// One problem for each difference; none is fatal.  All package differences of a host are one problem, which names a
+/// few of them.
 std::vector<Problem> find_differences(const std::vector<Answers>& all, const std::string& python);
 
 }  // namespace hvd::launcher

@@ -4,8 +4,8 @@
 
 namespace hvd::launcher {
 
-/// Prints a matrix and a line for each problem, or with --json one object.  Returns 0, or 4 when a job could not run.
-/// @param line  hosts, interpreter and the like as for a job; the payload may be missing
+/// Prints a matrix and a line for each problem, or with --json one object.  Returns 4 if a job could not run, else 0.
+/// @param line  the options of a job (hosts, interpreter, …); the payload may be missing
 int doctor(CommandLine line, const Environment& environment);
 
 }  // namespace hvd::launcher

@@ -8,11 +8,11 @@
 
 namespace hvd::launcher {
 
-/// Shell text that runs hvdrank and prints "driver 580.65.06" and "links NV18:28": for each way between two GPUs
-/// (placement/gpu_paths.h) the number of pairs.
+/// Shell text that runs hvdrank.  It prints "driver 580.65.06" and "links NV18:28": for each kind of way between two
+/// GPUs (placement/gpu_paths.h), the number of pairs.
 std::string gpu_question(const std::string& rank_program);
 /// Shell text that prints "aware yes" if this Open MPI takes pointers to GPU memory, "aware no" if it does not, or
-/// nothing.  It matters to programs that call MPI themselves: the runtime gives MPI no GPU memory.
+/// nothing.  Only programs that call MPI themselves need the answer: the runtime gives MPI no GPU memory.
 std::string aware_question(const std::string& mpirun);
 
 /// By way: how many pairs of the host's GPUs have it.

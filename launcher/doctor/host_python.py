@@ -1,7 +1,8 @@
-"""What hvdrun doctor asks of a host's Python.  Embedded into hvdrun; runs on the host, from an interpreter's stdin.
+"""The questions of hvdrun doctor to a host's Python.  Embedded into hvdrun; runs on the host, from an interpreter's
+stdin.
 
-hvdrun puts remote/nccl_version.py before this text and appends a call of report().  Any Python 3 must be able to run it.  Each
-line that it prints is "key value", as doctor/checkup.h reads them.
+hvdrun puts remote/nccl_version.py before this text and appends a call of report().  Any Python 3 must be able to run
+this text.  Each printed line is "key value", as doctor/checkup.h reads them.
 """
 
 import os
@@ -45,7 +46,7 @@ def _report_packages():
 
 def _absent(modules):
     # type: (list[str]) -> list[str]
-    """Those of the modules that a script in the working folder could not import."""
+    """The modules that a script in the working folder could not import."""
     sys.path.insert(0, ".")
     try:
         return [m for m in modules if find_spec(m) is None]
@@ -55,7 +56,7 @@ def _absent(modules):
 
 def _reached(addresses):
     # type: (list[str]) -> list[str]
-    """Those of the addresses "ip:port" of hvdrun that a connection can be made to."""
+    """The addresses of hvdrun, "ip:port", to which a connection can be made."""
     good = []
     for address in addresses:
         host, _, port = address.rpartition(":")
@@ -69,7 +70,7 @@ def _reached(addresses):
 
 def _unreachable(peers):
     # type: (list[str]) -> list[str]
-    """Those of the other hosts that do not answer, sorted."""
+    """The other hosts that do not answer, sorted."""
     silent = []
 
     def look(host):
@@ -91,7 +92,7 @@ def _unreachable(peers):
 
 def report(modules, addresses, peers):
     # type: (list[str], list[str], list[str]) -> None
-    """modules: that the job imports.  addresses: of hvdrun, "ip:port".  peers: the other hosts."""
+    """modules: the names that the job imports.  addresses: hvdrun's, "ip:port".  peers: the other hosts."""
     _report_hvd()
     _report_packages()
     print("absent", *_absent(modules))

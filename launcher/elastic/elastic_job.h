@@ -6,9 +6,9 @@
 /// - After a death, the other members go on at once.
 /// - Members do not wait for a new worker.  A new worker joins when it is ready to receive the state.  A spare is
 ///   ready before a death, so the spare is in the next world.
-/// - A slot that fails twice gets no worker, for ever or for a time (slot_history.h).
-/// - The job ends in three cases: no member is left and the state is not kept elsewhere; the world has been too small
-///   for too long; the same traceback has ended workers three times in a row.
+/// - A slot that fails twice gets no worker, permanently or for a time (slot_history.h).
+/// - The job ends if no member is left and the state is not kept elsewhere.  It ends if the world has been too small
+///   for too long.  It ends if the same traceback has ended workers three times in a row.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -42,7 +42,7 @@ struct ElasticOrders {
   std::vector<int> tell;                 ///< workers to tell that hosts change: they meet again at their next commit
   HostChange change = HostChange::none;  ///< for the workers of `tell`; none: new workers are being started
   std::vector<int> dismiss;              ///< workers that will be in no world: meetings must refuse them
-  std::vector<int> stop;                 ///< workers to stop: dismissed and not leaving, or not ready in time
+  std::vector<int> stop;                 ///< workers to stop: dismissed ones that do not leave, or late ones
   std::string end;                       ///< why the job cannot go on; empty: it goes on
 };
 

@@ -55,16 +55,16 @@ struct WorldPlan {
 };
 
 /// Plans the next world.  Members keep their order, and come first on their host.  Ranks of a host are consecutive.  A
-/// new worker is rank 0 only if no member lives.  Members whose slot is gone leave as soon as the other workers can go
-/// on without them.  While a doubtful worker would be in the world, no member leaves.
+/// new worker is rank 0 only if no member lives.  A member without a slot leaves as soon as the other workers can go on
+/// without it.  While a doubtful worker would be in the world, no member leaves.
 /// @param alive    members by rank, then other workers by age
 /// @param hosts    the usable hosts, in the order in which they are filled
 /// @param blocked  places where no worker is started, and slots that no spare gets
 WorldPlan next_world(std::vector<ElasticWorker> alive, const std::vector<ElasticHost>& hosts, const WorldLimits& limits,
                      const std::set<SlotPlace>& blocked);
 
-/// The members of the next world by rank, as a new worker is told them: all workers with a slot count as ready.  For a
-/// spare, the result is the world without the highest rank of its host: a spare joins after a death.
+/// The members of the next world by rank, as hvdrun tells a new worker.  All workers with a slot count as ready.  A
+/// spare joins only after a death.  So for a spare, the result lacks the highest rank of its host.
 /// @param worker  the new worker, always one of the members; rank 0 only if no member lives
 std::vector<int> expected_world(int worker, std::vector<ElasticWorker> alive, const std::vector<ElasticHost>& hosts,
                                 const WorldLimits& limits, const std::set<SlotPlace>& blocked);

@@ -10,15 +10,15 @@
 
 namespace hvd::launcher {
 
-/// A slot may fail once.  After the second failure, the slot gets no worker: for ever, or for a pause.  After k more
-/// failures, the pause is min·2^k seconds, plus a random part of up to that length.  The sum is at most max.
+/// A slot may fail once.  After the second failure, the slot gets no worker: permanently, or for a pause.  After k more
+/// failures, the pause is min·2^k seconds, plus a random part of at most that length.  The sum is at most max.
 class SlotHistory {
  public:
-  /// @param cooldown  min and max of the pause, in seconds; nothing: for ever
+  /// @param cooldown  min and max of the pause, in seconds; nothing: a slot is never used again
   explicit SlotHistory(std::optional<std::pair<int, int>> cooldown = {}, unsigned seed = 1)
       : cooldown_(cooldown), random_(seed) {}
   /// To be called when a worker in @p place has failed.  Returns the seconds for which the place gets no worker.  0: a
-  /// worker may be started at once.  Nothing: for ever.
+  /// worker may be started at once.  Nothing: the place gets no worker any more.
   std::optional<double> failed(const SlotPlace& place, double now_seconds);
   /// The places that get no worker at @p now_seconds.
   std::set<SlotPlace> blocked(double now_seconds) const;

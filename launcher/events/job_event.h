@@ -1,7 +1,8 @@
 /// @file job_event.h — everything that happens while a job runs, as one variant.
 ///
 /// Guards, host daemons and hvdrun's own parts report events.  supervise/event_table.cc gives each event to its part.
-/// A new guard message needs a type in wire/messages/message.h, a `using` and a variant entry here, and a table line.
+/// A new guard message needs a type in wire/messages/message.h.  It also needs a `using` and a variant entry here, and
+/// a line of the table.
 #pragma once
 #include <cstdint>
 #include <functional>

@@ -255,7 +255,7 @@ void HangWatch::give_up(const IncidentNotice& event) {
 
 std::optional<OpenHang> HangWatch::open_hang() const {
   std::optional<OpenHang> hang = open_hang_;
-  // On a loaded machine the guard's word that the rank is stopped may come later than the lines for the user.
+  // On a loaded machine, the guard may report the stop only after the user has seen the lines.
   const auto rank = static_cast<std::size_t>(hang ? hang->rank : -1);
   if (rank < ranks_.size() && ranks_[rank].stopped_since) hang->is_stopped = true;
   return hang;

@@ -16,7 +16,7 @@
 
 namespace hvd::launcher {
 
-/// Size: its members are the parts of one watch over all ranks; each line of text is made from several of them.
+/// Size: the members are the parts of one watch over all ranks.  Each line of text needs several of them.
 class HangWatch {
  public:
   /// @param patience  std::nullopt: the user wants no messages about hangs
@@ -51,8 +51,8 @@ class HangWatch {
 
  private:
   JobFacts facts(double now) const;
-  /// Elastic jobs only: marks ranks outside the world, and converts the coordinator's ranks, which count within the
-  /// world, to the job's ranks.
+  /// Elastic jobs only.  Marks ranks outside the world.  The coordinator counts ranks within the world: converts these
+  /// numbers to the job's ranks.
   void leave_out_others(JobFacts* f) const;
   /// The facts about a rank.  Makes an entry for a rank that an elastic job has added.
   RankActivity& activity(int rank);
@@ -63,7 +63,7 @@ class HangWatch {
   void give_up(const IncidentNotice& event);
   void keep_lines(const std::vector<std::string>& lines);
   std::vector<int> whom_to_ask(const Incident& incident) const;
-  /// Ranks wait, and no coordinator says for whom: asks the other ranks whether they can run at all.
+  /// Some ranks wait, but no coordinator names the missing ranks: asks the other ranks whether they can run at all.
   void look_for_frozen(const JobFacts& known);
 
   /// The last report of the coordinator in a rank.

@@ -52,8 +52,8 @@ struct FactsView {
 
 int count(const std::vector<int>& ranks) { return static_cast<int>(ranks.size()); }
 
-/// Finds incidents that the coordinator reports.  A rank whose own status says that it has submitted the operation is
-/// left out: its announcement has not arrived.
+/// Finds incidents that the coordinator reports.  A rank may have submitted the operation although its announcement has
+/// not arrived.  The rank's own status then shows this, and the incident does not name the rank.
 void told_by_the_coordinator(const FactsView& v, std::vector<Incident>& found) {
   for (const auto& [w, since] : v.facts.waits) {
     Incident i{IncidentKind::operation, {}, w.more, w.size - count(w.missing) - w.more, since, w.tensor, w.tensors};
@@ -167,7 +167,7 @@ bool may_become_hang(const JobFacts& facts) {
          });
 }
 
-/// The open incident that @p incident continues: of the same kind, with the same missing ranks or with one in common.
+/// The open incident that @p incident continues.  Both have the same kind, and the same missing ranks or one in common.
 /// An incident that was continued at @p now already is returned only for the same ranks.  nullptr: @p incident is new.
 Incidents::OpenIncident* Incidents::same(const Incident& incident, double now) {
   for (OpenIncident& o : open_)

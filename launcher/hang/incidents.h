@@ -25,7 +25,7 @@ struct RankActivity {
   LifeStage where = LifeStage::absent;
   double since = 0;                     ///< when the rank came to that stage
   std::optional<double> stopped_since;  ///< since when a signal has stopped the rank
-  std::string waits_for;                ///< the first operation, by name, of those that do not move; empty: none
+  std::string waits_for;                ///< of the operations that do not move, the first by name; empty: none
   double waits_since = 0;
 };
 
@@ -72,7 +72,8 @@ struct JobFacts {
 /// The incidents at facts.now.  Incidents with fewer missing ranks come first.
 std::vector<Incident> incidents_now(const JobFacts& facts, const HangLimits& patience);
 
-/// True if an incident can follow without new facts: a rank waits, is stopped, or is at neither `script` nor `working`.
+/// True if an incident can follow without new facts.  Then a rank waits, is stopped, or is in a stage other than
+/// `script` and `working`.
 bool may_become_hang(const JobFacts& facts);
 
 enum class NoticeKind {

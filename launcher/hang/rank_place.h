@@ -14,10 +14,10 @@ std::optional<wire::SourceFrame> user_frame(const std::string& python);
 /// user_frame() in words: "loss.py:88 (forward)".  Empty: the text has no main thread.
 std::string user_line(const std::string& python);
 
-/// The main thread's work, if that work is known to take long.  Empty: no such work.  The texts: "waiting for a
-/// DataLoader worker", "loading a batch", "importing", "compiling (torch.compile)", "saving a checkpoint", "loading a
-/// checkpoint", "in a checkpoint", "evaluating" (the thread computes in a user's function eval…, valid… or test).
-/// @param state  of the rank, as in ps(1)
+/// The main thread's work, if that work is known to take long.  Empty: no such work.  Possible texts:
+/// - "waiting for a DataLoader worker", "loading a batch", "importing", "compiling (torch.compile)"
+/// - "saving a checkpoint", "loading a checkpoint", "in a checkpoint"
+/// - "evaluating": the thread computes in a user's function eval…, valid… or test
 std::string long_work(const std::string& python, const std::string& state);
 
 /// True if @p long_work, a result of long_work(), ends without help: it needs time, and other ranks must wait.

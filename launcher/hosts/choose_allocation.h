@@ -14,12 +14,12 @@ struct AllocationSources {
   std::string hosts, hostfile;  ///< -H and --hostfile; at most one of them and of `explicitly` is set
   std::optional<Allocation> explicitly;  ///< --manifest, --host-discovery-script
   std::optional<Allocation> found;       ///< by a resource manager
-  int gpus = 0;                          ///< of this machine, for a job that names neither np nor hosts
+  int gpus = 0;                          ///< of this machine; counts if the job names neither np nor hosts
   bool by_anybody = false;               ///< --allow-writable: other users may have written the hostfile
 };
 
-/// Chooses: explicit beats found, found beats localhost.  -np may be left out where something names slots.
-/// Throws Error{usage} with both numbers when there are too few slots, and for np < 1.
+/// Explicit hosts beat found hosts, and found hosts beat localhost.  -np is optional if the hosts have slots.
+/// Throws Error{usage} with both numbers if there are too few slots, and for np < 1.
 struct AllocationChoice {
   Allocation allocation;
   int np = 0;

@@ -2,8 +2,8 @@
 ///
 /// JSON or YAML, version 1, described in hvdrun-manifest(5):
 ///   version: 1                      required
-///   source: spark                   required: who wrote it, for messages
-///   application: app-2026-0001      optional: the job's name there
+///   source: spark                   required: the program that wrote the file, for messages
+///   application: app-2026-0001      optional: that program's name for the job
 ///   hosts:                          required, at least one
 ///     - {address: 10.0.0.1, slots: 2, gpus: 2}      slots: default gpus, else 1
 ///   launch_agent: [words…]          optional: runs a shell on a host; {host} is put in

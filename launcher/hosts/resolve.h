@@ -15,9 +15,9 @@ struct ResolvedHost {
   std::string unknown;   ///< why the name is not known, with the place that gave it; empty: the name is known
 };
 
-/// Looks all names up at once (a few threads).
-/// Some names of this machine need no look-up: localhost, 127.…, ::1, the host's name.  With a launch agent of the
-/// user's an unknown name is no error: the agent may not use the name service.
+/// Looks all names up at once, in a few threads.  These names of this machine need no look-up: localhost, 127.…, ::1,
+/// the host's name.  If the user gives a launch agent, an unknown name is no error: the agent may not use the name
+/// service.
 std::vector<ResolvedHost> resolve(const Allocation& allocation);
 
 /// Throws Error{unavailable} that names every unknown host.

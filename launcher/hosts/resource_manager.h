@@ -28,13 +28,13 @@ Allocation parse_grid_engine(std::string_view text, const std::string& name);
 
 using FileReader = std::function<std::string(const std::string& path)>;
 
-/// The environment's allocation: the first match in the order of this file.  Nothing: there is no allocation.
-/// Throws Error{usage} that names a variable or file with text that cannot be read.
+/// The environment's allocation, by the first manager that matches, in the order of this file.  Nothing: there is no
+/// allocation.  Throws Error{usage} that names the variable or file whose text cannot be read.
 std::optional<Allocation> find_allocation(const Environment& environment, const FileReader& read);
 
 /// True for variables by which an mpirun finds the allocation by itself.  hvdrun names all hosts to its mpirun, and
-/// keeps these variables from it.  With them mpirun would refuse hosts under other names, or start daemons in its own
-/// way.
+/// keeps these variables from mpirun.  With them, mpirun would refuse hosts under other names, or start daemons in its
+/// own way.
 bool belongs_to_manager(std::string_view variable);
 
 }  // namespace hvd::launcher

@@ -64,9 +64,10 @@ std::string own_folder();
 std::string find_rank_program(const Environment& environment);
 /// The path of a program; @p program itself when it is not found here.
 std::string path_of_program(const std::string& program, const Environment& environment);
-/// Throws Error{usage} when another user could have put the program at @p path there, unless --allow-writable is set.
-/// A cluster's software may belong to a user of its own.  That user is trusted if hvdrun does not run as root, and the
-/// program was found in PATH or named by its whole path.  @param typed  the name that the user typed
+/// Throws Error{usage} if another user could have put the program at @p path there, unless --allow-writable is set.  A
+/// cluster's software may belong to a special user.  hvdrun trusts that user if the program was found in PATH or named
+/// by its whole path.  As root, hvdrun does not.
+/// @param typed  the name that the user typed
 void need_trusted_program(Job& job, const std::string& path, const std::string& typed);
 /// The working folder.  Throws Error{usage} when the folder does not exist any more.
 std::string current_folder();
@@ -81,12 +82,12 @@ void choose_command(Job& job);
 /// The payload of a rank's program.
 const wire::Payload& payload_of(const Job& job, int rank);
 
-/// Makes a job: allocation, ranks, payload, mpirun, in the order in which a user wants to be told errors.
+/// Makes a job: allocation, ranks, payload, mpirun.  In this order the user gets the most useful error first.
 Job prepare(CommandLine line, const Environment& environment);
 
 /// The first part of prepare(): hosts and ranks, no payload.  Unknown hosts are left to the caller (require_known()).
 void place_ranks(Job& job, const Environment& environment);
-/// The second part: cores and GPUs, for the hosts whose machine is known here.  Throws Error{usage} for too few GPUs.
+/// The second part: cores and GPUs, for the hosts with a known machine.  Throws Error{usage} if there are too few GPUs.
 void share_out(Job& job, const Environment& environment);
 
 /// The ranks' places and the exact command, as text or JSON.

@@ -18,9 +18,9 @@ std::map<std::string, std::string> torchrun_variables(const JobMap& map, const M
 /// The variables of `horovodrun --gloo`: HOROVOD_RANK and so on.  Pure.
 std::map<std::string, std::string> horovodrun_variables(const JobMap& map, const MappedRank& rank);
 
-/// Variables that jax.distributed.initialize() reads.  Pure.  An argument of the call replaces each of them.  So
-/// JAX_COORDINATOR_BIND_ADDRESS is not set: JAX would use it beside an address from the call.
-/// @param has_mpi_names  ranks get OMPI_COMM_WORLD_RANK and the like, which JAX then reads
+/// Variables that jax.distributed.initialize() reads.  Pure.  An argument of the call takes precedence over its
+/// variable.  JAX_COORDINATOR_BIND_ADDRESS is not set, because JAX would combine it with an address from the call.
+/// @param has_mpi_names  ranks get OMPI_COMM_WORLD_RANK and related variables, which JAX then reads
 std::map<std::string, std::string> jax_variables(const ServerAddress& coordinator, bool has_mpi_names);
 
 /// TF_CONFIG's value for tf.distribute's MultiWorkerMirroredStrategy: all ranks are workers.  @p servers: [np].  Pure.

@@ -18,12 +18,12 @@ struct LoadedPayload {
 wire::Payload classify(PayloadPrefix prefix, const std::vector<std::string>& words);
 
 /// Reads and checks the payload.  With remote hosts (not @p all_local) a script or command may be missing here.  Throws
-/// Error{usage} that names the path and what to do.  A Python file that another user could have put there
-/// (base/files/trust.h) is an error too, unless @p by_anybody.
+/// Error{usage} with the path and advice.  Without @p by_anybody, also for a Python file that another user could have
+/// put there (base/files/trust.h).
 LoadedPayload load_payload(wire::Payload payload, bool all_local, const std::string& search_path, bool by_anybody);
 
-/// Why these bytes cannot be a pickled callable; empty: they may be one.  Only the first and last bytes matter, so the
-/// caller may leave out the others of a file of @p size bytes.
+/// Why these bytes cannot be a pickled callable.  Empty: no fault was found.  Only the first and the last bytes are
+/// read.  So the caller may leave out the middle of a file of @p size bytes.
 struct PickleFault {
   std::string what, hint;
 };

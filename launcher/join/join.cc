@@ -118,7 +118,7 @@ class Joining {
       wait(milliseconds(200));
       while (const auto number = signals_.next())
         if (*number == SIGTERM || *number == SIGINT || *number == SIGHUP) {
-          // The job ends, or goes on without this host.  This process waits for that until its caller kills it.
+          // The job ends, or goes on without this host.  This process waits for either, until its caller kills it.
           if (!std::exchange(is_leaving_, true)) send(Type::leave, {});
           if (!shell_) return 128 + *number;
         }
@@ -201,7 +201,7 @@ class Joining {
     send(Type::script_end, std::to_string(*code));
   }
 
-  /// Ends the shell.  Its daemon has lost hvdrun too, or will be told to end, so the ranks get their grace period.
+  /// Ends the shell.  Its daemon has lost hvdrun too, or hvdrun tells it to end.  So the ranks get their grace period.
   void end_shell() {
     shell_->stop();
     while (!shell_->code()) wait(milliseconds(50));

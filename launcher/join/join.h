@@ -4,9 +4,8 @@
 
 namespace hvd::launcher {
 
-/// `hvdrun join HOST:PORT`.  Returns the job's exit code when the job has ended.
-/// Throws Error{unavailable} when no job takes this host within --elastic-timeout, and Error{peer_lost} when the
-/// connection ends before the job.
+/// `hvdrun join HOST:PORT`.  Returns the job's exit code after the job has ended.  Throws Error{unavailable} if no job
+/// takes this host within --elastic-timeout.  Throws Error{peer_lost} if the connection ends before the job.
 int join_job(const CommandLine& line, const Environment& environment);
 
 }  // namespace hvd::launcher

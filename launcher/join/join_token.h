@@ -11,8 +11,9 @@ struct JoinKeys {
   wire::KeyPair launcher, host;
 };
 
-/// Reads the file of --token-file.  Throws Error{usage} if there is none, if every user may read it, if others may
-/// write it (without --allow-writable), or if the token has fewer than 32 characters.  Its group may read it.
+/// Reads the file of --token-file.  The file's group may read the file.  Throws Error{usage} if there is no file, or
+/// the token has fewer than 32 characters.  Also if every user may read the file, or others may write it (without
+/// --allow-writable).
 JoinKeys join_keys(const Settings& settings);
 
 /// Pure.  @param token  without blanks at its ends

@@ -36,12 +36,12 @@ struct JobMap {
   bool all_local() const;
 };
 
-/// Hosts in the given order, their slots filled in turn.  cross_rank: index of the host among those that have this
+/// Fills the hosts' slots with ranks, host after host.  cross_rank: the host's index among the hosts that have this
 /// local_rank.  @p local[i] says whether hosts[i] is this machine; several names of this machine become one host.
 JobMap map_ranks(const Allocation& allocation, const std::vector<bool>& local, int np);
 
-/// Fills in the shares of the ranks on hosts[i] from machines[i], for those hosts whose machine is known.
-/// Throws Error{usage} naming the host when it has fewer GPUs than ranks.
+/// Sets the shares of the ranks on hosts[i] from machines[i], if that machine is known.  Throws Error{usage} that names
+/// a host with fewer GPUs than ranks.
 void share_hosts(JobMap& map, const std::vector<std::optional<placement::Machine>>& machines, placement::GpuMode mode,
                  bool share_gpus);
 

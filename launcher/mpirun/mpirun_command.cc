@@ -13,8 +13,8 @@ using Words = std::vector<std::string>;
 
 void append(Words& to, const Words& more) { to.insert(to.end(), more.begin(), more.end()); }
 
-/// Open MPI 4 fills the slots of its own machine first, wherever -H names that machine.  Its sequential mapper keeps
-/// the order, and needs a host for each rank.
+/// Wherever -H names its own machine, Open MPI 4 fills the slots of that machine first.  Its sequential mapper keeps
+/// the order of hosts.  That mapper needs one host name for each rank.
 bool needs_sequence(Flavour flavour, const JobMap& map) {
   if (flavour != Flavour::openmpi4) return false;
   for (std::size_t h = 1; h < map.hosts.size(); ++h)
@@ -39,7 +39,8 @@ Words mapping(Flavour flavour, bool sequence) {
   return {"--bind-to", "none", "--map-by", "slot:OVERSUBSCRIBE"};
 }
 
-/// hvdrun (as agent) starts the daemons, one by one.  They stay children of their ssh.
+/// Options that make hvdrun the agent of mpirun: hvdrun starts mpirun's daemons, one by one.  Each daemon stays a child
+/// of its ssh.
 Words remote(Flavour flavour, const std::string& agent) {
   if (flavour == Flavour::openmpi4)
     return {"--mca",

@@ -9,8 +9,8 @@ namespace hvd::launcher {
 
 namespace {
 
-/// HWLOC_COMPONENTS for every mpirun.  Its look at the topology would open displays, GPUs and their drivers: up to
-/// seconds, and hvdrun needs none of it.
+/// HWLOC_COMPONENTS for every mpirun.  Otherwise mpirun's hwloc would open displays, GPUs and their drivers.  That
+/// takes up to seconds, and hvdrun does not use the result.
 constexpr const char* without_drivers = "-gl,-opencl,-cuda,-nvml,-rsmi,-levelzero";
 
 }  // namespace
@@ -19,7 +19,7 @@ std::map<std::string, std::string> quick_start(Flavour flavour) {
   std::map<std::string, std::string> variables{// The configuration of every PCI device: 10 ms in a virtual machine.
                                                {"HWLOC_COMPONENTS", std::string(without_drivers) + ",-linuxio"}};
   if (flavour == Flavour::openmpi5) return variables;  // Open MPI 5 has its components linked in
-  // Each component is a file to load, a hundred of them 4 ms.  Exclusions only: a name that a build lacks does no harm.
+  // Each component is a file to load; a hundred of them take 4 ms.  Only exclusions: a build may lack an excluded name.
   for (const auto& [framework, without] :
        std::initializer_list<std::pair<const char*, const char*>>{{"schizo", "slurm,jsm,flux"},
                                                                   {"ess", "env,pmi,singleton,slurm,tool"},

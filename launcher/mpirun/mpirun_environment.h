@@ -12,8 +12,8 @@ namespace hvd::launcher {
 void add_mpirun_variables(const Mpirun& mpirun, const MpirunOptions& options, bool all_local, const std::string& folder,
                           std::map<std::string, std::string>* environment);
 
-/// Variables with which an mpirun whose ranks are all on its machine starts in half the time.  Pure.  They are for
-/// mpirun alone (own_variables): ranks and their children do not get them.
+/// Variables that halve the start time of an mpirun with all ranks on its own machine.  Pure.  Only mpirun gets them
+/// (own_variables): ranks and their children do not.
 std::map<std::string, std::string> quick_start(Flavour flavour);
 
 /// Names a variable of mpirun's environment: a list, by blanks, of variables that guards keep from their ranks.

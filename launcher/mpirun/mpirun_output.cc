@@ -29,7 +29,8 @@ std::string without_reactions(const std::string& mpirun_output) {
 std::vector<std::string> first_words(const std::string& all_output) {
   const std::string mpirun_output = without_reactions(all_output);
   constexpr std::size_t most = 16;
-  // "MPI_INIT has failed", "MPI_ABORT was invoked".  The rest is mpirun's reaction to a rank's end.
+  // Useful lines contain "MPI_INIT has failed" or "MPI_ABORT was invoked".  Other lines are mpirun's reaction to a
+  // rank's end.
   if (mpirun_output.find("MPI_") == std::string::npos) {
     if (mpirun_output.find("show_help.c") == std::string::npos) return {};
     return {"a rank's message was lost on its way to mpirun (ORTE_ERROR_LOG): run again to see it"};

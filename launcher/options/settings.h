@@ -45,7 +45,7 @@ class Settings {
   std::map<std::string, Setting, std::less<>> values_;
 };
 
-/// The word before the payload on the command line.  module: -m; dashes: --; plain: no word; none: no payload.
+/// How the payload begins on the command line.  module: -m.  dashes: --.  plain: no word.  none: no payload.
 enum class PayloadPrefix { none, plain, module, dashes };
 
 /// One program of several: "-np 6 actor.py --quick".

@@ -29,8 +29,8 @@ struct PrinterOptions {
 /// "[3 beta]", with the escapes of its colour when @p colour.  Pure.
 std::string tag_of(int rank, const std::string& host, bool colour);
 
-/// An error as hvdrun's last lines: "hvdrun: " and the error, then its other lines and the hint, indented.  Text of
-/// other programs in the error is escaped, so that it cannot begin a line of its own.  Pure.
+/// An error as hvdrun's last lines: "hvdrun: " and the error, then its other lines and the hint, indented.  Other
+/// programs' text in the error is escaped, so that it cannot begin a new line.  Pure.
 std::string spoken(const Error& error);
 
 /// Thread: the event loop's.
@@ -41,7 +41,7 @@ class Printer {
   /// Creates the ranks' files.  Throws Error{unavailable} that names the folder.
   explicit Printer(PrinterOptions options);
 
-  /// Adds a rank with the next number.  Where its files cannot be made, the user is told and the rank has no files.
+  /// Adds a rank with the next number.  If its files cannot be made, the user is told, and the rank has no files.
   void add_rank(const std::string& host);
   void rank_bytes(int rank, OutputStream stream, std::string_view bytes);
   /// One turn of the event loop: prints lines that were held for collapsing, draws unended lines on a terminal.
@@ -54,7 +54,8 @@ class Printer {
   void rank_ended(int rank);
   /// No more text will come for the rank's files.
   void close_files(int rank);
-  /// Prints @p text of a rank to stderr at once, each line tagged and escaped; with @p to_file also to the rank's file.
+  /// Prints @p text of a rank to stderr at once, each line tagged and escaped.  With @p to_file, also writes it to the
+  /// rank's file.
   void rank_text(int rank, std::string_view text, bool to_file);
   /// Writes @p text to the rank's stderr file only.
   void rank_file(int rank, std::string_view text) { to_file(rank, err, text); }

@@ -17,9 +17,10 @@ inline constexpr std::size_t most_output_bytes = 64u << 10;  ///< the most that 
 /// One child, from fork() to waitpid().
 class ChildProcess {
  public:
-  /// stdin is @p input, or /dev/null when @p input is empty.  stdout and stderr come out of output_fd().  The child
-  /// gets a session of its own (the terminal's Ctrl-C goes to hvdrun alone), no blocked or ignored signal, and SIGKILL
-  /// when hvdrun dies.  Throws Error{unavailable} when the command cannot be executed.
+  /// Starts @p command.  stdin is @p input, or /dev/null when @p input is empty.  output_fd() delivers stdout and
+  /// stderr.  The child gets its own session, so the terminal's Ctrl-C reaches hvdrun alone.  No signal is blocked or
+  /// ignored in the child.  The child gets SIGKILL when hvdrun dies.  Throws Error{unavailable} if the command cannot
+  /// be executed.
   ChildProcess(const std::vector<std::string>& command, const std::map<std::string, std::string>& environment,
                const std::string& input = {});
   ~ChildProcess();

@@ -21,12 +21,12 @@ class ScriptShell {
   ~ScriptShell();
 
   int output_fd() const { return shell_.output_fd(); }
-  /// What the shell and its processes have written since the last call.
+  /// The output of the shell and its processes since the last call.
   std::string read_output() { return shell_.read_output(); }
   /// Gives the job a few seconds to end by itself.
   void stop();
-  /// The shell's exit code, or 128 + signal if it was killed.  Nothing: it still runs.  After stop() it ends within
-  /// seconds.
+  /// The shell's exit code, or 128 + signal if a signal killed it.  Nothing: the shell still runs.  After stop() the
+  /// shell ends within seconds.
   std::optional<int> code();
 
  private:

@@ -14,7 +14,7 @@ namespace hvd::launcher {
 /// A host's time to answer, with the time to connect.
 constexpr auto most_time_to_answer = std::chrono::seconds(15);
 
-/// The command that runs /bin/sh on @p host, through the job's launch agent or ssh; on this host without either.
+/// The command that runs /bin/sh on @p host.  On a remote host it uses the job's launch agent, or ssh.
 std::vector<std::string> way_to(const MappedHost& host, const Job& job);
 
 /// Runs @p script in the shell of way_to().
@@ -26,8 +26,8 @@ Error no_answer(const MappedHost& host, const CaptureResult& done);
 /// Calls @p work(i) for each host of the map, in some dozens of threads.  @p work must not throw.
 void for_each_host(const Job& job, const std::function<void(std::size_t)>& work);
 
-/// Fills in job.machines with what hvdrank reports: for the remote hosts, and for this one if it has GPUs.  Throws
-/// Error for the first remote host that does not answer.
+/// Fills in job.machines with hvdrank's reports: from the remote hosts, and from this one if it has GPUs.  Throws the
+/// Error of the first remote host that does not answer.
 /// @param python  the interpreter to ask for NCCL's version; empty: the version is not asked for
 void look_at_machines(Job& job, const std::string& python);
 

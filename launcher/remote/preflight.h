@@ -1,7 +1,7 @@
 /// @file preflight.h — the checks that each remote host makes at every start of a job.
 ///
-/// The checks are shell text in front of the text that starts the host's daemon: they need no connection of their own,
-/// and all hosts make them at once.  hvdrun doctor checks far more.
+/// The checks are shell text, put before the text that starts the host's daemon.  So they need no extra connection, and
+/// all hosts run them at once.  hvdrun doctor checks far more.
 #pragma once
 #include <sys/types.h>
 
@@ -20,7 +20,7 @@ struct Preflight {
   std::string mpirun_version;  ///< first line of its --version
   std::string python;          ///< absolute path
   std::string python_version;  ///< "3.11"; empty: any version
-  /// Users whose programs may be run there, besides this user and root.  Nothing: anybody's.
+  /// Further users whose programs may run there, beside this user and root.  Nothing: every user's programs may run.
   std::optional<std::vector<uid_t>> software_owners{};
 };
 
@@ -29,8 +29,8 @@ struct Preflight {
 Preflight look_here(const std::string& rank_program, const std::string& mpirun, const std::string& python,
                     bool pickled);
 
-/// Text for /bin/sh, for the beginning of a script.  When a check fails, the shell writes one line to stderr and exits
-/// with 4.  A program that does not answer is no failure: it may lack a variable here.
+/// Text for /bin/sh, for the beginning of a script.  If a check fails, the shell writes one line to stderr and exits
+/// with 4.  A program that does not answer is no failure, because it may lack a variable here.
 std::string preflight_script(const Preflight& here);
 
 /// The part of the text that checks that no other user could have put these programs there.

@@ -14,7 +14,7 @@
 
 namespace hvd::launcher {
 
-/// One process, which ends with this object.  Thread: the one that has made it.
+/// A conversation with one process, which ends with this object.  Thread: only the thread that made the object.
 class ShellTalk {
  public:
   using Time = std::chrono::steady_clock::time_point;
@@ -36,7 +36,7 @@ class ShellTalk {
   bool timed_out() const { return timed_out_; }
   /// The beginning of what the process has written to its standard error.
   const std::string& errors() const { return errors_; }
-  /// Ends the conversation: reads the rest of the output for some seconds.  Returns waitpid()'s status.
+  /// Ends the conversation: reads remaining output for some seconds.  Returns waitpid()'s status.
   int finish();
 
  private:

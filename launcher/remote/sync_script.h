@@ -1,8 +1,8 @@
 /// @file sync_script.h — the shell text that --sync runs on another host.  Pure.
 ///
-/// One shell reads the first text, tells the list of an earlier copy, reads the second text and then the archive.  It
-/// enters the folder once and checks it there, so that nobody can exchange it later.  The shell needs tar(1) and the
-/// usual small programs, but nothing of hvdrun: the copy may bring hvdrun along.
+/// One shell reads the first text, prints the list of an earlier copy, then reads the second text and the archive.  The
+/// shell enters the folder once and checks it there, so nobody can exchange the folder later.  The shell needs tar(1)
+/// and the usual small programs.  It needs nothing of hvdrun, because the copy may contain hvdrun.
 #pragma once
 #include <sys/types.h>
 
@@ -27,14 +27,14 @@ struct SyncSource {
   std::string folder;    ///< absolute, without links
   std::string identity;  ///< "INODE SECONDS" of the folder: a host with the same numbers shares it
   unsigned mode = 0700;  ///< for a new folder
-  /// Users whose programs may be run there; nothing: anybody's, and the folders above may be open to all.
+  /// Further users whose programs may run there.  Nothing: all users', and everybody may write to the folders above.
   std::optional<std::vector<uid_t>> software_owners;
 };
 
 /// The first text: makes or checks the folder, and enters it.
 std::string sync_opening(const SyncSource& source);
 
-/// The second text: removes what an earlier copy brought and is gone, then unpacks the archive.
+/// The second text: removes files that an earlier copy brought and this one lacks, then unpacks the archive.
 /// @param old_ones  result of gone()
 std::string sync_unpacking(const std::vector<SyncEntry>& old_ones, const std::vector<SyncEntry>& now);
 

@@ -28,9 +28,9 @@ struct SlowestRank {
 };
 std::optional<SlowestRank> slowest_rank(const std::vector<wire::DeathRecord>& deaths);
 
-/// The report as JSON, with every rank: time from the first death on, steps and their parts, processor time, memory,
+/// The report as JSON.  For every rank: time from the first death on, steps and their parts, processor time, memory,
 /// GPU, cause.
-/// @param first_cause  the rank whose failure ended the job; -1: none
+/// @param first_cause  the rank that failed first and so ended the job; -1: none
 std::string report_json(const JobUse& job, int exit_code, int first_cause);
 /// A diagnosis alone, as in report_json(), for a job that still runs.
 std::string diagnosis_json(const Diagnosis& diagnosis, const StepStatistics& steps);

@@ -1,15 +1,16 @@
-/// @file host_shell.h — helpers of Python programs that run hvdrun and its daemons in a cluster's processes, such as
-/// Spark tasks: the shell that starts a host's daemon, with the clean-up after it, and a private folder.
+/// @file host_shell.h — helpers for Python programs that run hvdrun and its daemons in a cluster's processes, such as
+/// Spark tasks.
 #pragma once
 #include <string>
 #include <vector>
 
 namespace hvd::launcher {
 
-/// `hvdrun --host-shell PID`: runs /bin/sh on the script from stdin, to its end.  (The script holds the job's secret,
-/// so it is in no argument vector.)  When our parent, the process PID, ends first, the job has a few seconds to end by
-/// itself.  Then every process below this one is killed: nothing outlives it.
-/// Returns the shell's exit code, 128 + signal where it was killed.  stdout: the output of the shell and the daemon.
+/// `hvdrun --host-shell PID`: runs /bin/sh on the script from stdin, to its end.  The script holds the job's secret, so
+/// it is in no argument vector.  When this process's parent, PID, ends first, the job gets a few seconds to end by
+/// itself.  Then every process below this one is killed.
+/// Returns the shell's exit code, or 128 + signal if a signal killed it.  stdout: the output of the shell and the
+/// daemon.
 int host_shell(const std::vector<std::string>& args);
 
 /// `hvdrun --agents-folder PID`: makes a folder that the process PID owns (base/files/own_folder.h), and prints its

@@ -16,8 +16,8 @@ struct LauncherFacts {
   bool has_mpirun_arguments = false;  ///< --mpi-args or --binding-args
 };
 
-/// The one place that decides.  A host without libpmix changes nothing: a rank needs MPI only if its program calls MPI,
-/// and a daemon without a PMIx server says so.
+/// The one place that decides.  A host without libpmix makes no difference: a rank needs MPI only if its program calls
+/// MPI.  A daemon without a PMIx server reports this.
 inline LauncherChoice choose_launcher(const LauncherFacts& facts) {
   if (facts.wants_mpirun) return {LauncherKind::mpirun, "--launcher mpirun"};
   if (facts.has_mpirun_arguments) return {LauncherKind::mpirun, "--mpi-args and --binding-args are for mpirun"};

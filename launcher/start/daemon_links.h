@@ -24,8 +24,9 @@ class DaemonLinks {
   /// @param events  gets the daemons' reports, within receive()
   DaemonLinks(wire::Listener& listener, wire::DaemonManifest manifest, EventSink events);
 
-  /// Takes a daemon's hello.  Once all daemons have come, they get their manifests and start their ranks: no rank runs
-  /// in a job that lacks a host.  False: the job has no such host, or its daemon has come before or was given up.
+  /// Takes a daemon's hello.  Once all daemons have come, they get their manifests and start their ranks.  So no rank
+  /// runs in a job that lacks a host.  False: the job has no such host, its daemon has come before, or its daemon was
+  /// given up.
   bool greet(const wire::PeerId& from, const wire::Hello& hello);
   bool all_have_come() const { return host_of_.size() == links_.size(); }
   /// The channel has taken all messages.
@@ -42,7 +43,7 @@ class DaemonLinks {
   /// The rank has ended, or will not come.  Ranks that wait for it in a meeting are told.  If the rank has died, the
   /// other members of its world are told too.  @param why  one line that names the rank
   void end_rank(int rank, const std::string& why, bool died);
-  /// A connection has ended for good.  For a daemon's connection, hosts and ranks that wait for its host are told.
+  /// A connection has ended and will not return.  For a daemon's, hosts and ranks that wait for its host are told.
   void lose(const wire::PeerId& peer);
 
   // Of an elastic job (meeting_hub.h):

@@ -1,8 +1,8 @@
 /// @file host_daemons.h — hvdrank's daemon on each host of a job: our own starter of ranks.
 ///
-/// This machine's daemon is a child process.  It forks the guards, and is the PMIx server of their ranks
-/// (src/rank/host/host_daemon.h).  On another host a shell (over ssh) starts the daemon.  The shell gets its script on
-/// standard input, so that the job's secret is in no argument.
+/// This machine's daemon is a child process.  A daemon forks the guards, and starts the PMIx server of their ranks
+/// (src/rank/host/host_daemon.h).  On another host, a shell (over ssh) starts the daemon.  The shell reads its script
+/// from standard input, so that the job's secret is in no argument.
 #pragma once
 #include <map>
 #include <memory>

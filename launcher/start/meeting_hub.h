@@ -26,14 +26,14 @@ class MeetingHub {
   /// @param host_of  [np] the host of each rank.  At first all ranks are invited.
   explicit MeetingHub(std::vector<int> host_of);
 
-  /// Takes a message from a host's daemon.  A message about another host's rank is dropped.
+  /// Takes a message from a host's daemon.  Drops a message about a rank of another host.
   Answers receive(int from, const wire::MeetingMessage& message);
-  /// The rank has died.  The rank's last world is over, and its other members are told.
+  /// The rank has died.  Its last world is over.  The other members of that world are told.
   Answers revoke(int rank, const std::string& why);
   /// The rank will not come any more.  Ranks that wait for it are told.  @param why  one line that names the rank
   Answers end(int rank, const std::string& why);
-  /// From now on "all" means these ranks, in this order.  A rank that joins "all" waits for them, also if it has joined
-  /// before.  A rank that waits for "all" and is not invited is refused.
+  /// From now on "all" means these ranks, in this order.  A rank that joins "all" waits for them.  This holds also for
+  /// a rank that has joined before.  A rank that waits for "all" and is not invited is refused.
   Answers invite(std::vector<std::int32_t> ranks);
 
   // Of an elastic job:
@@ -57,10 +57,10 @@ class MeetingHub {
 
   Answers join(const wire::MeetingMessage& message);
   Answers withdraw(const wire::MeetingMessage& message);
-  /// Why @p rank cannot join these ranks; empty: it can.
+  /// Returns why @p rank cannot join these ranks, or an empty text if it can.
   std::string nonsense(std::int32_t rank, const Ranks& ranks) const;
   const Ranks& participants(const Ranks& key) const { return key.empty() ? invited_ : key; }
-  /// The world, once all its ranks have joined.
+  /// Returns the world's message if all ranks of this gathering have joined, and nothing before.
   Answers complete(const Ranks& key);
   MeetingAnswer refuse(const Gathering& who, int code, const std::string& why) const;
   void forget(std::int32_t rank);

@@ -14,10 +14,10 @@ struct Mpirun {
   std::string library_folder;  ///< where its libmpi.so.40 is, if the system's loader does not look there; else empty
 };
 
-/// Finds mpirun, and tells its flavour by the files around it.  In an unusual installation `mpirun --version` is run.
+/// Finds mpirun, and tells its flavour by the files around it.  In an unusual installation, runs `mpirun --version`.
 /// @param wanted    --mpirun or HVD_MPIRUN; empty: the first in PATH, then the one in @p own_folder
 /// @param look      called with mpirun's path before mpirun is run; may throw
-/// Throws Error{unavailable} that says what to install, Error{usage} for another MPI's mpirun.
+/// Throws Error{unavailable} with advice on the package to install.  Throws Error{usage} for another MPI's mpirun.
 Mpirun find_mpirun(const std::string& wanted, const std::string& search_path, const std::string& own_folder,
                    const std::function<void(const std::string&)>& look = {});
 

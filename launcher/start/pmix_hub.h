@@ -19,10 +19,10 @@ class PmixHub {
   /// @param host_of  [np] the host of each rank
   PmixHub(std::vector<int> host_of, int hosts);
 
-  /// Takes a message from a host's daemon, but no `abort` and `spawn`.  Daemons pass on requests of user code, so a
-  /// request may make no sense: it is answered with `failed`, or dropped if it needs no answer.
+  /// Takes a message from a host's daemon, except `abort` and `spawn`.  Daemons pass on requests of user code, which
+  /// may make no sense.  Such a request is answered with `failed`, or dropped if it needs no answer.
   Outgoing receive(int from, const wire::PmixMessage& message);
-  /// A host's daemon is gone.  Hosts that wait for it are told.
+  /// A host's daemon is gone.  Hosts that wait for the daemon are told.
   Outgoing lose(int host);
 
  private:

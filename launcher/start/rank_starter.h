@@ -1,6 +1,6 @@
 /// @file rank_starter.h — the processes that start the guards of a job: one mpirun, or a host daemon on each host.
 ///
-/// They live as long as the guards: after their end no guard will come.
+/// These processes live as long as the guards.  After their end, no more guards come.
 #pragma once
 #include <sys/types.h>
 
@@ -16,7 +16,7 @@ class RankStarter {
   virtual ~RankStarter() = default;
   /// For messages: "mpirun", "the host daemon".
   virtual std::string name() const = 0;
-  /// Those that are our children.
+  /// The starting processes that are children of this process.
   virtual std::vector<pid_t> children() const = 0;
   /// Descriptors that are readable when a process has written something.
   virtual std::vector<int> output_fds() const = 0;
@@ -24,14 +24,15 @@ class RankStarter {
   virtual std::string read_output() = 0;
   /// The last 64 KiB of all output.
   virtual const std::string& output() const = 0;
-  /// waitpid(2)'s status once all processes have ended: of one that ended badly, if any did.
+  /// waitpid(2)'s status once all processes have ended.  If some ended badly, the status of one of these.
   virtual std::optional<int> status() = 0;
   virtual void signal(int number) = 0;
   /// By host: the output of its shell and daemon.  mpirun's output is not known by host.
   virtual std::map<std::string, std::string> host_logs() const { return {}; }
-  /// Hosts whose process has ended, with its status: no other guard will come from there.  Unknown with mpirun.
+  /// The hosts on which the starting process has ended, with its status.  No more guards come from these hosts.  mpirun
+  /// does not tell.
   virtual std::map<std::string, int> ended_hosts() { return {}; }
-  /// A process has ended well after it gave its task to another one, which status() does not know.
+  /// True if a process has passed its task to another one and ended well.  status() does not know the other one.
   virtual bool has_handed_on() { return false; }
   /// Closes the sockets on which guards and daemons are accepted.
   /// @param complete  all ranks have come; else only sockets that no other host needs are closed

@@ -30,8 +30,9 @@ constexpr const char* private_folder =
 
 std::string remote_script(const std::string& preflight, const std::string& host, const std::string& cwd,
                           const std::string& job_keys, const std::vector<std::string>& daemon) {
-  // The daemon's command is shell text with quotes of its own.  Its stdin must not be the rest of this script.  Anybody
-  // could guess the name of its session folder and make it first, so it goes into a folder that only we can enter.
+  // The daemon's command is quoted shell text.  The daemon must not read this script, so its stdin is /dev/null.
+  // Anybody could guess the name of the daemon's session folder and make it first.  So that folder lies in one that
+  // only we can enter.
   return preflight + private_folder + "HVD_JOB_KEYS=" + job_keys +
          (host.empty() ? "" : "\nHVD_HOST=" + shell_quote(host)) + "\nexport HVD_JOB_KEYS HVD_HOST\ncd " +
          shell_quote(cwd) + " 2>/dev/null || cd\n{ " + join(daemon, " ") + "\n} </dev/null\n";

@@ -19,9 +19,9 @@ struct HostCleanup {
 /// could examine.
 std::vector<std::string> trouble_lines(const std::map<std::string, HostCleanup>& hosts);
 
-/// One line for each host with processes that were ended or files that were removed: "on h2 sleep (2 processes) had to
-/// be ended; 3 files were removed from /dev/shm".  Then one line that
-/// counts the hosts on which somebody looked and no process is left.
+/// One line for each host with processes that were ended or files that were removed.  For example: "on h2 sleep (2
+/// processes) had to be ended; 3 files were removed from /dev/shm".  Then one line that counts the hosts that were
+/// examined and have no process left.
 std::vector<std::string> cleanup_lines(const std::map<std::string, HostCleanup>& hosts);
 
 }  // namespace hvd::launcher

@@ -23,13 +23,13 @@ bool is_header(std::string_view line) {
          text == "+ Exception Group Traceback (most recent call last):";
 }
 
-/// The part of the line before its first carriage return.  A terminal overwrites that part with the rest.
+/// The part of the line before its first carriage return.  On a terminal, the text after the return overwrites it.
 std::string first_part(std::string_view line) {
   line = trim(line);
   return std::string(trim(line.substr(0, line.find('\r'))));
 }
 
-/// True if the traceback with header line @p at did not end the program: Python ignored it, or it was of a thread.
+/// True if the program survived the traceback with header line @p at: Python ignored it, or a thread raised it.
 bool was_survived(const std::vector<std::string>& lines, std::size_t at) {
   return at > 0 &&
          (lines[at - 1].starts_with("Exception ignored ") || lines[at - 1].starts_with("Exception in thread "));
@@ -43,7 +43,8 @@ std::size_t member_column(std::string_view line) {
   return line.find_first_not_of(" +-", 0) > plus ? plus : line.npos;
 }
 
-/// "; "-joined lines of the members of the group whose own line is line @p at; empty: it is no group.
+/// The exception lines of a group's members, joined by "; ".  @p at: the group's own line.  Empty: the line belongs to
+/// no group.
 std::string members_after(const std::vector<std::string>& lines, std::size_t at) {
   std::vector<std::string> found;
   std::size_t level = std::string::npos;
@@ -65,7 +66,7 @@ std::string members_after(const std::vector<std::string>& lines, std::size_t at)
   return join(found, "; ");
 }
 
-/// The exception's line of the traceback whose header is line @p at; empty: the text ends before it.
+/// The exception's line of the traceback with header line @p at.  Empty: the text ends before that line.
 std::string line_after(const std::vector<std::string>& lines, std::size_t at) {
   const bool is_group = trim(lines[at]).starts_with("+ ");
   for (std::size_t i = at + 1; i < lines.size(); ++i) {
@@ -77,7 +78,7 @@ std::string line_after(const std::vector<std::string>& lines, std::size_t at) {
   return {};
 }
 
-/// The line of the header of the traceback that ended the program.
+/// The number of the header line of the traceback that ended the program.
 std::optional<std::size_t> traceback_in(const std::vector<std::string>& lines) {
   for (const bool survived : {false, true})
     for (std::size_t at = lines.size(); at-- > 0;)

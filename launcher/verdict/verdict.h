@@ -43,7 +43,7 @@ struct Verdict {
   Outcome outcome = Outcome::finished;
   std::vector<std::string> lines;                ///< hvdrun's messages; empty after a good end
   std::optional<wire::DeathRecord> first_cause;  ///< its traceback is printed after the lines
-  std::optional<wire::DeathRecord> left;         ///< the rank whose end without a failure made the first cause fail
+  std::optional<wire::DeathRecord> left;         ///< the rank that left without a failure, so that first_cause failed
 };
 
 /// @param deaths  records of all ranks that ended, with times of one clock

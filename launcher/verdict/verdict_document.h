@@ -34,7 +34,7 @@ std::string verdict_json(const JudgedJob& job, const Verdict& verdict, const End
 /// The verdict on a job that could not start.
 std::string failed_start_json(const JudgedJob& job, const Error& error);
 
-/// The verdict's lines and its advice, for people who see at most @p most_bytes of it.  Empty: a good end.
+/// The verdict's lines and its advice, at most @p most_bytes long, for displays that show no more.  Empty: a good end.
 std::string short_verdict(const Verdict& verdict, const Advice& advice, std::size_t most_bytes);
 
 }  // namespace hvd::launcher

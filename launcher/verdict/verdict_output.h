@@ -6,11 +6,11 @@
 
 namespace hvd::launcher {
 
-/// Writes the verdict on a job that could not start to @p path, unless it is empty, and to the termination log.
+/// Writes the verdict on a job that could not start: to @p path, unless the path is empty, and to the termination log.
 /// Returns a message if a file could not be written.
 std::string tell_failed_start(const std::string& path, const JudgedJob& job, const Error& error);
 
-/// Writes @p json to @p path, unless it is empty.  Returns a message if the file could not be written.
+/// Writes @p json to @p path, unless the path is empty.  Returns a message if the file could not be written.
 std::string write_verdict(const std::string& path, const std::string& json);
 
 constexpr std::size_t most_termination_bytes = 4096;  ///< Kubernetes shows no more

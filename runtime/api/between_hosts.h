@@ -25,10 +25,13 @@ struct FoundWorld {
 /// Collective: all ranks choose the same transport, by HVD_TRANSPORT.
 ///   mpi   MPI.
 ///   tcp   TCP.
-///   auto  TCP.  Between hosts MPI instead, if MPI has a fabric on some host, if HOROVOD_CPU_OPERATIONS is MPI,
-///         if OpenSSL is missing, or if the hosts cannot connect to one another.
-/// If hosts can connect, but their connections are disturbed, the call throws.  A stranger must not bring about MPI,
-/// which asks for no key.
+///   auto  TCP.  Between hosts MPI instead, in these cases:
+///         - MPI has a fabric on some host
+///         - HOROVOD_CPU_OPERATIONS is MPI
+///         - OpenSSL is missing
+///         - the hosts cannot connect to one another
+/// If hosts can connect, but their connections are disturbed, the call throws.  Otherwise a stranger could bring about
+/// MPI, which asks for no key.
 /// @param introduction  text for all other ranks (Transport::introductions()), without zero bytes
 /// @param open_mpi      opens MPI for the given ranks of the launch; called only if MPI is chosen
 /// Throws Error: usage, unavailable, timeout, peer_lost.

@@ -23,8 +23,8 @@ constexpr double answer_seconds = 5;  ///< wait for hvdrun's list of missing ran
 
 std::int64_t after(double seconds) { return now_ns() + static_cast<std::int64_t>(std::min(seconds, 1e9) * 1e9); }
 
-/// A number that marks this call's request and its answer.  It contains the pid, since an answer may belong to an
-/// earlier process of this rank.
+/// A number that marks this call's request and its answer.  The number contains the pid: an answer to an earlier
+/// process of this rank is thus not taken for this one's.
 std::uint64_t next_token() {
   static std::atomic<std::uint32_t> last{0};
   return static_cast<std::uint64_t>(::getpid()) << 32 | ++last;

@@ -22,10 +22,11 @@ class RankMeeting {
     int rank = 0;                                       ///< this rank's number in the world
     std::vector<wire::MeetingMessage::Member> members;  ///< [size] in the order of their ranks in the world
   };
-  /// Waits until all of @p ranks (of the launch; empty: all) have called meet().  Each gets the @p text of each.
-  /// @param forming  the epoch of the world that these ranks already form; 0: none.  If that world is revoked, the call
-  ///                 throws peer_lost
-  /// Throws Error: timeout, which names the missing ranks; peer_lost, which names ranks that will not come; usage,
+  /// Waits until all of @p ranks (of the launch; empty: all) have called meet().  Each rank gets the @p text of every
+  /// rank.
+  /// @param forming  the epoch of the world that these ranks already form; 0: none.  The call throws peer_lost if that
+  /// world is revoked
+  /// Throws Error: timeout, which names the missing ranks; peer_lost, which names ranks that will not come; usage;
   /// unavailable.
   Gathered meet(const std::vector<int>& ranks, const std::string& text, double limit_seconds,
                 std::uint64_t forming = 0);
@@ -33,8 +34,8 @@ class RankMeeting {
     int rank = 0;            ///< this rank's number
     std::vector<int> hosts;  ///< [size] host of each rank
   };
-  /// Returns the next world as hvdrun expects it.  For a rank that hvdrun has started while others train.  Waits for no
-  /// other rank.  Throws Error: timeout; peer_lost; unavailable, if this rank is no longer needed.
+  /// For a rank that hvdrun has started while others train.  Returns the next world as hvdrun expects it, and waits for
+  /// no other rank.  Throws Error: timeout; peer_lost; unavailable, if this rank is no longer needed.
   Expected expect(double limit_seconds);
   /// Reads one message without waiting.  Returns the reason if it revokes the world @p epoch or a later one, else
   /// nullopt.  Throws Error{peer_lost} if the daemon is gone.

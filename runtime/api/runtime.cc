@@ -26,21 +26,21 @@ namespace hvd::api {
 namespace {
 
 std::mutex mutex;  ///< held by init, expect, shutdown and the timeline's functions
-/// Owned.  A plain pointer, so that no destructor runs while the process exits and threads still use the engine.
+/// Owned.  A plain pointer without a destructor, because threads may still use the engine when the process exits.
 std::atomic<core::Engine*> engine_now{nullptr};
 std::atomic<int> inside{0};  ///< number of calls that use the engine now
 std::atomic<bool> forked{false};
 bool hooks_set = false, mpi_used = false;
 RevocationWatch* watch = nullptr;  ///< owned; null: hvdrun cannot end the engine's world
 
-/// A child of fork() has no engine thread, and shares its memory with the parent's peers.  So the child forgets the
-/// engine and never touches it.
+/// In a child of fork(), forgets the engine without touching it.  The child has no engine thread.  It shares the
+/// engine's memory with the parent's peers.
 void in_child() {
   forked.store(true);
   engine_now.store(nullptr);
 }
 
-/// Tells this rank's guard the phase that the rank is in.  The status object is never destroyed.
+/// Tells this rank's guard the rank's phase.  The status object is never destroyed.
 void place(wire::RankPhase where) {
   static core::RankStatus* status = new core::RankStatus(static_cast<int>(options::integer_now("HVD_STATUS_FD")));
   status->place(where);
@@ -63,8 +63,8 @@ void leave() {
   memory::ResultMemory::process().clear();
 }
 
-/// Called at exit.  MPI_Finalize waits for all ranks.  A failed rank must not wait there, or its failure would stay
-/// unknown.
+/// Called at exit.  MPI_Finalize waits for all ranks.  So a failed rank must not call it: no rank would learn of the
+/// failure.
 void at_exit(int status) {
   if (forked.load()) return;
   if (status != 0) {  // no orderly shutdown: after "has shut down" other ranks would fail first, and hide the cause

@@ -7,8 +7,8 @@
 
 namespace hvd::api {
 
-/// Keeps the engine alive for one call, on any thread.  A shutdown meanwhile ends the operations for which the call
-/// waits, and deletes the engine when the last call has left it.
+/// Keeps the engine alive for one call, on any thread.  A shutdown during the call ends the operations for which the
+/// call waits.  The shutdown deletes the engine after the last call has left it.
 class Use {
  public:
   /// Throws Error{usage} if there is no engine.

@@ -57,8 +57,8 @@ using f8e5m2 = hvd::f8e5m2;
 }  // namespace element
 
 /// @name Converts x to its type for arithmetic
-/// f32 for narrow floats, i32 for boolean and for integers below 32 bits, i64 for wider integers except u64.  The
-/// others stay.
+/// Narrow floats become f32.  Booleans and integers below 32 bits become i32, wider integers i64.  u64 and all other
+/// types stay.
 /// @{
 HVD_BOTH float wide(f16 x) { return from_f16(x); }
 HVD_BOTH float wide(bf16 x) { return from_bf16(x); }

@@ -5,9 +5,9 @@
 /// 2^-16.
 ///
 /// Conversions round to the nearest, ties to even.  A number too large for the type becomes infinity, or NaN in e4m3fn.
-/// This is the specification's non-saturating mode.  A loss scaler, or isfinite, must see a sum that does not fit, as
-/// in f16; such a sum must not become 448.  ml_dtypes (hence JAX and TensorFlow) casts like this, and so does torch
-/// before 2.12.  torch from 2.12 on, and NVIDIA's conversions, return 448.  An average of finite numbers always fits.
+/// This is the specification's non-saturating mode.  A sum that does not fit must not become 448: a loss scaler, or
+/// isfinite, must see it, as in f16.  ml_dtypes (hence JAX and TensorFlow) casts like this, and so does torch before
+/// 2.12.  torch from 2.12 on, and NVIDIA's conversions, return 448.  An average of finite numbers always fits.
 ///
 /// The functions have no branches, so the compiler can vectorize loops over them.  They avoid f32's subnormals, which a
 /// thread may flush to 0.
@@ -75,8 +75,8 @@ HVD_BOTH F8 to_float8(float f) {
   const std::uint32_t odd = size >> dropped & 1u;
   const std::uint32_t normal = ((size + (1u << (dropped - 1)) - 1u + odd) >> dropped) -
                                (static_cast<std::uint32_t>(127 - L::bias) << L::fraction);
-  // Below the smallest normal number: `aligned` is a power of two whose last f32 place is the type's smallest number.
-  // Adding it aligns the fraction, and rounds.
+  // For numbers below the smallest normal number.  `aligned` is a power of two.  Its last place in f32 has the value of
+  // the type's smallest number.  So adding `aligned` shifts the fraction into place, and rounds.
   constexpr std::uint32_t aligned = power(24 - L::bias - L::fraction);
   const std::uint32_t small = as_bits(as_float(size) + as_float(aligned)) - aligned;
   std::uint32_t to = size < power(1 - L::bias) ? small : normal;

@@ -69,13 +69,14 @@ inline constexpr bool is_floating(DType d) {
 inline constexpr bool is_complex(DType d) {
   return with_type(d, [](auto x) { return is_complex_type<decltype(x)>; });
 }
-/// The rule for all frameworks and the C interface: which dtypes can be reduced how.
+/// True if tensors of this dtype can be reduced by @p r.  All frameworks and the C interface use this rule.
 inline constexpr bool reducible(DType d, Reduce r) {
   if (d == DType::opaque) return false;
   if (is_complex(d)) return r == Reduce::sum || r == Reduce::average || r == Reduce::product;
   return r != Reduce::adasum || is_floating(d);
 }
-/// The dtype whose sums, of twice as many elements, are those of complex numbers.  Other dtypes stay.
+/// The dtype of the two parts of a complex number.  A sum of complex numbers is a sum of twice as many parts.  Other
+/// dtypes stay.
 inline constexpr DType part_type(DType d) { return d == DType::c64 ? DType::f32 : d == DType::c128 ? DType::f64 : d; }
 /// True for floats below 32 bits, whose sums are computed in f32.
 inline constexpr bool is_narrow_float(DType d) { return is_floating(d) && element_bytes(d) < sizeof(float); }

@@ -19,7 +19,8 @@ struct World {
   int local_size() const { return static_cast<int>(locals().size()); }
   bool leader() const { return local_rank() == 0; }
   bool homogeneous() const;
-  /// Of the nodes that have a rank at this rank's local index: the index of this node, and their number (cross_size).
+  /// Only nodes that have a rank with this rank's local index count.  cross_rank(): the index of this node among them.
+  /// cross_size(): their number.
   int cross_rank() const;
   int cross_size() const;
 

@@ -10,9 +10,9 @@
 /// An operation ends for the engine when its work is queued on a stream.  A DeviceCompletion tells when the GPU has
 /// finished this work, or that the work failed.
 ///
-/// runtime/gpu/nccl implements the interface with the CUDA driver and NCCL.  A test may have an implementation of its
-/// own.  Only ~SetDevice() waits for queued work of a device.  give_back() may wait for the device too, but only when
-/// device memory is full.  fail() and split() may wait for NCCL calls, at most two seconds.
+/// runtime/gpu/nccl implements the interface with the CUDA driver and NCCL.  A test may have its own implementation.
+/// Only ~SetDevice() waits for queued work of a device.  If device memory is full, give_back() may wait for the device
+/// too.  fail() and split() may wait for NCCL calls, at most two seconds.
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -36,7 +36,7 @@ namespace hvd::gpu {
 /// The decisions that the ranks of a set have agreed on.
 struct DeviceFacts {
   bool among_gpus = false;         ///< tensors can travel among the GPUs, without host memory
-  std::uint32_t through_host = 0;  ///< kinds (bit_of) whose tensors the user wants to go through host memory
+  std::uint32_t through_host = 0;  ///< bits (bit_of) of the kinds that the user sends through host memory
   Capabilities capabilities;
 };
 

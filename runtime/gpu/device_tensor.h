@@ -15,8 +15,8 @@ using StreamHandle = void*;
 /// An address in device memory.
 using DeviceAddress = unsigned long long;
 
-/// Identifies a stream for ever.  A stream handle does not: CUDA may reuse the handle of a destroyed stream.  0: not
-/// known.
+/// Identifies a stream uniquely.  A stream handle does not, because CUDA may reuse the handle of a destroyed stream.
+/// 0: not known.
 using StreamId = std::uint64_t;
 
 /// Marks the work that a stream had received at one moment.  The content is private to the device.  Any thread.
@@ -50,7 +50,7 @@ struct DeviceTensor {
   /// gets such memory.
   std::size_t out_bytes = 0;
   bool absent = false;  ///< this rank has joined: its elements are zeros, and its result is unused
-  /// allgather, alltoall, reducescatter: memory that the device allocates, and the caller owns; 0: the result is in
+  /// allgather, alltoall, reducescatter: memory that the device allocates and the caller owns.  0: the result is in
   /// `out`.
   DeviceAddress result = 0;
   /// `in` and `out` may be used after this mark; nullptr: now.

@@ -18,8 +18,8 @@ namespace {
 
 const std::uint64_t page_bytes = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
 
-/// The size of the arena: all memory of the machine.  0 if the process's address space or file size is limited, since
-/// such a file would use up the limit, or end the process.
+/// The size of the arena: all memory of the machine.  0 if the process's address space or file size is limited.  A file
+/// of that size would use up the limit, or end the process.
 std::uint64_t wanted_bytes() {
   rlimit limit{};
   for (int what : {RLIMIT_AS, RLIMIT_FSIZE})

@@ -1,12 +1,12 @@
 /// @file doorbell.h — wakes the engine thread of a rank: one futex call per sleep, none while a caller polls.
 ///
-/// Two kinds of thread drive a rank's engine: callers that wait, counted in `polling`, and the engine's own thread,
-/// which sleeps on `sleeping`.
+/// Two kinds of thread drive a rank's engine.  Callers that wait are counted in `polling`.  The engine's own thread
+/// sleeps on `sleeping`.
 ///   waker    makes work visible (seq_cst), reads `polling` and `sleeping`, then takes `sleeping` by exchange.
 ///   sleeper  sets sleeping = 1 (seq_cst), looks for work once more, then calls futex_wait.
 ///   caller   subtracts 1 from polling (seq_cst), looks for work once more, and then rings its own doorbell if needed.
-/// These operations have a total order.  Of a waker and a sleeper (or caller), the second one sees the first one's
-/// write.  Model: tests/models/doorbell.pml.
+/// All these operations have one total order.  So if a waker meets a sleeper or a caller, the later one sees the write
+/// of the earlier one.  Model: tests/models/doorbell.pml.
 #pragma once
 #include <atomic>
 #include <cstddef>

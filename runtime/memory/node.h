@@ -33,16 +33,16 @@ struct alignas(line_bytes) Presence {
   std::atomic<std::uint32_t> reach;     ///< 1: it has mapped all arenas of the node; set before its first ready bit
 };
 
-/// The place of a rank's tensor in its arena (arena.h), for one id and parity of the round: offset + 1; 0: the tensor
-/// is in private memory.  Like an eager slot, it is written before the ready bit, and read after the batch was
-/// published.
+/// The place of a rank's tensor in its arena (arena.h), for one id and parity of the round.  The value is offset + 1.
+/// 0: the tensor is in private memory.  Like an eager slot, the place is written before the ready bit, and read after
+/// the batch was published.
 struct TensorAddress {
   std::atomic<std::uint64_t> in, out;
 };
 
 inline constexpr std::size_t agreement_words = 4096;  ///< a power of two
 
-/// The hashes of a rank's last results, by which the node's leader finds a result that differs
+/// The hashes of a rank's last results.  By these the node's leader finds a result that differs
 /// (core/set/result_agreement.h).
 struct alignas(line_bytes) AgreementWords {
   std::atomic<std::uint64_t> count;                  ///< results hashed since init; written after the hash
@@ -55,8 +55,9 @@ struct alignas(line_bytes) AgreementWords {
 struct ReadyBoard {
   std::atomic<std::uint64_t> executed;  ///< commands that the rank has carried out
   std::atomic<std::uint64_t> posted;    ///< bytes that the rank has written to its record queue since init
-  /// [words] ready bits by id: a bit flips once per round.  Then [touched_words()] the touched bits, one for each word
-  /// from polled_words on: the rank sets the bit after it has flipped bits of the word, the leader clears the bit.
+  /// [words] ready bits by id: a bit flips once per round.  Then [touched_words()] touched bits: one bit for each word
+  /// from polled_words on.  After the rank has flipped a ready bit of the word, it sets the touched bit.  The leader
+  /// clears the touched bit.
   std::atomic<std::uint64_t> board[1];
 };
 
@@ -120,7 +121,7 @@ class Node {
 
   /// The doorbell of local rank @p r.  A rank has one doorbell for all its process sets: that of the world's node.
   Doorbell& doorbell(int r) const { return *doorbell_of_[static_cast<std::size_t>(r)]; }
-  /// For the memory of a process set: its local member l is the local rank @p locals[l] of @p world.
+  /// For the memory of a process set.  Its local member l is the local rank @p locals[l] of @p world.
   void use_doorbells_of(const Node& world, const std::vector<int>& locals) {
     for (std::size_t l = 0; l < locals.size(); ++l) doorbell_of_[l] = &world.doorbell(locals[l]);
   }
@@ -153,8 +154,8 @@ class Node {
   }
   /// Only if the geometry has `agreement`.
   AgreementWords& agreement(int r) const { return at<AgreementWords>(agreement_)[r]; }
-  /// Keeps the memory mapped until the process ends.  For a transport that cannot cancel a message to another node: the
-  /// transport reads the message from here when the receiver asks for it, perhaps in a later world.
+  /// Keeps the memory mapped until the process ends.  For a transport that cannot cancel a message to another node.
+  /// Such a transport reads the message from here when the receiver asks for it, perhaps in a later world.
   void keep() const {
     static std::mutex mutex;
     static auto& kept = *new std::vector<std::shared_ptr<void>>;

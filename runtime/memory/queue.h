@@ -27,8 +27,8 @@ inline void ring_read(const unsigned char* ring, std::size_t size, std::uint64_t
   std::memcpy(static_cast<unsigned char*>(data) + first, ring, bytes - first);
 }
 
-/// Writes the front of @p bytes to this rank's record queue, as far as there is room.  Returns the number of bytes
-/// written.
+/// Writes the beginning of @p bytes to this rank's record queue, as much as the queue has room for.  Returns the number
+/// of bytes written.
 inline std::size_t post_records(const Node& node, std::string_view bytes) {
   auto& posted = node.board(node.me).posted;
   const std::uint64_t at = posted.load(std::memory_order_relaxed);

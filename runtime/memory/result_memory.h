@@ -1,9 +1,9 @@
-/// @file result_memory.h — memory for results whose size only the ranks together know (allgather, alltoall,
-/// reducescatter).
+/// @file result_memory.h — memory for the results of allgather, alltoall and reducescatter.  One rank alone does not
+/// know the size of such a result.
 ///
-/// The kernel clears each page of fresh memory when it is first written.  In a virtual machine such a page fault takes
-/// 1 to 4 us, many times as long as writing the page.  So memory of a result that was given back serves a later result.
-/// All of this memory comes from malloc, so free() may free it.
+/// The kernel clears each page of fresh memory at its first write.  In a virtual machine such a page fault takes 1 to 4
+/// us, many times as long as writing the page.  So memory that a caller gives back serves a later result.  All of this
+/// memory comes from malloc, so free() may free it.
 #pragma once
 #include <cstddef>
 #include <deque>

@@ -1,7 +1,7 @@
-/// @file coordinator.h — decides what runs, when and in which order, for one process set.
+/// @file coordinator.h — decides for one process set which operations run, when, and in which order.
 ///
-/// The coordinator is pure.  Its caller reports the members' announcements and gets the commands to publish.  The
-/// caller also moves the bytes.  The coordinator runs on the set's lowest rank.
+/// The coordinator is pure.  Its caller reports the members' announcements, gets the commands to publish, and moves the
+/// bytes.  The coordinator runs on the set's lowest rank.
 ///
 /// Two speeds.  Every rank announces a name without an id by a record.  The coordinator compares the records, assigns
 /// an id (command `assign`) and runs the operation.  From then on a rank announces the operation by one bit, "id 17 is
@@ -9,13 +9,14 @@
 /// name that has an id means that some rank's tensor changed.  The coordinator then evicts the id, and all ranks send
 /// records.  An evicted id is used again only when all members have carried out the eviction.
 ///
-/// Room for names.  A limit says how many names keep an id.  Beyond it a new name pushes out the name that was used
-/// longest ago.  The limit doubles, up to `capacity`, when a pushed-out name comes again.  So a step of 100 000
-/// tensors soon keeps all its names, and names that never come again take no more memory than 1 024 names.
+/// Room for names.  The number of names that keep an id has a limit.  At the limit, a new name takes the id of the name
+/// that was used longest ago.  When such a name comes again, the limit doubles, up to `capacity`.  So a step of 100 000
+/// tensors soon keeps all its names.  Names that never come again take no more memory than 1 024 names.
 ///
-/// Fusion.  Operations that become ready while a batch is under way gather, and run as one batch.  A batch on GPUs
-/// counts as over once it is queued.  So a few tensors on GPUs are held for hold_ns at most, if no caller waits for
-/// them.  They are held only within hold_ns of the last batch on GPUs, or while the GPU still works on that batch.
+/// Fusion.  Operations that become ready while a batch is under way are collected, and run as one batch.  A batch on
+/// GPUs counts as over once it is queued.  So a few tensors on GPUs are held, if no caller waits for them, for hold_ns
+/// at most.  Operations are held only within hold_ns of the last batch on GPUs, or while the GPU still works on that
+/// batch.
 ///
 /// Offers (coordinator_offers.cc).  Between two nodes, a small sum needs one trip instead of two.  When the
 /// coordinator's node has announced small tensors, its leader sends the other leader an offer: the batch of these
@@ -51,7 +52,7 @@ struct CoordinatorOptions {
   int ranks = 1;                  ///< members of the set
   std::vector<int> world_ranks;   ///< [ranks] their numbers in messages; empty: the members' own numbers
   std::uint32_t ids = 2048;       ///< number of ids, and of ready bits on a rank's board
-  std::uint32_t capacity = 1024;  ///< most names that ever keep an id; HOROVOD_CACHE_CAPACITY
+  std::uint32_t capacity = 1024;  ///< limit of the names that keep an id; HOROVOD_CACHE_CAPACITY
   std::int64_t fusion_bytes = 128 << 20;
   std::int64_t hold_ns = 1000000;     ///< longest hold for fusion
   std::size_t eager_bytes = 0;        ///< a rank's memory for the slots of one parity; 0: no eager tensors
@@ -207,7 +208,7 @@ class Coordinator {
   CoordinatorOptions options_;
   Publish publish_;
   std::vector<Id> ids_;                                          ///< that have been in use
-  std::deque<TensorInfo> tensors_;                               ///< [ids_] the rest of what is known about each id
+  std::deque<TensorInfo> tensors_;                               ///< [ids_] further facts about each id
   std::vector<std::uint32_t> free_;                              ///< of ids_, those that can be used again
   std::deque<std::pair<std::uint64_t, std::uint32_t>> evicted_;  ///< (number of the command `evict`, id): not free yet
   std::unordered_map<std::string, std::uint32_t> id_of_;

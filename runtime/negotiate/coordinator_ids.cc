@@ -27,8 +27,8 @@ constexpr std::uint32_t line = 64;
 /// Larger slots take at most half of the memory, so that they leave room for smaller ones.
 constexpr std::uint32_t large_slot = 8 << 10;
 
-/// The bytes from one slot to the next.  Tiny tensors share cache lines: most of the cost of a thousand such tensors is
-/// the lines that the other ranks' cores fetch.
+/// The bytes from one slot to the next.  Tiny tensors share cache lines.  For a thousand such tensors, most of the cost
+/// is the lines that the other ranks' cores fetch.
 std::uint32_t slot_stride(std::int64_t bytes) {
   const auto n = static_cast<std::uint32_t>(bytes);
   return n <= line / 2 ? std::max(std::bit_ceil(n), 8u) : (n + line - 1) / line * line;
@@ -88,8 +88,8 @@ std::uint32_t Coordinator::take_id() {
   return id;
 }
 
-/// Evicts the least recently used id.  Keeps ids that are ready to run, and ids whose group is under way.  Returns
-/// false if there is no other id.
+/// Evicts the least recently used id, but no id that is ready to run, and none of a group under way.  Returns false if
+/// there is no other id.
 bool Coordinator::evict_oldest() {
   if (none_to_evict_) return false;
   // The order of unused ids does not change, so one sort serves many evictions.

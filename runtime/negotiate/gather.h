@@ -44,8 +44,8 @@ class Gather {
     return any;
   }
 
-  /// Resets the latch of @p id.  Must be called before the command `assign` is written to the node's ring, while all
-  /// local bits of the id are equal.
+  /// Resets the latch of @p id.  Must be called before the command `assign` is written to the node's ring.  Until then
+  /// all local bits of the id are equal.
   void assigned(std::uint32_t id) {
     const std::uint64_t bit = 1ull << (id % 64);
     latched_[id / 64] = (latched_[id / 64] & ~bit) | (node_.word(0, id / 64).load(std::memory_order_seq_cst) & bit);

@@ -1,8 +1,8 @@
 /// @file node_parts.h — the nodes' parts of small tensors, which travel up the tree with the announcements.
 ///
-/// A node's part is the sum over the node's ranks.  Leaders pass on the parts of a subtree side by side, without adding
-/// them.  The coordinator's leader adds them in the order of the nodes.  So the result has the same bits as that of a
-/// tensor that travels in slices (ops/allreduce/between_nodes.h).
+/// A node's part is the sum over the node's ranks.  Leaders pass on the parts of a subtree one after another in one
+/// message, and do not add them.  The coordinator's leader adds all parts in the order of the nodes.  So the result has
+/// the same bits as that of a tensor that travels in slices (ops/allreduce/between_nodes.h).
 #pragma once
 #include <cstdint>
 #include <string>
@@ -14,8 +14,8 @@ namespace hvd::negotiate {
 /// The parts that a leader holds.  Source 0 is this node; sources from 1 are its children in the tree.
 class NodeParts {
  public:
-  /// The largest sum of a subtree's parts in one message, in bytes.  A larger tensor travels in slices, which cross the
-  /// network in both directions at once.
+  /// The largest number of bytes that the parts of a subtree may have in one message.  A larger tensor travels in
+  /// slices, which cross the network in both directions at once.
   static constexpr std::size_t most_bytes = 128 << 10;
 
   /// @p nodes: [sources] the number of nodes in each source's subtree.
@@ -52,7 +52,7 @@ class NodeParts {
     bool spoilt = false;
     std::string bytes;
   };
-  std::vector<Tensor> tensors_;      ///< by id, as far as ids had parts
+  std::vector<Tensor> tensors_;      ///< by id; as long as the largest id with parts needs
   std::vector<std::size_t> offset_;  ///< [sources + 1] index of each source's first node
   std::size_t held_ = 0;             ///< the number of tensors with parts here
 };

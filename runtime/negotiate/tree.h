@@ -1,5 +1,5 @@
-/// @file tree.h — a node leader's place in the tree of leaders: it merges announcements on the way up, and passes
-/// commands on the way down.
+/// @file tree.h — a node leader's place in the tree of leaders.  Announcements are merged on the way up; commands are
+/// passed on, on the way down.
 ///
 /// TreeNode is pure.  Its caller (core/set/leader.h, the simulator) reports the messages that arrived, gets the
 /// messages to send, and moves the bytes.  The tree is a k-ary heap of nodes.  Its root is node 0, where the
@@ -7,16 +7,16 @@
 ///
 /// Up.  A leader passes on an id, as one bit, when its node and all children have announced the id.  A leader holds the
 /// records of a name until the whole subtree has sent one.  Equal records then travel as one record with a set of
-/// ranks; different records travel side by side.  A leader passes on a record at once if the name has an id.  This
-/// record makes the coordinator evict the id, and the other ranks send their records only then.  A node's part of a
-/// small tensor travels with the node's bit (node_parts.h).  Parts need every node of the subtree to have sent one, and
-/// few bytes in all; otherwise the bit travels alone.
+/// ranks; different records travel one after another.  If the name has an id, a leader passes on the record at once.
+/// Such a record makes the coordinator evict the id, and the other ranks send their records only then.  A node's part
+/// of a small tensor travels with the node's bit (node_parts.h).  Parts travel only if every node of the subtree has
+/// sent one, and if they have few bytes in all.  Otherwise the bit travels alone.
 ///
 /// Down.  Commands pass unchanged, in sequence.  A leader sees each command before its subtree does, so it never merges
 /// announcements of two different rounds.
-///   - A stale bit is a bit that was sent before its sender saw `evict`.  Its id has no name by then, or the `assign`
-///     that uses the id again clears the bit.  The coordinator assigns an id only when all members have carried out its
-///     eviction, and a member reports the eviction after its stale bits.
+///   - A stale bit is a bit that was sent before its sender saw `evict`.  When the bit arrives, its id has no name.
+/// Otherwise the next `assign` of the id clears the bit.  The coordinator assigns an id only when all members have
+/// carried out its eviction.  A member reports the eviction after its stale bits.
 ///   - While ranks join (command `joining` to `joined`) records pass at once.
 ///   - Between two nodes the root may offer a batch (coordinator.h).  The other leader keeps the parts that it has sent
 ///     until their batch.  So it can add up the offered tensors itself.
@@ -197,7 +197,7 @@ class TreeNode {
   std::vector<std::vector<std::uint64_t>> have_;  ///< [sources][ids / 64] ids that only some sources have announced
   std::vector<std::uint64_t> live_, up_;          ///< [ids / 64] ids with a name; complete ids, to be sent
   std::vector<std::uint64_t> sent_;               ///< [ids / 64] ids whose parts were sent to the root of two nodes
-  std::vector<std::string> names_;                ///< by id, as far as ids have had names
+  std::vector<std::string> names_;                ///< by id; as long as the largest id with a name needs
   std::unordered_map<std::string, std::uint32_t> id_of_;
   std::unordered_map<std::string, NameAnnouncements> held_;
   bool failed_ = false;                             ///< a group has failed at some time

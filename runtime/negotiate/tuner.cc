@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::size_t least_pairs = 2, enough_pairs = 4, most_pairs = 8;
 constexpr double hopeless = -0.05;   ///< log ratio: a candidate that is worse in all of its first pairs is refused
-constexpr double same_bytes = 0.05;  ///< two windows whose bytes per step differ by more do different work
+constexpr double same_bytes = 0.05;  ///< windows whose bytes per step differ by more have different work
 constexpr std::size_t watched = 8;   ///< windows per check of the rate, times patience_
 constexpr int most_patience = 64, most_restarts = 16;
 /// Least deviation of log ratios, so that ratios that agree by chance do not look certain.
@@ -163,9 +163,9 @@ bool Tuner::propose(Point& candidate) {
   return false;
 }
 
-/// Moves the search on; returns false at its end.  The search continues in a direction that was better.  Otherwise it
-/// tries the other direction, then half the stride, then the next dimension.  Later passes try neighbours only, while
-/// they find a better point.
+/// Moves the search on; returns false at its end.  In a direction that was better, the search continues.  Else it tries
+/// the other direction, then half the stride, then the next dimension.  Later passes try neighbours only, while they
+/// find a better point.
 bool Tuner::advance() {
   Search& s = search_;
   const auto dimensions = static_cast<int>(levels_.size());

@@ -1,4 +1,4 @@
-/// @file network_model.h — the time of a message and of a byte between nodes; plans of exchanges are chosen by it.
+/// @file network_model.h — estimated times of messages and bytes between nodes, by which plans of exchanges are chosen.
 #pragma once
 #include <algorithm>
 #include <cstddef>

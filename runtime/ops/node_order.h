@@ -1,8 +1,8 @@
 /// @file node_order.h — the one order in which the parts of all nodes are added.
 ///
-/// The order is a tree.  Its levels are the prime factors of the number of nodes, the least first.  Example: 12 nodes
-/// have the levels 2, 2, 3.  Neighbours are added in pairs, then pairs of pairs, then the three sums of four nodes from
-/// left to right.
+/// The order is a tree.  Its levels are the prime factors of the number of nodes, the smallest first.  Example: 12
+/// nodes have the levels 2, 2, 3.  Neighbours are added in pairs, then pairs of pairs.  Last, the three sums of four
+/// nodes are added from left to right.
 ///
 /// After each level all nodes of a group have the same sum.  So a stage of an exchange may cover one level or several.
 /// Every such algorithm adds an element in the same order and gives the same bits.

@@ -7,8 +7,8 @@
 
 namespace hvd::ops {
 
-/// Pieces laid end to end; the memory belongs to the caller.  A piece whose address is nullptr takes its bytes of the
-/// stream, but is neither read nor written.
+/// Pieces laid end to end; the memory belongs to the caller.  A piece with the address nullptr is a gap: its bytes of
+/// the stream are neither read nor written.
 class Pieces {
  public:
   void add(const void* at, std::size_t bytes) {

@@ -1,4 +1,5 @@
-/// @file stage.h — Stage, one part of a batch as a state machine; Stream, the tensors of a batch; Cut, its chunks.
+/// @file stage.h — Stage: one part of a batch, as a state machine.  Stream: the tensors of a batch.  Cut: the chunks of
+/// a stream.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -36,7 +37,7 @@ struct Item {
   FiniteCheck* check = nullptr;       ///< looks at all sums; nullptr: nobody does
   const std::string* name = nullptr;  ///< of the operation, with `check`
 
-  /// Bytes on the wire for @p length bytes of this tensor; the length is first rounded up to a multiple of 64.
+  /// The bytes on the wire for @p length bytes of this tensor.  First rounds the length up to a multiple of 64.
   std::size_t wire_bytes(std::size_t length) const {
     length = (length + 63) / 64 * 64;
     return wide.element_bytes ? length / element_bytes * wide.element_bytes : length;
@@ -55,7 +56,7 @@ struct Item {
 };
 
 /// The tensors of a batch laid end to end, each at a multiple of 64 bytes.  So a cut at a multiple of 64 never divides
-/// an element, whatever the dtype.
+/// an element of any dtype.
 struct Stream {
   std::vector<Item> items;
   std::size_t bytes = 0;  ///< the length of the stream, with the gaps between tensors
@@ -95,8 +96,8 @@ struct Cut {
   int carriers = 1;                 ///< ranks of a node that reduce a slice
   std::vector<std::size_t> begins;  ///< [chunks + 1]; empty: chunks of equal size
 
-  /// Makes four chunks, so that copying and adding overlap; fewer if a chunk would be shorter than 32 KiB, more if a
-  /// chunk would be longer than @p largest.
+  /// Makes four chunks, so that copying and adding overlap.  A chunk has at least 32 KiB, which may give fewer chunks.
+  /// A chunk has at most @p largest bytes, which may give more.
   static Cut of(std::size_t bytes, std::size_t largest, int carriers) {
     std::size_t chunk = (bytes / 4 + 63) / 64 * 64;
     if (chunk < (32 << 10)) chunk = 32 << 10;

@@ -147,7 +147,8 @@ bool Sharing::step() {
 namespace {
 
 /// Waits up to 1 second for the end of the world.  Throws Error{peer_lost} if the world ends.  The creator unlinks the
-/// file when it leaves a revoked world.  This rank may then fail to open the file before it learns of the end.
+/// file when it leaves a revoked world.  So this rank may fail to open the file before it learns that the world has
+/// ended.
 void throw_if_soon_revoked(const Transport& t) {
   for (Limit soon(1);;) {
     if (const std::string why = t.revoked(); !why.empty()) throw Error(Code::peer_lost, "init", why);

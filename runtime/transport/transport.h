@@ -25,7 +25,8 @@ struct Message {
   std::string body;
 };
 
-/// A rank that lost() or silent() returns: its connection ended without a goodbye, or its host does not answer.
+/// A peer from lost() or silent().  lost(): its connection ended without a goodbye.  silent(): its host does not
+/// answer.
 struct LostPeer {
   int rank = 0;
   std::string text;  ///< one line that names the rank
@@ -128,7 +129,7 @@ std::vector<std::string> exchange(Transport& t, const std::string& mine, double 
 
 /// Sends @p body, and waits until the transport no longer reads the body.  Throws Error{timeout}.
 void send_blocking(Transport& t, int to, Tag tag, const std::string& body, double limit_seconds);
-/// Waits for one message with @p tag.  Throws Error{timeout}, whose text contains @p waiting_for.
+/// Waits for one message with @p tag.  Throws Error{timeout}.  The error's text contains @p waiting_for.
 Message receive_blocking(Transport& t, Tag tag, double limit_seconds, const std::string& waiting_for);
 
 }  // namespace hvd::transport

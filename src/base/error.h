@@ -1,7 +1,9 @@
 /// @file error.h — the one error type of the project.
 ///
-/// Our C++ throws Error.  Three places catch Error and turn it into a status: the C interface (runtime/api/hvd.cc), the
-/// engine's thread (runtime/core/engine/engine.cc), and the outermost function of each program or forked process.
+/// Our C++ throws Error.  Three places catch Error and turn it into a status:
+/// - the C interface (runtime/api/hvd.cc)
+/// - the engine's thread (runtime/core/engine/engine.cc)
+/// - the outermost function of each program or forked process
 #pragma once
 #include <stdexcept>
 #include <string>
@@ -9,8 +11,8 @@
 
 namespace hvd {
 
-/// The kind of failure, which tells who has to act.  The number is the status in the C interface, and the exit code of
-/// all our programs (hvdrun(1) lists them).
+/// The kind of failure, by the party that must act.  The number is the status in the C interface, and the exit code of
+/// our programs.
 enum class Code : int {
   ok = 0,
   usage = 2,        ///< the caller passed a wrong value; retrying is useless

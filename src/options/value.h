@@ -6,7 +6,8 @@
 
 namespace hvd::options {
 
-/// The unit in which a value is written.  In a row with a Conversion, option and variable have different units.
+/// The unit in which a value is written.  A row with a Conversion has one unit for the option, and another for the
+/// variable.
 enum class ValueUnit { option, variable };
 
 /// @p value in the option's unit and in a uniform spelling: a boolean as "1" or "0", a choice as in the table.

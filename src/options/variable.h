@@ -1,6 +1,6 @@
 /// @file variable.h — reads the text of one of our variables.
 ///
-/// This header has no .cc file, for modules that link none of our libraries.
+/// This header has no .cc file, so that modules without our libraries can use it.
 #pragma once
 #include "base/environment.h"
 #include "options/table.h"

@@ -21,7 +21,8 @@ std::string read_driver(const std::string& root = "");
 
 /// The path between two devices below one host bridge: "PHB", "PIX" or "PXB".  Pure.
 /// @param bridges  number of PCI bridges that are above both devices
-/// @param a,b      steps from the lowest of these bridges to each device; 2 if each device has a port of one switch
+/// @param a,b      steps from the lowest of these bridges down to each device.  If each device has a port of one
+/// switch: 2
 const char* pci_path_type(std::size_t bridges, std::size_t a, std::size_t b);
 
 /// Records that @p links NVLinks connect the GPUs with PCI addresses @p a and @p b.  Replaces the PCIe path.

@@ -43,8 +43,8 @@ struct Machine {
   std::string nccl{};           ///< version of NCCL: "2.30.7"
 };
 
-/// The GPUs of NVIDIA's driver whose device files this process may open.  Reads only /proc and /sys, and the modes of
-/// /dev/nvidia*.  The driver does not start the GPUs, and no library is loaded.
+/// The GPUs of NVIDIA's driver that this process may open.  Reads only /proc and /sys, and the modes of /dev/nvidia*.
+/// So the driver does not start the GPUs, and no library is loaded.
 /// @param root  for tests: the folder that contains proc/, sys/ and dev/; "": the real folders
 std::vector<GpuInfo> read_gpus(const std::string& root = "");
 /// All InfiniBand devices, and the network interfaces that are up except loopback.

@@ -11,7 +11,7 @@ namespace hvd::trace {
 
 namespace {
 
-/// Shorter waits are not shown: ranks arrive in turn, and no rank is late.
+/// Shorter waits are not shown.  Even punctual ranks submit some microseconds apart.
 constexpr std::int64_t shortest_wait_ns = 20'000;
 constexpr std::size_t most_meetings = 4096, kept_meetings = 256, most_waits = 1u << 16, most_coming = 1u << 17;
 constexpr std::size_t most_parts = 8;  ///< depth of nested parts

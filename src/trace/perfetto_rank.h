@@ -37,7 +37,7 @@ class PerfettoWaits {
   void wait(BatchWait wait);
   /// Writes the waits whose last rank is known, and all waits that ended until @p before_ns.
   void settle(std::int64_t before_ns);
-  /// Called when records were lost.  The indices of submissions are wrong from then on, so no later wait names a rank.
+  /// Called when records were lost.  From then on the indices of submissions are wrong.  So no later wait names a rank.
   void forget();
   /// Reports the beginning of an operation.  Perfetto's page begins at the first one that is reported.
   void operation_at(std::int64_t ns);
@@ -103,7 +103,7 @@ class PerfettoRank : public Timeline::Rank {
   /// The counter of submitted bytes that no batch has taken yet.
   struct BytesUnderWay {
     std::uint64_t track;
-    std::deque<std::pair<std::int64_t, std::uint64_t>> coming{};  ///< submissions it lacks yet: time, bytes
+    std::deque<std::pair<std::int64_t, std::uint64_t>> coming{};  ///< (time, bytes) not yet added to `value`
     std::uint64_t value = 0;
     std::int64_t at_ns = 0;  ///< of its last value
   };

@@ -23,9 +23,8 @@ class TraceFile {
   /// Writes whole events.  A file that ends in .gz gets them as one gzip member.
   ///
   /// At half the size limit the file is renamed to older_path(), and a new file begins.  An earlier file of that name
-  /// is replaced.  The two files hold the last part of the job.  A pipe cannot be renamed: at the limit, its last event
-  /// says that the limit is reached.  If the disk has no room for events, they are left out; later events are tried
-  /// again.
+  /// is replaced.  So the two files hold the last part of the job.  A pipe cannot be renamed: its last event says that
+  /// the limit is reached.  If the disk has no room for events, they are left out; later events are tried again.
   ///
   /// Returns false if something was left out or a new file begins.
   bool write(std::string_view events);

@@ -21,7 +21,7 @@
 namespace hvd::trace {
 
 inline constexpr std::uint8_t trace_version = 3;
-/// Largest body: with its header it fits one buffer of a Unix socket, so the kernel never cuts or interleaves frames.
+/// Largest body.  With its header it fits one buffer of a Unix socket, so the kernel never cuts or interleaves frames.
 inline constexpr std::size_t trace_frame_bytes = (32u << 10) - 64;
 inline constexpr std::size_t trace_name_bytes = 1024;  ///< longer tensor names are cut
 inline constexpr std::size_t trace_max_dims = 64;
@@ -42,8 +42,8 @@ enum class TraceTag : std::uint8_t {
   failed = 9,        ///< time, track: negotiation ended in an error
   cycle = 10,        ///< time: CYCLE_START
   lost = 11,         ///< count: records that a full ring dropped here
-  ran = 13,          ///< time, batch, u8 phase, duration: work of a device.  The record comes late: its time is a
-                     ///< difference to the stream's previous time, and does not become the previous time
+  ran = 13,          ///< time, batch, u8 phase, duration: work of a device.  The record comes late.  Its time is a
+                     ///< difference to the stream's previous time, but later records ignore it
   ran_all = 14,      ///< time, batch: the end of the batch on the device; the time is as in `ran`
   step = 15,   ///< time, zigzag number: the previous step has ended, and this step begins; negative: no step begins
   part = 16,   ///< time, u8 part, u8: 1 the part begins, 0 the part ends

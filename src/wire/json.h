@@ -1,8 +1,9 @@
 /// @file json.h — reading and writing the wire's JSON: bounded, and safe for any bytes.
 ///
-/// Strings of the user (environment, arguments, output) are bytes; JSON's strings are Unicode.  Where each byte matters
-/// (environment, arguments, paths), from_bytes() writes a string that is not UTF-8, or mostly control characters, as
-/// {"bytes": "<hex>"}, at most twice as long.  In text for people dump() replaces bytes that are not UTF-8 by U+FFFD.
+/// The user's strings (environment, arguments, output) are bytes, but JSON's strings are Unicode.  from_bytes() is for
+/// strings in which each byte matters: environment, arguments, paths.  If such a string is not UTF-8, or is mostly
+/// control characters, from_bytes() writes {"bytes": "<hex>"}.  The result is at most twice as long.  In text for
+/// people, dump() replaces bytes that are not UTF-8 by U+FFFD.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -17,7 +18,7 @@ using Json = nlohmann::json;
 inline constexpr std::size_t max_json_bytes = 4u << 20;
 inline constexpr int max_json_depth = 8;
 
-/// Throws Error{usage}, naming @p what, when @p text is longer, deeper or not JSON, or no object.
+/// Throws Error{usage} that names @p what, if @p text is too long, too deep, not JSON, or not an object.
 Json parse_object(const std::string& text, const char* what);
 std::string dump(const Json& value);
 

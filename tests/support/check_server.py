@@ -1,7 +1,7 @@
-"""In a driver process of Spark or Ray: runs checks one after the other, with a JSON line per check on stdin.
+"""In a driver process of Spark or Ray: runs checks one after the other, as JSON lines on stdin ask.
 
-A line {"check": NAME, "args": {…}} calls checks.NAME(subject, **args); the answer, one line on the true stdout: {"value"},
-or {"error", "kind"}, and {"out", "err", "seconds"}.  All else that the process prints goes to stderr.
+A line {"check": NAME, "args": {…}} calls checks.NAME(subject, **args).  The answer is one line on the true stdout.  It
+has {"value"}, or {"error", "kind"}, and {"out", "err", "seconds"}.  All other output of the process goes to stderr.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ def nightly_for_openmpi5() -> list[Any]:
 
 
 def some_nightly(number: str | None, quick: int, all_of_them: int) -> list[Any]:
-    """Rounds of a test: a few each time and the rest nightly, or the requested number."""
+    """The rounds of a test: the requested number; else a few each time, and all in the nightly form."""
     if number is not None:
         return list(range(int(number)))
     return [pytest.param(r, marks=[pytest.mark.nightly] if r >= quick else []) for r in range(all_of_them)]
@@ -144,7 +144,7 @@ def python_args() -> list[str]:
 
 
 class Sleepers:
-    """A command whose processes can be found again, including children that leave their session (setsid, env -i)."""
+    """A command that marks its processes, so that they can be found again, even after setsid or env -i."""
 
     def __init__(self) -> None:
         self.mark = f"9{uuid.uuid4().int % 10**9}"  # seconds to sleep: unique, and long

@@ -1,4 +1,4 @@
-"""Runs a program as on Linux 4.18, whose newest system calls are missing: subprocess.run(…, preexec_fn=old_kernel.enter)."""
+"""Runs a program as on Linux 4.18, without newer system calls: subprocess.run(…, preexec_fn=old_kernel.enter)."""
 
 from __future__ import annotations
 

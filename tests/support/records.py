@@ -1,6 +1,6 @@
 """A pytest plugin for scripts/test: --records FILE gets one JSON line for each test as it ends.
 
-{"count": tests that run, "left": tests that -m leaves out}, then for each test {"begun": id} and
+First comes {"count": tests that run, "left": tests that -m leaves out}.  Each test then has {"begun": id}, and later
 {"test": id, "outcome": "passed", "failed" or "skipped", "why": text, "wall": seconds, "processor": seconds}.
 The processor seconds are those of pytest and of all children that the test has waited for.
 """

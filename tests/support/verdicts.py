@@ -28,7 +28,7 @@ def checked(text: str) -> dict[str, Any]:
 
 
 def check_file(path: pathlib.Path, returncode: int) -> dict[str, Any] | None:
-    """The verdict of a job that has ended with that code; None: the command was no job, and has written none."""
+    """The verdict of a job that has ended with this exit code.  None: the command was no job, and has written none."""
     if not path.exists():
         return None
     verdict = checked(path.read_text())

@@ -16,10 +16,11 @@ inline constexpr std::string_view refused =
 inline constexpr char no_such_rank = '-';  ///< instead of a wire::ConsoleRefusal
 }  // namespace console_line
 
-/// Returns when the console has ended.  The rank goes on after the console's end, and also when this process is killed.
-/// @param folder  the job's.
-/// Throws Error{usage, unavailable}; Error{timeout}, after the rank's stack on stderr, when the rank's main thread
-/// does not run Python code in time.
+/// Connects the terminal to the rank's debugger.  Returns when the console has ended.  The rank then goes on, also if
+/// this process is killed.
+/// @param folder  the job's folder
+/// Throws Error{usage, unavailable}.  Throws Error{timeout} if the rank's main thread does not run Python code in time;
+/// the rank's stack is then on stderr.
 int attach_to_rank(const std::string& folder, long long rank);
 
 }  // namespace hvd::launcher

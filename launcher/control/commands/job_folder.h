@@ -24,7 +24,7 @@ class JobFolder {
   std::unique_ptr<OwnFolder> folder_;
 };
 
-/// The folders of all of this user's jobs that run on this host, in every place where such a folder may be.
+/// The folders of this user's jobs that run on this host.  Looks in every place where a job may have its folder.
 std::vector<LivingFolder> folders_of_jobs();
 
 }  // namespace hvd::launcher

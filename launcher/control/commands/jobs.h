@@ -1,8 +1,7 @@
-/// @file jobs.h — this user's jobs on this host, seen from other processes of the user: hvdrun ps, top, stacks,
-/// timeline, attach and kill.
+/// @file jobs.h — hvdrun ps, top, stacks, timeline, attach and kill: this user's jobs on this host.
 ///
-/// A job is found by its folder and by the process that owns the folder.  So a job that is stopped, or too busy to
-/// answer, is listed too, and can be killed.
+/// A job is found by its folder and by the process that owns the folder.  So ps and kill also reach a job that is
+/// stopped or too busy to answer.
 #pragma once
 #include <string>
 #include <vector>
@@ -14,8 +13,8 @@ namespace hvd::launcher {
 struct RunningJob {
   std::string folder;
   Maker owner;
-  std::string state;   ///< "runs"; "stopped" by a signal; "silent": no answer came
-  std::string status;  ///< JSON; for a job that gives no answer: its status at the start
+  std::string state;   ///< "runs"; "stopped" by a signal; "silent": it has not answered
+  std::string status;  ///< the job's answer, JSON; without an answer: the status of leave_status()
 };
 
 /// Writes @p status into the job's folder, for callers that get no answer from the job.

@@ -74,7 +74,7 @@ void QueryServer::add_fds(std::vector<pollfd>& fds) const {
   }
 }
 
-/// Reads what a caller in a conversation has sent.
+/// Reads the bytes that the caller of a conversation has sent.
 void QueryServer::listen_to(QueryClient& peer) {
   char piece[4096];
   while (!peer.in_ended && peer.in.size() < most_heard_bytes) {
@@ -90,7 +90,7 @@ void QueryServer::listen_to(QueryClient& peer) {
   if (::poll(&end, 1, 0) > 0 && (end.revents & (POLLHUP | POLLERR))) peer.gone = true;
 }
 
-/// Reads a question from @p peer and sends the answer, as far as neither waits.  False: the connection is over.
+/// Reads a question from @p peer and sends the answer, without waiting.  False: the connection is over.
 bool QueryServer::serve(QueryClient& peer) {
   char piece[512];
   if (peer.converses) listen_to(peer);

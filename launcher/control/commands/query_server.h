@@ -22,15 +22,15 @@ class QueryServer {
  public:
   static constexpr const char* socket_name = "/commands.sock";
 
-  /// @param folder  the job's.  A job whose socket cannot be made runs without one.
+  /// @param folder  the job's folder.  If the socket cannot be made, the job runs without one.
   explicit QueryServer(const std::string& folder);
 
   struct Query {
     int id = 0;
     std::string line;
   };
-  /// Adds the descriptors that announce callers, and input of callers in conversations.  While there are other callers,
-  /// call next() from time to time.
+  /// Adds the descriptors that become readable when a caller connects or a caller in a conversation sends bytes.  Other
+  /// callers have no descriptor here: while has_callers(), call next() from time to time.
   void add_fds(std::vector<pollfd>& fds) const;
   bool has_callers() const { return !peers_.empty(); }
   /// Accepts callers, reads and writes without waiting.  Returns the next whole line, or nothing.
@@ -46,7 +46,7 @@ class QueryServer {
     bool ended = false;  ///< no more bytes will come
     bool gone = false;   ///< the caller does not read either; the conversation is over
   };
-  /// Call it after next().  Returns what a caller has sent since the last call, or nothing.
+  /// The bytes that one caller has sent since the last call; nothing: no caller has sent any.  Call it after next().
   std::optional<Heard> heard();
   /// A caller that has more than 16 MiB to read is given up: it is gone.
   void say(int id, std::string_view bytes);

@@ -1,7 +1,7 @@
 /// @file pacer.h — the processor time that a background thread may take without slowing the ranks down.
 ///
-/// nice(2) is not enough: with the kernel's autogroups a nice value counts within one session only, and each rank has a
-/// session of its own.
+/// nice(2) is not enough.  With the kernel's autogroups, a nice value counts only within one session.  Each rank has
+/// its own session.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -17,7 +17,7 @@ struct CpuTimes {
 /// From the text of /proc/stat.
 std::optional<CpuTimes> parse_cpu_times(std::string_view stat);
 
-/// The share of one core that the thread may use: 1 when another whole core is idle or nothing is known, 0.01 when the
+/// The share of one core that the thread may use.  1: another whole core is idle, or the load is unknown.  0.01: the
 /// processors are busy.
 double allowed_share(const CpuTimes& before, const CpuTimes& now);
 

@@ -1,9 +1,9 @@
 /// @file timeline_file.h — the one timeline of a job.
 ///
-/// Whole events are appended, and written bytes never change.  So the file opens in Perfetto however the job or hvdrun
-/// ends.  A background thread turns records into text.  The thread yields to the ranks: while the cores of the machine
-/// are busy it takes a hundredth of one core.  It catches up when the cores are idle, or in close().
-/// Thread: the public functions belong to one thread and never block, but for close().
+/// Only whole events are appended, and written bytes never change.  So Perfetto can open the file however the job or
+/// hvdrun ends.  A background thread turns records into text.  While the machine's cores are busy, the thread takes a
+/// hundredth of one core.  The thread catches up when cores are idle, or in close().
+/// Thread: the public functions belong to one thread.  Only close() may block.
 #pragma once
 #include <chrono>
 #include <cstdint>
@@ -36,7 +36,7 @@ class TimelineFile {
   void append(int rank, std::string body);
   /// @p text  how the rank ended ("killed by SIGKILL"), for a mark in the rank's first row; empty: no mark
   void rank_ended(int rank, std::string text);
-  /// Writes the rest within @p limit, closes the array and syncs.  Returns a warning for the user, or "".
+  /// Writes the remaining records within @p limit, ends the JSON array and syncs.  Returns a warning, or "".
   std::string close(std::chrono::milliseconds limit);
 
  private:

@@ -16,19 +16,19 @@ namespace {
 
 // Shares of a step.
 constexpr double worth_a_word = 0.05;  // a smaller gain is not worth a change of the program
-// For delays without a known cause, if another rank is late each time.  Among equal ranks with 5 % of noise
+// Limit for delays without a known cause, if another rank is late each time.  Among equal ranks with 5 % of noise
 // (simulated_job.h) the last rank costs a tenth of a step.  The limit is twice that cost.
 constexpr double worth_a_word_noise = 0.2;
 constexpr double common_enough = 0.10;         // for work that all ranks do: no rank waits for another
 constexpr double communication_enough = 0.15;  // for data under way: every job has some
 // A host's daemons take cores away now and then, but less than a quarter of the time.
 constexpr double no_core_enough = 0.25;
-// The time of an operation may count as a rank's own work: the last rank runs the operation within its call.  Measured
-// with two ranks: 4 to 8 µs.
+// The last rank runs the operation within its own call.  So the time of an operation may count as that rank's own work.
+// Measured with two ranks: 4 to 8 µs.
 constexpr double operation_seconds = 10e-6;
 constexpr double call_seconds = 4e-6;  // least cost of a call
 // If a host's cores differ, equal ranks may stay this far apart for a whole job.  In three of 42 jobs without planted
-// causes, 0.57 to 0.82 ms were measured in steps of 5 ms.  For short steps the limit is a fifth of the step.
+// causes, the distance was 0.57 to 0.82 ms in steps of 5 ms.  For short steps the limit is a fifth of the step.
 constexpr double unequal_cores_seconds = 1e-3;
 
 std::string percent(double share) { return formatted("{:.0f} %", 100 * share); }
@@ -224,8 +224,8 @@ class Examiner {
 
   /// For delays that no hook measures.  True: the delay may be chance, since on a busy host some rank is always the
   /// slowest.  A delay counts only if it lasts for the whole job.  A single late rank must also be last in three of
-  /// five steps, or stop for long.  (Of two equal ranks, each is last in half of the steps.)  Several late ranks may be
-  /// last in turn.
+  /// five steps, or stop for long.  (Of two equal ranks, each is last in half of the steps.)  Several late ranks may
+  /// take turns at being last.
   bool is_chance(const LateRanks& l) const {
     if (has_long_stops(l)) return false;
     if (!l.certainly_lost || *l.certainly_lost < worth_a_word * d_.step_seconds) return true;

@@ -2,11 +2,12 @@
 ///
 /// The code answers two questions:
 /// - Which ranks keep the other ranks waiting?  Such ranks have the most own time, and wait least.
-/// - Which work do all ranks do in a step besides computing?
+/// - Which work other than computing do all ranks do in a step?
 ///
 /// A late rank counts if its delay takes a twentieth of the steps' time.  Causes that all ranks share have higher
 /// limits (diagnosis.cc).  On any host, some rank is last in each step.  So if another rank is last each time, the
-/// delay counts only in two cases: a hook measures its cause (input, checkpoint, garbage collector), or it is long.
+/// delay counts only in two cases.  Either a hook measures its cause (input, checkpoint, garbage collector), or the
+/// delay is long.
 #pragma once
 #include <cstdint>
 #include <map>

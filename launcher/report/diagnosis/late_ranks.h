@@ -45,15 +45,15 @@ struct LateRanks {
   std::vector<RankMeans> late, others;  ///< sorted: the rank with the most own time first
   double lost = 0;                      ///< mean own time of `late` minus mean own time of `others`
   double gap = 0;                       ///< least own time in `late` minus most own time in `others`
-  /// A lower limit of `lost`: three standard errors lower, computed from the stretches of the job.  The true mean is
-  /// lower in one case of a thousand.  Nothing: there are too few stretches.
+  /// A lower limit of `lost`, computed from the stretches of the job: `lost` minus three standard errors.  The true
+  /// mean is lower in one case of a thousand.  Nothing: there are too few stretches.
   std::optional<double> certainly_lost;
   double share_of_steps = 0;  ///< share of steps in which a late rank came last, and late
   double each = 0;            ///< mean delay of that rank in these steps, at least `lost`
 };
 
-/// Finds the ranks with the most own time, if a gap divides them from the other ranks: one rank, or up to half of all.
-/// Nothing: the gap is less than a third of `lost`, or there are fewer than two ranks.
+/// Finds the ranks with the most own time: one rank, or up to half of all.  A gap must divide them from the other
+/// ranks.  Nothing: the gap is less than a third of `lost`, or there are fewer than two ranks.
 std::optional<LateRanks> late_ranks(const StepStatistics& statistics, const std::vector<RankMeans>& ranks);
 
 }  // namespace hvd::launcher

@@ -9,7 +9,8 @@ namespace {
 
 // The kernel counts the busy time in its ticks of 1 to 10 ms.
 constexpr double least_bytes = 1 << 20, least_seconds = 0.1;
-// A link with a small part of the busiest link's data carries short messages, whose rate says nothing of the link.
+// A link with little data, compared with the busiest link, carries short messages.  The rate of short messages does not
+// show the rate of the link.
 constexpr double least_part = 0.25;
 
 double rate_of(const UsedLink& l) { return l.bytes / l.seconds; }

@@ -11,7 +11,7 @@
 
 namespace hvd::launcher {
 
-/// One step, or several that follow each other: the sums of each rank that has reported them.
+/// One step, or several consecutive steps: the sums of each rank that has reported them.
 struct JoinedStep {
   struct Part {
     int rank = 0;
@@ -24,8 +24,8 @@ struct JoinedStep {
 };
 
 /// Ranks report their steps in blocks, at different times.  One record may sum up several steps.  A joined step ends
-/// where a record of every rank ends.  Memory is bounded: a rank that reports nothing for long, while others report
-/// much, is left out until its next report.
+/// where a record of every rank ends.  Memory is bounded.  If a rank reports nothing for long while others report much,
+/// it is left out until its next report.
 class StepJoin {
  public:
   /// @param ranks  how many must report before the first step is joined
@@ -35,7 +35,8 @@ class StepJoin {
   void leave(int rank);
   /// The next step that is complete; nothing: none is.  @p now_seconds  of any steady clock
   std::optional<JoinedStep> next(double now_seconds);
-  /// No rank will report more: the next step that is left, of the ranks that have reported it.
+  /// To be called when no rank will report more.  Returns the next remaining step, with the ranks that have reported
+  /// it.
   std::optional<JoinedStep> next_left();
   /// No record waits for those of other ranks.
   bool is_empty() const { return held_ == 0; }

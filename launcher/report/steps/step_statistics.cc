@@ -37,12 +37,12 @@ class DataUnderWay {
   std::int64_t others_delay(const wire::StepRecord& r) const { return delay_ - r.operation_delay_ns; }
 
   std::int64_t delay_ = 0;  ///< the longest of any rank
-  /// The least time of any rank, spent in waiting for ranks and for data.  It is the time of messages and data under
-  /// way. A slow link shows on one of its ranks as waiting for the other rank.
+  /// The least time that any rank spent in waiting for ranks and for data.  This is the time of messages and data under
+  /// way.  A slow link shows on one of its ranks as waiting for the other rank.
   std::int64_t least_ = 0;
 };
 
-/// A rank's own time: neither waiting nor moving data.
+/// A rank's own time: the step's time minus waiting and moving data.
 std::int64_t own_ns(const wire::StepRecord& r) { return r.step_ns - r.waited_ns - r.moved_ns; }
 double own_seconds(const wire::StepRecord& r) { return seconds_of(own_ns(r)); }
 
@@ -172,9 +172,9 @@ void StepStatistics::add(const JoinedStep& step) {
   draw(step, length);
 }
 
-/// The rank with the longest own time came last.  Waiting times tell less: data on its way to a rank without a core
-/// waits too.  The last rank is charged with its delay behind the last but one.  The charge goes to the part of its own
-/// time that exceeds the others' median most.
+/// Finds the rank that came last: the rank with the longest own time.  Waiting times tell less, because data for a rank
+/// without a core waits too.  The rank's delay is its distance to the last but one.  The whole delay is charged to one
+/// part of its own time.  This is the part with the largest excess over the others' median.
 void StepStatistics::find_late(const JoinedStep& step, double step_seconds) {
   if (step.parts.size() < 2) return;
   const JoinedStep::Part *last = nullptr, *next = nullptr;

@@ -30,12 +30,12 @@ using DelaySeconds = std::array<double, delay_kinds>;
 struct StretchSum {
   std::int32_t steps = 0;
   float own_seconds = 0;
-  std::int16_t stops = 0;     ///< steps to which the rank came later than the others by more than half a step
+  std::int16_t stops = 0;     ///< steps in which the rank came more than half a step later than the others
   float stopped_seconds = 0;  ///< delays in these steps
 };
 inline constexpr std::size_t most_stretches = 16;
 
-/// The long stops of one rank: only their distances count.
+/// The distances between the long stops of one rank.
 class StopCourse {
  public:
   /// @param at  a step near the stop, known to @p within steps
@@ -67,7 +67,7 @@ class CoreVote {
 /// Data sent over a link, in steps in which it was the busiest link of its rank.
 struct LinkSum {
   double bytes = 0, busy = 0;
-  double round_trip = 0;  ///< the longest of the shortest so far; 0: not known
+  double round_trip = 0;  ///< the largest of the minima that the records have; 0: not known
 };
 
 /// Seconds and counts of one rank, summed over its steps.
@@ -137,8 +137,8 @@ class StepStatistics {
   const std::map<int, RankSums>& ranks() const { return ranks_; }
   const std::map<int, MemoryCourse>& memory() const { return memory_; }
   const std::vector<StepPoint>& course() const { return course_; }
-  /// The job so far is divided into at most 16 stretches of about equally many steps, the same for all ranks.  Their
-  /// differences tell how far a mean can be trusted.
+  /// The number of stretches into which the job so far is divided: at most 16, with about equally many steps.  All
+  /// ranks have the same stretches.  Differences between stretches tell how reliable a mean is.
   std::size_t stretches() const { return stretch_records_.size(); }
   std::int64_t operations() const { return operations_; }
   std::int64_t operation_bytes() const { return operation_bytes_; }
@@ -164,12 +164,12 @@ class StepStatistics {
   std::int32_t records_a_stretch_ = 1;
 };
 
-/// Leaves out the first steps of a job, which load, compile and warm up: the very first, and up to four steps that are
-/// more than twice as long as later ones.
+/// Leaves out the first steps of a job, which load, compile and warm up.  These are the very first step, and up to four
+/// steps that take more than twice as long as later ones.
 class WarmUp {
  public:
-  /// Returns the steps that count now.  The first nine calls return none, and the tenth returns those of the first ten
-  /// that count.  Each later call returns its step.
+  /// Returns the steps that count now.  The first nine calls return none.  The tenth call returns the steps that count
+  /// among the first ten.  Each later call returns its step.
   std::vector<JoinedStep> pass(JoinedStep step);
   /// At the end: the steps that are still held.
   std::vector<JoinedStep> rest();

@@ -17,15 +17,16 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// The same programs with the same arguments in the same folder, on as many ranks and hosts.
+/// A text that is equal for jobs with the same programs, arguments, folder, number of ranks and number of hosts.
 std::string same_job(const Job& job) {
   std::error_code error;
   std::string text = std::filesystem::current_path(error);
   return text + "\n" + what_runs(job) + formatted("\n{} ranks, {} hosts", job.map.ranks.size(), job.map.hosts.size());
 }
 
-/// Hosts without any process of the job.  A guard ends its descendants before it reports the end of its rank.
-/// A rank that failed leaves its host unsure, except in an elastic job, whose guards go at once.
+/// Hosts without any process of the job.  A guard ends its descendants before it reports the end of its rank.  The host
+/// of a failed rank is left out, because it may still have processes.  In an elastic job it counts, because the guard
+/// of a dead rank exits at once.
 std::set<std::string> emptied_hosts(const EndedJob& ended) {
   std::set<std::string> emptied;
   for (const MappedHost& h : ended.job.map.hosts) emptied.insert(h.name);

@@ -30,7 +30,7 @@ void JobEnd::drain(Time now, bool cut_off, bool failed, double patience) {
   phase_ = JobPhase::draining;
   patience_ = patience;
   // mpirun waits for a daemon on a host that is cut off.  After a failure mpirun may hang in its own clean-up (4.1
-  // does, over two hosts); its last useful output has come by then.
+  // does, over two hosts).  By then, its last useful output has arrived.
   const Time limit = now + stretched(starter_may_end / (cut_off ? 6 : failed ? 3 : 1));
   if (!deadline_ || *deadline_ > limit) deadline_ = limit;
 }

@@ -1,7 +1,7 @@
 /// @file job_end.h — the phases of a job, and the deadlines of its end.  Pure: the caller passes its clock.
 ///
-/// Ranks come up; they work; they end, within a deadline; their starter ends, within a deadline.  After a deadline the
-/// starter gets SIGTERM, then SIGKILL, each with a second to act.
+/// First the ranks start, then they work.  They end within a deadline, and their starter within another deadline.
+/// After the starter's deadline, the starter gets SIGTERM, then SIGKILL, each with a second to act.
 #pragma once
 #include <chrono>
 #include <optional>

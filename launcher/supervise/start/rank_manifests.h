@@ -23,7 +23,7 @@ wire::RankManifest rank_manifest(const Job& job, const MappedRank& rank, const M
 /// [np], by rank.  Pure.  The shares of @p job are known where its machines are (share_out()).
 std::vector<wire::RankManifest> rank_manifests(const Job& job, const ManifestFacts& facts);
 
-/// [hosts], for our own daemons: the map of ranks, under a name that no stranger can guess.
+/// The manifest for hvdrun's own daemons: the ranks of each host, and a PMIx namespace that no stranger can guess.
 wire::DaemonManifest daemon_manifest(const Job& job, const std::string& job_id);
 
 }  // namespace hvd::launcher

@@ -17,13 +17,13 @@ namespace hvd::core {
 struct BatchPart;
 struct Workspace;
 
-/// Facts on which the ranks of a process set agree.  They hold for all its operations.
+/// Facts on which all ranks of a process set agree, and which hold for all its operations.
 struct SetFacts {
   int ranks = 1, nodes = 1;
   gpu::DeviceFacts device;
 };
 
-/// What the ranks agree on about one operation.
+/// Facts on which the ranks agree, about one operation.
 struct OperationFacts {
   const Signature& signature;
   std::size_t bytes = 0;    ///< of the tensor; of one row if ranks have different numbers of rows

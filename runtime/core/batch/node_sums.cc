@@ -19,10 +19,10 @@ std::size_t travelling_bytes(const ops::Item& item) {
 
 }  // namespace
 
-/// Between two nodes, a tensor that travels with its announcement crosses the network twice, in turn: the part, then
-/// the result.  Slices cross in both directions at once, but a slice waits until the receiver has announced memory, and
+/// Between two nodes, a tensor that travels with its announcement crosses the network twice: first the part, then the
+/// result.  Slices cross in both directions at once.  But a slice waits until the receiver has announced memory, and
 /// then for the data.  So slices are faster if the second crossing takes longer than these waits.  Among more nodes,
-/// parts are not added on the way, so only small tensors travel with their announcements.
+/// parts are not added on the way.  So only small tensors then travel with their announcements.
 std::size_t largest_travelling(std::size_t nodes, const ops::NetworkModel& network) {
   constexpr std::size_t least = 32 << 10;
   const std::size_t most = largest_travelling_sum(nodes, network);
@@ -41,8 +41,8 @@ unsigned char* NodeSums::room(std::vector<CacheLine>& lines, std::size_t bytes) 
   return lines.data()->bytes;
 }
 
-/// The operation @p id, if the leaders add up its nodes' parts: an allreduce by ready bit, with an eager slot.
-/// Otherwise nullptr.
+/// The operation @p id, if the leaders add up its nodes' parts.  Such an operation is an allreduce, announced by ready
+/// bit, with an eager slot.  Otherwise nullptr.
 const Operation* NodeSums::summed(std::uint32_t id) const {
   const Operation* op = id < pending_.size() ? pending_[id] : nullptr;
   return op && op->by_bit && op->entry->slot != negotiate::no_slot && op->entry->reduce ? op : nullptr;

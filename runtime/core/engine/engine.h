@@ -29,10 +29,11 @@
 
 namespace hvd::core {
 
-/// Size: it owns the objects of one world, and makes and ends them in one order.  Their work is in their own classes.
+/// Size: it owns the objects of one world, and makes and ends them in order.  The objects' own classes do the work.
 class Engine {
  public:
-  /// The data that each rank sends to all others at init.  A transport that carries it at its start saves an exchange.
+  /// The data that each rank sends to all others at init.  Some transports carry it when they start, which saves an
+  /// exchange.
   static std::string introduction(const Config& config);
   /// Collective over the transport's ranks.
   Engine(std::unique_ptr<transport::Transport> transport, const Config& config, gpu::Platform& gpus = gpu::platform());

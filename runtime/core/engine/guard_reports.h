@@ -1,6 +1,7 @@
 /// @file guard_reports.h — a rank's reports to its guard, which passes them to hvdrun: failures, stalls and waits.
 ///
-/// A slow guard delays a failure report by at most 0.1 s.  A stall report is sent again the next time.
+/// failure() waits for a slow guard at most 0.1 s.  If the guard is slow, a stall report is dropped; the next one
+/// contains it.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -18,14 +19,14 @@ class GuardReports {
   /// @p link: HVD_LINK_FD, the socket to the guard; -1: no guard.  @p status: the page that the guard reads.
   GuardReports(int link, RankStatus& status) : link_(link), status_(status) {}
 
-  /// Reports a failure, so that hvdrun's verdict names the rank that left.  To be called after the operations have
-  /// ended. Tries for a tenth of a second.
+  /// Reports a failure, so that hvdrun's verdict names the rank that left.  Call it after the operations have ended.
+  /// Gives up after a tenth of a second.
   void failure(const wire::Failure& failure) const;
-  /// Reports all operations that have waited long: every second, and once more when none waits any longer.
+  /// Reports all operations that have waited long: every second while some wait, and once when none waits any longer.
   void stalls(std::vector<StallReport> waits, std::int64_t now_ns);
 
-  /// Notes that this rank waits.  @p progress: a number that grows while its operations move.  True when the caller
-  /// should write to the status page what the rank waits for.
+  /// To be called while this rank waits.  @p progress: a number that grows while its operations move.  True when the
+  /// caller should call waits_for() with the name of the operation.
   bool waits(std::uint64_t progress, std::int64_t now_ns);
   void waits_for(const std::string& name) { status_.waits(name, since_ns_); }
   void goes_on();

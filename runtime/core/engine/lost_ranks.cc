@@ -22,7 +22,8 @@ void LostRanks::look(std::span<const std::shared_ptr<ProcessSet>> stuck, const m
 /// True if operations of @p set cannot end without its rank @p rank, which is lost.
 bool LostRanks::waits_for(const ProcessSet& set, int rank, const RankLoss& loss) const {
   const World& w = set.world();
-  // All operations are queued on the GPUs, by the lost rank too.  Its part may be done, and this rank's may end soon.
+  // Every rank, the lost one too, has queued all operations on its GPU.  The lost rank's part may be done, so this
+  // rank's part may end soon.
   if (set.outstanding() == 0 && loss.looks < 20) return false;
   // The progress of a rank on another node is not known here.  Its last messages get ten looks, about a second, to
   // arrive.

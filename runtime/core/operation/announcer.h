@@ -1,8 +1,8 @@
-/// @file announcer.h — how a rank tells the leader of its node what it has submitted: ready bits and records.
+/// @file announcer.h — tells the leader of the node which operations this rank has submitted: ready bits and records.
 ///
-/// An operation whose name has an id is announced by its ready bit: one store for up to 64 of them (begin(), then
-/// flip()).  The bit is a parity: it flips once a round.  Any other operation is announced by a record, a message in
-/// this rank's queue to the leader.  Records that do not fit the queue wait in an outbox.
+/// If the operation's name has an id, a ready bit announces the operation.  One store sets up to 64 bits (begin(), then
+/// flip()).  The bit is a parity: it flips once a round.  A record announces any other operation.  A record is a
+/// message in this rank's queue to the leader.  Records that do not fit the queue wait in an outbox.
 ///
 /// The caller holds the mutex of the process set, except for waits().
 #pragma once
@@ -25,11 +25,11 @@ class Announcer {
   /// slots, so that begin() must fill them.
   Announcer(const memory::Node& node, bool fills);
 
-  /// Prepares @p op, whose entry @p e has an id: copies a small tensor to its slot, or tells the other ranks where a
-  /// larger one lies.  flip() then sets the ready bit.
+  /// Prepares @p op.  Its entry @p e has an id.  Copies a small tensor to its slot, or tells the other ranks the
+  /// address of a larger one.  flip() then sets the ready bit.
   void begin(NameEntry& e, Operation& op);
-  /// Sets the ready bits of all operations since the last flip().  True when all local ranks have now set the bit of
-  /// at least one of them.
+  /// Sets the ready bits of all operations since the last flip().  True if, for at least one of them, all local ranks
+  /// have now set the bit.
   bool flip();
   /// Clears the ready bit of an evicted id.
   void take_back(std::uint32_t id);

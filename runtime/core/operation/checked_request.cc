@@ -65,8 +65,8 @@ const hvd_request& widen(const hvd_request* request, hvd_request& widened) {
   return widened;
 }
 
-/// Moves the first dimension from the signature to dim0.  Signatures must be equal on all ranks, and this dimension may
-/// differ.
+/// Moves the first dimension from the signature to dim0.  Ranks compare signatures, which must be equal; the first
+/// dimension may differ between ranks.
 void own_rows(const hvd_request& q, CheckedRequest& p, const char* verb) {
   if (p.signature.ndim == 0) refuse(q, std::string("a scalar has no first dimension to ") + verb, "reshape it to [1]");
   p.dim0 = p.signature.dims[0];

@@ -1,9 +1,10 @@
 /// @file group_failures.h — groups that failed on other ranks while this rank submits their tensors one by one.
 ///
-/// A group fails as a whole.  A rank that has submitted one of its tensors by itself, in no group, learns of it through
-/// that one operation, which ends with the command `fail`.  Until the caller has released the operation, the caller
-/// cannot know that the group has failed, and would wait for ever for the group's other tensors.  Operations submitted
-/// until then count as submitted before the failure, and a tensor of such a group is refused.
+/// A group fails as a whole.  Say that this rank has submitted one tensor of a failed group by itself, in no group.
+/// The command `fail` ends that one operation, and so tells of the failure.  Until the caller has released the
+/// operation, the caller cannot know that the group has failed.  It would then submit the group's other tensors, and
+/// wait for them without end.  So until then, operations count as submitted before the failure, and a tensor of such a
+/// group is refused.
 ///
 /// Pure.  The caller holds the mutex of the process set.
 #pragma once
@@ -27,7 +28,7 @@ class GroupFailures {
     handle_ = handle;
     command_ = command;
   }
-  /// Records the command `fail_group` for a group of which this rank had no operation under way.
+  /// Records the command `fail_group` for a group.  This rank had no operation of the group under way.
   void group_failed(std::uint64_t group, std::string text) {
     if (handle_ == 0) return;
     unseen_.push_back({command_, group, handle_, std::move(text)});
@@ -39,7 +40,7 @@ class GroupFailures {
     if (any() && outdated_.size() < most_outdated) outdated_[std::string(name)] = {command, group};
   }
 
-  /// True if the caller may not know of some failure.
+  /// True if there may be a failure of which the caller does not know.
   bool any() const { return handle_ != 0 || !unseen_.empty(); }
   /// Forgets failures whose handles the caller has released.  @p valid(handle): the handle has not been released.
   template <class Valid>
@@ -48,10 +49,11 @@ class GroupFailures {
     std::erase_if(unseen_, [&](const UnseenFailure& u) { return !valid(u.handle); });
     if (!any()) outdated_.clear();  // later failures have larger numbers
   }
-  /// Throws Error{mismatch} when one of @p requests was part of a group elsewhere that has failed, and the caller
-  /// cannot know.  @p rank: this one, as messages call it.
+  /// Throws Error{mismatch} if one of @p requests belonged to a group elsewhere that has failed unknown to the caller.
+  /// @p rank: this rank's number for messages.
   void refuse(std::span<const CheckedRequest> requests, int rank) const;
-  /// The number of commands that had been carried out when @p e was submitted, as far as the caller can know.
+  /// The number of commands that had been carried out when @p e was submitted.  Commands of which the caller cannot
+  /// know do not count.
   /// @param executed  the number of commands carried out by now
   std::uint64_t submitted_at(const NameEntry& e, std::uint64_t executed) const;
   /// The number of groups and names kept here.  For tests.

@@ -1,4 +1,4 @@
-/// @file name_entry.h — what this rank knows about the operation of one name.
+/// @file name_entry.h — the data of one operation name on this rank.
 #pragma once
 #include <atomic>
 #include <cstddef>

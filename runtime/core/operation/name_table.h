@@ -40,8 +40,8 @@ class NameTable {
 
   /// Gives @p name the coordinator's id and slot.
   NameEntry& assign(std::uint32_t id, std::uint32_t slot, std::string_view name);
-  /// Frees @p id.  Returns the entry that had it, in which the id stays until the caller changes it; nullptr: none had
-  /// it on this rank.
+  /// Frees @p id.  Returns the entry that had the id; the id stays in the entry until the caller changes it.  nullptr:
+  /// no entry of this rank had the id.
   NameEntry* release_id(std::uint32_t id);
   /// Removes the entry.
   void forget(const NameEntry& e);
@@ -64,7 +64,7 @@ class NameTable {
   std::string make_name(const Signature& s);
 
   ByName<std::unique_ptr<NameEntry>> entries_;
-  std::vector<NameEntry*> by_id_;  ///< as far as ids have been given
+  std::vector<NameEntry*> by_id_;  ///< by id; as long as the largest id so far needs
   std::uint64_t made_names_[num_kinds] = {};
   std::vector<NameEntry*> taken_;  ///< by the last take()
   NameEntry* last_ = nullptr;      ///< the entry submitted last

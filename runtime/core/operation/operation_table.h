@@ -43,17 +43,18 @@ class OperationTable {
   bool release(std::int64_t handle) { return release({&handle, 1}) == 1; }
   /// Releases the valid ones of @p handles.  Returns their number.
   std::size_t release(std::span<const std::int64_t> handles);
-  /// Gives the result of an ended operation to the caller, who must free it.  nullptr: another caller has got it.
+  /// Gives the result of an ended operation to the caller.  The caller must free it.  nullptr: another caller has taken
+  /// it.
   static void* take_result(Operation& op) { return std::atomic_ref(op.result).exchange(nullptr); }
   /// True if the handle has been given out and not released.
   bool valid(std::int64_t handle) const;
   /// True if the handle's operation has ended well.  False also for a stale handle.
   bool ended_well(std::int64_t handle) const { return ended_well({&handle, 1}) == 1; }
-  /// The number of leading @p handles whose operations have ended well.
+  /// The number of @p handles, from the first on, whose operations have ended well.  Stops at the first other one.
   std::size_t ended_well(std::span<const std::int64_t> handles) const;
 
-  /// Has @p tell called at the end of @p op, or calls it now if the operation has ended.  False: @p op has a listener
-  /// already.  The caller holds @p op.
+  /// Calls @p tell at the end of @p op, or now if the operation has ended.  False: @p op already has a listener.  The
+  /// caller holds @p op.
   bool listen(Operation& op, void (*tell)(void*), void* context);
   /// True once listen() has been called.
   bool has_notified() const { return has_notified_.load(std::memory_order_relaxed); }

@@ -36,7 +36,7 @@ struct OwnGpu {
   std::function<bool()> notifies;  ///< callers asked to be notified of ends, so the runtime cannot see them wait
 };
 
-/// Size: it joins the tree, the coordinator and the shared memory of a node; these are classes of their own.
+/// Size: it joins the tree, the coordinator and the shared memory of a node, which are classes of their own.
 class Leader {
  public:
   /// @p status: of this rank.  @p pending: by id, the operations that this rank has submitted by bit.  @p check: looks
@@ -55,7 +55,7 @@ class Leader {
   std::int64_t behind_gpu_ns() const;
   /// Tells the other nodes that this rank leaves.
   void announce_departure(const std::string& text);
-  /// The body of the message (Tag::up) by which a rank that is no leader tells its node's leader that it leaves.
+  /// The body of a message (Tag::up).  With it a rank that is no leader tells its node's leader that the rank leaves.
   static std::string departure(int rank, const std::string& text);
   void gone(int rank, std::uint32_t code, const std::string& text);
   /// New settings, used from the next batch on.  On the coordinator.

@@ -1,12 +1,16 @@
 /// @file process_set.h — one rank's view of a process set: the operations it has submitted, and the batch under way.
 ///
-/// Its parts: the names and ids (name_table.h), ready bits and records (announcer.h), groups that failed elsewhere
-/// (group_failures.h), stand-ins while other ranks have joined (stand_in.h), on a node's lowest rank the leader
-/// (leader.h), and the batch (batch.h).
+/// Its parts:
+/// - name_table.h: names and ids
+/// - announcer.h: ready bits and records
+/// - group_failures.h: groups that failed on other ranks
+/// - stand_in.h: operations of zeros after this rank has joined
+/// - leader.h: the leader, on a node's lowest rank
+/// - batch.h: the batch under way
 ///
-/// Two sides.  The submit side (any thread, under mutex_) looks names up and announces operations.  The drive side (one
-/// thread at a time, under the engine's drive lock) carries out commands, and on node leaders gathers and publishes.
-/// Both sides use atomics, and mutex_ when a command changes names.
+/// The submit side (any thread, under mutex_) looks names up and announces operations.  The drive side (one thread at a
+/// time, under the engine's drive lock) carries out commands.  On node leaders, the drive side also gathers and
+/// publishes.  Both sides use atomics, and mutex_ when a command changes names.
 #pragma once
 #include <memory>
 #include <mutex>
@@ -48,8 +52,8 @@ class ProcessSet {
   /// has an effect.
   void plan_for(std::int64_t round_trip_ns, const Config& config);
 
-  /// Submits all of @p requests, or none.  ops: [requests.size()].  True when this was the last rank of the node to
-  /// submit an operation, so that the node's leader, local rank 0, must step.  Throws Error{usage} if a name is in
+  /// Submits all of @p requests, or none.  ops: [requests.size()].  True if this rank was the last of the node to
+  /// submit an operation.  Then the node's leader, local rank 0, must step.  Throws Error{usage} if a name is in
   /// flight.
   bool submit(std::span<const CheckedRequest> requests, Operation** ops);
   /// Throws the Error of fail_all() once that has been called.  Any thread.

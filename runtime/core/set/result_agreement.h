@@ -9,7 +9,7 @@
 /// same on all ranks.  Results on GPUs are not hashed.
 ///
 /// Between nodes, 32 bits of the leader's hashes travel up the tree with the next announcement.  A leader compares its
-/// own with those of its children, so a difference is found at the edges of the tree that it crosses.
+/// own hashes with those of its children.  So an edge of the tree finds a difference between its two ends.
 ///
 /// The caller holds the engine's drive lock.
 #pragma once
@@ -37,12 +37,12 @@ struct TensorSlice {
   std::size_t begin = 0, end = 0;
   bool operator==(const TensorSlice&) const = default;
 };
-/// The slice for look number @p look at a tensor of @p bytes bytes.  @p steps looks in a row cover the tensor.  A slice
-/// has at least 1 KiB, so small tensors need fewer looks.
+/// The slice that a tensor of @p bytes bytes gets at look number @p look.  @p steps consecutive looks cover the tensor.
+/// A slice has at least 1 KiB, so small tensors need fewer looks.
 TensorSlice slice_of(std::size_t bytes, std::uint64_t look, std::uint64_t steps);
 
-/// The members whose value is not that of the majority: indices of @p values.  All members if no value has a majority.
-/// Empty: all values are equal.
+/// The indices of @p values that differ from the majority's value.  All indices if no value has a majority.  Empty: all
+/// values are equal.
 std::vector<int> outvoted(std::span<const std::uint64_t> values);
 
 /// A result that differs between ranks.

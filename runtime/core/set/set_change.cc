@@ -14,7 +14,7 @@ memory::Geometry geometry_of(int local_size, bool global, const Config& config) 
   g.ranks = local_size;
   // An evicted id is not used again until all ranks have forgotten it.  The 1024 spare ids keep new names from waiting.
   g.words = (static_cast<std::uint32_t>(config.integer("HOROVOD_CACHE_CAPACITY")) + 1024 + 63) / 64;
-  // A job may have many sets besides the global one, so each gets less.
+  // A job may have many sets.  So each set gets less memory than the global one.
   const std::size_t eager = global ? 4 << 20 : 1 << 20;
   g.eager_bytes = std::min<std::size_t>(eager, (std::size_t{64} << 20) / static_cast<std::size_t>(g.ranks));
   if (!global) g.command_bytes = 128 << 10;

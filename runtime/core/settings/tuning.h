@@ -1,8 +1,8 @@
 /// @file tuning.h — HOROVOD_AUTOTUNE on the world's coordinator: measures windows of steps, and chooses settings.
 ///
-/// A window begins and ends with a step, so it has whole steps, however their tensors were fused.  After settings have
-/// changed a new window begins, without the batches that were under way.  Besides the search (negotiate/tuner.h), this
-/// class writes Horovod's log and the file of results.  The caller holds the drive lock.
+/// A window begins and ends with a step.  So it has whole steps, however their tensors were fused.  After a change of
+/// settings a new window begins, without the batches that were under way.  negotiate/tuner.h has the search.  This
+/// class also writes Horovod's log and the file of results.  The caller holds the drive lock.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -20,8 +20,8 @@ namespace hvd::core {
 
 /// The settings without tuning.
 TunedSettings settings_of(const Config& config);
-/// The settings for a network with this round trip between two hosts.  nullopt: the latency is less than twice the one
-/// that settings_of() assumes.
+/// The settings for a network with this round trip between two hosts.  nullopt: the default settings fit, because the
+/// latency is less than twice the latency that settings_of() assumes.
 std::optional<TunedSettings> settings_for(const Config& config, std::int64_t round_trip_ns);
 
 /// The values of each setting among which the tuner chooses, smallest effect first.

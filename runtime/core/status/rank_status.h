@@ -16,11 +16,13 @@
 
 namespace hvd::core {
 
-/// Counts rounds in a sequence of batches: a program does the same in each step.  Pure.
+/// Counts rounds in a sequence of batches.  A round is a step of the program, which has the same operations in each
+/// step.  Pure.
 ///
-/// One tensor, the marker, marks the rounds while batches contain it.  A second tensor, the rival, is replaced after 1,
-/// 2, 4, … batches without it (as in Brent's algorithm for the length of a cycle).  A rival that repeats while the
-/// marker does not becomes the marker.  So tensors that occur once, and phases with other tensors, do no harm.
+/// One tensor, the marker, marks the rounds while batches contain it.  A second tensor, the rival, may replace the
+/// marker.  After 1, 2, 4, … batches without the old rival, a new one is chosen.  (Brent's algorithm finds the length
+/// of a cycle in this way.)  A rival that repeats while the marker does not becomes the marker.  So tensors that occur
+/// once, and phases with other tensors, do no harm.
 class RoundCounter {
  public:
   /// To be called for each tensor of a batch, then end().
@@ -140,8 +142,8 @@ class RankStatus {
     page_->waited_ns.fetch_add(now_ns - std::max(since_ns, first), std::memory_order_relaxed);
   }
 
-  /// Notes an operation whose end a caller wants to be told of, without waiting.  The rank counts as waiting from the
-  /// last such request until the last such end.
+  /// Notes that a caller asks to be told of an operation's end, without waiting.  told() notes the end.  The rank
+  /// counts as waiting from the last such request until the last such end.
   void asked() {
     recorder_.asked();
     asked_ns_.store(coarse_ns(), std::memory_order_relaxed);
@@ -149,8 +151,8 @@ class RankStatus {
   }
   /// Sets the phase in which this rank is.
   void place(wire::RankPhase where);
-  /// Notes that no submitted operation has moved since @p since_ns; @p name is the first of these.  One thread at a
-  /// time.
+  /// Notes that no submitted operation has moved since @p since_ns.  @p name: the alphabetically first of these
+  /// operations.  One thread at a time.
   void waits(std::string_view name, std::int64_t since_ns);
   void goes_on() {
     if (page_->waits_ns.load(std::memory_order_relaxed) != 0) page_->waits_ns.store(0, std::memory_order_relaxed);

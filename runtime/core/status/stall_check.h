@@ -1,8 +1,8 @@
 /// @file stall_check.h — finds the ranks for which others wait.
 ///
 /// The check costs nothing until a rank waits.  A rank that has waited for a while rings the doorbell of its node's
-/// leader, and the leader then checks again and again until no operation is incomplete.  Leaders report upwards which
-/// ranks have announced an operation.  Merged reports are a few runs of ranks.  The other ranks are missing.
+/// leader.  The leader then checks repeatedly until no operation is incomplete.  Leaders report to their parents which
+/// ranks have announced an operation.  Merged reports are a few runs of ranks.  All other ranks are missing.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -47,9 +47,9 @@ class StallCheck {
 
   /// To be called with every command before it is published.  Operations that the command settles no longer wait.
   void published(negotiate::Command type, std::string_view body);
-  /// A leader reports upwards the operations that wait in its node, and the missing ranks.  The coordinator warns on
-  /// stderr about operations that only some ranks have submitted, and ends the world when they have waited too long.
-  /// True while there are such operations: call again soon.
+  /// A leader reports to its parent the operations that wait in its node, and the missing ranks.  The coordinator warns
+  /// on stderr about operations that only some ranks have submitted.  It ends the world when these have waited too
+  /// long.  True while there are such operations: call again soon.
   bool check(std::int64_t now_ns);
   /// Adds to @p to the waits that are long compared with the steps so far, for hvdrun.  On the coordinator.
   void long_waits(std::int64_t now_ns, std::vector<StallReport>& to) const;

@@ -60,7 +60,7 @@ class Mark final : public gpu::StreamMark {
   const gpu::StreamId stream_;
 };
 
-/// The mark of a tensor whose `ready` is set.  All marks of callers come from Gpu::mark_caller(), so the cast is safe.
+/// The mark of a tensor that has `ready`.  All marks of callers come from Gpu::mark_caller(), so the cast is safe.
 inline const Mark& mark_of(const gpu::DeviceTensor& tensor) { return static_cast<const Mark&>(*tensor.ready); }
 
 /// Work of a process set on a GPU, queued or about to be queued, that may wait for other ranks.  Any thread.
@@ -115,7 +115,7 @@ class Gpu final : public gpu::LocalGpu {
   std::shared_ptr<Mark> mark(Stream stream, bool timed = false, gpu::StreamId id = 0);
   /// Allocates at least @p bytes of device memory from memory_source(), aligned to 256 bytes.  When the device is full,
   /// frees the idle memory of the pool first.  @p stream: the first stream that uses the memory.  of: see DeviceWork.
-  /// Throws Error{unavailable}, whose text has the device, the requested bytes, the free bytes and the bytes that the
+  /// Throws Error{unavailable}.  Its text has the device, the requested bytes, the free bytes and the bytes that the
   /// runtime holds.
   Pointer allocate(std::size_t bytes, Stream stream, const void* of = nullptr);
   /// Allocates at least @p bytes of page-locked host memory.

@@ -7,12 +7,12 @@
 /// at the launch, or when a graph captures the launch.  The device reads the table from its constant cache.  The host
 /// build runs under the tests' fake driver, where tests compare the same arithmetic with a plain loop.
 ///
-/// How many loads must be in flight?  A copy keeps the memory busy only with bandwidth times latency (Little's law).  A
-/// copy on an H100 (3.35 TB/s) reads 1.7 TB/s.  At 0.8 µs latency under load, that is 1.3 MB in flight, or 10 KB on
-/// each of 132 multiprocessors.  On an A100 (2.0 TB/s, 0.7 µs, 108 multiprocessors), each has 6.5 KB in flight.  Each
-/// thread loads 4 times 16 bytes before it stores any: 16 KB for a block of 256 threads.  Eight blocks fit on a
-/// multiprocessor with 32 registers for each thread, which makes 128 KB.  So two blocks suffice where other kernels use
-/// the rest of the multiprocessor.  A tile is the 16 KB that a block has in flight at a time.
+/// How many loads must be in flight?  A copy keeps the memory busy only if bandwidth times latency is in flight
+/// (Little's law).  A copy on an H100 (3.35 TB/s) reads 1.7 TB/s.  At 0.8 µs latency under load, 1.3 MB must be in
+/// flight.  That is 10 KB on each of 132 multiprocessors.  On an A100 (2.0 TB/s, 0.7 µs, 108 multiprocessors), it is
+/// 6.5 KB each.  Each thread loads 4 times 16 bytes before it stores any: 16 KB for a block of 256 threads.  So two
+/// blocks on a multiprocessor suffice, even if other kernels use the other six places.  (With 32 registers for each
+/// thread, eight blocks fit.)  A tile is the 16 KB that a block has in flight at a time.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -43,7 +43,7 @@ static_assert(sizeof(Table) + sizeof(void*) + sizeof(double) <= 4096);
 
 HVD_BOTH std::uint64_t tiles_of(std::uint64_t units, std::uint64_t tile) { return (units + tile - 1) / tile; }
 
-/// The piece that contains tile @p t: the last piece whose first tile is @p t or an earlier one.
+/// The piece that contains tile @p t.  It is the last piece that begins at tile @p t or before.
 HVD_BOTH std::uint32_t piece_of(const Table& table, std::uint32_t t) {
   std::uint32_t low = 0, high = table.count;
   while (high - low > 1) {
@@ -145,7 +145,8 @@ struct alignas(sizeof(T) * n) Pack {
 template <int n, class To, class From>
 HVD_BOTH void scale_packs(To* to, const From* from, std::uint32_t packs, double factor, unsigned thread,
                           unsigned threads) {
-  // With a factor like 1/3 in f32, many products that are ties between two 8-bit floats would stop being ties.
+  // 8-bit floats need a factor in f64.  In f32, a factor like 1/3 is inexact, and many ties between two 8-bit floats
+  // would no longer be ties.
   using Factor = std::conditional_t<sizeof(To) == 1, double, Wide<From>>;
   const auto f = static_cast<Factor>(factor);
   auto* out = reinterpret_cast<Pack<To, n>*>(to);

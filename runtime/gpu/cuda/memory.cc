@@ -26,9 +26,9 @@ class DriverMemory final : public MemorySource {
 };
 
 /// Declared in torch/csrc/inductor/aoti_torch/c/shim.h; 0 is success.  A block belongs to the stream that is current at
-/// its allocation.  So a guard makes the runtime's stream current on this thread.  A capture of a graph does not take
-/// the block for its own pool: torch does that only for streams of the capture (CUDAGraph::capture_begin).  The
-/// runtime's stream is never part of a capture.
+/// its allocation.  So a guard makes the runtime's stream current on this thread.  torch puts a block into a graph's
+/// own pool only for streams of the capture (CUDAGraph::capture_begin).  The runtime's stream is never part of a
+/// capture.
 struct TorchFunctions {
   int (*allocate)(std::uint64_t bytes, void** address) = nullptr;
   int (*free)(void* address) = nullptr;

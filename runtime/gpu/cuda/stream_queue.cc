@@ -13,8 +13,8 @@ constexpr std::int64_t look_every_ns = 20'000;
 
 }  // namespace
 
-/// A stream that waits for the mark already needs neither a check nor a second wait.  For any other stream, the capture
-/// check comes before the wait: the wait would become part of the graph, and take effect only when the graph runs.
+/// A stream that already waits for the mark needs neither a check nor a second wait.  For any other stream, the capture
+/// check comes first.  Otherwise the wait would become part of the graph, and take effect only when the graph runs.
 /// The default stream itself cannot be captured.
 void StreamEnd::hold(gpu::StreamHandle stream, gpu::StreamId id) const {
   if (const int code = status.load(std::memory_order_acquire)) throw Error(static_cast<Code>(code), "", error);

@@ -1,11 +1,11 @@
 /// @file multiprocessor_share.h — limits the multiprocessors of a device that NCCL's kernels may use at a time.
 ///
 /// A kernel of NCCL needs a multiprocessor for each of its blocks, until the kernels of its peers have come.  So all
-/// such kernels of a process must fit on the device at a time (communicator_group.h).  A process set reserves a share
-/// of the multiprocessors when its ranks agree on how to use NCCL: half of the free ones, rounded up.  The world set
-/// is the first.  The ranks use the smallest share among them.  If no multiprocessor is free, the set's tensors go
-/// through host memory.  Example of shares on 132 multiprocessors: 66, which is more than NCCL uses by default, then
-/// 33, 17, 8, …
+/// such kernels of a process must fit on the device at the same time (communicator_group.h).  A process set reserves
+/// its share when its ranks agree on how to use NCCL.  The share is half of the free multiprocessors, rounded up.  The
+/// ranks of a set use the smallest share among them.  If no multiprocessor is free, the set's tensors go through host
+/// memory.  The world set is the first.  Example on 132 multiprocessors: 66 (more than NCCL uses by default), then 33,
+/// 17, 8, …
 #pragma once
 #include "gpu/cuda/gpu.h"
 #include "gpu/device.h"

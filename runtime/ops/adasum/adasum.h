@@ -10,8 +10,8 @@
 /// not change the result.
 ///
 /// The paper halves vectors recursively between pairs.  Here a first pass computes the dot products of all pairs of
-/// inputs (reduce_scatter.h).  They determine every norm and dot product in the tree, and so the factor of every input.
-/// A second pass is an ordinary allreduce with these factors.  So staging stays small, inputs are rounded once instead
+/// inputs (reduce_scatter.h).  These dot products determine every norm and dot product in the tree, and so each input's
+/// factor.
 /// of once per level, and all ranks get the same bits.  Within a node the cost is n^2 / 2 products for
 /// each element.  Between nodes it is a table of nodes^2 / 2 numbers for each tensor.
 #pragma once

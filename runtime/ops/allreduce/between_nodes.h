@@ -1,8 +1,8 @@
 /// @file between_nodes.h — the step between nodes of an allreduce: each local rank carries its own slice.
 ///
-/// The carriers with the same local rank, one on each node, reduce their slice in stages of small groups
-/// (exchange_plan.h).  They add in the order of ops/node_order.h.  So the bits do not depend on fusion, on the arrival
-/// of messages, or on the stages.
+/// The carriers with the same local rank, one on each node, form stages of small groups (exchange_plan.h).  In each
+/// stage they reduce their slice.  All additions follow the order of ops/node_order.h.  So the bits do not depend on
+/// fusion, on the arrival of messages, or on the stages.
 ///
 /// Receives are posted when a slice is expected, before its data exists.  So messages go straight to their place, and
 /// no sender waits for a receive.  Several slices are under way, and each may be in a different round.  A slice never
@@ -50,7 +50,7 @@ class BetweenNodes final : public SliceHook {
     bool tensors = false;                 ///< `result` and `mine` point into the caller's tensors
     std::size_t begin = 0, end = 0;       ///< in the stream
     int round = 0;                        ///< the current round; plan_.rounds(): finished
-    std::vector<Range> held;              ///< [stages + 1] held[i]: what this node holds before stage i, from `begin`
+    std::vector<Range> held;              ///< [stages + 1] held[i]: this node's range before stage i, from `begin`
     std::vector<unsigned char> own;       ///< memory of the result if the caller gave none
     std::vector<unsigned char> wide;      ///< the sum in the wider type; empty: no tensor of the slice needs one
     std::vector<std::size_t> at;          ///< [stages] start of the stage's received parts in `from`

@@ -23,8 +23,8 @@ Range ExchangePlan::part(Range all, int s, int digit) const {
   return {at(digit), at(digit + 1)};
 }
 
-/// The first slice goes through all rounds, with their latencies.  The other slices follow without latency; each takes
-/// the time of its messages, its bytes on the link and its additions.
+/// The first slice goes through all rounds, with their latencies.  The other slices follow without latency.  Each of
+/// these takes the time of its messages, its bytes on the link and its additions.
 double ExchangePlan::cost(std::size_t bytes, std::size_t slice, const NetworkModel& m) const {
   slice = std::max<std::size_t>(1, std::min(slice, bytes));
   // All are for one slice; `sent`, `added` and `held` are fractions of its bytes.

@@ -6,8 +6,8 @@
 /// Communication Operations in MPICH", 2005).
 ///
 /// A plan is whole or in parts.  Whole: in each stage a node sends all its data to each node of its group.  In parts:
-/// each stage divides the data among the group, until every node has reduced a part of its own.  Then the stages run
-/// again in reverse order and exchange results.  Each byte crosses a node's link once in each direction.
+/// each stage divides the data among the group.  After the last stage every node has reduced its own part.  Then the
+/// stages run again in reverse order and exchange results.  Each byte crosses a node's link once in each direction.
 ///
 /// An element is added in the same order in every plan (ops/node_order.h).
 #pragma once

@@ -1,9 +1,9 @@
 /// @file shm.h — allreduce within a node, streamed through the rings.
 ///
 /// Each chunk is divided into slices, one for each carrier.  A rank copies into its ring the slices that other ranks
-/// reduce.  It adds its own slice over all ranks in rank order, and reads its own input straight from the tensor.  Then
-/// it copies the other ranks' finished slices out.  The order of addition depends on the ranks only, so the bits are
-/// the same however tensors are fused.
+/// reduce.  The rank adds its own slice over all ranks in rank order, and reads its own input straight from the tensor.
+/// Then the rank copies the other ranks' finished slices out.  The order of addition depends on the ranks only.  So the
+/// bits are the same however tensors are fused.
 #pragma once
 #include <algorithm>
 #include <deque>
@@ -19,8 +19,8 @@ namespace hvd::ops {
 class SliceHook {
  public:
   virtual ~SliceHook() = default;
-  /// Whether slices may lie in the caller's tensors.  The hook must then be able to stop using them at once: they
-  /// belong to the caller again when an operation has failed.
+  /// Whether slices may lie in the caller's tensors.  After a failed operation, the tensors belong to the caller again.
+  /// So the hook must then be able to stop using them at once.
   virtual bool takes_tensors() const = 0;
   /// The number of slices, at least 2, that may be expected and not finished at the same time.
   virtual std::uint64_t most_slices() const = 0;
@@ -30,10 +30,11 @@ class SliceHook {
   ///                 expect() after this slice has finished
   /// @param tensors  @p result is the memory of a tensor
   virtual unsigned char* expect(unsigned char* result, std::size_t begin, std::size_t end, bool tensors) = 0;
-  /// Called before the next slice is reduced.  If a tensor of the slice needs parts wider than its dtype: memory for
-  /// all parts, one after another, each with Item::wire_bytes().  nullptr: the parts go to the memory of the result.
+  /// Called before the next slice is reduced.  Some tensors need parts wider than their dtype.  If the slice has such a
+  /// tensor, returns memory for all parts, one after another, each with Item::wire_bytes().  nullptr: the parts go to
+  /// the memory of the result.
   virtual unsigned char* wide() = 0;
-  /// The next slice is reduced over this node.  It lies in the memory that wide() gave, else at @p slice.
+  /// The next slice is reduced over this node.  The sum lies in the memory that wide() gave, else at @p slice.
   virtual void start(const unsigned char* slice) = 0;
   /// True once for each slice, in order, when the slice is reduced over all nodes and scaled.
   virtual bool finished() = 0;

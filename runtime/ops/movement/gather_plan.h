@@ -1,9 +1,10 @@
 /// @file gather_plan.h — plans of an allgather between nodes: direct, or in rounds.
 ///
-/// Direct: every node sends to every other node.  This costs one latency, n - 1 messages and n - 1 connections.
-/// In rounds: in round k a node sends the data it has to the node whose number is 2^k higher.  The plan costs
-/// ceil(log2 n) latencies, messages and connections (J. Bruck, C.-T. Ho, S. Kipnis, E. Upfal, D. Weathersby, "Efficient
-/// Algorithms for All-to-All Communications in Multiport Message-Passing Systems", 1997).
+/// Direct: every node sends to every other node.  The direct plan costs one latency, n - 1 messages and n - 1
+/// connections.
+/// In rounds: in round k, node i sends all data that it has to node i + 2^k.  The plan in rounds costs ceil(log2 n)
+/// latencies, messages and connections (J. Bruck, C.-T. Ho, S. Kipnis, E. Upfal, D. Weathersby, "Efficient Algorithms
+/// for All-to-All Communications in Multiport Message-Passing Systems", 1997).
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -23,14 +24,14 @@ class GatherPlan {
   /// The node to which @p node sends in a round, and the node from which it receives.
   int to(int node, int round) const { return (node + (1 << round)) % nodes_; }
   int from(int node, int round) const { return before(node, 1 << round); }
-  /// The number of nodes whose data a node sends in a round.
+  /// A node sends the data of this number of nodes in a round.
   int count(int round) const { return std::min(1 << round, nodes_ - (1 << round)); }
-  /// The node whose data is the k-th that @p node has; for k = 0, @p node itself.
+  /// The source of the k-th data that @p node has; for k = 0, @p node itself.
   int before(int node, int k) const { return (node - k + nodes_) % nodes_; }
 
-  /// Estimated time in ns until a node has @p bytes, the data of all nodes together.  In the last round half of the
-  /// bytes arrive over one connection.  One connection does not fill a fast link, so half of the link's rate is
-  /// assumed.
+  /// Estimated time in ns until a node has @p bytes, the data of all nodes together.  In the last round, half of the
+  /// bytes arrive over one connection.  One connection does not fill a fast link, so this half is counted with half of
+  /// the link's rate.
   double cost(std::size_t bytes, const NetworkModel& m) const {
     return rounds_ * (m.latency_ns + m.message_ns) + 1.5 * static_cast<double>(bytes) * m.byte_ns;
   }

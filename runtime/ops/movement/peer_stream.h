@@ -10,9 +10,9 @@
 
 namespace hvd::ops {
 
-/// One stream to or from one rank.  Both ends cut it into the same segments.  At most 4 packed messages are under way,
-/// or 16 direct ones.  Direct messages need no buffer; 16 of them fill a link with a latency of some milliseconds.
-/// Streams do not wait for each other.
+/// One stream to or from one rank.  Both ends cut the stream into the same segments.  At most 4 packed messages are
+/// under way, or 16 direct ones.  Direct messages need no buffer, and 16 of them fill a link with a latency of some
+/// milliseconds.  Streams do not wait for each other.
 class PeerStream {
  public:
   static constexpr std::size_t largest = 256 << 10;
@@ -42,8 +42,8 @@ class PeerStream {
       post(segments_[next_++]);
     return moved;
   }
-  /// Bytes, from the start of the stream, that have arrived at their place (incoming) or have been sent (outgoing; the
-  /// caller may change them).
+  /// The number of finished bytes, from the start of the stream.  Incoming: these bytes are in place.  Outgoing: these
+  /// bytes are sent, and the caller may change them.
   std::size_t through() const { return through_; }
   bool done() const { return through_ == pieces_.bytes(); }
 

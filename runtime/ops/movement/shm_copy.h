@@ -1,8 +1,8 @@
 /// @file shm_copy.h — each rank of a node copies a stream of bytes into its ring; the other ranks copy it out.
 ///
-/// In each step a rank copies the next part of its own stream into its ring, and reads all other ranks' rings.
-/// A rank whose stream is shorter copies nothing in the last steps, but still advances its counters.
-/// All ranks know the length and the layout of every stream.
+/// In each step a rank copies the next part of its own stream into its ring, and reads all other ranks' rings.  If a
+/// rank's stream is shorter than the longest, the rank copies nothing in the last steps, but still advances its
+/// counters.  All ranks know the length and the layout of every stream.
 #pragma once
 #include <algorithm>
 #include <functional>
@@ -26,8 +26,8 @@ class ShmCopy final : public Stage {
     std::size_t most = 0;
     for (const Pieces& s : streams_) most = std::max(most, s.bytes());
     if (rings_.ranks == 1) most = 0;  // nobody reads
-    // Four steps, so that copying in and copying out overlap.  Fewer, to have at least 32 KiB in a step; more, to have
-    // at most a buffer of the ring in a step.
+    // Four steps, so that copying in and copying out overlap.  A step has at least 32 KiB, which may give fewer steps.
+    // A step fits a buffer of the ring, which may give more.
     step_bytes_ = std::min(std::max<std::size_t>((most / 4 + 63) / 64 * 64, 32 << 10), rings.chunk_bytes());
     steps_ = (most + step_bytes_ - 1) / step_bytes_;
     rings_.next += steps_;

@@ -1,8 +1,8 @@
 /// @file spread_tree.h — the tree of nodes over which one rank's data reaches all nodes.
 ///
-/// The tree is a heap; its root is the sender's node.  Place k passes the data on to the places k·arity + 1 to
-/// k·arity + arity.  With arity 1 the tree is a chain: large data travels at the rate of a link, whatever the number of
-/// nodes.  With arity n - 1 the sender reaches all nodes directly: this suits small data and few nodes.
+/// The tree is a heap; its root is the sender's node.  Place k passes the data on to the places k·arity + 1 to k·arity
+/// + arity.  With arity 1 the tree is a chain.  A chain moves large data at the rate of a link, with any number of
+/// nodes.  With arity n - 1 the sender reaches all nodes directly, which suits small data and few nodes.
 #pragma once
 #include <cstddef>
 #include <utility>

@@ -58,7 +58,7 @@ Transfer::Transfer(Rings& rings, const Nodes& nodes, transport::Transport& trans
   copy_ = std::make_unique<ShmCopy>(rings, std::move(streams), [this, own] { return own + arrived(); });
 }
 
-/// Makes one stream for each peer and direction: messages between two ranks are matched in order, so two streams would
+/// Makes one stream for each peer and direction.  Messages between two ranks are matched in order, so two streams would
 /// be mixed up.  The stream carries the data for all ranks first, then the data for one rank.
 void Transfer::send_directly(const Nodes& nodes, transport::Transport& transport, const TransferPlan& load) {
   const int me = nodes.rank(nodes.node, nodes.local);
@@ -80,8 +80,8 @@ void Transfer::send_directly(const Nodes& nodes, transport::Transport& transport
     }
 }
 
-/// Each rank exchanges data with the ranks of the same local rank on other nodes.  It sends received data on
-/// in later rounds.
+/// Each rank exchanges data with the ranks of the same local rank on other nodes.  In later rounds, a rank also sends
+/// the data that it has received.
 void Transfer::pass_on(const Nodes& nodes, transport::Transport& transport, const TransferPlan& load) {
   const GatherPlan plan(nodes.count());
   const auto given_by = [&](int node) -> const Pieces& {
@@ -106,7 +106,7 @@ void Transfer::pass_on(const Nodes& nodes, transport::Transport& transport, cons
   }
 }
 
-/// One rank of each node receives the sender's data, and passes it on while it still receives the rest.
+/// One rank of each node receives the sender's data.  It passes on the first bytes while later bytes still arrive.
 void Transfer::spread(const Nodes& nodes, transport::Transport& transport, int sender, const Pieces& pieces) {
   const int from = nodes.node_of[static_cast<std::size_t>(sender)];
   const auto hands_on = [&](int node) { return node == from ? sender : nodes.rank(node, nodes.relay(sender, node)); };
@@ -124,7 +124,8 @@ void Transfer::spread(const Nodes& nodes, transport::Transport& transport, int s
         std::make_unique<PeerStream>(transport, hands_on(tree.child(nodes.node, i)), true, pieces, here));
 }
 
-/// The bytes that have arrived for the ranks of this node, counted up to the first gap: they are passed on in order.
+/// The number of bytes that have arrived for the ranks of this node, up to the first gap.  Bytes are passed on in
+/// order.
 std::size_t Transfer::arrived() {
   while (first_ < arrivals_.size() && arrivals_[first_].stream->through() >= arrivals_[first_].bytes)
     arrived_ += arrivals_[first_++].bytes;

@@ -1,9 +1,9 @@
 /// @file transfer.h — moves bytes of known lengths between ranks, for allgather, broadcast and alltoall.
 ///
-/// Within a node all data goes through the rings (shm_copy.h).  Data for all ranks crosses to another node once: one
-/// rank there receives it into its own result, and copies it to the other ranks of its node.  If only one rank sends,
-/// nodes pass the data on in a tree (spread_tree.h).  If all ranks send and this is faster, nodes pass it on in rounds
-/// (gather_plan.h).  Data for one rank goes straight to that rank.
+/// Within a node all data goes through the rings (shm_copy.h).  Data for all ranks crosses to another node once.  One
+/// rank there receives the data into its own result, and copies it to the other ranks of its node.  If only one rank
+/// sends, nodes pass the data on in a tree (spread_tree.h).  If all ranks send, nodes may pass the data on in rounds
+/// (gather_plan.h), where this is faster.  Data for one rank goes straight to that rank.
 #pragma once
 #include <cstring>
 #include <functional>

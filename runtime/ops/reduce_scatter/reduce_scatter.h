@@ -1,17 +1,16 @@
-/// @file reduce_scatter.h — every rank gets its own part of many tensors, combined over all ranks: implements
-/// reducescatter, and the first pass of Adasum.
+/// @file reduce_scatter.h — every rank gets its own part of many tensors, combined over all ranks.  Implements
+/// reducescatter and the first pass of Adasum.
 ///
 /// Each tensor is divided among the ranks.  A rank's shard is the data that it reduces within its node, without gaps.
 ///
 /// On one node, the shard is the rank's own part of every tensor.  Each rank copies the other ranks' shards from its
-/// tensors into its ring.  Then it combines its own shard over all ranks, in rank order.  It reads its own input
-/// straight from the tensor.  Results are not sent to other ranks.
+/// tensors into its ring.  Then the rank combines its own shard over all ranks, in rank order.  The rank reads its own
+/// input straight from the tensor.  Results are not sent to other ranks.
 ///
 /// With several nodes, a shard also holds parts for ranks of other nodes (Nodes::relay()).  The rank reduces such a
-/// part over its node and sends it to its owner, block by block.  The owner combines the blocks in node order.
-/// So each byte crosses the network once, and staging takes a few blocks, whatever the tensor's size.
-/// All shards of a node are in the same block at the same time.  So two nodes never wait for each other in opposite
-/// orders.
+/// part over its node and sends the sum to the part's owner, block by block.  The owner combines the blocks in node
+/// order.  So each byte crosses the network once.  Staging takes a few blocks, for tensors of any size.  All shards of
+/// a node are in the same block at the same time.  So two nodes never wait for each other in opposite orders.
 #pragma once
 #include <deque>
 #include <memory>

@@ -15,7 +15,8 @@ namespace hvd::ops {
 inline constexpr std::size_t eager_limit = 8 << 10;  ///< bytes of the largest eager tensor
 
 /// The addresses of the slots of a node's ranks.  A rank's slots of one parity lie together.  One rank may fill slots
-/// of the next round while another rank reads slots of this round; the two parities must not share cache lines.
+/// of the next round while another rank still reads slots of this round.  So the two parities must not share cache
+/// lines.
 class EagerSlots {
  public:
   explicit EagerSlots(const memory::Node& node) : source_(static_cast<std::size_t>(node.ranks)) {

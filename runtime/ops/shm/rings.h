@@ -7,7 +7,7 @@
 ///   read  ring[c]      `in` of its owner         >= c + 1
 ///   write result[c]    `out` of all ranks        >= c - 1
 ///   read  result[c]    `reduced` of its writer   >= c + 1
-/// At the end of every operation a rank's four counters are equal.
+/// At the end of every operation the rank's counters in, used, reduced and out are equal.
 #pragma once
 #include <cstring>
 

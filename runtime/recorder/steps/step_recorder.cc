@@ -324,8 +324,8 @@ void StepRecorder::write(std::int64_t now) {
   r.collect_ns = sum(StepPart::collect);
   r.save_ns = sum(StepPart::save);
   r.compile_ns = sum(StepPart::compile);
-  // fetch_begins() and asked() come from any thread, so their times overlap the parts of the training thread.  They
-  // replace only time that counts as its own work: in that time the thread may have waited.
+  // Any thread calls fetch_begins() and asked().  So their times overlap the parts of the training thread.  They
+  // replace only time that counts as its own work, because the thread may have waited in that time.
   std::int64_t work = sum(StepPart::work);
   const auto beside = [&work](std::int64_t told) {
     told = std::min(told, work);
@@ -375,8 +375,8 @@ void StepRecorder::look_at_cores(wire::StepRecord& r) {
   delayed_ = counted_delay_ = asked_delay_ = read_delay_ = now;
 }
 
-/// Adds the resident memory and the time throttled by the cgroup to a record, at most four times a second: both need
-/// reads of files.
+/// Adds the resident memory and the time throttled by the cgroup to a record.  Both need reads of files, so this
+/// happens at most four times a second.
 void StepRecorder::look_at_group(std::int64_t now, wire::StepRecord& r) {
   if (looked_ns_ != 0 && now - looked_ns_ < look_again_ns) return;
   looked_ns_ = now;

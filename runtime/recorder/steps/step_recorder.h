@@ -45,8 +45,8 @@ struct ProcessUse {
   std::int64_t cpu_ns = 0, read_bytes = 0, written_bytes = 0, major_faults = 0;
 };
 
-/// A rank has one.  Thread-safe, except where a function says otherwise.  If there is neither a guard's memory nor a
-/// listener, a call costs one comparison.
+/// A rank has one recorder.  Thread-safe, except where a function says otherwise.  Without a guard's memory and without
+/// a listener, a call costs one comparison.
 /// Size: one counter for each fact of a record.  All are read and reset at a step's end.
 class StepRecorder {
  public:
@@ -97,9 +97,9 @@ class StepRecorder {
   /// The job's live report, as JSON; empty: no report has arrived.  The first call asks hvdrun for reports.
   std::string live_report();
 
-  /// asked(): the program asks to be told of the end of an operation.  told(): the program was told.  Time counts as
-  /// waiting from the last asked() to the told() that answers the last open request.  Only time that would count as the
-  /// training thread's own work becomes waiting.
+  /// asked(): the program asks for a notice of an operation's end.  told(): the program got the notice.  Time counts as
+  /// waiting from the last asked() until told() has answered all requests.  Only time that would count as the training
+  /// thread's own work becomes waiting.
   void asked();
   void told();
 

@@ -1,7 +1,7 @@
 /// @file ticks.h — the fastest clock that is equal on all cores.
 ///
-/// This is the time-stamp counter if the kernel uses it as its own clock; a read takes half as long as clock_gettime().
-/// Else it is CLOCK_MONOTONIC in nanoseconds.
+/// On x86-64 the clock is the time-stamp counter, if the kernel uses the counter as its own clock.  A read takes half
+/// as long as clock_gettime().  Otherwise the clock is CLOCK_MONOTONIC in nanoseconds.
 #pragma once
 #include <time.h>
 
@@ -46,7 +46,8 @@ struct ClockPair {
   std::int64_t ns = 0;
 };
 
-/// Reads both clocks four times, and returns the pair whose reads are closest: a preemption may delay some of them.
+/// Reads both clocks four times, and returns the pair with the shortest time between its reads.  A preemption may delay
+/// some of them.
 inline ClockPair read_clocks(bool use_counter) noexcept {
   ClockPair best;
   std::uint64_t width = ~0ull;

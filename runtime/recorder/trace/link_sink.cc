@@ -43,7 +43,7 @@ bool LinkSink::write(std::span<const std::uint8_t> body) {
 void LinkSink::hurry() { deadline_ns_.store(monotonic_ns() + hurry_limit_ns); }
 
 /// Waits up to 100 ms for room in the socket.  False: the deadline has passed.  Without a deadline the sink waits for a
-/// slow guard as long as it takes; meanwhile full rings drop records and count them.
+/// slow guard without limit.  Meanwhile full rings drop records and count them.
 bool LinkSink::wait_for_room() {
   const std::int64_t deadline = deadline_ns_.load();
   if (deadline != 0 && monotonic_ns() >= deadline) return false;

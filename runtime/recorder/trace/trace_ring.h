@@ -1,8 +1,8 @@
 /// @file trace_ring.h — a byte ring from one producer to the writer thread.
 ///
-/// One thread at a time is the producer.  The caller orders the producers, by a lock or by a hand-over of the ring;
-/// this also protects the plain members.  A record is contiguous: before a record that would cross the ring's end, nops
-/// fill the rest.
+/// One thread at a time is the producer.  The caller orders the producers, by a lock or by a hand-over of the ring.
+/// This order also protects the plain members.  A record is contiguous.  If a record would cross the ring's end, nops
+/// fill the bytes up to the end.
 #pragma once
 #include <algorithm>
 #include <atomic>

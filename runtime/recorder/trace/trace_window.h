@@ -1,5 +1,5 @@
-/// @file trace_window.h — the steps that are in the timeline: all steps, the steps of --timeline-steps, or the steps
-/// between `hvdrun timeline start` and `hvdrun timeline stop`.
+/// @file trace_window.h — the steps that are in the timeline.  These are all steps, the steps of --timeline-steps, or
+/// the steps between `hvdrun timeline start` and `hvdrun timeline stop`.
 ///
 /// TraceWindow reports each step to the tracer, and starts and stops the tracer between two steps.
 #pragma once
@@ -27,7 +27,7 @@ class TraceWindow final : public recorder::StepListener {
       : tracer_(tracer), steps_(steps), memory_(memory), start_(std::move(start)) {}
 
   /// Call it before the first step.  Starts the tracer if the first step is to be recorded.
-  /// @param otherwise  whether to record if neither the options nor hvdrun have decided
+  /// @param otherwise  whether to record if wanted() returns nullopt
   void begin(bool otherwise);
   /// Whether step @p number is to be recorded; nullopt: neither the options nor hvdrun have decided.
   std::optional<bool> wanted(std::int64_t number) const;

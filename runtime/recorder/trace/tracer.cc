@@ -14,8 +14,8 @@ std::uint8_t* put_tag(std::uint8_t* to, TraceTag tag) {
   return to;
 }
 
-/// Writes the time as a difference to the ring's last time.  Call it only after reserve() gave room: a dropped record
-/// must not change the last time.  put_track() likewise.
+/// Writes the time as a difference to the ring's last time.  Call it only after reserve() has returned room, because a
+/// dropped record must not change the last time.  The same holds for put_track().
 std::uint8_t* put_time(TraceRing& ring, std::uint8_t* to, std::uint64_t now) {
   to = put_varint(to, zigzag(static_cast<std::int64_t>(now - ring.last_ticks)));
   ring.last_ticks = now;
@@ -128,7 +128,7 @@ void Tracer::record_failed(Track track) {
   state_->publish(ring, put_track(ring, to, track.id));
 }
 
-/// Steps and their parts go to one ring, so that they stay in order, whichever threads report them.
+/// All threads write steps and their parts to one ring, so that these stay in order.
 void Tracer::record_step(std::int64_t number) {
   const std::lock_guard lock(state_->shared_mutex);
   TraceRing& ring = state_->shared_ring;

@@ -1,10 +1,10 @@
 /// @file tracer.h — the recording of one rank's operations for the timeline.
 ///
 /// One Tracer belongs to one runtime instance; there is no global state.  While recording is off, each call costs one
-/// relaxed load.  While it is on, a call reads the clock and puts a few bytes into a ring.  It takes no lock and
-/// allocates no memory, with three exceptions: a thread's or a track's first use, steps and their parts, and threads
-/// beyond the 64th.  It makes a system call only to wake the writer, after silence or half a ring.  A full ring drops
-/// records and counts them.  A writer thread hands the records to the Sink every 30 ms.
+/// relaxed load.  While recording is on, a call reads the clock and puts a few bytes into a ring.  Most calls take no
+/// lock and allocate no memory.  The exceptions are a thread's or a track's first use, steps and their parts, and
+/// threads beyond the 64th.  A call makes a system call only to wake the writer, after silence or half a ring.  A full
+/// ring drops records and counts them.  A writer thread hands the records to the Sink every 30 ms.
 ///
 /// The calls for each operation, their callers, and the events in the timeline:
 ///     submitted(track, tensor)   submitting thread: this rank's tensor is ready      NEGOTIATE_<OP> begins

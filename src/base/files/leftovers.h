@@ -11,7 +11,7 @@ namespace hvd {
 /// @param since_seconds  a time of the wall clock; older files stay
 /// @return the names of the removed files
 std::vector<std::string> remove_shared_memory_leftovers(double since_seconds, const std::string& folder = "/dev/shm");
-/// Removes only libhvd's files, of any age: the name of each file proves that the file's maker is gone.
+/// Removes only libhvd's files, of any age.  A file is removed if the process in its name is gone.
 std::vector<std::string> remove_files_of_gone_ranks(const std::string& folder = "/dev/shm");
 
 /// Seconds of the wall clock.

@@ -1,7 +1,7 @@
 /// @file own_folder.h — a private folder of one process, and the removal of such folders after their process is gone.
 ///
-/// Each folder contains a mark: a symbolic link `.owner`, whose target does not exist.  The target's text names the
-/// process that owns the folder, the folder's inode, the host, and the host's boot.  A folder is removed only if it
+/// Each folder contains a mark: the symbolic link `.owner`, with a target that does not exist.  The target's text names
+/// the process that owns the folder, the folder's inode, the host, and the host's boot.  A folder is removed only if it
 /// belongs to this user and the mark has the folder's inode.  The removal follows no links and enters no mounts.
 #pragma once
 #include <sys/types.h>
@@ -38,14 +38,15 @@ class OwnFolder {
 /// The parent for an OwnFolder: $TMPDIR if the path is absolute and OwnFolder accepts it, else /tmp.
 std::string place_for_own_folder();
 
-/// Removes a folder of this user that has a mark, whichever process owns it.  False when the folder has no mark, or a
-/// part of it remains.
+/// Removes a folder of this user that has a mark.  Any process may be its owner.  False when the folder has no mark, or
+/// a part of it remains.
 bool remove_own_folder(const std::string& path);
 
-/// Removes this user's folders PARENT/PREFIX… whose owner is gone: the process has ended, or its host has booted again.
+/// Removes this user's folders PARENT/PREFIX… without a living owner: the process has ended, or its host has booted
+/// again.
 void sweep_own_folders(const std::string& parent, std::string_view prefix);
 
-/// A folder of this user, whose owner is of this boot of this host and is not known to be gone.
+/// A folder of this user.  Its owner was started since this host's last boot, and is not known to be gone.
 struct LivingFolder {
   std::string path;
   Maker owner;

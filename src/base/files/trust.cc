@@ -75,8 +75,8 @@ bool is_shared(gid_t gid) {
   return !accounts_are_local() || is_anothers_own_group(gid);
 }
 
-/// The other users who may write to a file or folder: "everybody", "the group lab"; empty: none.  With an access list,
-/// the mode's group bits are the upper limit of all its entries.
+/// The other users who may write to a file or folder, as words: "everybody", "the group lab".  Empty: none.  If the
+/// file has an access list, the mode's group bits are the upper limit of all entries.
 std::string other_writers(int fd, const struct stat& about) {
   if (about.st_mode & S_IWOTH) return "everybody";
   if (!(about.st_mode & S_IWGRP)) return {};
@@ -151,7 +151,7 @@ class TrustWalk {
     return true;
   }
 
-  /// Whether the folder is above this program.  A user who may write to it could have replaced this program.
+  /// Whether the folder is above this program.  A user with the right to write to it could have replaced this program.
   bool holds_program(const struct stat& folder) const {
     return std::ranges::count(above_program_, std::pair(folder.st_dev, folder.st_ino)) > 0;
   }

@@ -2,10 +2,11 @@
 ///
 /// A path is followed from / by descriptors, link by link.
 /// - Trusted users are this user, root and the owner of /.  The owners of this program and of the folders above it are
-///   trusted too, because they could have changed the program itself.  For the same reason, the folders above this
-///   program may be writable for others.
-/// - Any other user who owns the file or a folder of its path, or may write to one of them, could have chosen the file.
-/// - A sticky folder of the path may be writable for others, if its entry in the path belongs to a trusted user.
+///   trusted too, because they could have changed the program itself.  For the same reason, others may write to the
+///   folders above this program.
+/// - Another user could have chosen the file in two cases: the user owns the file or a folder of its path, or may write
+///   to one of them.
+/// - Others may write to a sticky folder of the path, if the path's entry in that folder belongs to a trusted user.
 /// Modes and POSIX access lists are checked.  Further rights that a file server grants are not visible.
 #pragma once
 #include <sys/types.h>
@@ -25,7 +26,7 @@ enum class PathUse : unsigned char {
   modules,  ///< a folder to import from; others may not write to it, even if it is sticky
 };
 
-/// Further users whose files are accepted.  A cluster's software often belongs to a user of its own.
+/// Further users whose files are accepted.  A cluster's software often belongs to a special user.
 struct SoftwareOwners {
   bool anyone = false;  ///< accepts any one user; PathCheck::software_owner tells which
   std::vector<uid_t> known;
@@ -37,8 +38,8 @@ struct PathCheck {
   int error = 0;  ///< errno, if fd is empty
   bool is_folder = false;
   bool is_file = false;                 ///< a regular file, a device, or an inherited descriptor (/dev/stdin, <(…))
-  std::string doubt, hint;              ///< which other user could have chosen the file; what to do; empty: no user
-  std::optional<uid_t> software_owner;  ///< a user of SoftwareOwners who owns the file or a folder of its path
+  std::string doubt, hint;              ///< the doubt about another user, and advice; empty: there is no doubt
+  std::optional<uid_t> software_owner;  ///< the accepted user of SoftwareOwners, if one owns a part of the path
 
   /// Throws Error{usage} unless `doubt` is empty.  @p path  as the user wrote it
   void need_trust(const std::string& path) const;

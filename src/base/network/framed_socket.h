@@ -86,8 +86,8 @@ struct ReceivedFrame {
   bool ended = false;  ///< the other end is gone, announced a body over the limit, or stopped inside a frame
   std::optional<TaggedFrame> frame{};  ///< nothing if the deadline has passed, or `ended`
 };
-/// Waits for the first byte of a frame until @p deadline, then for the rest of the frame at most a minute.  Reads no
-/// bytes after the frame: other code may read the socket next.
+/// Waits until @p deadline for the first byte of a frame, then at most a minute for its other bytes.  Reads no bytes
+/// after the frame, because other code may read the socket next.
 ReceivedFrame receive_frame(int socket, std::size_t most_body_bytes, Deadline deadline);
 
 }  // namespace hvd

@@ -4,8 +4,8 @@
 
 namespace hvd {
 
-/// A TCP port that is kept free.  It is bound, so that the kernel gives it to no program that asks for any port.
-/// Nobody listens, so that a server's bind() succeeds: both set SO_REUSEADDR, as servers do.
+/// A TCP port that is kept free.  The port is bound, so the kernel does not give it to a program that asks for any
+/// port.  No process listens on it, so a server's bind() succeeds: both set SO_REUSEADDR, as servers do.
 class HeldPort {
  public:
   /// Throws Error{unavailable} when no port is free.

@@ -17,11 +17,10 @@ namespace hvd {
 /// An IPv6 address, or an IPv4 address as ::ffff:a.b.c.d; in network byte order, without a scope.
 using Address = std::array<std::uint8_t, 16>;
 
-/// Closes those listening TCP sockets of a process that other machines could reach.
+/// Closes the listening TCP sockets of a process that other machines could reach.
 /// @param pid  this process, or another process of this user
-/// @return the number of closed sockets, with the sockets that were closed earlier.  0 also if the kernel refuses
-/// access
-///   to another process's sockets: before Linux 5.6, or in a container without pidfd_getfd
+/// @return the number of closed sockets, including sockets that were closed earlier.  Also 0 if the kernel refuses
+/// access to another process's sockets: before Linux 5.6, or in a container without pidfd_getfd
 int close_listeners(pid_t pid) noexcept;
 
 /// The addresses of all interfaces of this network namespace, without loopback; nullopt if getifaddrs(3) fails.

@@ -9,9 +9,9 @@
 
 namespace hvd {
 
-/// The program admits packets that this machine sends to itself, and packets from the addresses in @p from.  Unless
-/// @p from is empty, the program also admits all packets that open no connection: accepted sockets inherit the filter,
-/// and all their packets pass through it.
+/// The program admits packets that this machine sends to itself, and packets from the addresses in @p from.  If @p from
+/// has addresses, the program also admits all packets that open no connection.  Accepted sockets inherit the filter, so
+/// all their packets pass through it.
 std::vector<sock_filter> let_in(const std::vector<Address>& from);
 
 }  // namespace hvd

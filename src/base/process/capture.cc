@@ -26,7 +26,7 @@ constexpr std::size_t most_bytes = 1u << 20;
 constexpr long long look_every_ms = 100;        // processes that the program left may keep its streams open
 constexpr long long look_for_end_every_ms = 5;  // its streams have ended, so it ends about now
 
-/// Takes what the stream holds now.  Processes that the ended program left may write more.
+/// Reads only the bytes that are in the stream now, because processes that the ended program left may go on writing.
 void drain_rest(Fd& fd, std::string& into) {
   int left = 0;
   if (!fd || ::ioctl(fd.get(), FIONREAD, &left) != 0) return;

@@ -8,8 +8,8 @@
 
 namespace hvd {
 
-/// Identifies one process during one boot of a host.  A process id alone is not enough: the kernel uses ids again, and
-/// the same id means another process in another container.
+/// Identifies one process during one boot of a host.  A process id alone is not enough.  The kernel uses ids again, and
+/// in another container the same id means another process.
 struct Maker {
   long long pid = 0;
   long long start_ticks = 0;    ///< start of the process: clock ticks after the host's boot
@@ -23,8 +23,8 @@ std::optional<Maker> maker_of(pid_t pid);
 std::string to_text(const Maker& maker);
 std::optional<Maker> maker_from(std::string_view text);
 
-/// True only if the process is of this namespace, and has certainly ended: it is missing or a zombie, or its id belongs
-/// to another process.  The caller checks that the process is of this boot (boot_id()).
+/// True only if the process is of this namespace and has certainly ended.  That is: it is missing, it is a zombie, or
+/// its id belongs to another process.  The caller checks that the process is of this boot (boot_id()).
 bool is_gone(const Maker& maker);
 
 bool is_in_this_namespace(const Maker& maker);

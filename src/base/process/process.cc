@@ -19,7 +19,7 @@
 namespace hvd {
 namespace {
 
-/// Calls @p visit with the number of every entry of a folder whose name is a number.
+/// Calls @p visit with each number that is the name of an entry of the folder.
 template <class F>
 void each_number(const char* folder, F visit) {
   DIR* const entries = ::opendir(folder);

@@ -1,7 +1,7 @@
 /// @file process.h — reads the processes of this host from /proc, and kills all processes below this process.
 ///
-/// Descendants of a child subreaper stay below it in the tree of processes, also after setsid, a double fork or env -i.
-/// Therefore call become_subreaper() before kill_descendants().
+/// Call become_subreaper() before kill_descendants().  All descendants of a child subreaper stay below it in the tree
+/// of processes, even after setsid, a double fork or env -i.
 #pragma once
 #include <sys/socket.h>
 #include <sys/types.h>

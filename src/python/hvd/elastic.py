@@ -6,10 +6,10 @@
 A state keeps a copy of everything that training must not lose.  commit() makes the copy, restore() returns to it, sync()
 gives every rank the state of rank 0.
 
-In an elastic job (hvdrun --min-np, --max-np or --host-discovery-script) ranks join and leave: run() restores the state, the
-survivors keep their processes and meet again, and training continues with the present ranks.  In a job of fixed ranks run()
-continues if all ranks live (they disagreed, or one left the world by shutdown).  If a rank is lost, run() restores the state
-and raises.
+In an elastic job (hvdrun --min-np, --max-np or --host-discovery-script) ranks join and leave.  run() restores the
+state.  The survivors keep their processes and meet again, and training continues with the present ranks.  In a job of
+fixed ranks, run() continues only if all ranks live: they disagreed, or one left the world by shutdown.  If a rank is
+lost, run() restores the state and raises.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class HostUpdateResult:
     no_update, removed, added, mixed = 0, 1, 2, 3
 
 
-# The word of the status page (src/wire/shared/status_page.h) with which the guard reports changed hosts of an elastic job.
+# The guard writes this word of the status page (src/wire/shared/status_page.h) when hosts of an elastic job change.
 _PAGE_BYTES, _PAGE_MARK, _HOST_CHANGES_AT = 4096, 0x31796C6C61745648, 4088
 
 
@@ -112,8 +112,8 @@ _host_changes = _HostChanges()
 class _HostMessages(queue.Queue[tuple[float, int]]):
     """The state's messages about hosts.  A check for messages includes the guard's reports.
 
-    Ranks learn of new workers when these are ready, not when their hosts are found, so training does not wait for their
-    start. A script that polls here waits with a limit for Horovod's early reports; it gets the late ones.
+    Ranks learn of new workers when these are ready, not when their hosts are found.  So training does not wait for
+    their start.  A script that polls here for Horovod's early reports waits with a limit, and gets the late ones.
     """
 
     def __init__(self, state: State) -> None:
@@ -272,8 +272,8 @@ class ObjectState(State):
 def check_results(copies: Any = None) -> None:
     """Waits until the GPUs have finished; call it after making copies and before keeping them.
 
-    An operation on GPUs ends when it is queued.  If a rank dies after that, its result is cut off, and a copy may hold the
-    sum of some ranks only.  Errors: HorovodInternalError then.
+    An operation on GPUs ends when it is queued.  If a rank dies after that, the result is cut off.  A copy may then
+    hold the sum of only some ranks.  Errors: HorovodInternalError in that case.
     """
     torch, jax = sys.modules.get("torch"), sys.modules.get("jax")
     if torch is not None and hasattr(torch, "cuda") and torch.cuda.is_initialized():
@@ -292,7 +292,8 @@ def _need_names(what: str, ours: Iterable[str], theirs: Iterable[str]) -> None:
 
 @contextmanager
 def _at_most(what: str) -> Iterator[None]:
-    """Ends this process, and with it a job of fixed ranks, if the block exceeds the limit: a peer will not come."""
+    """Ends this process if the block exceeds the limit, because a peer will not come.  A job of fixed ranks ends with
+    it."""
     limit = _environment.number("HOROVOD_ELASTIC_TIMEOUT")
     if _is_elastic():
         limit += 30  # hvdrun's own limit comes first, and its message says more
@@ -427,18 +428,19 @@ def run(func: Callable[..., Any], *, keep_global_batch: bool = ...) -> Callable[
 @overload
 def run(*, keep_global_batch: bool = ...) -> Callable[[Callable[..., Any]], Callable[..., Any]]: ...
 def run(func: Callable[..., Any] | None = None, *, keep_global_batch: bool = False) -> Any:
-    """Decorates a training function whose first argument is a State, and returns its result; with and without arguments.
+    """Decorates a training function; its first argument is a State.  Works with and without arguments.
 
-    The function is called after state.sync().  After a HorovodInternalError the state is restored, the ranks join again, and
-    the function is called again.  After a HostsUpdatedInterrupt nothing is restored, so no work is lost.  In an elastic job,
-    a rank that is not in the next world exits with code 0 inside this call.  A rank that gets SIGTERM, and has no handler of
-    its own, leaves at its next commit() or check_host_updates(); the others are interrupted there too.
+    The function is called after state.sync().  After a HorovodInternalError the state is restored, the ranks join
+    again, and the function is called again.  After a HostsUpdatedInterrupt nothing is restored, so no work is lost.  In
+    an elastic job, a rank that is not in the next world exits with code 0 inside this call.  A rank that gets SIGTERM,
+    and has no handler for it, leaves at its next commit() or check_host_updates().  The other ranks are interrupted
+    there too.
 
     keep_global_batch: the global batch keeps its size from the first world.  It has one share for each rank of that world.
     The present ranks divide all shares, so that training takes the same course as without losses.  See
     hvd.torch.elastic.GlobalBatchLoader for PyTorch, GlobalBatches for JAX, TensorFlow, Keras and NumPy.
-    Errors: HorovodInternalError when the same place fails three times without a commit in between; in a job of fixed
-    ranks also when a rank is lost.
+    Errors: HorovodInternalError if the same place fails three times without a commit in between.  In a job of fixed
+    ranks, also if a rank is lost.
     """
     if func is None:
         return functools.partial(run, keep_global_batch=keep_global_batch)
@@ -451,7 +453,7 @@ def translating(
     ours_of: Callable[[Any], HorovodInternalError | None],
     afterwards: Callable[[], None] = lambda: None,
 ) -> Callable[..., Any]:
-    """A function that calls func and raises our error in place of a framework's error that reports one of ours.
+    """A function that calls func.  If a framework's error reports one of our errors, it raises our error instead.
 
     errors: the framework's types; ours_of(error): our error, or None for any other error; afterwards: called after each call.
     """

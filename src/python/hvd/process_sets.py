@@ -201,8 +201,8 @@ def _added(process_set: ProcessSet, at_init: bool = False) -> ProcessSet:
 def add_at_init(process_sets: Iterable[ProcessSet], fresh: bool) -> None:
     """Makes the process sets that init() was given; fresh: in a new world.  An existing set is used unchanged.
 
-    ValueError, on the ranks whose own list repeats a set.  All other sets exist then, so these ranks can call init() once
-    more, with another list, without the others.
+    ValueError on ranks with a repeated set in their own list.  All other sets exist then.  So such a rank can call
+    init() once more with another list, without the other ranks.
     """
     seen = {0: global_process_set}
     twice = []

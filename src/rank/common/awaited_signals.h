@@ -7,13 +7,13 @@
 
 namespace hvd::rank {
 
-/// Sent by the kernel when the parent has died (PR_SET_PDEATHSIG); no program sends it by habit.
+/// The signal that the kernel sends when the parent has died (PR_SET_PDEATHSIG).  No program sends it by habit.
 inline int parent_died_signal() { return SIGRTMIN + 5; }
 
-/// Asks for that signal.  False where the parent has died already, so that no signal would come.
+/// Asks the kernel for parent_died_signal().  False: the parent has died already, and the signal will not come.
 ///
-/// A process whose parent has number 1 is usually an orphan.  But hvdrun itself may be process 1 of a container.  Its
-/// child then has asked for a death signal before its exec (base/process/child.cc), and an orphan has not.
+/// A process with parent number 1 is usually an orphan.  But hvdrun itself may be process 1 of a container.  A child of
+/// hvdrun has asked for a death signal before its exec (base/process/child.cc).  An orphan has not.
 inline bool follow_parent() {
   const pid_t parent = ::getppid();
   int asked_before = 0;

@@ -1,7 +1,7 @@
 /// @file nvml.h — the part of NVIDIA's management library that hvdrank uses, by dlopen() of libnvidia-ml.so.1.
 ///
-/// A call may take long, and never returns where a GPU has fallen off the bus: call only from threads for which no
-/// other thread waits.
+/// A call may take long.  If a GPU has fallen off the bus, a call never returns.  So call only from a thread for which
+/// no other thread waits.
 #pragma once
 #include <cstdint>
 #include <optional>

@@ -20,7 +20,7 @@ class RecorderReader {
   int fd() const { return memory_.fd(); }
   /// For tests.
   wire::RecorderMemory* data() { return recorder_; }
-  /// The steps since the last call, at most a few hundred: the rest comes with the next call.  Overwritten steps are
+  /// The steps since the last call, at most a few hundred; the next call returns further ones.  Overwritten steps are
   /// left out.
   std::vector<wire::StepRecord> next_steps();
   /// The program asks for the job's live report; true once.

@@ -27,9 +27,9 @@ class SealedMemory {
   ~SealedMemory() {
     if (data_) munmap(data_, bytes_);
   }
-  /// nullptr where it could not be made.
+  /// nullptr: the memory could not be made.
   void* data() const { return data_; }
-  /// For the rank to inherit; -1 likewise.
+  /// For the rank to inherit.  -1: the memory could not be made.
   int fd() const { return fd_.get(); }
 
  private:

@@ -1,4 +1,4 @@
-/// @file usage.h — what a guard reads of its rank in shared memory (phase, waits) and of its rank's GPU (NVML).
+/// @file usage.h — the guard's view of its rank: phase and waits from shared memory, the use of the GPU from NVML.
 #pragma once
 #include <sys/types.h>
 
@@ -45,8 +45,9 @@ class StatusChanges {
   wire::StatusReport told_;
 };
 
-/// Asks the GPU's driver, through NVML, for the load, the users of memory and the errors of the rank's GPU: at the
-/// start and once a second.  A thread of its own asks, because a call never returns where a GPU has fallen off the bus.
+/// Asks the GPU's driver through NVML, at the start and once a second.  The driver gives the load, the users of memory
+/// and the errors of the rank's GPU.  A separate thread asks, because a call never returns if a GPU has fallen off the
+/// bus.
 class GpuWatch {
  public:
   GpuWatch() = default;

@@ -41,8 +41,8 @@ class DeathEvidence {
   void set_failure(wire::Failure failure);
   void set_unstarted(wire::StartFailure why) { unstarted_ = std::move(why); }
 
-  /// The death record, without the status page's part.  Call it after the rank's end and the end of its streams; text
-  /// that is still held goes to @p outbox first.
+  /// The death record, without the status page's part.  Call it after the rank's end and the end of its streams.  Held
+  /// text goes to @p outbox first.
   /// @param fatal  the crash that the rank's signal handler has reported; empty: none
   /// @param stopped  the guard was told to end the rank
   wire::DeathRecord record(wire::DeathRecord r, const RankChild& child, RankStreams& streams, const std::string& fatal,

@@ -1,12 +1,10 @@
 /// @file guard.h — the process that watches over one rank.
 ///
-/// One thread, one poll loop, no Python, no MPI (ZeroMQ keeps its own I/O thread).
-/// It talks to hvdrun, starts the rank, carries its output, link and signals, says
-/// how it ended, and leaves nothing of it alive.  Its life:
+/// One thread, one poll loop, no Python, no MPI (ZeroMQ keeps its own I/O thread).  The guard talks to hvdrun and
+/// starts the rank.  It carries the rank's output, link and signals.  It reports how the rank ended, and ends all
+/// processes below the rank.
 ///
-///   connecting → waiting (manifest, payload) → running → ending → reported → exit
-///
-/// Every state has an end even if nobody answers: see the limits in guard.cc.
+/// guard_life.h has the states of a guard and their time limits.  Every state ends even if no other process answers.
 #pragma once
 #include "rank/launch/rank_environment.h"
 

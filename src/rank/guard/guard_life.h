@@ -72,8 +72,8 @@ class GuardLife {
     bool outbox_is_full = false;
   };
   enum class EndOrder { wait, kill_descendants, report };
-  /// Descendants go first, then the streams end, then the record is written.  A full outbox delays the record without
-  /// limit: no output may be lost.
+  /// First the descendants end, then the streams, then the record is written.  A full outbox delays the record without
+  /// limit, because no output may be lost.
   EndOrder next_of_end(Time now, const Remains& remains) const;
 
   /// The death record was written.
@@ -82,7 +82,7 @@ class GuardLife {
   // ---- hvdrun ----
   /// @p lost_for  how long the connection to hvdrun has been lost; nothing while it is there
   static bool is_gone(std::optional<milliseconds> lost_for) { return lost_for && *lost_for > longest_loss; }
-  /// Call it in each round of the loop while connected.  It may end the life of a guard that has reported.
+  /// Call it in each round of the loop while connected.  It may end the life, if the guard has reported.
   /// @return the order after the loss of hvdrun or of the parent
   StopOrder watch(Time now, bool hvdrun_is_gone, bool outbox_is_empty);
   /// True when hvdrun is gone and the guard has reported.  The host's last guard then ends mpirun's daemon.

@@ -36,7 +36,8 @@ class RankChild {
 
   /// Call it when a traceback begins.  A killed worker is a zombie at that time; the rank reaps its workers at its end.
   void note_killed_children() { killed_.merge(killed_children(pid_)); }
-  /// Reaps children that have ended.  Returns true once, at the rank's end; the next call reaps the rest.
+  /// Reaps children that have ended.  Returns true once, when the rank has ended.  The next call reaps the other
+  /// children.
   bool reap();
   /// True when this process has no children left.  A subreaper without children has no descendants.
   bool is_alone() const;
@@ -45,11 +46,11 @@ class RankChild {
   std::optional<bool> paused() const;
   /// Sends a signal to the rank's process group.  Does nothing once the rank has been reaped.
   void signal(int number) const;
-  /// Sends SIGTSTP where the rank handles it, else SIGSTOP: the rank's session has no terminal, and in such a session
-  /// the kernel ignores a SIGTSTP that has its default action.
+  /// Sends SIGTSTP if the rank handles it, else SIGSTOP.  The rank's session has no terminal.  In such a session the
+  /// kernel ignores SIGTSTP unless a handler is set.
   void suspend() const;
-  /// Sends SIGCONT to a rank that is stopped, so that it can react to another signal.  A rank that runs does not get
-  /// it: it may handle SIGCONT.
+  /// Sends SIGCONT to a rank that is stopped, so that it can react to another signal.  A running rank gets no SIGCONT,
+  /// because it may have a handler for SIGCONT.
   void wake() const;
 
  private:

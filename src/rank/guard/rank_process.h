@@ -50,7 +50,7 @@ class RankProcess {
 
   /// The rank's status, if it differs from the last one that hvdrun got.
   std::optional<wire::StatusReport> standing() { return news_.next(status_page_.standing(mono_ns())); }
-  /// Sends the steps recorded since the last call, as far as @p outbox has room.
+  /// Sends the steps recorded since the last call, while @p outbox has room.
   void send_steps(Outbox& outbox);
   /// The job's live report, for a program that asked for it.
   void give_report(std::string_view json) { recorder_.give_report(json); }
@@ -72,8 +72,8 @@ class RankProcess {
   void step_stack(Outbox& outbox);
 
   StandardInput& input() { return input_; }
-  /// The death record.  Call it after the end, when pump() has found the end of all streams; text that is still held
-  /// goes to @p outbox first.  @p stopped  the guard was told to end the rank
+  /// The death record.  Call it after the end, when pump() has found the end of all streams.  Held text goes to @p
+  /// outbox first.  @p stopped  the guard was told to end the rank
   wire::DeathRecord record(Outbox& outbox, bool stopped);
 
  private:

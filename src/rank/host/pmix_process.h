@@ -1,12 +1,15 @@
 /// @file pmix_process.h — the PMIx server of a host's ranks, in a child of the host daemon.
 ///
 /// Only MPI needs libpmix, and libpmix may crash or hang: without HOME, by a configuration file, by a client.  In a
-/// process of its own it cannot end the job.  That process also changes its environment for libpmix.
+/// separate process it cannot end the job.  That process also changes its environment for libpmix.
 ///
 /// Frames between the two (wire/messages/message.h):
-///   daemon → server   daemon_manifest and pmix as hvdrun sent them; release: the server sends waiting frames and ends
-///   server → daemon   pmix_environment, once for each rank; pmix, for hvdrun
-/// A server that cannot serve ends with an exit code above 0, after PmixMessage::Kind::broken where it knows why.
+///   daemon → server   daemon_manifest and pmix, as hvdrun sent them
+///                     release: the server sends waiting frames and ends
+///   server → daemon   pmix_environment, once for each rank
+///                     pmix, for hvdrun
+/// A server that cannot serve ends with an exit code above 0.  If it knows the reason, it first sends
+/// PmixMessage::Kind::broken.
 #pragma once
 #include <sys/types.h>
 

@@ -64,9 +64,9 @@ std::string boot_json(const wire::RankManifest& m, int link_fd, int payload_fd, 
   return wire::dump(json);
 }
 
-/// The text for `python -c`.  It reads the bootstrap from a descriptor, which keeps the process list readable.  With
-/// -c, sys.path begins with the working folder.  The text removes that folder, and the bootstrap decides whether to add
-/// it.
+/// The text for `python -c`.  The text reads the bootstrap from a descriptor, so that the process list stays readable.
+/// With -c, sys.path begins with the working folder.  The text removes that folder, and the bootstrap decides whether
+/// to add it again.
 std::string loader(int boot_fd) {
   const std::string fd = std::to_string(boot_fd);
   return "import sys;sys.path[:1]==['']and sys.path.pop(0);import os;exec(compile(os.read(" + fd +

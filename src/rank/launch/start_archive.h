@@ -1,5 +1,5 @@
-/// @file start_archive.h — what Python in a rank runs before the program: an archive in memory, which the rank
-/// inherits, in front of PYTHONPATH.
+/// @file start_archive.h — the code that Python in a rank runs before the program.  The code is an archive in memory,
+/// which the rank inherits, in front of PYTHONPATH.
 #pragma once
 #include <string>
 
@@ -10,9 +10,9 @@ namespace hvd::rank {
 
 inline constexpr const char* watch_variable = "HVD_WATCH";
 
-/// Lets Python in the rank find start/sitecustomize.py, and the guard's socket by its name.  The result is the archive;
-/// keep it until the rank has started.  A program that is no Python does not see it.  Empty: there is no room for it,
-/// and the rank starts without it.
+/// Lets Python in the rank find start/sitecustomize.py, and the guard's socket by its name.  Returns the archive; keep
+/// it until the rank has started.  Only Python uses the archive.  Empty: there is no room for the archive, and the rank
+/// starts without it.
 /// @param watch  CollectiveProbe::name()
 Fd add_start_archive(ProcessSpec& launch, const std::string& watch);
 

@@ -13,7 +13,7 @@ struct Imports {
   std::string kept_out;  ///< why imports must not look there, as a sentence; empty: they may
 };
 
-/// Throws Error{usage} when other users could have chosen the payload's Python file, or when it is not the file that
+/// Throws Error{usage} if other users could have chosen the payload's Python file, or if it differs from the file that
 /// hvdrun read.
 /// @param cwd  absolute
 Imports imports_of(const wire::RankManifest& m, const std::string& cwd);

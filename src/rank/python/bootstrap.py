@@ -1,8 +1,7 @@
-# Runs a .pkl inside the rank; embedded into hvdrank at build time and started by
-# `python -c`. It reads the payload, checks that it is the one meant, loads it,
-# calls it, and sends the result. Everything that is wrong with the payload itself
-# ends as one line for the death record (code 2 or 4); what the user's function
-# raises is an ordinary exception. Works on CPython 3.8 and later.
+# Runs a .pkl inside the rank.  Embedded into hvdrank at build time; `python -c` starts it.  It reads the payload,
+# checks the payload's identity, loads and calls it, and sends the result.  Faults of the payload itself end as one line
+# for the death record (code 2 or 4).  Exceptions of the user's function stay ordinary exceptions.  CPython 3.8 and
+# later.
 import os
 import sys
 
@@ -14,7 +13,8 @@ class Unstarted(Exception):
 
 
 def connect():
-    """Returns (boot, send): what the guard says about the payload, and a way to send one frame to it."""
+    """Returns (boot, send): the guard's description of the payload, and a function that sends one frame to the
+    guard."""
     import json
 
     try:
@@ -60,7 +60,7 @@ def version():
 
 
 def maker_of(code_args):
-    """The Python version whose compiler made a code object with these arguments, as far as it can be told."""
+    """The Python version that compiled a code object with these arguments, as exactly as the arguments show it."""
     if len(code_args) < 18:
         return "3.8 to 3.10" if len(code_args) == 16 else "3.7 or older"
     code = code_args[6]
@@ -120,7 +120,8 @@ def make_unpickler(boot, pickle):
 
 
 def is_the_unpicklers(traceback):
-    """Nothing but load, and what it or cloudpickle does for the unpickler: no line of a module or class of the user's."""
+    """True if no line of the user's modules or classes is in the traceback: only load, cloudpickle and the
+    unpickler."""
     frames = []
     while traceback is not None:
         frames.append(traceback.tb_frame)
@@ -169,7 +170,8 @@ def load(boot, data):
 
 
 def keep_sources(rest):
-    """Behind a call from hvd.run: the text of the notebook's cells or the script that it is from, for tracebacks."""
+    """Keeps the source text of a function from hvd.run, for tracebacks.  The text follows the pickled call in the
+    file."""
     mark = b"\0hvd-sources\0"
     if not rest.startswith(mark):
         return
@@ -226,7 +228,7 @@ def call_of(boot, loaded):
 
 
 class Pieces:
-    """A file that sends what is written to it: a result need not be in memory a second time, as a pickle."""
+    """A file that sends all bytes written to it.  So the result's pickle is never in memory as a whole."""
 
     PIECE = 60000
 

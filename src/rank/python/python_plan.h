@@ -1,7 +1,7 @@
 /// @file python_plan.h — how to become a given Python, found without running it.
 ///
-/// Embedded: hvdrank-python loads the interpreter's own libpython and calls Py_BytesMain with the interpreter's path as
-/// argv[0]; so venvs, options and exit codes are Python's.  Where there is no shared libpython, the interpreter itself
+/// Embedded: hvdrank-python loads the interpreter's own libpython, and calls Py_BytesMain with the interpreter's path
+/// as argv[0].  So venvs, options and exit codes are Python's.  If there is no shared libpython, the interpreter itself
 /// is run.
 #pragma once
 #include <string>

@@ -1,8 +1,7 @@
 /// @file outbox.h — frames on their way to hvdrun, in order and bounded.
 ///
-/// When hvdrun is behind, the channel refuses; then frames wait here, and once too
-/// many wait, is_full() tells the guard to stop reading from its rank, whose writes
-/// then block: that is the back-pressure.
+/// When hvdrun is slow, the channel refuses frames, and they wait here.  When too many wait, is_full() is true.  The
+/// guard then stops reading from its rank, and the rank's writes block.
 #pragma once
 #include <deque>
 #include <string>

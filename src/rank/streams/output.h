@@ -50,8 +50,9 @@ class Output {
   std::string finish(std::string* rest);
   /// The last traceback, if it was passed on before the rank died; else "".
   const std::string& shown_traceback() const { return shown_; }
-  /// The last line that came after @p since and may explain the end: no warning, progress bar or indented line; else
-  /// "". sys.exit("text") and a SyntaxError end with this line, without a traceback.
+  /// The last line after @p since that may explain the end.  Warnings, progress bars and indented lines do not count.
+  /// "": there is none.
+  /// sys.exit("text") and a SyntaxError end with this line, without a traceback.
   std::string last_line(Clock::time_point since) const { return last_line_at_ > since ? last_line_ : ""; }
 
  private:

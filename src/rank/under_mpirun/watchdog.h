@@ -1,8 +1,8 @@
 /// @file watchdog.h — the process that mpirun starts: it only waits.
 ///
-/// The watchdog forks the guard; then it only passes on signals and reaps.  It is there for a guard that is killed by
-/// SIGKILL: as a subreaper the watchdog inherits all processes below the guard, kills them, and ends.  It holds no
-/// channel and no threads, and so little memory that the out-of-memory killer spares it.
+/// The watchdog forks the guard; then it only passes on signals and reaps.  Its purpose: the guard may be killed by
+/// SIGKILL.  Then the watchdog, as a subreaper, inherits all processes below the guard, kills them, and ends.  The
+/// watchdog has no channel and no threads.  Its memory is so small that the out-of-memory killer spares it.
 #pragma once
 #include <functional>
 

@@ -1,7 +1,7 @@
 /// @file channel.h — the authenticated, encrypted path between hvdrun, the host daemons and the guards.
 ///
-/// Three implementations: zmq_channel.cc (ZeroMQ with CURVE) between hosts, local_channel.cc (a unix socket) in a job
-/// of one host, sim_channel.cc in tests.  Only channel/zmq names ZeroMQ.
+/// There are three implementations.  zmq_channel.cc (ZeroMQ with CURVE): between hosts.  local_channel.cc (a unix
+/// socket): in a job of one host.  sim_channel.cc: in tests.  Only channel/zmq names ZeroMQ.
 ///
 /// Thread: a channel belongs to one thread, which polls fd() together with its other descriptors.  fd() may be
 /// edge-triggered, and stands for both directions.  After poll() reports fd(), and after every send(), call receive()
@@ -60,8 +60,8 @@ class Listener {
   virtual std::optional<PeerFrame> receive() = 0;
   /// False when the peer's queue is full: keep the frame and try again.  Throws when the peer is gone.
   virtual bool send(const PeerId& to, const Frame& frame) = 0;
-  /// The next peer whose connection has ended for good (its guard is gone), or nothing.  Each peer is returned once.
-  /// fd() does not report it: call gone() from time to time.
+  /// The next peer whose guard is gone, so that its connection will not return; or nothing.  Each peer is returned
+  /// once.  fd() does not report it: call gone() from time to time.
   virtual std::optional<PeerId> gone() = 0;
 };
 

@@ -1,9 +1,8 @@
 /// @file local_channel.cc — channel.h over a unix socket, for jobs of one host.
 ///
 /// No library, no thread and no cipher: the bytes never leave the kernel.  Only processes of this user are accepted
-/// (SO_PEERCRED), and the socket lies in a folder that only this user may enter.  A client sends the job's key first:
-/// this keeps guards of another job out.  ZeroMQ, its libraries and threads would cost 4 ms of processor for each
-/// guard.
+/// (SO_PEERCRED).  The socket lies in a folder that only this user may enter.  A client sends the job's key first, so
+/// guards of another job are refused.  ZeroMQ would cost 4 ms of processor time for each guard.
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>

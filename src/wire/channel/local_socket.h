@@ -13,8 +13,8 @@
 
 namespace hvd::wire {
 
-/// Both directions of one connection.  An epoll descriptor watches the socket for as long as the other end is there: it
-/// wakes when something can be read, and, while a frame waits, when there is room to write.
+/// Both directions of one connection.  While the other end is there, an epoll descriptor watches the socket.  It wakes
+/// when bytes can be read.  While a frame waits, it also wakes when there is room to write.
 class LocalSocket {
  public:
   /// @p id  the data of this socket's epoll events
@@ -34,7 +34,7 @@ class LocalSocket {
   std::optional<std::string> take_key(std::size_t bytes) { return in_.take_bytes(bytes); }
   /// The next whole frame, or nothing.
   std::optional<Frame> take();
-  /// take() has something to do: to return a frame, or to end the connection for a malformed one.
+  /// True if take() would return a frame, or end the connection because of a malformed one.
   bool has_frame() const { return in_.has_frame() || in_.is_malformed(); }
   /// Waits until all is written or the other end is gone, at most until @p limit.
   void linger(std::chrono::steady_clock::time_point limit);

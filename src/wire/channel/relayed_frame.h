@@ -25,8 +25,8 @@ Frame relayed(std::uint32_t rank, const Frame& frame);
 /// Nothing where @p body is malformed.
 std::optional<RelayedFrame> from_relayed(std::string_view body);
 
-/// Makes each guard behind a daemon a peer of its own: send() reaches the guard, and gone() names the guard after its
-/// end or its daemon's.  @p listener  hvdrun's
+/// Makes each guard behind a daemon a separate peer.  send() reaches the guard.  gone() names the guard after the
+/// guard's end or its daemon's end.  @p listener  hvdrun's
 std::unique_ptr<Listener> with_relays(std::unique_ptr<Listener> listener);
 
 }  // namespace hvd::wire

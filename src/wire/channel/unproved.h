@@ -1,7 +1,7 @@
-/// @file unproved.h — accepted connections of a library whose other end has not proved the job's key.
+/// @file unproved.h — accepted connections of a library, as long as the other end has not proved the job's key.
 ///
-/// A library such as libzmq keeps each of them until its limit on handshakes is over.  Where descriptors are scarce,
-/// some are ended before: silent strangers must not keep guards out.
+/// A library such as libzmq keeps each such connection until the limit of its handshake.  When descriptors are scarce,
+/// some are ended earlier, so that silent strangers do not keep guards out.
 #pragma once
 #include <sys/types.h>
 

@@ -97,7 +97,7 @@ bool is_python(std::string_view program) {
 
 namespace {
 
-/// What `python` with these arguments runs: a file, the program on its standard input, or neither (-c, -m, --version).
+/// The program that `python` with these arguments runs: a file, its standard input, or neither (-c, -m, --version).
 struct PythonProgram {
   std::string file;
   bool from_input = false;
@@ -111,7 +111,7 @@ PythonProgram python_program(const std::vector<std::string>& args) {
     if (word == "--check-hash-based-pycs") ++i;
     if (word == "--version" || word.starts_with("--help")) return {};
     if (word.starts_with("--")) continue;
-    // One-letter options.  The value of c, m, W and X is the rest of the word; if nothing is left, it is the next word.
+    // One-letter options.  The value of c, m, W and X follows in the word.  If nothing follows, it is the next word.
     const std::size_t at = word.find_first_of("cmWXVh?", 1);
     if (at == std::string::npos) continue;
     if (word[at] != 'W' && word[at] != 'X') return {};

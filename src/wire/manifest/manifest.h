@@ -51,7 +51,7 @@ struct RankManifest {
   bool timeline = false;
   bool input = false;                  ///< its standard input comes over the channel; else it is /dev/null
   bool trusted_only = false;           ///< run no program that other users could have chosen: base/files/trust.h
-  std::vector<int> software_owners{};  ///< users whose programs may be run although trusted_only is set
+  std::vector<int> software_owners{};  ///< with trusted_only: further users whose programs may be run
 };
 
 /// The Python file that a payload runs, as typed: train.py for `train.py` and for `python -u train.py`.  May be empty.

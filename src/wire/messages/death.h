@@ -35,7 +35,8 @@ enum class DeathFact : std::uint8_t {
   host_lost,      ///< the connection to the whole host has ended
 };
 
-/// The phase of a rank that was told to end and ends itself once all others know (hvd/_job/preemption.py).
+/// The phase of a rank that was told to leave.  The rank ends itself after all other ranks know
+/// (hvd/_job/preemption.py).
 inline constexpr const char* leaving_phase = "leaves";
 
 struct DeathRecord {
@@ -47,7 +48,7 @@ struct DeathRecord {
   int code = 0;  ///< exit code, signal number (signalled, oom), 2 or 4 (unstarted)
   bool core_dumped = false;
   std::string text;   ///< unstarted, oom: one line that explains the end
-  std::string hint;   ///< what to do next
+  std::string hint;   ///< advice for the user
   std::string phase;  ///< the last Type::phase
   DeathFact fact = DeathFact::none;
   std::optional<SourceFrame> frame;  ///< of a crash: the innermost Python line

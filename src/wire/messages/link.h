@@ -1,10 +1,10 @@
 /// @file link.h — frames between a guard and its rank process.
 ///
-/// Header only, without ZeroMQ, JSON and exceptions: libhvd and the Python host include it too.  The link is a socket
-/// pair of SOCK_SEQPACKET: one send() is one packet, which no other thread or forked child can split.  A packet holds
-/// whole frames.  Packets that were sent survive the SIGKILL of the sender.
+/// Header only, without ZeroMQ, JSON and exceptions, because libhvd and the Python host include it too.  The link is a
+/// socket pair of SOCK_SEQPACKET.  One send() is one packet, and no other thread or forked child can split it.  A
+/// packet holds whole frames.  Packets that were sent survive the SIGKILL of the sender.
 ///
-/// Frame: base/network/frame_header.h, whose tag is the Type (message.h); then the body.
+/// A frame has a header (base/network/frame_header.h), then a body.  The header's tag is the Type (message.h).
 #pragma once
 #include <sys/socket.h>
 #include <sys/uio.h>

@@ -4,11 +4,11 @@
 /// passes the message on to hvdrun.  hvdrun gathers all participants (launcher/start/meeting_hub.h) and sends each host
 /// one answer for all of its ranks: `world` or `refused`.  A rank may meet again and again.
 ///
-/// In an elastic job the death of a rank revokes its world.  Every other rank of that world gets `revoked`.  All its
-/// operations then end with peer_lost, and so does a hvd.init() that still forms that world.  The script calls
-/// hvd.shutdown() and hvd.init() in the same process.  The next world has the members that hvdrun has invited, new
-/// connections and new shared memory.  A rank that joins before hvdrun knows of the death is refused with peer_lost,
-/// and joins again.
+/// In an elastic job the death of a rank revokes its world.  Every other rank of that world gets `revoked`.  All
+/// operations of such a rank then end with peer_lost.  So does a hvd.init() that is still forming that world.  The
+/// script calls hvd.shutdown() and hvd.init() in the same process.  The next world has the members that hvdrun has
+/// invited, new connections and new shared memory.  A rank may join before hvdrun knows of the death.  Such a rank is
+/// refused with peer_lost, and joins again.
 ///
 /// A rank that an elastic job starts while others train sends `expect` first.  The answer is `expected`.  The rank
 /// joins when it is ready to receive the training's state.

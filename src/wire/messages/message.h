@@ -5,7 +5,7 @@
 ///   link      guard ↔ rank process: the socket whose descriptor is in HVD_LINK_FD (link.h).
 ///
 /// A comment below gives the body of the message.  JSON bodies are parsed with a limit on depth and size.  Results,
-/// output and texts of exceptions come from the user's code: they are bytes that nobody interprets.
+/// output and texts of exceptions come from the user's code: these bytes are never interpreted.
 #pragma once
 #include <cstdint>
 

@@ -12,7 +12,7 @@ namespace hvd::wire {
 
 struct PmixMessage {
   enum class Kind : std::uint8_t {
-    fence = 1,    ///< all participants of this host have come: `ranks` (empty: all ranks); `data` is what they publish
+    fence = 1,    ///< all participants of this host have come: `ranks` (empty: all ranks), with their `data`
     request,      ///< a process of this host needs the data of `rank`, of another host
     published,    ///< the reply to `ask`
     abort,        ///< `rank` has called MPI_Abort with `status`; `data` is the text

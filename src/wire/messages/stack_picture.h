@@ -11,7 +11,7 @@ struct StackPicture {
   std::string python;  ///< frames as faulthandler writes them; empty: unknown
   std::string native;  ///< native frames of all threads; empty: hvdrun did not ask for them
   std::vector<std::string> addresses{};   ///< of the rank's host
-  std::vector<std::string> unanswered{};  ///< addresses that no longer acknowledge what the rank's connections send
+  std::vector<std::string> unanswered{};  ///< addresses that do not acknowledge the data from the rank's connections
 };
 std::string to_json(const StackPicture& p);
 StackPicture stack_picture_from_json(const std::string& text);

@@ -10,7 +10,7 @@ namespace hvd::wire {
 struct StatusReport {
   RankPhase place = RankPhase::script;
   double place_seconds = 0;   ///< since the rank entered the phase
-  std::string waits_for;      ///< the submitted operation whose name sorts first; empty: the rank does not wait
+  std::string waits_for;      ///< of the submitted operations, the first by name; empty: the rank does not wait
   double waited_seconds = 0;  ///< since one of the submitted operations last made progress
 };
 std::string to_json(const StatusReport& s);

@@ -17,7 +17,7 @@ std::string at(const std::string& place) { return place.empty() ? "" : " at " + 
 
 std::string tensors_text(const CollectiveRecord& r) { return r.tensors.empty() ? "" : " (" + r.tensors + ")"; }
 
-/// Kinds whose tensors have one size on all ranks.
+/// True for kinds of collectives with tensors of one size on all ranks.
 bool has_one_size(const std::string& kind) {
   for (const char* own : {"alltoall", "all_to_all", "gather", "scatter", "coalesced", "sparse"})
     if (kind.find(own) != std::string::npos && !kind.starts_with("all_gather") && !kind.starts_with("allgather") &&
@@ -131,8 +131,8 @@ std::vector<std::string> details_of(const Ranks& missing, const JobCollectives& 
   return lines;
 }
 
-/// The first number before @p end at which the members' lines of code begin to differ: a rank skipped a collective
-/// there.
+/// The first number before @p end at which the members were at different lines of code.  At that number a rank skipped
+/// a collective.
 std::string first_other_line(const GroupView& view, std::int64_t end) {
   std::int64_t first = 0;
   for (const auto& [rank, member] : view.members)

@@ -9,7 +9,7 @@
 
 namespace hvd::wire {
 
-/// What each rank told, by hvdrun's ranks.  A rank that is not in the map has not answered.
+/// The ranks' answers, by hvdrun's ranks.  A rank that is not in the map has not answered.
 using JobCollectives = std::map<int, RankCollectives>;
 
 enum class CollectiveFault {
@@ -26,10 +26,10 @@ struct CollectiveDifference {
   std::vector<int> waiting;          ///< have enqueued it
   double seconds = 0;                ///< the longest wait
   double usual_seconds = 0;          ///< the longest pause between two collectives of a waiting rank
-  std::vector<std::string> details;  ///< more lines for the user: what the others did instead
+  std::vector<std::string> details;  ///< more lines for the user, about ranks that did otherwise
 };
 
-/// The differences that explain why ranks wait, worst first.  Those that follow from another one are left out.
+/// The differences that explain why ranks wait, worst first.  Leaves out a difference that follows from another one.
 std::vector<CollectiveDifference> collective_differences(const JobCollectives& job);
 
 /// The same in words: "rank 1 has not enqueued all_reduce 2 of the default group ([8] float32); rank 0 waits for it".
@@ -38,7 +38,7 @@ std::vector<std::string> difference_lines(const std::vector<CollectiveDifference
 /// "the default group", "group tensor_parallel", "group 3".
 std::string group_text(const CollectiveGroup& group, bool is_default);
 
-/// What a rank has under way and its last collectives, at most @p most of either; for `hvdrun stacks --ops`.
+/// A rank's pending collectives and its last ones, at most @p most of either.  For `hvdrun stacks --ops`.
 std::string collectives_text(const RankCollectives& collectives, std::size_t most);
 
 }  // namespace hvd::wire

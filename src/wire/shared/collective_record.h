@@ -1,8 +1,8 @@
-/// @file collective_record.h — what a rank knows of torch.distributed's collectives, of any backend: its process
-/// groups, the last collectives that it has enqueued, and what it waits for.
+/// @file collective_record.h — a rank's record of torch.distributed's collectives, of any backend.  It has the rank's
+/// process groups, its last enqueued collectives, and its present wait.
 ///
 /// Python in the rank sends this record to its guard (src/rank/python/start/hvdrank_collectives.py).  The guard sends
-/// the record to hvdrun.  A rank is untrusted: readers check every number.
+/// the record to hvdrun.  A rank is untrusted, so readers check every number.
 #pragma once
 #include <cstdint>
 #include <optional>

@@ -43,7 +43,8 @@ std::string operations_file(const JobOperations& ranks);
 /// Throws Error{usage} when @p text is not the text of such a file.
 JobOperations operations_of_file(const std::string& text);
 
-/// Text for the user: a line for each rank, for each operation under way, and for each of the last operations.
+/// Text for the user.  It has a line for each rank, a line for each operation under way, and a line for each of the
+/// last operations.
 /// @param most  limit of the lines about operations of either kind
 std::string operations_text(const JobOperations& ranks, std::size_t most);
 

@@ -21,7 +21,7 @@ namespace hvd::wire {
 inline constexpr const char* recorder_fd_variable = "HVD_RECORDER_FD";
 inline constexpr std::uint64_t recorder_mark = 0x3963657264765348;  ///< "HSvdrec9"
 
-/// The last `capacity` records.  One thread writes at a time, one reads.
+/// The last `capacity` records.  Only one thread writes at a time, and only one reads.
 template <typename Record, std::size_t capacity>
 class RecordRing {
  public:
@@ -74,7 +74,8 @@ struct OperationSlot {
 };
 static_assert(sizeof(OperationSlot) == 64);
 
-/// Names, zero-terminated, one after another.  New names overwrite the oldest; a name in use is written again before.
+/// Names, zero-terminated, one after another.  New names overwrite the oldest.  A name that is in use is written again
+/// before that.
 struct OperationNames {
   static constexpr std::size_t size = 256 << 10, longest = 120;
   std::atomic<std::uint64_t> written;  ///< bytes so far; the name at position n can be read while written - n <= size
@@ -88,7 +89,7 @@ struct RecordedOperations {
   OperationNames names;
 };
 
-/// The job's live report as JSON, for a rank whose program asked for it.
+/// The job's live report as JSON.  Only for a rank that has asked for it.
 struct LiveReportText {
   static constexpr std::size_t most = (32 << 10) - sizeof(std::uint64_t);
   std::uint64_t length;

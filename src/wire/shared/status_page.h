@@ -1,8 +1,9 @@
 /// @file status_page.h — the status page: the phase of a rank, and the operation for which it waits.
 ///
-/// The guard can read the page even while the rank is stopped, and after its end.  One page of sealed memory, made by
-/// the guard and inherited by the rank; the descriptor's number is in HVD_STATUS_FD.  The rank's libhvd writes, the
-/// guard reads.  Header only: libhvd and hvdrank share it.
+/// The guard can read the page even while the rank is stopped, and after its end.  The page is one page of sealed
+/// memory, made by the guard and inherited by the rank.  HVD_STATUS_FD has the descriptor's number.  The rank's libhvd
+/// writes, and the guard reads; only the word at host_changes_at goes the other way.  Header only: libhvd and hvdrank
+/// share it.
 #pragma once
 #include <atomic>
 #include <cstddef>

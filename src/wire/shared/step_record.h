@@ -1,8 +1,8 @@
 /// @file step_record.h — one step of training of one rank: the raw material of the report.
 ///
-/// The rank's libhvd writes a record at the end of each step.  The guard sends the records as Type::steps about once a
-/// second, and once more at the rank's end: one after another, little endian.  All times but end_ns are lengths, so
-/// clocks of several hosts need not agree.
+/// The rank's libhvd writes the records at the ends of steps.  The guard sends them as Type::steps about once a second,
+/// and once more at the rank's end.  The records follow one another, little endian.  All times except end_ns are
+/// lengths, so clocks of several hosts need not agree.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -18,17 +18,19 @@ enum class Loader : std::int16_t { none, other, torch, tensorflow };
 /// The ranks of a world count alike: the records with the same epoch and number belong together.
 ///
 /// start/hvdrank_steps.py writes records too, for programs that do not use libhvd.
-/// Short steps share a record of about 20 ms: the sum of k steps, where k is a power of two.  `number` is that of the
-/// last step, a multiple of k.  A record covers the steps since the rank's previous record: 8 after 4 covers four.
-/// Ranks may have different k, and each rank may change its k.  When the guard could not read for long, the oldest
-/// records are lost, and the next record covers fewer steps than its number tells: see operations and step_ns.
-/// The first step of an epoch begins when the program asks a data loader for the first batch, else with hvd.init().
+/// Short steps share a record of about 20 ms.  Such a record is the sum of k steps, where k is a power of two.
+/// `number` is that of the last step, a multiple of k.  A record covers the steps since the rank's previous record: 8
+/// after 4 covers four.  Ranks may have different k, and each rank may change its k.  If the guard could not read for
+/// long, the oldest records are lost.  The next record then covers fewer steps than its number tells: see operations
+/// and step_ns.
+/// The first step of an epoch begins when the program asks a data loader for the first batch.  Without a data loader,
+/// it begins with hvd.init().
 struct StepRecord {
   std::int64_t number = 0;  ///< from 1 on, in this epoch
   std::int64_t epoch = 0;   ///< number of the world; the first is 0, and in elastic jobs later ones have larger numbers
   std::int64_t end_ns = 0;  ///< CLOCK_MONOTONIC of the rank's host
   std::int64_t step_ns = 0;
-  // Parts of step_ns, of the thread that trains.  The rest is the program's own work.
+  // Parts of step_ns, of the thread that trains.  All other time of the step is the program's own work.
   std::int64_t input_ns = 0;    ///< waited for a data loader's next batch
   std::int64_t waited_ns = 0;   ///< blocked in operations that another rank had not submitted yet
   std::int64_t moved_ns = 0;    ///< blocked in operations that all ranks had submitted
@@ -41,7 +43,8 @@ struct StepRecord {
   std::int64_t read_bytes = 0, written_bytes = 0;  ///< from and to storage
   std::int64_t operation_bytes = 0;                ///< tensors of this rank's operations
   std::int64_t resident_bytes = 0;                 ///< memory at the end of the step; 0: not measured
-  /// Time in which the cgroup's limit of processor time held its threads, summed over them, since the last measurement.
+  /// Time in which the cgroup's limit of processor time held its threads, since the last measurement.  Summed over the
+  /// threads.
   std::int64_t throttled_ns = 0;
   std::int64_t made_ns = 0;  ///< other processes made batches: the mean over the workers of a loader
   /// Sent to link_peer over a network since the previous record with this peer.  Peers take turns.

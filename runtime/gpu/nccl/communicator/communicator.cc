@@ -80,8 +80,8 @@ bool Communicator::ready() {
   return state == success;
 }
 
-/// During a split of this communicator, the thread of the new communicator queries this one too.  A query makes NCCL
-/// continue the split.  So the mutex admits one query at a time.
+/// While this communicator is being split, the thread of the new communicator queries this one too.  A query makes NCCL
+/// continue the split.  So a mutex allows only one query at a time.
 int Communicator::look(Comm comm) const {
   const auto lock = part_ ? std::unique_lock(part_->mutex) : std::unique_lock<std::mutex>();
   int state = success;
@@ -95,7 +95,7 @@ void Communicator::check_health() const {
   if (comm) look(comm);
 }
 
-/// Ends the bookkeeping of a split of this communicator, which is over.
+/// Forgets the split of this communicator after its end.  Ends the new communicator if no object wants it.
 void Communicator::settle() noexcept {
   if (!part_) return;
   if (const Comm unwanted = part_->end()) CommunicatorAbort(library_, unwanted, nullptr);

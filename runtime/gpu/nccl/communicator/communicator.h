@@ -2,9 +2,10 @@
 ///
 /// There are two kinds.  A *root* does not block: a long call continues inside NCCL, and ready() asks for its progress.
 /// So abort() works at any time, even while the root joins its peers.  While a call is in progress, NCCL allows only
-/// ncclCommGetAsyncError and ncclCommAbort ("Creating a communicator with options" in NCCL's user guide).  But NCCL
-/// starts a thread for each group of a non-blocking communicator.  So if NCCL can split, the communicators that move
-/// data are split from a root, and block: their groups are queued when the call returns.
+/// ncclCommGetAsyncError and ncclCommAbort ("Creating a communicator with options" in NCCL's user guide).
+///
+/// But NCCL starts a thread for each group of a non-blocking communicator.  So if NCCL can split, communicators that
+/// move data are split from a root, and block.  A blocking communicator has queued its group when the call returns.
 ///
 /// The set's LaunchThread makes all calls except abort() and check_health().  The engine's thread calls these two, even
 /// while the LaunchThread is inside a call.  NCCL 2.19 and later allow that (NVIDIA/nccl issue 992).  While the

@@ -1,8 +1,8 @@
 /// @file communicator_group.h — all NCCL communicators of one process set: those of each slot, and those by nodes.
 ///
-/// A slot is a stream with its own communicators.  The batches of a set use the slots in turn.  So a batch whose
-/// tensors come late does not delay the next batch.  With sums by nodes, a slot has two more communicators: one for the
-/// ranks of this node, and one for the ranks with the same place on every node.
+/// A slot is a stream with its own communicators.  Batch n of a set uses slot n mod slots.  So a batch with late
+/// tensors does not delay the next batch.  With sums by nodes, a slot has two more communicators.  One joins the ranks
+/// of this node, the other the ranks with the same place on every node.
 ///
 /// Deadlocks.  A kernel of NCCL waits on the device for the kernels of its peers, and occupies multiprocessors
 /// meanwhile.  Say that rank 0 runs kernel A, which leaves no room for kernel B.  Rank 1 runs B, which leaves no room
@@ -10,9 +10,9 @@
 /// - Within a slot, all ranks queue the same calls in the same order.  Batches come in the coordinator's order, and
 ///   batch n uses slot n mod slots.  The order of NCCL calls in a batch depends only on facts that the ranks agree on.
 ///   The kernels run in that order, since they are on one stream.
-/// - Slots and sets start when their tensors are ready.  So the order between them differs from rank to rank, and no
-///   order of the calls would change that.  Therefore the kernels of all slots and sets must fit on the device together
-///   (multiprocessor_share.h).  Then each kernel runs, whatever the others wait for.
+/// - Slots and sets start when their tensors are ready.  So their order differs between ranks, and an order of the NCCL
+///   calls would not help.  Therefore the kernels of all slots and sets must fit on the device together
+///   (multiprocessor_share.h).  Then each kernel runs, even while others wait.
 /// - No slot asks CUDA to wait for the device, where another slot's kernel may wait for this rank: see DeviceWork.
 /// One order of all calls on one stream would also prevent deadlocks.  But then a late tensor would delay all sets.
 #pragma once

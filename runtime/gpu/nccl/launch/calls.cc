@@ -84,13 +84,14 @@ void NcclLaunch::prepare(DeviceTensor& t) {
     operation(t, t.dtype, scaling_of(t, size(), where_.capabilities, false).inside, *slot().whole);
 }
 
-/// The factors of a sum that is neither packed nor widened: the runtime's kernels apply them in the tensor's own
-/// memory.
+/// The factors for a sum of its own: it is not packed and not widened.  The runtime's kernels apply them in the
+/// tensor's own memory.
 Scaling NcclLaunch::scaled_alone(const DeviceTensor& t) const {
   return t.kind == Kind::allreduce ? scaling_of(t, size(), where_.capabilities, false) : Scaling{};
 }
 
-/// True if a set of one rank needs neither packing nor NCCL: the rank already has the sum or the broadcast data.
+/// For a set of one rank.  True if the tensor needs no packing and no NCCL, because the rank already has the sum or the
+/// broadcast data.
 bool NcclLaunch::local(const DeviceTensor& t) const {
   if (t.kind == Kind::broadcast) return true;
   if (t.kind != Kind::allreduce) return false;

@@ -34,8 +34,8 @@ std::vector<FusedGroup> fuse(const std::vector<DeviceTensor>& tensors, int size,
 /// The fusion buffer of one stream.  Grows as needed.
 ///
 /// If the device has no memory left, the buffer is page-locked host memory.  Every device of a 64-bit process accesses
-/// such memory at the same address (CUDA driver API, "Unified Addressing").  NCCL accepts it like device memory.  So a
-/// rank whose GPU is full is slower.  But the rank makes the same calls as the other ranks, and need not tell them.
+/// such memory at the same address (CUDA driver API, "Unified Addressing").  NCCL accepts it like device memory.  A
+/// rank with a full GPU is thus slower.  But it makes the same calls as the other ranks, so it need not tell them.
 class FusionBuffer {
  public:
   /// of: the set, see cuda::DeviceWork.
@@ -106,8 +106,8 @@ class GpuBatch {
   /// Requires done().  The tensors with their results, and the mark that follows all work of the batch.
   std::vector<DeviceTensor>& tensors() { return tensors_; }
   const std::shared_ptr<cuda::Mark>& mark() const { return marks_.back(); }
-  /// One mark, at the end.  timed: five marks, before the wait for the tensors, before the packing, before NCCL, before
-  /// the unpacking, and at the end.
+  /// Without `timed`: one mark, at the end.  With `timed`: five marks.  They come before the wait for the tensors,
+  /// before packing, before NCCL, before unpacking, and at the end.
   const std::vector<std::shared_ptr<cuda::Mark>>& marks() const { return marks_; }
   /// The time of the first mark on the host's monotonic clock.
   std::int64_t began_ns() const { return began_ns_; }

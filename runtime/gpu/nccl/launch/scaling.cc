@@ -25,7 +25,8 @@ Scaling scaling_of(const DeviceTensor& t, int size, const Capabilities& capabili
   if (!adds(t.reduce) || (first != 1 && last != 1)) return {first, last, 1};
   // One factor before the sum has the same effect, and keeps f16 sums from overflowing midway.
   const double factor = first * last;
-  // NCCL stores its factor in the tensor's dtype: 1/3 in bf16 would change every element by the same relative error.
+  // NCCL stores its factor in the tensor's dtype.  1/3 in bf16 is inexact, and would change every element by the same
+  // relative error.
   const bool exact = t.dtype == DType::f32 || t.dtype == DType::f64 || power_of_two(factor);
   if (capabilities.kernels && t.kind == Kind::allreduce && (packed || !exact)) return {factor, 1, 1};
   return {1, 1, factor};

@@ -80,7 +80,7 @@ class Receives {
     std::uint32_t next = 0;
     std::map<std::uint32_t, Posted> posted;
     std::map<std::uint32_t, std::string> early;
-    std::size_t rooms = 0;            ///< receives with FrameKind::room sent, whose messages have not arrived
+    std::size_t rooms = 0;            ///< receives with FrameKind::room sent and the message not yet arrived
     std::deque<std::uint32_t> later;  ///< receives for which FrameKind::room is sent when `rooms` is smaller
     std::uint64_t untaken = 0;        ///< counted bytes of messages that have begun to arrive, less the bytes credited
     std::uint64_t taken = 0;          ///< counted bytes among `untaken` that are taken but not credited

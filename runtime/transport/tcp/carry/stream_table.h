@@ -20,8 +20,8 @@ class StreamTable {
   StreamTable() { open_[0]; }
 
   /// Opens a stream.  @p members: ranks of the world that may send frames.  Throws Error{internal} unless @p stream is
-  /// larger than all earlier streams.  @return smaller streams for which frames have arrived; this rank is not a member
-  /// of their process sets and never opens these streams
+  /// larger than all earlier streams.  @return smaller streams for which frames have arrived.  This rank never opens
+  /// these streams, because it is not a member of their process sets
   std::vector<int> open(int stream, std::vector<int> members) {
     if (stream <= newest_) throw Error(Code::internal, "TCP", "stream " + std::to_string(stream) + " comes twice");
     newest_ = stream;

@@ -305,7 +305,7 @@ std::vector<LostPeer> Links::silent() const {
   std::map<int, unsigned> quiet;  // ms, by rank
   for (const auto& [fd, lane] : lanes_) {
     const unsigned ms = lane->ms_since_heard();
-    // If spare lanes exist, other lanes replace a silent lane.
+    // If spare lanes exist, the other lanes replace a silent lane.  Only the first lane then matters.
     const bool matters = lane->number() == 0 || peers_[static_cast<std::size_t>(lane->peer())]->ways.empty();
     if (ms < silent_ms || !matters) continue;
     unsigned& longest = quiet[lane->peer()];

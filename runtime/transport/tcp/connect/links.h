@@ -1,9 +1,9 @@
 /// @file links.h — the connections (lanes) of this rank to the other ranks.
 ///
-/// A lane is connected when its first frame is added.  Both directions use the lane.  Two ranks have several lanes. The
-/// first lane carries small frames, and the other lanes carry large frames.  So small frames never wait for large
-/// frames.  If several network interfaces reach the peer's host, each further interface has a spare lane.  Any lane
-/// except the first may then end without the loss of the peer.
+/// A lane is connected when its first frame is added.  Both ends send on the same lane.  Two ranks have several lanes.
+/// The first lane carries small frames, and the other lanes carry large frames.  So small frames never wait for large
+/// frames.  If several network interfaces reach the peer's host, each further interface has a spare lane.  Then any
+/// lane except the first may end, and the peer still counts as reached.
 ///
 /// All ranks here are ranks of the world.  Thread: one at a time, except fd() and nap().
 #pragma once

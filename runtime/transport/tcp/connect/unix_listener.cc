@@ -65,7 +65,7 @@ std::optional<UnixListener> UnixListener::abstract() {
 
 std::string machine_identity() {
   std::string text = boot_id();
-  // A process of another user namespace can open neither memory nor sockets through /proc/PID/fd.
+  // Through /proc/PID/fd, a process of another user namespace can open no memory and no sockets of this one.
   for (const char* path : {"/dev/shm", "/proc/self/ns/pid", "/proc/self/ns/user"}) {
     struct stat about {};
     const bool known = ::stat(path, &about) == 0;

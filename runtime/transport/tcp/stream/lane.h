@@ -89,8 +89,8 @@ class Lane {
   bool idle() const { return out_.empty() && !stream_->holds(); }
   /// Milliseconds since the last acknowledgement from the other end's kernel; 0 for a unix socket.
   unsigned ms_since_heard() const;
-  /// Stops reading the caller's memory of @p ticket.  Drops its frames whose sending has not begun, and copies the
-  /// payload of a frame whose sending has begun.  @return the number of dropped frames
+  /// Stops reading the caller's memory of @p ticket.  Drops those of its frames that have not begun.  Copies the
+  /// payload of a frame that has begun.  @return the number of dropped frames
   std::size_t forget(std::uint64_t ticket);
   /// Drops all further bytes of the frame that is arriving.
   void drop_arriving() { target_ = nullptr; }

@@ -1,6 +1,6 @@
-"""What a compute job tells a training job about its data service: numbers, addresses and a key, in a file of its own.
+"""The data that a compute job gives a training job about its data service: numbers, addresses and a key, in a file.
 
-The file holds the key: its owner alone may read it.
+The file holds the key, so only its owner may read it.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class TfDataServiceConfig:
 
     @staticmethod
     def from_dict(config: Mapping[str, Any]) -> TfDataServiceConfig:
-        """What to_dict() was called on.  Errors: ValueError."""
+        """The reverse of to_dict().  Errors: ValueError."""
         names = {field.name for field in dataclasses.fields(TfDataServiceConfig)}
         try:
             given = {name: value for name, value in config.items() if name in names}

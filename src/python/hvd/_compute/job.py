@@ -1,4 +1,5 @@
-"""What compute jobs share: the arguments of their commands, their numbers, the service, and the end of their servers."""
+"""The common part of compute jobs: the arguments of their commands, their numbers, the service, the end of their
+servers."""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ def workers_of_each(workers: int, dispatchers: int) -> int:
 def start_service(
     workers: int, dispatchers: int, side: str, timeout: int, nics: Sequence[str] | None
 ) -> tuple[ComputeService, TfDataServiceConfig]:
-    """The service, with a key of its own, and its configuration.  The caller shuts the service down.
+    """Starts the service with a new key.  Returns it and its configuration.  The caller shuts the service down.
 
     nics: network interfaces to listen on; None: all but the loopback interface.
     """
@@ -60,7 +61,8 @@ def start_service(
 def stop_server(server: Any) -> None:
     """Stops a dispatcher or a worker of tf.data's service.  Gives up after STOP_SECONDS, with a warning.
 
-    TensorFlow waits for calls in progress, and a reader may make one that never ends: it asks for elements until it is gone.
+    TensorFlow waits for calls in progress.  A reader may make a call that never ends: it asks for elements until the
+    reader is gone.
     """
     stop = threading.Thread(target=_stop, args=(server,), name="hvd-stop-server", daemon=True)  # keeps the server alive
     stop.start()

@@ -1,8 +1,8 @@
 """Questions and answers by TCP between processes that share a key.
 
-Both ends prove the key before either parses a byte: the challenges of multiprocessing.connection.  A message is JSON of at
-most MOST_BYTES; nothing is unpickled.  Each connection carries one question and its answer.
-Messages are not encrypted: they must hold no secrets.
+Both ends prove the key before either parses a byte, by the challenges of multiprocessing.connection.  A message is JSON
+of at most MOST_BYTES; nothing is unpickled.  Each connection carries one question and its answer.  Messages are not
+encrypted, so they must hold no secrets.
 """
 
 from __future__ import annotations

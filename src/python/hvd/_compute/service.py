@@ -27,7 +27,8 @@ class ComputeService:
     """Runs in one process of the compute job.  Any thread."""
 
     def __init__(self, dispatchers: int, workers_per_dispatcher: int, key: bytes, nics: Sequence[str] | None = None) -> None:
-        """key: who has it may ask.  nics: network interfaces to listen on; None: all but the loopback interface.
+        """key: a caller with this key may ask.  nics: network interfaces to listen on; None: all but the loopback
+        interface.
 
         Errors: ValueError for a number below 1, an unknown interface or an empty key; OSError.
         """
@@ -138,7 +139,8 @@ class ComputeClient:
     """
 
     def __init__(self, compute_addresses: Mapping[str, Sequence[Address]], key: bytes, verbose: int = 1) -> None:
-        """compute_addresses: what addresses() of the service returned.  verbose: 2 and more log which address answers."""
+        """compute_addresses: the result of the service's addresses().  verbose: 2 and more log the address that
+        answers."""
         self._key = key
         self._addresses = [(str(host), int(port)) for found in compute_addresses.values() for host, port in found]
         _, address, self._own_host = self._exchange("probe", _ANSWER_SECONDS)

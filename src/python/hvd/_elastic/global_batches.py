@@ -72,9 +72,9 @@ class GlobalBatches:
             state.commit()
         state.batches.set_epoch(1)
 
-    A batch has batch_size samples for each rank.  Under hvd.elastic.run(keep_global_batch=True) these are the ranks of the
-    first world, whose shares are divided among the present ranks.  An epoch's last batch has the remaining samples, divided
-    as evenly as possible, unless drop_last.  Each sample occurs once.
+    A batch has batch_size samples for each rank.  Under hvd.elastic.run(keep_global_batch=True) the ranks of the first
+    world count, and their shares are divided among the present ranks.  An epoch's last batch has the remaining samples,
+    divided as evenly as possible, unless drop_last.  Each sample occurs once.
     samples: their total number.  shuffle: each epoch has its own order, derived from seed.
     Errors: ValueError for a wrong argument; RuntimeError if micro-batches were skipped.
     """

@@ -1,7 +1,7 @@
 """Divides the shares of the global batch among the ranks: hvd.elastic.run(keep_global_batch=True).  No framework.
 
-The batch has as many shares as the first world had ranks.  All shares are divided among the present ranks.  Each rank gets
-neighbouring shares, in the order of the ranks, so that the shares of all ranks together are in order.
+The batch has as many shares as the first world had ranks.  All shares are divided among the present ranks.  Each rank
+gets neighbouring shares, in the order of the ranks.  So the shares of all ranks together are in order.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ def refuse_reduction(what: str) -> None:
 def agree() -> None:
     """All ranks take rank 0's number of shares; at first this is the number of ranks.  Collective.
 
-    Raises RuntimeError in a job of one fixed rank if the state has several shares: such a job reduces no gradients.
+    Raises RuntimeError in a job of one fixed rank if the state has several shares, because such a job reduces no
+    gradients.
     """
     if not _enabled:
         return

@@ -62,7 +62,7 @@ class StateFile:
         self.take_call(Call(name, self._calls.get(name, 0) + 1))
 
     def take_call(self, call: Call) -> None:
-        """This process takes part in that call: it may have started late, and counted others."""
+        """This process takes part in that call.  It may have started late, so its own count may differ."""
         self.call = call
         self._calls[call.function] = call.number
 
@@ -189,8 +189,8 @@ class StateFile:
 
         held: the number of commits of the state in this rank's memory; -1: it has no state.
         The folder of each rank belongs to this job afterwards.
-        Errors: StateFileError, on all ranks, if another job uses the folder, or a rank finds a state that must not be used;
-        NotImplementedError for a state class that overrides save() without saved_copy().
+        Errors: StateFileError, on all ranks, if another job uses the folder, or a rank finds a state that must not be
+        used.  NotImplementedError for a state class that overrides save() without saved_copy().
         """
         need_saved_copy(type(state))
         _objects._pickler()  # imported now: the first commit should be written soon
@@ -225,9 +225,9 @@ class StateFile:
         return True
 
     def _is_of_this_call(self, made_by: Call, calls: dict[str, int]) -> bool:
-        """False: an earlier call of this program has left it, by an error.  calls: rank 0's.
+        """Whether the file belongs to this call.  False: an earlier call of this program has left it, by an error.
 
-        Errors: StateFileError if it is of another call of an earlier program.
+        calls: rank 0's.  Errors: StateFileError if it belongs to another call of an earlier program.
         """
         is_first = sum(calls.values()) == 1
         if made_by == self.call or (made_by == UNKNOWN and is_first):
@@ -241,7 +241,8 @@ class StateFile:
         )
 
     def _look(self, claims: bool) -> tuple[int, Call] | str:
-        """The number of commits in the state of this rank's folder, and their call; -1: none; a text: why it is refused.
+        """The number of commits in the state of this rank's folder, and the call that made it.  -1: there is no state.
+        A text: the reason why the state is refused.
 
         claims: takes the folder for this job.  If no lock can be made, the state can only be read.
         """

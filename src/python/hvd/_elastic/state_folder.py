@@ -1,10 +1,11 @@
 """The folder of hvdrun --state-dir: one file with the last commit, and the lock of the one job that may touch it.
 
-`elastic-state` is replaced as a whole.  It is read, replaced or removed only under this job's lock, and only if it has our
-mark, belongs to this user and nobody else can write it, because a pickle is a program.
+`elastic-state` is replaced as a whole.  It is read, replaced or removed only under this job's lock.  A pickle is a
+program.  So the file must have our mark and belong to this user, and nobody else may be able to write it.
 
-One rank of the job holds `elastic-state.lock`.  The file contains a note: the job, the rank's host and process, and the last
-commit that was written here.  A state older than the note was put back by somebody.  A killed job leaves the note.
+One rank of the job holds `elastic-state.lock`.  The lock file contains a note: the job, the rank's host and process,
+and the last commit that was written here.  If a state is older than the note, somebody has put it back.  A killed job
+leaves the note.
 """
 
 from __future__ import annotations

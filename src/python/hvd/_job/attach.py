@@ -47,6 +47,6 @@ def attached(number: int, frame: types.FrameType | None, console: Callable[[], t
 
 
 def offer() -> None:
-    """Registers the handler, unless the program has one of its own.  Only the main thread may."""
+    """Registers the handler, unless the program has its own.  Call it on the main thread only."""
     if threading.current_thread() is threading.main_thread() and signal.getsignal(SIGNAL) == signal.SIG_DFL:
         signal.signal(SIGNAL, attached)

@@ -49,7 +49,7 @@ class _Stream:
 
 
 class Console(pdb.Pdb):
-    """pdb whose quit, and whose end of input, let the rank continue."""
+    """pdb, except that quit and the end of input let the rank continue."""
 
     def __init__(self, stream: _Stream) -> None:
         super().__init__(stdin=stream, stdout=stream, nosigint=True, readrc=False)  # type: ignore[arg-type]

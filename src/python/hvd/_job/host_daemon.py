@@ -1,4 +1,4 @@
-"""In a cluster's own process on a host, such as a Spark task or a Ray actor: runs the daemon of hvdrun there."""
+"""Runs hvdrun's daemon on a host, inside a process of a cluster, such as a Spark task or a Ray actor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A store for ranks of one host and one user (_store_meeting.Store): the first rank serves it on an abstract unix socket.
+"""A store (store_meeting.Store) for ranks of one host and one user.  The first rank serves it on an abstract unix
+socket.
 
 Each end checks the other's user, because any user can take the name of an abstract socket first.
 Frames: length of the key, length of the value, key, value.  A frame without a value is a query; -1 answers that the key is

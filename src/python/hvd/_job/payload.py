@@ -32,8 +32,8 @@ _SOURCES = b"\0hvd-sources\0"
 
 
 def _sources(call: bytes) -> bytes:
-    """The text of the cells, or of the script, that define the call's functions.  A rank's traceback can then show lines of
-    files that the rank does not have.  It ends with a full stop, as a pickle does."""
+    """The text of the cells, or of the script, that define the call's functions.  A rank's traceback can then show
+    lines of files that the rank does not have.  The text ends with a full stop, as a pickle does."""
     main = getattr(sys.modules.get("__main__"), "__file__", None)
     names = {name for name, entry in linecache.cache.items() if len(entry) == 4 and entry[1] is None}  # cells
     names.update(name for name in (main, sys.argv[0]) if name)

@@ -15,10 +15,14 @@ def report() -> dict[str, Any] | None:
     reports; hvdrun then sends one every two seconds, with the steps.  Not collective, and never waits: any rank and any
     thread may call it, for example the first rank's logger.
 
-    Keys, times in seconds and as means of a step over all ranks: ``steps`` (ended until now), ``step_seconds``,
-    ``waiting_seconds`` (for other ranks, data and messages), ``communication_seconds`` (of that, data and messages),
-    ``step_parts`` (a dict of input, saving, collecting garbage, no core, asleep, computing, ...) and ``findings`` (a list,
-    the costliest first, of dicts with ``cause``, ``ranks``, ``host``, ``seconds_a_step``, ``what`` and ``advice``).
+    Keys; times are in seconds, as means of a step over all ranks:
+    - ``steps``: number of steps until now
+    - ``step_seconds``
+    - ``waiting_seconds``: for other ranks, data and messages
+    - ``communication_seconds``: the part of it for data and messages
+    - ``step_parts``: a dict of input, saving, collecting garbage, no core, asleep, computing, ...
+    - ``findings``: a list of dicts, the costliest first, with ``cause``, ``ranks``, ``host``, ``seconds_a_step``,
+      ``what`` and ``advice``
     Errors: ValueError before init().
     """
     text = _native.report()

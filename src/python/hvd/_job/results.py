@@ -90,7 +90,7 @@ def _checked(rank: int, pieces: _Pieces) -> BinaryIO:
 
 
 def wanted_ranks(ranks: int, only: int | None) -> Sequence[int]:
-    """The ranks whose results are wanted.  Errors: ValueError for a rank that does not exist."""
+    """The ranks that must return a result.  Errors: ValueError for a rank that does not exist."""
     if only is None:
         return range(ranks)
     if only not in range(ranks):
@@ -128,7 +128,8 @@ def results(file: BinaryIO, wanted: Sequence[int], code: int, errors: str) -> li
 
 
 class Ranked:
-    """A function whose results carry their rank: in an elastic job hvdrun knows only processes, whose ranks change."""
+    """A function that returns its rank with its result.  In an elastic job hvdrun knows only processes, and their ranks
+    change."""
 
     def __init__(self, func: Callable[..., Any], only: int | None = None) -> None:
         """only: other ranks return None in place of their result."""

@@ -64,16 +64,17 @@ def run(
     only: int | None = None,
     shown: Callable[[], Callable[[str, bool], str]] | None = None,
 ) -> list[Any]:
-    """Calls func(*args, **kwargs) on num_proc ranks and returns their results, in rank order.  Those of an elastic job
-    (min_num_proc, max_num_proc, host_discovery_script) are of the ranks at the end.
+    """Calls func(*args, **kwargs) on num_proc ranks and returns their results, in rank order.
 
-    The ranks' output appears here while they run, in a script, a REPL and a notebook cell.  hosts: "h1:2,h2:2"; executable:
-    the ranks' Python, this one by default; only: the one rank whose result is wanted; shown(): makes a filter of a stream's
-    output; the other arguments are hvdrun's options of the same names.
+    An elastic job (min_num_proc, max_num_proc, host_discovery_script) returns the results of the ranks at its end.  The
+    ranks' output appears here while they run, in a script, a REPL and a notebook cell.
 
-    Errors: JobError, a RuntimeError, with the traceback of the rank that failed first, and the verdict as data; ValueError for
-    an option that hvdrun refuses; TypeError for an object that cannot be pickled; FileNotFoundError without hvdrun;
-    RuntimeError if an elastic job ends without the rank `only`.
+    hosts: "h1:2,h2:2".  executable: the ranks' Python, this one by default.  only: the one rank that returns a result.
+    shown(): makes a filter of a stream's output.  The other arguments are hvdrun's options of the same names.
+
+    Errors: JobError, a RuntimeError, with the traceback of the rank that failed first, and the verdict as data.
+    ValueError for an option that hvdrun refuses; TypeError for an object that cannot be pickled; FileNotFoundError
+    without hvdrun; RuntimeError if an elastic job ends without the rank `only`.
     KeyboardInterrupt ends the job first.
     """
     given = {name: value for name, value in locals().items() if name in RUN_KEYWORDS}
@@ -271,7 +272,8 @@ def _pump(
 
 
 def _end(process: subprocess.Popen[bytes], echoes: list[StreamEcho]) -> None:
-    """Ends the job as Ctrl-C would.  A second Ctrl-C, or too long a wait, kills hvdrun, and its guards end the rest."""
+    """Ends the job as Ctrl-C would.  A second Ctrl-C, or too long a wait, kills hvdrun; its guards then end the
+    ranks."""
     try:
         if process.poll() is None:
             process.send_signal(signal.SIGINT)

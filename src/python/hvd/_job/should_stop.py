@@ -1,4 +1,4 @@
-"""Whether the job is about to end, agreed by all ranks at one step, so that they can write a checkpoint."""
+"""Whether the job is about to end.  All ranks agree on the answer at one step, so that they can write a checkpoint."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def _listen() -> None:
 def should_stop() -> bool:
     """True on all ranks, at the same call, once any of them was told to end.
 
-    The reason is Ctrl-C, SIGTERM, SIGHUP or hvdrun's time limit.  Collective over all ranks; costs one small allgather.  Call
-    it every step, from the main thread.  From the first call on, these signals no longer end this process by themselves (a
-    second Ctrl-C does), and hvdrun's grace period (``--grace``) is the time to save and leave.
+    The reason is Ctrl-C, SIGTERM, SIGHUP or hvdrun's time limit.  Collective over all ranks; costs one small allgather.
+    Call it every step, from the main thread.  From the first call on, these signals no longer end this process by
+    themselves, except a second Ctrl-C.  hvdrun's grace period (``--grace``) is the time to save and leave.
     Errors: ValueError before init(); HorovodInternalError when a rank is lost.
     """
     global told

@@ -1,6 +1,6 @@
 """The part of init() for processes that another launcher than hvdrun has started.
 
-- torchrun, and launchers that set its variables: the ranks meet through its store (_store_meeting.py).
+- torchrun, and launchers that set its variables: the ranks meet through its store (store_meeting.py).
 - srun, with all tasks of the step on one host: the ranks meet through a socket of the first task.
 - Others: the process trains alone and prints a line that says so.  HVD_STRICT=1 makes that an error.
 """
@@ -142,7 +142,8 @@ def _torch_launch() -> tuple[Store, Launch] | None:
 
 
 def _host_number() -> int:
-    """A number that is equal for ranks that share a host, a boot and a network namespace, and can connect without a network."""
+    """A number that is equal for ranks that can connect without a network: same host, same boot, same network
+    namespace."""
     boot = pathlib.Path("/proc/sys/kernel/random/boot_id").read_text()
     return zlib.crc32(f"{socket.gethostname()} {boot} {os.readlink('/proc/self/ns/net')}".encode()) & 0x7FFFFFFF
 

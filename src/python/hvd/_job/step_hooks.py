@@ -65,7 +65,8 @@ _stepping: Any = None  # the optimizer whose step() has begun last
 
 
 class Watched(Iterator[T]):
-    """An iterator over batches, of any kind, whose time counts as input in the report on steps; hvd.data.watched.
+    """An iterator over batches of any kind.  Its time counts as input in the report on steps.  Public as
+    hvd.data.watched.
 
     for batch in hvd.data.watched(my_generator()): ...
     """

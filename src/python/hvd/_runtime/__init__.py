@@ -1,1 +1,1 @@
-"""How tensors and questions get from Python into libhvd and back: what every framework's package is made of."""
+"""The common base of all frameworks' packages: the way of tensors and questions from Python into libhvd and back."""

@@ -1,12 +1,14 @@
 # mypy: disable-error-code="no-any-return, arg-type"
 """The collective operations, written once for all frameworks.
 
-A framework's package makes one ``Collectives(adapter)`` and publishes its bound methods.  The adapter describes tensors, this
-file the operations.  _submission.py submits tensors, and _native moves the bytes.  libhvd refuses what a dtype cannot do.
+A framework's package makes one ``Collectives(adapter)`` and publishes its bound methods.  The adapter describes
+tensors, this file the operations.  submission.py submits tensors, and _native moves the bytes.  libhvd refuses
+operations that a dtype does not support.
 
 Each operation is written as its asynchronous form.  _one and _many make the blocking ones, with the same arguments.
-Tensors that C can read (adapter.direct) take a shorter way first: ext/native/tensor_calls.c and group_calls.c do the whole
-call.  They return None, without an effect, for tensors that need a copy, for rare types, and for wrong arguments.
+For tensors that C can read (adapter.direct) there is a shorter way: ext/native/tensor_calls.c and group_calls.c do the
+whole call.  These functions return None, without an effect, for tensors that need a copy, for rare types, and for wrong
+arguments.
 """
 
 from __future__ import annotations
@@ -274,7 +276,8 @@ class Collectives(Submissions[T]):
     def alltoall(
         self, tensor: T, splits: Any = None, name: str | None = None, process_set: ProcessSet = global_process_set
     ) -> Any:
-        """Sends rows to all ranks: splits[r] of them to rank r, in order, or equal parts when there are no splits.
+        """Sends rows to all ranks, in order: splits[r] of them to rank r.  Without splits, each rank gets an equal
+        part.
 
         Returns the rows that all ranks sent here, in the order of the ranks: [sum of received rows, ...].  With splits,
         returns a pair: these rows, and the number of rows from each rank.  Only the first dimension may differ between ranks.
@@ -343,7 +346,8 @@ class Collectives(Submissions[T]):
     )
 
     def join(self, device: int = -1, process_set: ProcessSet = global_process_set) -> int:
-        """Declares that this rank has no more data, and waits until all ranks have done so; returns the last rank to join.
+        """Declares that this rank has no more data.  Waits until all ranks have done so.  Returns the last rank to
+        join.
 
         Until then this rank takes part in the others' operations with zeros, or no rows.  device is ignored.
         """

@@ -1,4 +1,5 @@
-"""The names that every framework's package offers besides its operations: queries, ops, process sets, stop, report, the error.
+"""The names, other than operations, that every framework's package offers: queries, ops, process sets, stop, report,
+the error.
 
 A package re-exports them with a star and lists only its own names:
 

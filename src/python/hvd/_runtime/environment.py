@@ -1,7 +1,7 @@
 """The one place that reads this process's environment.
 
-Our own variables come from the table of options (_options.py) and are checked when they are read.  `whole` is the environment
-itself: for other programs' variables, for child processes, and to set a variable.
+Our own variables come from the table of options (hvd/_job/options.py) and are checked when they are read.  `whole` is
+the environment itself: for other programs' variables, for child processes, and to set a variable.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ def text(name: str) -> str:
 
 
 def integer(name: str) -> int:
-    """A whole number.  ValueError, which names the variable, for another text, or if it has neither a value nor a default."""
+    """A whole number.  ValueError for another text, and for a variable with neither a value nor a default.  It names
+    the variable."""
     try:
         value = int(text(name))
     except ValueError:

@@ -79,9 +79,8 @@ def gather_bytes(name: str | None, data: bytes, process_set: int | None) -> byte
 
 
 def join(process_set: int) -> int:
-    """Declares that this rank has no more data, and waits until all ranks of the set have done so; returns the last one to
-    join.
-    """
+    """Declares that this rank has no more data.  Waits until all ranks of the set have done so.  Returns the last
+    one."""
     handle = _native.submit(Request(Operation(_native.JOIN, process_set), None, (0, U8, (), HOST)))
     try:
         _native.wait(handle)

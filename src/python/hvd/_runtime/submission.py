@@ -49,7 +49,7 @@ class Adapter(Protocol[T]):
         """An uninitialised dense tensor of the same shape, dtype and device."""
 
     def assign(self, into: T, value: T) -> None:
-        """Copies value into a tensor of the same shape, whatever its layout or device."""
+        """Copies value into a tensor of the same shape.  Layouts and devices may differ."""
 
     def adopt(self, capsule: Any, shape: tuple[int, ...], like: T) -> T:
         """A tensor of that shape, with like's dtype and device, over the bytes of a DLPack capsule, which it owns."""
@@ -214,7 +214,8 @@ class Submissions(Generic[T]):
         return handles[0]
 
     def _gather(self, operation: Operation, tensors: Sequence[T], names: Sequence[str | None], many: bool) -> Handle:
-        """Submits tensors for operations whose result sizes depend on all ranks.  many: a group, whose result is a list."""
+        """Submits tensors for operations with results of sizes that depend on all ranks.  many: a group; its result is
+        a list."""
         dense = [self.dense(tensor) for tensor in tensors]
         requests = [Request(operation, name, view) for (_, view), name in zip(dense, names)]
         if not requests:

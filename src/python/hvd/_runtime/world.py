@@ -1,7 +1,7 @@
 """init, shutdown and this rank's place, the same for every framework.
 
-The numbers are read once, at init.  rank() and the others then cost a list look-up and stay valid in forked children
-(DataLoader workers ask for them).
+The numbers are read once, at init.  So rank() and the related functions cost only a list look-up.  They also work in
+forked children, such as DataLoader workers.
 """
 
 from __future__ import annotations
@@ -86,12 +86,13 @@ def init(comm: Any = None, process_sets: Sequence[ProcessSet] | str | None = Non
 
     Launchers: hvdrun, Open MPI's mpirun, torchrun (and others that set its variables), srun for a step on one host.
 
-    comm: None for all ranks, a list of ranks of the launch, or an mpi4py communicator.
-    process_sets: sets to make now, besides the global one; or "dynamic": add_process_set will make them (always allowed).
+    process_sets: sets to make now, in addition to the global one.  Or "dynamic": add_process_set will make them (always
+    allowed).
     A further call only makes process_sets that do not exist yet.
-    In an elastic job a rank that is started while others train returns at once, with its expected rank and size.  It joins in
-    hvd.elastic.run, or in the first call that needs the world, and may get other numbers there.
+    In an elastic job, a rank that is started while others train returns at once, with its expected rank and size.  The
+    rank joins the world in hvd.elastic.run, or in the first call that needs the world.  There it may get other numbers.
     Errors: ValueError for ranks that do not exist, and for a repeated set (the world and the other sets then exist);
+    RuntimeError if a required MPI is missing.
     RuntimeError if a required MPI is missing.
     """
     global _at_exit
@@ -190,8 +191,8 @@ def _unless_dismissed(call: Callable[[], T]) -> T:
 
 
 def _meet(ranks: list[int] | None) -> None:
-    """In an elastic job, a rank that dies in its init() ends the others' init() too: they meet again
-    (wire/messages/meeting_message.h).
+    """Joins the world.  In an elastic job, the death of a rank in its init() ends the others' init() too.  They then
+    meet again (wire/messages/meeting_message.h).
     """
     elastic = _environment.flag("HOROVOD_ELASTIC")
     limit = _environment.number("HOROVOD_ELASTIC_TIMEOUT") + 30  # hvdrun's own limit comes first
@@ -265,10 +266,12 @@ def shutdown() -> None:
         forget()
 
 
-# Called at the end of a world: objects that the function of hvd.elastic.run makes again in the next one.
+# Called at the end of a world.  hvd.elastic.run's function makes the objects behind these callbacks again in the next
+# one.
 before_rejoin: list[Callable[[], None]] = []
 
-# Called at the end of a world: forget agreements of its ranks, because the next one may have other ranks.
+# Called at the end of a world.  Each forgets agreements of the world's ranks, because the next one may have other
+# ranks.
 when_left: list[Callable[[], None]] = []
 
 # Called at the end of a world: owners of pending operations' tensors, since handles do not survive a world.
@@ -276,9 +279,9 @@ tables_of_handles: list[dict[int, Any]] = []
 
 
 def _keep_at_exit() -> None:
-    # libhvd leaves the world by itself when the process exits, after the interpreter is gone.  With an exit code other than 0
-    # it does not wait for peers, so a failed rank is seen to fail first.  Until then the runtime's thread may write to its
-    # tensors.
+    # libhvd leaves the world by itself when the process exits, after the interpreter is gone.  With an exit code other
+    # than 0 it does not wait for peers.  So a failed rank is seen to fail first.  Until then the runtime's thread may
+    # write to its tensors.
     for table in tables_of_handles:
         _native.leak(table)
 

@@ -16,7 +16,7 @@ __all__ = ["ParquetBatches", "petastorm_reader"]
 class ParquetBatches(BaseDataLoader):
     """This rank's share of a Parquet file, or of a folder of them, as batches: dictionaries of NumPy arrays by column.
 
-    All ranks get the same number of rows (the last rows % size are left out) and thus of batches, so no rank waits for
+    All ranks get the same number of rows, and thus of batches; the last rows % size are left out.  So no rank waits for
     another at the end of an epoch.  A rank reads only row groups that contain its rows, one at a time.
 
     path: a file or a folder, whose .parquet files are used in the order of their names.  batch_size: rows.

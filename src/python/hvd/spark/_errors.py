@@ -1,4 +1,4 @@
-"""What became of a Spark job, in words."""
+"""The reason why a Spark job ended, in words."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class JobCancelled(RuntimeError):
 
 
 def explained(error: BaseException, np: int) -> BaseException:
-    """The exception to raise for what Spark raised."""
+    """The exception to raise in place of Spark's."""
     text = str(error)
     cause = _cause(text)
     if re.search(r"Job \d+ cancelled|cancelled (because|as part of)|was cancelled|JOB_CANCELLED", text):

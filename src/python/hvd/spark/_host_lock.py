@@ -1,7 +1,9 @@
-"""Tasks of one host wait for the first task through a connection that the kernel closes with its holder.
+"""Tasks of one host wait for the first task, through a connection to it.  The kernel closes the connection when that
+task ends.
 
-The socket has an abstract name, so no file is left, however the tasks end.  A wait in Spark's barrier would end the executor
-when the job is cancelled: in Spark 4 a task that is killed there takes the whole JVM with it (exit code 50).
+The socket has an abstract name, so no file is left, however the tasks end.  The tasks do not wait in Spark's barrier.
+When a job is cancelled, Spark kills its tasks.  In Spark 4, a task killed in the barrier ends the executor's whole JVM
+(exit code 50).
 """
 
 from __future__ import annotations

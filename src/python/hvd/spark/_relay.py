@@ -127,7 +127,7 @@ class Kept:
 
 
 class Receiver:
-    """At the driver: shows and keeps what arrives while a condition holds."""
+    """At the driver: shows and stores arriving data while a condition holds."""
 
     def __init__(self, bind: str, host: str, port: str, echoes: Any, kept: Kept) -> None:
         """bind: the address to listen at; host: the name by which executors reach it; echoes(stdout, stderr): makes the
@@ -158,7 +158,8 @@ class Receiver:
         self.pumps = [*echoes(self.process.stdout, self.process.stderr), kept]
 
     def pump(self, going: Any, tick: Any, rest_seconds: Any) -> None:
-        """Takes arriving data while going() is true, and calls tick() now and then; then waits rest_seconds() for the rest."""
+        """Takes arriving data while going() is true, and calls tick() now and then.  Then waits rest_seconds() for late
+        data."""
         deadline = None
         with selectors.DefaultSelector() as selector:
             for pump in self.pumps:

@@ -50,15 +50,17 @@ def run(
 ) -> list[Any]:
     """Calls func(*args, **kwargs) on num_proc ranks, one for each task of a barrier stage; returns all ranks' results.
 
-    num_proc: None or 0 takes every slot.  start_timeout: seconds to wait for executors, and for the ranks to start; default:
-    HOROVOD_SPARK_START_TIMEOUT.  only: the one rank whose result is returned, in a list.  env: variables for the ranks; the
-    driver's HOROVOD_*, HVD_* and NCCL_* travel anyway.  executable: the ranks' Python, the executors' own by default.
-    driver_log_verbosity: "all" shows the ranks' output here while they run, "log_callback_only" only the lines from
-    log_to_driver().
+    num_proc: None or 0 takes every slot.  start_timeout: seconds to wait for executors, and for the ranks to start;
+    default: HOROVOD_SPARK_START_TIMEOUT.  only: the one rank that returns a result, in a list.  env: variables for the
+    ranks; the driver's HOROVOD_*, HVD_* and NCCL_* travel anyway.  executable: the ranks' Python, the executors' own by
+    default.
+    driver_log_verbosity: "all" shows the ranks' output here while they run.  "log_callback_only" shows only the lines
+    from log_to_driver().
 
-    Errors: RuntimeError with the traceback of the rank that failed first, or with the reason for which the Spark job ended
-    (JobCancelled if somebody cancelled it); ValueError for too few slots, and for settings that do not fit a barrier stage;
-    TypeError for an object that cannot be pickled.  KeyboardInterrupt ends the job first.
+    Errors: RuntimeError with the traceback of the rank that failed first, or with the reason why the Spark job ended.
+    JobCancelled, a RuntimeError, if somebody cancelled the Spark job.  ValueError for too few slots, and for settings
+    that do not fit a barrier stage.  TypeError for an object that cannot be pickled.  KeyboardInterrupt ends the job
+    first.
     """
     __tracebackhide__ = True  # IPython leaves this frame out
     if not callable(func):

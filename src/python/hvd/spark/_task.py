@@ -1,9 +1,10 @@
 """The work of each task of the barrier stage.
 
-Task 0 runs hvdrun with the manifest of the cluster.  hvdrun's launch agent for each other host (launch_agent.py) passes it
-the script of that host's daemon.  One allGather sends the scripts to the first task of each host, which runs its own. The
-other tasks of the host wait for it (_host_lock.py), so that their slots stay taken while ranks run.  An allGather costs a
-second, so there is one, and none on a single host.  With GPUs there is one more before it, since hvdrun plans with them.
+Task 0 runs hvdrun with the manifest of the cluster.  hvdrun's launch agent for each other host (launch_agent.py) passes
+task 0 the script of that host's daemon.  One allGather sends the scripts to the first task of each host, which runs its
+own script.  The other tasks of the host wait for the first one (_host_lock.py), so that their slots stay taken while
+ranks run.  An allGather costs a second, so there is only one, and none on a single host.  With GPUs there is one more
+before it, since hvdrun plans with them.
 """
 
 from __future__ import annotations
@@ -178,7 +179,8 @@ def _lead(spec: Spec, context: Any, hosts: dict[str, list[int]], gpus: dict[str,
 
 
 class _Results:
-    """The ranks' results from hvdrun, record by record: kept while they are small, else sent to the driver as they come."""
+    """The ranks' results from hvdrun, record by record.  Small ones are kept; otherwise they go to the driver as they
+    come."""
 
     def __init__(self, relay: Sender) -> None:
         self.relay = relay

@@ -1,7 +1,7 @@
 """Reduction of a list of gradients, for tapes and optimizers.
 
-Dense gradients travel in batches of BATCH_BYTES, with one TensorFlow op each, in the order in which backward makes them (the
-last layer's first).  There are few ops, and the first batches travel during backward.
+Dense gradients travel in batches of BATCH_BYTES, with one TensorFlow op each.  Their order is that in which backward
+makes them: the last layer's first.  So there are few ops, and the first batches travel during backward.
 """
 
 from __future__ import annotations
@@ -158,8 +158,8 @@ def reduce_gradients(
 ) -> list[Any]:
     """The gradients reduced over all ranks, in the same order.  None stays None, and must be None on all ranks.
 
-    variables: the variables of the gradients.  local: key() of those with gradients that stay on this rank; these are divided
-    by the number of ranks if settings say so, as averaging does with the others.
+    variables: the variables of the gradients.  local: key() of variables with gradients that stay on this rank.  If the
+    settings say so, these gradients are divided by the number of ranks, as averaging divides the others.
     """
     _shares.refuse_reduction("hvd's tape or optimizer")
     results = list(grads)

@@ -1,5 +1,5 @@
-"""Inside of a tf.function, such as Keras' fit(), the next batch is an op that Python cannot observe.  Here two ops of ours
-surround it.  They report its begin and end to libhvd (hvd_part_begin in include/hvd/hvd.h).
+"""Measures input inside of a tf.function, such as Keras' fit().  There the next batch is an op that Python cannot
+observe.  So two of our ops surround it, and report its begin and end to libhvd (hvd_part_begin in include/hvd/hvd.h).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _told(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def install() -> None:
-    """Works once.  Graphs keep the ops for good; without hvd.init() these do nothing."""
+    """Works once.  Graphs keep the ops permanently.  Without hvd.init() the ops do nothing."""
     try:
         from tensorflow.python.data.ops.iterator_ops import OwnedIterator
 

@@ -1,9 +1,9 @@
 """The op library: loading it, the names of its operations, and its errors as hvd's.
 
-Names.  Ranks match tensors by name.  TensorFlow runs ops in any order, so names must not depend on that order.  In a graph, a
-name is made when the op is added: the traced function's name and a count of the operations in it, or the caller's own name.
-Tracing follows the program, which ranks share.  A rank that traces a function again (for another shape) thus uses the same
-names.  In eager execution, operations run in the program's order, and libhvd counts them.
+Names.  Ranks match tensors by name.  TensorFlow runs ops in any order, so names must not depend on that order.  In a
+graph, a name is made when the op is added.  The name is the caller's, or the traced function's with a count of the
+operations in it.  Tracing follows the program, which ranks share.  So a rank that traces a function again (for another
+shape) uses the same names.  In eager execution, operations run in the program's order, and libhvd counts them.
 
 Places.  Ops run on the CPU, and TensorFlow copies tensors from other devices.  HVD_TENSORFLOW_GPU=1 also registers kernels
 for GPUs, of the ops in ON_GPUS, and TensorFlow decides where those run.
@@ -71,9 +71,9 @@ def _run_side_by_side() -> None:
     """Keeps tf.function from running our ops one after the other, as it does with stateful ones.
 
     Our ops must be stateful; otherwise they are folded and merged.  But they need no order, like TensorFlow's own
-    collectives, whose list is extended here.  In loops, where one op runs many times, the kinds with InOrder in their names
-    keep the order.  If this fails, or the kernels block a thread (before TensorFlow 2.13), all run in the program's order:
-    slower, but right.
+    collectives.  So this function adds them to TensorFlow's list of those.  In loops, where one op runs many times, the
+    kinds with InOrder in their names keep the order.  If this fails, all ops run in the program's order, which is
+    slower but right.  The same holds before TensorFlow 2.13, where the kernels block a thread.
     """
     try:
         from tensorflow.python.framework import auto_control_deps

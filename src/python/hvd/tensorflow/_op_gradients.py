@@ -1,7 +1,8 @@
 """The gradients of the operations in TensorFlow's form.  Importing this registers them.
 
-A loss is the sum over ranks of each rank's own loss.  As in Horovod, the gradients of allgather and broadcast are averaged
-over the ranks instead, and reducescatter's with Sum is multiplied by their number.
+A loss is the sum over ranks of each rank's own loss.  There are two exceptions, as in Horovod.  The gradients of
+allgather and broadcast are averaged over the ranks.  The gradient of reducescatter with Sum is multiplied by their
+number.
 
 A session runs only the ops on which a result depends.  So on every rank the result must depend on all exchanges of its
 gradient.
@@ -95,7 +96,7 @@ def _broadcast_gradient(op: Any, *grads: Any) -> list[Any]:
     averaged = many_allreduce(_dense(op, grads), name, Average, process_set=of)
     if of.rank() == op.get_attr("root"):
         return averaged
-    with tf.control_dependencies(averaged):  # root waits for the exchanges whose results are unused here
+    with tf.control_dependencies(averaged):  # root waits for these exchanges, although their results are unused here
         return [tf.zeros_like(grad) for grad in averaged]
 
 

@@ -1,7 +1,8 @@
 """Allreduce in functions that XLA compiles, with HOROVOD_ENABLE_XLA_OPS=1: jit_compile=True around a whole step.
 
-TensorFlow's C interface has no kernels for XLA.  So the operation is an XlaCallModule of TensorFlow: a program in StableHLO
-with a typed custom call.  Its handler is that of hvd.jax, which TensorFlow's own XLA registers through its table of functions.
+TensorFlow's C interface has no kernels for XLA.  So the operation is an XlaCallModule of TensorFlow: a program in
+StableHLO with a typed custom call.  The call's handler is that of hvd.jax.  TensorFlow's own XLA registers the handler
+through XLA's table of functions.
 """
 
 from __future__ import annotations

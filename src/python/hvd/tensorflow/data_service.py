@@ -60,9 +60,9 @@ def send_to_data_service(
 ) -> tf.data.Dataset:
     """The dataset as the compute job's workers produce it.  Also a method of tf.data.Dataset.
 
-    reuse_dataset: the ranks of one dispatcher share one pass over the data; otherwise each has all of it.  All ranks must
-    then send the same datasets in the same order.  round_robin: they get elements in turn, and the dataset must have no end;
-    needs size, the number of ranks.
+    reuse_dataset: the ranks of one dispatcher share one pass over the data; otherwise each has all of it.  All ranks
+    must then send the same datasets in the same order.  round_robin: the ranks take turns at getting elements.  The
+    dataset must then have no end, and size, the number of ranks, is needed.
     Errors: RuntimeError if the dispatchers are in the training job; those of tf_data_service().
     """
     if compute_config.dispatcher_side == "training":

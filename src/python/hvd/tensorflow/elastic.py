@@ -140,7 +140,8 @@ class TensorFlowKerasState(_VariablesState):
 def told_by_tensorflow(error: Exception) -> HorovodInternalError | None:
     """Our error, if TensorFlow's error reports one; else None.
 
-    TensorFlow's error then has the message of our last failed kernel, or the name of our error class, which a function raised.
+    TensorFlow's error then has the message of our last failed kernel.  Or it has the name of our error class, if a
+    function raised that.
     """
     text = str(error)
     ours = _library.last_failure()

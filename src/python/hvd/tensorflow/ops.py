@@ -1,6 +1,6 @@
 """The operations on TensorFlow tensors: eagerly, in tf.function and in TF1-style graphs.
 
-Their gradients are in _derivatives.py.
+Their gradients are in _op_gradients.py.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def _check_sparse(op: int) -> None:
 def _sparse_allreduce(
     slices: tf.IndexedSlices, op: int, factor: float, name: str | None, process_set: ProcessSet
 ) -> tf.IndexedSlices:
-    """Gathers all ranks' rows; users of IndexedSlices add up rows of one index, which gives the sum."""
+    """Gathers all ranks' rows.  Users of IndexedSlices add up the rows of one index, so the rows represent the sum."""
     _check_sparse(op)
     values, indices = grouped_allgather([slices.values, slices.indices], name=name, process_set=process_set)
     if factor != 1:
@@ -127,7 +127,7 @@ def allreduce(
     process_set: ProcessSet = global_process_set,
     ignore_name_scope: bool = False,
 ) -> Any:
-    """The reduction of a tensor (any shape, the same on all ranks) over all ranks; Average when no op is given.
+    """Reduces a tensor over all ranks.  Its shape may be any, but the same on all ranks.  Without op: Average.
 
     A tf.IndexedSlices is gathered: the result has the rows of all ranks, divided by their number for Average.
     device_dense, device_sparse and ignore_name_scope are accepted as in Horovod and have no effect.
@@ -289,7 +289,7 @@ def alltoall(
     ignore_name_scope: bool = False,
     process_set: ProcessSet = global_process_set,
 ) -> Any:
-    """Sends rows to all ranks: splits[r] ([ranks] int32) of them to rank r, in order, or equal parts without splits.
+    """Sends rows to all ranks, in order: splits[r] of them to rank r ([ranks] int32).  Without splits: equal parts.
 
     Returns the rows that all ranks sent here: [sum of received rows, ...].  With splits, returns a pair: these rows, and
     [ranks] int32, the number of rows from each rank.  Only the first dimension may differ between ranks.
@@ -307,7 +307,8 @@ def alltoall(
 
 @unconverted
 def join(device: int = -1) -> tf.Tensor:
-    """Declares that this rank has no more data, until all ranks have done so; returns the last rank to join: [] int32.
+    """Declares that this rank has no more data.  Waits until all ranks have done so.  Returns the last rank to join: []
+    int32.
 
     Meanwhile this rank contributes zeros to the others' operations.  In a graph this happens when the graph runs.
     device is accepted as in Horovod.
@@ -353,5 +354,6 @@ def local_rank_op(name: str | None = None) -> tf.Tensor:
 
 @unconverted
 def process_set_included_op(process_set_id: int = 0, name: str | None = None) -> tf.Tensor:
-    """Whether this rank is in a process set when the graph runs: [] int32, 1 or 0; -1 before init(), -2 for no such set."""
+    """Whether this rank is in a process set when the graph runs: [] int32.  1 or 0; -1 before init(), -2 for no such
+    set."""
     return _library.world(4, name, process_set_id)

@@ -38,10 +38,9 @@ class _GraphOptimizer(tf.compat.v1.train.Optimizer):  # type: ignore[misc]
 
     @unconverted
     def compute_gradients(self, *args: Any, **kwargs: Any) -> Any:
-        """The user's optimizer's gradients, reduced over all ranks.  With several passes: the sums so far, until they are
-        reduced.
+        """The gradients of the user's optimizer, reduced over all ranks.
 
-        With Adasum apply_gradients() reduces.
+        With several passes: the sums so far, until they are reduced.  With Adasum, apply_gradients() reduces instead.
         """
         pairs = self._optimizer.compute_gradients(*args, **kwargs)
         if self._hvd_settings.op == Adasum or not pairs:

@@ -1,7 +1,7 @@
 """Batch normalisation over the batches of all ranks.
 
-Forward gathers each rank's count, mean and sum of squared deviations per channel in one operation, and combines them like
-hvd/torch/sync_batch_norm.py.  Backward sums two numbers per channel.
+Forward gathers three numbers per channel from each rank, in one operation: count, mean and sum of squared deviations.
+It combines them like hvd/torch/sync_batch_norm.py.  Backward sums two numbers per channel.
 """
 
 from __future__ import annotations
@@ -28,9 +28,11 @@ _over = tf.math.divide_no_nan
 def _statistics(
     x: tf.Tensor, counted: tf.Tensor | None, axes: Sequence[int], process_set: ProcessSet
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Count, mean and biased variance of all ranks' x together, with x's rank, in float64, which is small and exact here.
+    """Count, mean and biased variance of the x of all ranks together, with the rank of x.  In float64, which is exact
+    here.
 
-    counted: the elements of x that count, the others being 0; None: all.  The number of rows may differ, and be 0.
+    counted: marks the elements of x that count; the others are 0.  None: all count.  The number of rows may differ, and
+    be 0.
     """
 
     def total(values: tf.Tensor) -> tf.Tensor:
@@ -77,8 +79,8 @@ def _moments_of_all(x: tf.Tensor, counted: tf.Tensor | None, axes: Sequence[int]
 
 class SyncBatchNormalization(_Base):  # type: ignore[misc, valid-type]
     """tf.keras.layers.BatchNormalization with the mean and variance of all ranks' batches together.
-
-    Ranks may have different numbers of rows, even none.  Without further ranks, and in inference, it is the plain layer.
+    Ranks may have different numbers of rows, even none.  With one rank, and in inference, it is the plain layer.
+    process_set: the ranks with batches that count.  fused is accepted as in Horovod and must be false.
     process_set: the ranks whose batches count; fused is accepted as in Horovod and must be false.
     """
 

@@ -70,8 +70,8 @@ class TorchAdapter:
         return self._cuda
 
     def may_wait(self, devices: Iterable[Device]) -> None:
-        """Must be called before results on these devices are taken: a stream that is being captured into a graph cannot wait
-        for a result.  The result stays, and can be taken after the capture."""
+        """Must be called before results on these devices are taken.  A stream that is being captured into a graph
+        cannot wait for a result: ValueError.  The result stays, and can be taken after the capture."""
         for device in devices:
             # The default stream, 0, cannot be captured.
             if device.__class__ is tuple and self.stream_of(device[0]) and torch.cuda.is_current_stream_capturing():

@@ -1,8 +1,8 @@
 """torch.compile around our operations.
 
-The blocking operations go into the graph, as operators (_compiled.py).  The graph breaks around every other operation, which
-moves no data through torch and so has nothing to trace.  Without this module, Dynamo would try to trace each of our functions
-in turn, and warn of each.
+The blocking operations go into the graph, as operators (_compiled.py).  The graph breaks around every other operation.
+These move no data through torch, so there is nothing to trace.  Without this module, Dynamo would try to trace all of
+our functions, and warn of each.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ _REASON = (
 
 
 def exclude_from_compile(functions: Iterable[Any]) -> None:
-    """Marks them as torch.compiler.disable() does, whose import takes a second that most scripts do not need.
+    """Marks functions as torch.compiler.disable() does.  Importing torch.compiler takes a second, and most scripts do
+    not need it.
 
     From torch 2.7 on, functions that they call are excluded too.  Does nothing in a torch without such a mark.
     """
@@ -46,9 +47,9 @@ def exclude_from_compile(functions: Iterable[Any]) -> None:
 def traced_instead(operations: Any) -> None:
     """Lets Dynamo trace the functions of _compiled.py in place of those of hvd.torch.ops.
 
-    Plain calls cost nothing more, because only Dynamo reads the mark.  In an older torch, operators cannot have an ordered
-    effect, and its compiler may drop an operation whose result a rank does not use.  The other ranks would then wait, so the
-    operations stay excluded there.
+    Plain calls cost nothing more, because only Dynamo reads the mark.  In an older torch, operators cannot have an
+    ordered effect.  Its compiler may then drop an operation with a result that a rank does not use.  The other ranks
+    would wait, so the operations stay excluded there.
     """
     if not hasattr(torch.library.Library, "_register_effectful_op"):
         return

@@ -82,8 +82,8 @@ def _weights(device: torch.device) -> torch.Tensor:
 def _hash(part: torch.Tensor) -> torch.Tensor:
     """The sum of weight times word, modulo 2^64: a scalar on the device of the tensor, [elements].
 
-    It is the multilinear hash of D. Lemire and O. Kaser, "Strongly universal string hashing is fast" (2014).  The weights are
-    odd, so a change of one word always changes the hash.
+    This is the multilinear hash of D. Lemire and O. Kaser, "Strongly universal string hashing is fast" (2014).  The
+    weights are odd, so a change of one word always changes the hash.
     """
     size = part.element_size()
     if size < 8 and part.storage_offset() * size % 8 == 0 and part.numel() * size % 8 == 0:
@@ -128,7 +128,7 @@ def _windows(tensors: list[tuple[str, torch.Tensor, str | None, torch.Tensor]], 
 
 
 def outvoted(values: Sequence[Any]) -> list[int]:
-    """The places of the values that differ from the majority's; all places if none has a majority; empty: all are equal."""
+    """The places of values that differ from the majority's.  Without a majority: all places.  All equal: empty."""
     (value, votes), *others = Counter(values).most_common()
     if not others:
         return []

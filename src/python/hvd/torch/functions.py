@@ -73,7 +73,7 @@ def _with_tensors(value: Any, old: Any, device: torch.device, places: dict[int, 
 
 
 def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, model: torch.nn.Module | None = None) -> None:
-    """Overwrites every rank's optimizer state and options with root_rank's, also on ranks whose state is still empty.
+    """Overwrites every rank's optimizer state and options with root_rank's.  A rank's state may still be empty.
 
     model is accepted as in Horovod and not needed.
     Errors: ValueError when the parameter groups differ between the ranks.

@@ -31,10 +31,10 @@ class _Share(IterableDataset[Any]):
 class DataLoader(torch.utils.data.DataLoader[Any]):
     """torch.utils.data.DataLoader with this rank's batches: batch_size is that of one rank.
 
-    With shuffle, a data set with indices is divided again in each iteration, by the same permutation on all ranks (seed +
-    epoch).  All ranks get the same number of batches: at most size - 1 samples occur twice, or are left out (drop_last). A
-    stream (IterableDataset) is read whole by every rank, which keeps its share; the ranks' numbers of batches may differ by
-    one (see hvd.join).
+    With shuffle, each iteration divides a data set with indices anew, by the same permutation on all ranks (seed +
+    epoch).  All ranks get the same number of batches: at most size - 1 samples occur twice, or are left out
+    (drop_last).  Every rank reads a stream (IterableDataset) whole, and keeps its share.  The ranks' numbers of batches
+    may then differ by one (see hvd.join).
     Errors: ValueError for a sampler or batch_sampler of your own, which would need to know the ranks.
     """
 

@@ -1,9 +1,9 @@
-"""An optimizer whose state is divided among the ranks: each rank stores and updates its part of all parameters.
+"""An optimizer with its state divided among the ranks: each rank stores and updates its part of all parameters.
 
-Parameters lie in flat buckets, and rank r owns the r-th part of each.  Gradients are reduce-scattered during backward(),
-every rank does the optimizer's step on its own parts, and the parts are gathered.  That sends as much as an allreduce (a
-ring's allreduce is a reducescatter and an allgather), and stores one size-th of the state: stage 1 of ZeRO
-(arXiv:1910.02054).
+Parameters lie in flat buckets, and rank r owns the r-th part of each.  Gradients are reduce-scattered during
+backward().  Every rank does the optimizer's step on its own parts, and the parts are gathered.  This sends as much as
+an allreduce, since a ring's allreduce is a reducescatter and an allgather.  A rank stores 1/size of the state.  This is
+stage 1 of ZeRO (arXiv:1910.02054).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["ShardedOptimizer"]
 
 # Large enough to use the links, small enough that the first ones travel during backward().
 _BUCKET_BYTES = 32 << 20
-# Optimizers whose step for an element depends on more than its own gradient and state.
+# Optimizers that need more for an element's step than the element's own gradient and state.
 _WHOLE_TENSORS = ("Adafactor", "LBFGS", "Muon", "SparseAdam")
 
 
@@ -60,7 +60,8 @@ class _Bucket:
             p.data = self.flat[start:end].view(p.shape)
 
     def move_in(self) -> None:
-        """Moves parameters back that were given other memory (load_state_dict does not do this, model.to may)."""
+        """Moves parameters back into the bucket if they got other memory.  load_state_dict does not do this, model.to
+        may."""
         with torch.no_grad():
             for p, (start, end) in zip(self.parameters, self.places):
                 here = self.flat[start:end]
@@ -69,7 +70,7 @@ class _Bucket:
                     p.data = here.view(p.shape)
 
     def divided(self, flat: torch.Tensor) -> Iterator[torch.Tensor]:
-        """A tensor like the bucket, cut into copies shaped as the parameters."""
+        """Cuts a tensor with the bucket's layout into the parameters' parts.  Yields copies with their shapes."""
         for p, (start, end) in zip(self.parameters, self.places):
             yield flat[start:end].view(p.shape).clone()
 
@@ -79,10 +80,10 @@ class ShardedOptimizer(torch.optim.Optimizer):
 
         optimizer = hvd.ShardedOptimizer(torch.optim.AdamW(model.parameters(), lr=1e-3))
 
-    For optimizers that treat each element by itself (SGD, Adam and most others).  Steps equal DistributedOptimizer's up to
-    rounding.  Parameters become views of larger tensors; p.grad stays this rank's own gradient.  A missing gradient counts as
-    zeros.  state_dict() is collective.  Its result has the form of the undivided optimizer's, which can load it; so can this
-    class on any number of ranks.
+    For optimizers that treat each element by itself (SGD, Adam and most others).  Steps equal DistributedOptimizer's up
+    to rounding.  Parameters become views of larger tensors; p.grad stays this rank's own gradient.  A missing gradient
+    counts as zeros.  state_dict() is collective.  Its result has the form of the undivided optimizer's.  Both the
+    undivided optimizer and this class, on any number of ranks, can load it.
 
     optimizer: its state, if any, must be the same on all ranks.
     backward_passes_per_step, op (Average or Sum), compression: as in DistributedOptimizer.
@@ -344,7 +345,8 @@ class ShardedOptimizer(torch.optim.Optimizer):
 
     @staticmethod
     def _own_part(bucket: _Bucket, key: str, values: list[Any]) -> Any:
-        """This rank's part of one kind of state; values: of each of the bucket's parameters, None without one."""
+        """This rank's part of one kind of state.  values: one for each of the bucket's parameters; None: it has no such
+        state."""
         pairs = [(value, p) for value, p in zip(values, bucket.parameters) if value is not None]
         sample, p = max(pairs, key=lambda pair: pair[1].dim())
         if not isinstance(sample, torch.Tensor):

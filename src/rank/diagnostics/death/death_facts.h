@@ -1,4 +1,4 @@
-/// @file death_facts.h — facts of the host about a rank's death, besides the exit status.
+/// @file death_facts.h — facts of the host that explain a rank's death further than its exit status does.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -11,14 +11,14 @@ namespace hvd::rank {
 /// "/dev/shm is full (64 MiB)" when less than 1 % or 1 MiB of it is free: a usual cause of SIGBUS.  Else empty.
 std::string full_shared_memory(const std::string& folder = "/dev/shm");
 
-/// A C++ exception that nobody caught, from the message of libstdc++ in the rank's last lines: "C++ exception
+/// A C++ exception that no code caught, from libstdc++'s message in the rank's last lines.  For example "C++ exception
 /// std::runtime_error: no such layer".  Empty: none.
 std::string thrown_exception(const std::vector<std::string>& tail);
 
-/// The limit (ulimit) that the rank reached, by its signal.  This process has the same limits.  Empty: none.
+/// The limit (ulimit) that the rank reached, by its signal.  The guard has the same limits as the rank.  Empty: none.
 std::string reached_limit(const wire::DeathRecord& r);
 
-/// Advice where @p words hold the refusal of Open MPI 4's mpirun, called by the rank; else empty.
+/// Advice if @p words contain the error of Open MPI 4's mpirun for a call from inside a rank; else empty.
 std::string mpirun_in_a_rank(const std::string& words);
 
 /// Folders of the mounted file systems in @p mounts (/proc/self/mounts) that lie on this host and can be written.  A
@@ -34,8 +34,8 @@ std::string full_folders(const std::string& cwd, const std::string& temporary);
 std::string core_place(const std::string& pattern, const std::string& cwd);
 std::string core_pattern();
 
-/// The NVIDIA driver's last Xid for the GPU at @p pci since @p since_us (microseconds on the kernel log's clock), as
-/// the driver wrote it; empty when there is none or the log cannot be read.
+/// The NVIDIA driver's last Xid for the GPU at @p pci, as the driver wrote it.  Only Xids since @p since_us count
+/// (microseconds on the kernel log's clock).  Empty: there is none, or the log cannot be read.
 std::string xid_of(const std::string& pci, std::int64_t since_us);
 /// The same in one record of /dev/kmsg.  Pure.
 std::string xid_in(const std::string& record, const std::string& pci, std::int64_t since_us);

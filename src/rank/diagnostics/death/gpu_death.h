@@ -1,4 +1,4 @@
-/// @file gpu_death.h — whether a rank died because of its GPU: memory that ran out, or errors that the driver reports.
+/// @file gpu_death.h — whether a rank died because of its GPU: full GPU memory, or errors that the driver reports.
 /// Pure.
 #pragma once
 #include <cstdint>
@@ -29,8 +29,8 @@ struct GpuVerdict {
   wire::DeathFact fact = wire::DeathFact::none;
 };
 
-/// Whether the GPU's memory ran out, and how.  Looks for the messages of torch, JAX, TensorFlow, the CUDA libraries and
-/// libhvd in the rank's last words (its traceback, else the end of its output).
+/// Whether the GPU's memory ran out, and the evidence.  Looks in the rank's last words for messages of torch, JAX,
+/// TensorFlow, the CUDA libraries and libhvd.  The last words are its traceback, else the end of its output.
 GpuVerdict out_of_gpu_memory(const std::string& last_words, const GpuFacts& facts);
 
 /// Errors of the GPU itself, in words where the driver's number is known.

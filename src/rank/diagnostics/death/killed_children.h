@@ -7,16 +7,16 @@
 
 namespace hvd::rank {
 
-/// A process that a signal has killed and that its parent has not waited for yet.
+/// A zombie that a signal has killed: its parent has not waited for it yet.
 struct KilledChild {
   std::string name;  ///< as in ps(1)
   int signal = 0;
 };
 
-/// Whether a death by @p signal tells of trouble: SIGKILL, or a crash.  No program ends its own workers by these.
+/// Whether a death by @p signal is a sign of trouble: SIGKILL, or a crash.  No program ends its own workers by these.
 bool is_trouble(int signal);
 
-/// The killed children of @p parent, by process number, from one walk over /proc, by signals that are trouble.
+/// The children of @p parent that a signal of trouble has killed, by process number.  Needs one walk over /proc.
 std::map<pid_t, KilledChild> killed_children(pid_t parent);
 
 /// "its process 4711 (pt_data_worker) was killed by signal 9 (SIGKILL)"; of many the first.  Empty: @p killed is empty.

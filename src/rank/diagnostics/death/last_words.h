@@ -1,4 +1,4 @@
-/// @file last_words.h — advice for errors whose text alone does not tell a user of hvdrun what to do.  Pure.
+/// @file last_words.h — advice for errors with a text that does not tell a user of hvdrun what to do.  Pure.
 #pragma once
 #include <cstdint>
 #include <string>

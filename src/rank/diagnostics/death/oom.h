@@ -1,7 +1,7 @@
 /// @file oom.h — did the kernel's out-of-memory killer end the rank?
 ///
-/// SIGKILL alone does not tell.  The memory cgroup counts its kills (v1 memory.oom_control, v2 memory.events), and the
-/// kernel's log names the process.
+/// SIGKILL alone does not prove it.  The memory cgroup counts its kills (v1 memory.oom_control, v2 memory.events), and
+/// the kernel's log names the process.
 #pragma once
 #include <sys/types.h>
 
@@ -26,14 +26,14 @@ struct OomKill {
       -1;  ///< when, by the kernel's log, which also makes it certain; -1: only the group's counter says it
 };
 
-/// Whether @p pid, just killed by SIGKILL and not yet reaped, was killed for memory.
+/// Whether @p pid was killed for memory.  SIGKILL has just killed it, and it is not yet reaped.
 /// @p before  memory_group() of its guard when the rank was started.  @p peak_bytes  its largest resident size.
-/// Known gap: of a rank that moved itself to another group, only the kernel's log tells, where it can be read and
-/// counts processes as this one does (not in a process namespace).
+/// Known gap: if a rank moved itself to another group, only the kernel's log tells.  The log must be readable, and must
+/// count processes as this process does (not so in a process namespace).
 OomKill oom_verdict(pid_t pid, const MemoryGroup& before, std::int64_t peak_bytes);
 
-/// For a rank that ended by itself: a line that says how many other processes of its memory group the kernel killed
-/// meanwhile (the workers of a data loader, say).  Empty: none was counted.
+/// For a rank that ended by itself.  Returns a line with the number of other processes of its memory group that the
+/// kernel has killed meanwhile.  Such processes are workers of a data loader, for example.  Empty: none was counted.
 std::string killed_workers(const MemoryGroup& before);
 
 }  // namespace hvd::rank

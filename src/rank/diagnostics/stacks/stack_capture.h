@@ -1,10 +1,10 @@
 /// @file stack_capture.h — the rank's stacks: its Python frames and, on request, its native frames.
 ///
-/// Python: `import hvd` (or the bootstrap of a pickle) tells faulthandler to write the frames of all threads to a
-/// memory file when the rank gets stack_signal.  That works even while the rank holds the GIL or runs C code.  The
-/// signal is sent only to a process that catches it, because by default it kills.
-/// Native: a second process, `hvdrank --native-stack`, reads the threads through libdw; a crash in there does not end
-/// the guard.
+/// Python frames: `import hvd` (or the bootstrap of a pickle) prepares faulthandler.  When the rank gets stack_signal,
+/// faulthandler writes the frames of all threads to a memory file.  This works even while the rank holds the GIL or
+/// runs C code.  The signal is sent only to a process that catches it, because by default it kills.
+/// Native frames: a second process, `hvdrank --native-stack`, reads the threads through libdw.  If libdw crashes there,
+/// the guard goes on.
 #pragma once
 #include <sys/types.h>
 
@@ -17,7 +17,7 @@
 
 namespace hvd::rank {
 
-inline constexpr int stack_signal = 61;  ///< a real-time signal that nobody else is known to use
+inline constexpr int stack_signal = 61;  ///< a real-time signal; no other program is known to use it
 inline constexpr const char* stack_signal_variable = "HVD_STACK_SIGNAL";
 inline constexpr const char* stack_fd_variable = "HVD_STACK_FD";
 
@@ -32,7 +32,7 @@ class StackCapture {
   bool under_way() const { return step_ != Step::idle; }
   /// Where the rank was when a signal like SIGSEGV killed it: "in train.py:12 (step)"; empty: not known.
   std::string fatal() const;
-  /// That place as data: the innermost line of the user's own code, else the innermost line.
+  /// The place of fatal() as data: the innermost line of the user's own code, else the innermost line.
   std::optional<wire::SourceFrame> fatal_frame() const;
   void begin(pid_t pid, bool native);
   /// The picture (wire::StackPicture), when it is done.  Call every few milliseconds while under way.

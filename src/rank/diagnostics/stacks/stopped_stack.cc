@@ -1,6 +1,6 @@
-/// A stopped process takes no signal.  With ptrace, its main thread alone goes on: it takes stack_signal, and is held
-/// again when it returns from the handler (rt_sigreturn).  The kernel restores the stop when the tracer leaves, also
-/// when the tracer is killed.
+/// A stopped process takes no signal.  With ptrace, only its main thread goes on.  The main thread takes stack_signal,
+/// and is held again when it returns from the handler (rt_sigreturn).  The kernel restores the stop when the tracer
+/// leaves, also when the tracer is killed.
 #include "rank/diagnostics/stacks/stopped_stack.h"
 
 #include <sys/ptrace.h>

@@ -1,4 +1,4 @@
-/// @file stopped_stack.h — the Python frames of a rank whose main thread cannot take a signal.
+/// @file stopped_stack.h — the Python frames of a rank if its main thread cannot take a signal.
 #pragma once
 #include <sys/types.h>
 
@@ -14,8 +14,8 @@ int run_handler_of_stopped(pid_t pid);
 /// A thread of the process, other than the main thread, that takes stack_signal; nothing: there is none.
 std::optional<pid_t> other_thread(pid_t pid);
 
-/// faulthandler's text, written by another thread than the main thread: marks the main thread as the current one.
-/// faulthandler writes it last.  Pure.
+/// @p python is faulthandler's text, written by another thread than the main thread.  Marks the main thread as the
+/// current one; faulthandler writes it last.  Pure.
 std::string with_main_as_current(const std::string& python);
 
 /// True if the freezer of the process's cgroup holds it, as `docker pause` does.

@@ -1,5 +1,5 @@
-/// @file tcp_peers.h — hosts that do not answer a rank, in a network that is cut between two hosts while hvdrun still
-/// reaches both.
+/// @file tcp_peers.h — finds hosts that do not answer a rank.  The network may be cut between two hosts while hvdrun
+/// still reaches both.
 ///
 /// Nothing is sent: /proc/net/tcp tells how often the kernel has repeated a segment that was not acknowledged.
 #pragma once
@@ -11,7 +11,7 @@
 
 namespace hvd::rank {
 
-/// Of this host's network interfaces.
+/// The addresses of this host's network interfaces.
 std::vector<std::string> own_addresses();
 
 /// The addresses to which a TCP connection of @p pid has repeated a segment at least three times in vain.

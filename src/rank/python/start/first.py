@@ -1,5 +1,5 @@
-# The archive's sitecustomize.py: runs start/sitecustomize.py.  Uses marshalled code if the build made some for this Python,
-# because compiling the source takes 2 ms, longer than all else here.
+# The archive's sitecustomize.py: runs start/sitecustomize.py.  Uses marshalled code if the build made some for this
+# Python. Compiling the source would take 2 ms, longer than everything else here.
 import sys
 
 try:

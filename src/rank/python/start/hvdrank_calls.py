@@ -118,7 +118,8 @@ def reference(work):
 
 
 def has_ended(end):
-    """None: the call has not returned; True: it has; otherwise a reference to its work, which the user may have dropped."""
+    """Whether a call has ended.  end: None (not returned yet), True (returned), or a reference to its work, maybe
+    dropped."""
     if end is None or end is True:
         return end is True
     work = end()

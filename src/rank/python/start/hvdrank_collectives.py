@@ -1,10 +1,10 @@
-# Tells hvdrun's guard about this rank's torch.distributed collectives, whatever their backend.  sitecustomize.py runs it when
-# distributed_c10d has been imported.  A thread waits for the guard's questions from the first
-# init_process_group() on.  It sleeps in recv() until it is asked.
+# Tells hvdrun's guard about this rank's torch.distributed collectives, for any backend.  sitecustomize.py runs this
+# file after an import of distributed_c10d.  From the first init_process_group() on, a thread waits for the guard's
+# questions. The thread sleeps in recv() between questions.
 #
-# The link: a SOCK_SEQPACKET socket to the guard, one JSON text a packet.  The guard asks "w" (what does this
-# rank wait for?) or "a" (all: the last collectives too).  The rank also tells, unasked, when it enters and
-# leaves init_process_group().  CPython 3.8 and later, torch 2.0 and later.
+# The link: a SOCK_SEQPACKET socket to the guard, with one JSON text a packet.  The guard asks "w" or "a".  "w" asks for
+# the rank's present wait, "a" also for its last collectives.  The rank also reports, unasked, when it enters and leaves
+# init_process_group().  CPython 3.8 and later, torch 2.0 and later.
 import atexit
 import functools
 import json
@@ -47,7 +47,7 @@ def place_of(frames):
 
 
 def tensor_text(sizes, dtypes):
-    """[[8], [2, 3]], ["Float", "Float"] as "[8] float32, [2, 3] float32"; of more than two: the first, and how many more."""
+    """[[8], [2, 3]], ["Float", "Float"] → "[8] float32, [2, 3] float32".  Of more than two: the first and a count."""
     if not sizes:
         return ""
     words = [

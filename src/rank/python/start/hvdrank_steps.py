@@ -1,10 +1,10 @@
 # Records the steps of a torch program that does not call hvd.init(), for hvdrun's report on steps.  libhvd's StepRecorder
 # does this for programs that call it.  sitecustomize.py calls look() when parts of torch have been imported.
 #
-# The recorder writes into the memory that the guard reads: src/wire/shared/recorder_memory.h and step_record.h have the
-# format.  hvd/_job/step_hooks.py hooks the optimizers, loaders and checkpoints; here it reports to the recorder below
-# instead of libhvd.  A step ends with an optimizer's step.  Without optimizer steps, each backward() from the ENOUGHth on
-# ends a step; without either, each batch from the ENOUGHth on.
+# The recorder writes into the memory that the guard reads.  src/wire/shared/recorder_memory.h and step_record.h have
+# the format.  hvd/_job/step_hooks.py hooks the optimizers, loaders and checkpoints.  Here it reports to the recorder
+# below instead of libhvd.  A step ends with an optimizer's step.  Without optimizer steps, each backward() from the
+# ENOUGHth on ends a step.  Without backward() too, each batch from the ENOUGHth on ends a step.
 # CPython 3.9 and later, torch 2.0 and later.
 import mmap
 import os
@@ -21,17 +21,17 @@ SLOT = struct.Struct(f"<{RECORD.size}s")
 WORD = struct.Struct("<q")
 SLOT_BYTES = 8 + RECORD.size
 
-# hvd.h has the same names, with numbers of its own; the loaders are those of step_record.h.
+# hvd.h has the same names with other numbers.  The loaders' numbers are those of step_record.h.
 PARTS = ("PART_INPUT", "PART_INPUT_TORCH", "PART_INPUT_TENSORFLOW", "PART_SAVE", "PART_COMPILE")
 PART_INPUT, PART_INPUT_TORCH, PART_INPUT_TENSORFLOW, PART_SAVE, PART_COMPILE, COLLECT, WAITING, WORK = range(8)
 LOADERS = {PART_INPUT: 1, PART_INPUT_TORCH: 2, PART_INPUT_TENSORFLOW: 3}
-BATCH, BACKWARD, OPTIMIZER = range(3)  # what may end a step; the highest that occurs counts
-ENOUGH = 20  # batches, or calls of backward(), without an optimizer's step, until each one ends a step
+BATCH, BACKWARD, OPTIMIZER = range(3)  # events that may end a step; the highest that occurs ends it
+ENOUGH = 20  # without an optimizer's step: after this number of batches, or of backward() calls, each one ends a step
 
 SHORTEST_NS, LONGEST_NS, ENOUGH_SHORT, MOST_STEPS = 10_000_000, 40_000_000, 4, 1 << 16  # as in step_recorder.cc
 LOOK_AGAIN_NS = 250_000_000
-SHORT_OF_CORES = 20  # likewise
-MOST_THREADS = 200  # whose names are read
+SHORT_OF_CORES = 20  # as in step_recorder.cc
+MOST_THREADS = 200  # the names of at most this number of threads are read
 
 
 def small_file(path):
@@ -84,7 +84,7 @@ class Recorder:
         self.made = self.operations = self.loader = self.delayed = self.own_delay = 0
 
     def stop(self):
-        """Another process, or libhvd, records now."""
+        """Ends the recording: another process, or libhvd, records from now on."""
         self.active = False
 
     # ---- what step_hooks calls, as hvd._native ----
@@ -219,7 +219,7 @@ class Recorder:
 
     # ---- time without a core ----
     def delays(self):
-        """The time for which the main thread was ready to run and had no core; the same of all threads that are followed."""
+        """Time in which a thread was ready to run and had no core: of the main thread, and of all followed threads."""
         each = []
         for fd in self.schedstats:
             try:
@@ -229,7 +229,7 @@ class Recorder:
         return each[0], sum(each)
 
     def add_delay(self):
-        """Adds what the threads lacked since the wait began."""
+        """Adds the time for which the threads had no core since the wait began."""
         (own_before, before), (own, all) = self.delay, self.delays()
         self.delay = own, all
         self.delayed += max(0, all - before)

@@ -1,7 +1,7 @@
 /// @file zap.h — admits exactly one CURVE key to a listener.
 ///
-/// ZeroMQ asks the handler (ZeroMQ's RFC 27, ZAP) on a socket of its own before any message of a new peer reaches the
-/// application: nothing is interpreted before the peer is authenticated.  The handler is a thread, because it must
+/// Before any message of a new peer reaches the application, ZeroMQ asks the handler on a separate socket (ZeroMQ's RFC
+/// 27, ZAP).  So nothing is interpreted before the peer is authenticated.  The handler is a thread, because it must
 /// answer while the listener's owner is busy.
 #pragma once
 #include <string>

@@ -1,8 +1,8 @@
 /// @file zmq_channel.cc — channel.h over ZeroMQ: ROUTER and DEALER with CURVE.
 ///
-/// A frame is one message: u16 type (little endian), body.  A dead host is noticed
-/// by TCP keep-alive rather than by ZMTP heartbeats, because the kernel answers for
-/// a process that is merely stopped (Ctrl-Z, a debugger): that must not end a job.
+/// A frame is one message: u16 type (little endian), body.  TCP keep-alive finds a dead host.  ZMTP heartbeats would
+/// end a job with a stopped process (Ctrl-Z, a debugger), because such a process sends none.  The kernel answers
+/// keep-alive for a stopped process.
 #include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -46,7 +46,7 @@ void set_common(const zmq::Socket& s) {
   const auto most = static_cast<std::int64_t>(most_relayed_bytes + 2 + curve_overhead_bytes);
   zmq::check(zmq::lib().setsockopt(s.get(), ZMQ_MAXMSGSIZE, &most, sizeof most), "zmq_setsockopt");
   zmq::set(s, ZMQ_TCP_KEEPALIVE, 1);
-  // A cut is noticed within 10 s; an interruption of 5 s is not: after that TCP tries again at 6.2 s.
+  // A cut is noticed within 10 s.  An interruption of 5 s is survived, because TCP tries again at 6.2 s.
   zmq::set(s, ZMQ_TCP_KEEPALIVE_IDLE, 4);
   zmq::set(s, ZMQ_TCP_KEEPALIVE_INTVL, 2);
   zmq::set(s, ZMQ_TCP_KEEPALIVE_CNT, 3);
@@ -157,8 +157,8 @@ class ZmqListener : public Listener {
     return send_frame(socket_, frame);
   }
 
-  /// The monitor names descriptors, and a descriptor may have a new owner by now: a peer is gone
-  /// only when the router has no route to it any more, which may be so a little later.
+  /// The monitor names only descriptors, and a descriptor may have a new owner by now.  So a peer is gone only when the
+  /// router has no route to it any more.  This may be a little later.
   std::optional<PeerId> gone() override {
     zmq::MonitorEvent event;
     while (zmq::next_event(monitor_, &event))

@@ -18,12 +18,12 @@ constexpr const char* name = "libzmq.so.5";
   throw Error(Code::unavailable, name, why ? why : "cannot be loaded", "install ZeroMQ: apt install libzmq5");
 }
 
-/// The one that the wheel brings along, else the system's; null where there is none, dlerror() says why.
+/// Opens the wheel's libzmq, else the system's.  Null: there is none, and dlerror() has the reason.
 void* open_library() {
   std::error_code no_proc;
   const auto program = std::filesystem::read_symlink("/proc/self/exe", no_proc);
   const std::string bundled = program.parent_path().parent_path() / "lib/hvdrun" / name;
-  // For good: its threads may outlive any owner.
+  // The library is never closed, because its threads may outlive any owner.
   if (void* lib = dlopen(bundled.c_str(), RTLD_NOW | RTLD_LOCAL)) return lib;
   return dlopen(name, RTLD_NOW | RTLD_LOCAL);
 }

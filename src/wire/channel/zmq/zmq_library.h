@@ -1,7 +1,7 @@
 /// @file zmq_library.h — the functions of libzmq, loaded when the first channel over a network is made.
 ///
-/// A job of one host needs none of them.  Loading libzmq, with the twenty libraries on which it depends (Kerberos, PGM,
-/// NORM), takes a millisecond in hvdrun and in every guard.
+/// A job of one host needs none of them.  Loading libzmq takes a millisecond in hvdrun and in every guard, because it
+/// depends on twenty libraries (Kerberos, PGM, NORM).
 #pragma once
 #include <zmq.h>
 

@@ -23,7 +23,7 @@ struct SocketTraits {
 };
 using Socket = Handle<SocketTraits>;
 
-/// Terminating waits for the sockets' linger; every socket must be closed before.
+/// Closing a context waits for the sockets' linger.  All sockets must be closed before the context.
 struct ContextTraits {
   using type = void*;
   static type null() noexcept { return nullptr; }

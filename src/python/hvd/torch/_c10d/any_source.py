@@ -116,7 +116,8 @@ class AnySource:
 
     def answered(self, question: str, source: int, count: int) -> None:
         """source has sent `count` messages."""
-        # Placing may have to wait for earlier messages, whose process set this same thread makes.
+        # Placing may wait for earlier messages.  The present thread makes their process set, so it must not wait
+        # itself.
         threading.Thread(target=self._settle, args=(question, source, count), name="hvd recv", daemon=True).start()
 
     def end(self, error: Exception) -> None:

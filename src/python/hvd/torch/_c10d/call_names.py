@@ -11,7 +11,7 @@ from typing import Any
 
 _REMEMBERED = 4  # number of calls that determine the next one's place in a loop
 _UNDER_WAY = 8  # calls of one place that can be pending at the same time
-_UNDER_WAY_ALIKE = 32  # the same, if the last calls were all alike
+_UNDER_WAY_ALIKE = 32  # like _UNDER_WAY, if the last calls were all alike
 _MOST_PLACES = 512
 
 
@@ -26,7 +26,7 @@ class CallName:
 
 
 class _Place:
-    """A program's place: after the same last calls."""
+    """A place in the program, identified by the last calls before it."""
 
     __slots__ = ("before", "following", "names", "uses", "width")
 

@@ -79,10 +79,10 @@ class GroupCalls:
     state: GroupState
     _set: int  # number of the process set
     _ranks: tuple[int, ...]  # of the world
-    _place: int  # this rank's place among them
-    _order: list[int]  # the place of each in the process set, whose ranks are sorted
-    _by_set: list[int]  # the inverse: the group's place for each place of the process set
-    _in_order: bool  # both are 0, 1, 2, …
+    _place: int  # this rank's place among _ranks
+    _order: list[int]  # by place in the group: the place in the process set, which sorts its ranks
+    _by_set: list[int]  # the inverse: by place in the process set, the place in the group
+    _in_order: bool  # _order and _by_set are 0, 1, 2, …
     _size: int
     _sets: GroupSets
     _store: Any

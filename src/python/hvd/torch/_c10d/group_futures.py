@@ -1,9 +1,10 @@
 """Futures of a process group's operations.
 
-A callback may begin further operations, as DDP's hook for PowerSGD does.  It runs in the thread that completes its future, or
-in the thread that adds it to a complete one, beside other callbacks.  The moment differs between ranks, so its calls have no
-place in the order of the group's calls.  They have an order of their own, under the name of the callback. That name consists
-of the operation at the start of its chain of futures, and the callback's number there.
+A callback may begin further operations, as DDP's hook for PowerSGD does.  A callback runs in the thread that completes
+its future, or in the thread that adds it to a complete one.  Other callbacks may run at the same time.  The moment
+differs between ranks.  So a callback's operations have no place in the order of the group's calls.  They have their own
+order, under the name of the callback.  The name consists of the operation at the start of the callback's chain of
+futures, and of the callback's number there.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ def caller() -> bytes:
 class Promise:
     """A future that this package completes.
 
-    future: torch's.  Its error is a C++ error.  A future that Python completes with an exception would have the exception as
-    its value, and C++ code, such as DistributedDataParallel's, would take the value for tensors.  Waiting for it raises a
-    RuntimeError, as for all backends.
+    future: torch's.  Its error is a C++ error.  If Python completed the future with an exception, the exception would
+    be its value.  C++ code, such as DistributedDataParallel's, would take that value for tensors.  Waiting for the
+    future raises a RuntimeError, as for all backends.
     """
 
     def __init__(self, devices: Sequence[torch.device] = (), origin: bytes = b"") -> None:
@@ -138,9 +139,9 @@ class Awaited(Protocol):
 class FutureFiller:
     """Completes futures, in the order of their requests within each line.
 
-    A line holds the operations of one caller: the program, or one callback.  No line waits for another.  On this rank the
-    program may have begun its next operation, while on another rank it is still in a callback, inside of then().  That
-    operation ends only after those of the callback, whose futures this rank must complete first.
+    A line holds the operations of one caller: the program, or one callback.  No line waits for another.  On this rank
+    the program may have begun its next operation, while another rank is still in a callback, inside of then().  The
+    next operation ends only after the callback's operations.  So this rank must complete their futures first.
 
     There is always a free thread, because a future's callback may wait for another future.
     """

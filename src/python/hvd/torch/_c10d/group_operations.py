@@ -58,7 +58,7 @@ def _multiply(tensors: Tensors, opts: Any) -> None:
             tensor.mul_(factor)
 
 
-# Up to this number of ranks, an allgather is one broadcast per rank, in place: it needs no memory of its own, and no copy.
+# Up to this number of ranks, an allgather is one broadcast per rank, in place.  That needs no extra memory and no copy.
 _MOST_BROADCASTS = 16
 
 
@@ -179,7 +179,7 @@ class GroupOperations(GroupCalls):
         return self._in_place_group(operations, tensors, outputs, opts)
 
     def _gathered_anew(self, into: list[Tensors], inputs: Tensors, opts: Any, outputs: Any) -> GroupWork:
-        """Gathers by allgathers, whose results are copied."""
+        """Gathers by allgathers, and copies their results."""
         dense = [collectives.dense(tensor) for tensor in inputs]
         views = [flattened(view) for _, view in dense]
         handles = self._submit_group([Operation(ALLGATHER, self._set)] * len(views), views, [0] * len(views))

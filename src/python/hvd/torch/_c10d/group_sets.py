@@ -41,7 +41,8 @@ class GroupSets:
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._read = 0  # number of messages read
-        # An operation of an earlier world that timed out is still pending, and no other may have its name.
+        # An operation of an earlier world may have timed out, and still be pending.  No other operation may have its
+        # name.
         if rank == 0:
             store.set("world", str(world))
         self.world = int(store.get("world")) if size > 1 else world
@@ -98,7 +99,8 @@ class GroupSets:
         return made
 
     def tell(self, kind: str, *words: Any) -> None:
-        """Calls every rank's reader of this kind with these arguments, which JSON can represent.  This rank's too."""
+        """Calls every rank's reader of this kind, this rank's too, with these arguments.  JSON must be able to
+        represent them."""
         self._post(json.dumps([kind, *words]))
 
     def first(self, name: str) -> bool:
@@ -108,8 +110,8 @@ class GroupSets:
     def close(self) -> None:
         """Ends the thread.  No set can be requested afterwards.
 
-        Rank 0, whose process usually is the store, ends all ranks' threads.  A thread that waits for a lost store makes torch
-        write a page of warnings, and takes seconds for it.
+        The store usually is in rank 0's process.  So rank 0 ends all ranks' threads.  If a thread waits for a lost
+        store, torch writes a page of warnings, which takes seconds.
         """
         if self._thread is None:
             return

@@ -26,7 +26,7 @@ _MANY = 256  # beyond this number, works without a waiter are checked for their 
 
 # By the first handle.  They own their tensors while the runtime uses them.
 under_way: dict[int, GroupWork] = {}
-names_of_new: dict[int, bytes] = {}  # names of calls whose work does not exist yet
+names_of_new: dict[int, bytes] = {}  # names of calls that have no work yet
 _world.tables_of_handles += under_way, names_of_new
 
 

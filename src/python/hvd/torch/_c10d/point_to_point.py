@@ -1,7 +1,8 @@
 """send and recv: a broadcast in a process set of two ranks.
 
-A pair's set is made at the first message of the two ranks, while their calls wait in line; in a world of two it is the world.
-A receive from any source first learns which rank has sent (_any_source.py).  A message to oneself is copied when it is sent.
+A pair's set is made at the first message of the two ranks.  Their calls wait in line meanwhile.  In a world of two, the
+set is the world.  A receive from any source first learns which rank has sent (any_source.py).  A message to oneself is
+copied when it is sent.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _NAMES = 64  # messages of one tag that can be pending at the same time
 
 
 class Message(GroupWork):
-    """A send or a receive.  Its handles exist once the pair's process set does, and its turn has come."""
+    """A send or a receive.  It gets handles when the pair's process set exists and its turn has come."""
 
     # Set by the pair's line:
     root: int  # of the pair's two ranks

@@ -86,10 +86,10 @@ class GlobalBatchLoader:
             optimizer.step()
             state.commit()
 
-    A batch has batch_size samples for each rank.  Under hvd.elastic.run(keep_global_batch=True) these are the ranks of the
-    first world, whose shares are divided among the present ranks.  An epoch's last batch has the remaining samples, divided
-    as evenly as possible, unless drop_last.  Each sample occurs once.  step() of hvd.DistributedOptimizer takes the mean over
-    all its samples, in an order that does not depend on the ranks.
+    A batch has batch_size samples for each rank.  Under hvd.elastic.run(keep_global_batch=True) the ranks of the first
+    world count, and their shares are divided among the present ranks.  An epoch's last batch has the remaining samples,
+    divided as evenly as possible, unless drop_last.  Each sample occurs once.  step() of hvd.DistributedOptimizer takes
+    the mean over all samples of the batch.  The order of the additions does not depend on the ranks.
 
     sampler: an ElasticSampler; the loader updates it, not record_batch().
     seed: torch's random numbers of each micro-batch are seeded by it, the epoch, the batch and the share.  Dropout thus does

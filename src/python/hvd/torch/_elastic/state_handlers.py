@@ -52,7 +52,7 @@ class StateHandler:
         raise NotImplementedError
 
     def set_value(self, value: Any) -> None:
-        """Takes another value, whose state is the copy from now on."""
+        """Takes another value, and saves its state."""
         self.value = value
         self.save()
 
@@ -87,10 +87,10 @@ class ModelStateHandler(StateDictHandler):
 
 
 class ObjectStateHandler(StateDictHandler):
-    """For any object whose state_dict can be pickled.  The object itself stays, with its references to others."""
+    """For any object with a state_dict that can be pickled.  The object itself stays, with its references to others."""
 
     def restore(self) -> None:
-        # The object may keep what it is given, and change it later.
+        # The object may keep the loaded state, and change it later.
         self.value.load_state_dict(copy.deepcopy(self.saved))
 
     def sync(self) -> None:

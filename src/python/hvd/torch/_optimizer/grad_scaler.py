@@ -1,10 +1,11 @@
 """The optimizer's side of a GradScaler, so that all ranks scale, skip and step alike.
 
-A scaler looks for infinities in the gradients, and steps only if there are none.  Ranks must find the same; otherwise one of
-them steps, and waits, alone.  So gradients are reduced before the scaler looks at them.  This happens at the scaler's first
-access to the optimizer: its param_groups in unscale_(), or in step() the question whether it scales by itself.  Adasum
-reduces no gradients.  There the ranks share overflows, so that each scaler finds them, and the scaler leaves the decision to
-us, by its protocol for fused optimizers.
+A scaler looks for infinities in the gradients, and steps only if there are none.  All ranks must find the same.
+Otherwise one rank would step alone, and wait for the others.  So gradients are reduced before the scaler looks at them,
+at the scaler's first access to the optimizer.  In unscale_() this access reads param_groups; in step() it asks whether
+the optimizer scales by itself.
+Adasum reduces no gradients.  There the ranks share overflows, so that each scaler finds them.  The scaler leaves the
+decision to us, by its protocol for fused optimizers.
 """
 
 from __future__ import annotations

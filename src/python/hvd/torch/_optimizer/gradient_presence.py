@@ -1,8 +1,8 @@
 """Finds the parameters with a gradient on some rank; the ranks of a reducer exchange this once a step.
 
-There is one number for each parameter, summed over the ranks.  Its three fields count the ranks with a dense gradient, with a
-sparse one, and with a further one that was added while the first was pending.  A rank that has joined (hvd.join) counts as
-one without any.
+There is one number for each parameter, summed over the ranks.  Its three fields are counts of ranks: with a dense
+gradient, with a sparse gradient, with a second gradient.  A second gradient is added while the first is pending.  A
+rank that has joined (hvd.join) counts as a rank without gradients.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def has_more(presence: int) -> bool:
 
 
 class PresenceSums:
-    """What the exchange gives.
+    """The result of the exchange.
 
     are_special: some rank has a sparse gradient, or a second one.
     """

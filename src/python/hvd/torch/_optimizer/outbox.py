@@ -1,8 +1,9 @@
 """Complete gradients that wait for a common submission.
 
-Each submission of a tensor on a GPU costs an event, a wake-up of the engine's thread and an NCCL group. Many tensors in one
-call cost hardly more than one. So hooks collect gradients in an outbox, and several are submitted at once. The first few are
-submitted early, so that the GPUs begin to exchange. The others follow by bytes and number, and the rest when backward() ends.
+Each submission of a tensor on a GPU costs an event, a wake-up of the engine's thread and an NCCL group.  Many tensors
+in one call cost hardly more than one.  So hooks collect gradients in an outbox, and submit several at once.  The first
+few are submitted early, so that the GPUs begin to exchange.  Later ones are submitted after a number of bytes or
+gradients.  The last ones are submitted when backward() ends.
 
 No rank waits for a gradient that another rank's outbox holds:
   - torch calls the outbox at the end of each backward(). If it cannot, no gradient is held back;
@@ -47,7 +48,7 @@ _world.when_left.append(_drop_all)  # the next world has other names and other p
 
 
 class Outbox(_native.Outbox):
-    """The outbox of one reducer.  Hooks of several devices may use it at once, each from a thread of its own.
+    """The outbox of one reducer.  Hooks of several devices may use it at once; each device has its own thread.
 
     The hooks put ordinary gradients in without Python (ext/native/gradient.c); add() is for all others.
     waiting: the number of gradients in it.  devices: the GPUs and streams of this step's gradients.

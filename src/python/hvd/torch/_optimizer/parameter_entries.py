@@ -118,7 +118,8 @@ class ParameterGroup:
 
 
 class _NodesHook:
-    """Before torch 2.1: the hook of the graph node that adds to the gradient.  It lives as long as a reference to it."""
+    """Before torch 2.1: the hook of the graph node that adds to the gradient.  The node lives while this object refers
+    to it."""
 
     def __init__(self, parameter: Any, hook: Callable[..., None]) -> None:
         with torch.enable_grad():
@@ -159,7 +160,7 @@ def inverse(order: tuple[int, ...]) -> list[int]:
 
 
 def layout_number(entries: list[ParameterEntry]) -> int:
-    """Returns a number that is equal on ranks whose parameters have the same memory layout."""
+    """Returns a number that is equal on two ranks if their parameters have the same memory layout."""
     text = repr([(entry.base_name, memory_order(entry.parameter)) for entry in entries])
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "little")
 
@@ -169,7 +170,7 @@ _hooked: WeakValueDictionary[int, ParameterEntry] = WeakValueDictionary()
 
 
 def owner_of(parameter: torch.Tensor) -> ParameterEntry | None:
-    """Returns the entry whose hooks the parameter has."""
+    """Returns the entry that has hooked the parameter."""
     entry = _hooked.get(id(parameter))
     return entry if entry is not None and entry.parameter is parameter else None
 
@@ -197,7 +198,7 @@ _world.when_left.append(_forget_names)
 
 
 def first_free(entries: list[ParameterEntry]) -> int:
-    """Returns a number that none of these entries' names has on this rank for another parameter."""
+    """Returns a number that is free on this rank: no name of these entries has it for another parameter."""
     others = [other for entry in entries for other in _named.get((entry.process_set, entry.base_name), ())]
     mine = {id(entry.parameter) for entry in entries}
     return max((other.number + 1 for other in others if id(other.parameter) not in mine), default=0)

@@ -1,13 +1,13 @@
 """Averages gradients while backward() still runs.
 
-A hook on each parameter counts backward passes. At the last one the gradient goes to the runtime, with other complete
-gradients (outbox.py). synchronize() submits the gradients that no hook submitted. The ranks learn which parameters have a
-gradient on any rank. A rank without one counts as zero, so that the others do not wait for ever. A parameter without a gradient
-anywhere does not change.
+A hook on each parameter counts backward passes.  At the last pass the hook gives the gradient to the runtime, with
+other complete gradients (outbox.py).  synchronize() submits the gradients that no hook submitted.  Before that, the
+ranks learn which parameters have a gradient on any rank.  For such a parameter, a rank without a gradient contributes
+zeros, so that the others do not wait without end.  A parameter without a gradient on any rank does not change.
 
-A pass may come while the gradient is in progress. (A GAN's discriminator has two before its step, and one more in the
-generator's turn.) Such a pass adds to a new gradient. synchronize() reduces it in a second round. second_passes.py watches for
-it.
+A pass may come while the gradient is in progress.  For example, a GAN's discriminator has two passes before its step,
+and one more in the generator's turn.  Such a pass adds to a new gradient, and synchronize() reduces the new gradient in
+a second round.  second_passes.py watches for such passes.
 
 In a backward(), one thread calls all hooks of a device, so the state of an entry needs no lock.
 

@@ -1,8 +1,9 @@
 """Gradients in registered memory: the ranks of a node reduce them in place, without a copy through the rings.
 
-backward() makes a new tensor for a gradient that was None before, the default after zero_grad().  A complete gradient is
-moved to the parameter's registered memory at once, while it is in the caches.  Its own memory then serves the next gradient,
-so a step touches less fresh memory than without hvd.  Gradients that are there already stay.
+By default, zero_grad() sets gradients to None, and backward() makes a new tensor for each.  A complete gradient is
+moved to the parameter's registered memory at once, while it is in the caches.  Its former memory then serves the next
+gradient.  So a step touches less fresh memory than without hvd.  A gradient that already lies in registered memory
+stays there.
 
 The script must not notice.  The memory is used only while it has no other reference than the parameter's.  A gradient that
 the script keeps, or sees through a view, is thus never overwritten.  Such a gradient, and one that the script replaces,

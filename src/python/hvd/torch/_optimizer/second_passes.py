@@ -1,14 +1,15 @@
 """Watches for a backward() that may add to gradients in progress.
 
-torch makes a Python object of a gradient for each hook that runs before the gradient is added.  This costs as much as the rest
-of a gradient's hooks, and few scripts need it.  So parameters first have only the hook that runs afterwards.  They get the
-other one, for good, when a backward() begins
-  - after another one whose gradients no step() has taken yet, or
-  - while another one runs, on any thread.
+torch makes a Python object of a gradient for each hook that runs before the gradient is added.  That doubles the cost
+of a gradient's hooks, and few scripts need such a hook.  So parameters first have only the hook that runs afterwards.
+They get the other hook, permanently, when a backward() begins
+  - after another backward(), if no step() has taken its gradients yet, or
+  - while another backward() runs, on any thread.
 Only calls of torch's Python count.  A backward() that C++ code begins meets an error in Reducer._ready instead.
 
-A thread that runs backward() reads a parameter's hooks without the GIL, once in each backward().  So a parameter gets its
-other hook only after that: at once if its gradient has been added to, otherwise from the hook that runs then.
+A thread that runs backward() reads a parameter's hooks without the GIL, once in each backward().  So a parameter gets
+its other hook only after that.  If its gradient has been added to, it gets the hook at once.  Otherwise the hook that
+runs afterwards sets it.
 """
 
 from __future__ import annotations
