@@ -146,7 +146,7 @@ class Examiner {
     if (delay == Delay::input && find_slow_loaders(f, l)) return;
     if (delay == Delay::no_core && find_shared_core(f, l)) return;
     tell_late(f, delay, l, cores_used(l.late.front()));
-    f.certain = f.certain || has_long_stops(l);
+    f.certain = f.certain || (delay == Delay::computing && has_long_stops(l));
     f.what += formatted(" in {} of the steps; {} waited for it: {} of {} in all", percent(f.share_of_steps),
                         count_of(static_cast<long long>(l.others.size()), "rank"), duration_text(f.seconds_in_all),
                         duration_text(statistics_.seconds()));
@@ -181,7 +181,7 @@ class Examiner {
     const auto no_core = [](const RankMeans& m) { return part_of(m.parts, Delay::no_core); };
     const double held = mean_of(l.late, throttled), others_held = median_of(l.others, throttled);
     if (all_throttled_ && held > l.lost / 2) return times_longer * others_held > held;
-    if (held - others_held > l.lost / 2 || has_long_stops(l)) return false;
+    if (held - others_held > l.lost / 2) return false;
     return delay == Delay::no_core && cores_are_short() && 2 * median_of(l.others, no_core) > mean_of(l.late, no_core);
   }
 

@@ -46,8 +46,8 @@ struct Finding {
   double seconds_a_step = 0;  ///< the cost: seconds in each step
   double share_of_steps = 1;  ///< the share of steps with this finding
   double seconds_in_all = 0;  ///< mean waiting time of the other ranks, in the whole job
-  /// A hook or the kernel measured the cause, or no other rank has long stops.  False: perhaps the effect of another
-  /// cause.
+  /// A hook or the kernel measured the cause, or only this rank computes long now and then.  False: perhaps the effect
+  /// of another cause.
   bool certain = true;
   std::string what;    ///< the observation: a sentence without a full stop
   std::string advice;  ///< one thing to try

@@ -53,8 +53,10 @@ void StepJoin::add(int rank, const std::vector<wire::StepRecord>& records) {
 }
 
 void StepJoin::leave(int rank) {
-  if (const auto it = ranks_.find(rank); it != ranks_.end()) it->second.left = true;
-  if (expected_ > 0) --expected_;
+  if (const auto it = ranks_.find(rank); it != ranks_.end())
+    it->second.left = true;
+  else if (expected_ > 0)
+    --expected_;
 }
 
 std::optional<JoinedStep> StepJoin::next(double now_seconds) {

@@ -64,6 +64,18 @@ TEST_CASE("step join: who tells nothing for long is left out, and comes back") {
   CHECK(step->parts.size() == 3);
 }
 
+TEST_CASE("step join: of a short job, a rank that ends first does not end the others' part") {
+  StepJoin join;
+  join.expect(2);
+  join.add(0, {told(1), told(2)});
+  join.leave(0);
+  CHECK_FALSE(join.next(0));  // rank 1 has not reported yet
+  join.add(1, {told(1), told(2)});
+  join.leave(1);
+  CHECK(join.next(0)->parts.size() == 2);
+  CHECK(join.next(0)->parts.size() == 2);
+}
+
 TEST_CASE("step join: a rank that never tells does not hold up the others; one that has left is not waited for") {
   StepJoin join;
   join.expect(3);
