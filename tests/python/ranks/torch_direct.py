@@ -1,6 +1,7 @@
 """Ordinary gradients and calls go to the runtime in C; all others by Python, with the same results and errors."""
 
 import gc
+import signal
 import sys
 import weakref
 
@@ -213,6 +214,26 @@ def check_errors_of_calls():
         raises((TypeError, ValueError), lambda wrong=wrong: hvd.allgather(wrong))
     assert not ops.collectives._pending, ops.collectives._pending
     assert hvd.synchronize(12345) is None
+
+
+def check_a_signal_ends_a_wait():
+    class Stop(Exception):
+        pass
+
+    def stop(*_):
+        raise Stop
+
+    before = signal.signal(signal.SIGALRM, stop)
+    for call in (hvd.allgather, hvd.allreduce_):
+        if RANK > 0:
+            hvd.barrier()
+            call(torch.ones(2), name="interrupted")
+        elif SIZE > 1:
+            signal.setitimer(signal.ITIMER_REAL, 0.05)
+            raises(Stop, lambda call=call: call(torch.ones(2), name="interrupted"))
+            hvd.barrier()  # the operation is still in progress, and ends now
+    signal.signal(signal.SIGALRM, before)
+    assert torch.equal(hvd.allgather(torch.ones(1), name="after"), torch.ones(SIZE))
 
 
 def check_a_new_world():
