@@ -62,14 +62,14 @@ std::string why(const ProcessSpec& l) {
 
 }  // namespace
 
-TEST_CASE("spawn: environment, folder, session, streams, mask and descriptors are the rank's own") {
+TEST_CASE("spawn: environment, folder, process group, streams, mask and descriptors are the rank's own") {
   sigset_t all, before;
   sigfillset(&all);
   sigprocmask(SIG_SETMASK, &all, &before);
   signal(SIGPIPE, SIG_IGN);
   const int leak = open("/dev/null", O_RDONLY);
   ProcessSpec l = shell(
-      "echo $GREETING $PWD; echo to-err >&2; ps -o sid= -p $$ | tr -d ' '; echo $$; ls /proc/self/fd | wc -l; "
+      "echo $GREETING $PWD; echo to-err >&2; ps -o pgid= -p $$ | tr -d ' '; echo $$; ls /proc/self/fd | wc -l; "
       "grep -E 'Sig(Blk|Ign)' /proc/self/status | tr -d '[:space:]'");
   l.cpus = {};
   const SpawnedProcess s = spawn(l);
