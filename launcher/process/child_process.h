@@ -18,7 +18,7 @@ inline constexpr std::size_t most_output_bytes = 64u << 10;  ///< the most that 
 class ChildProcess {
  public:
   /// Starts @p command.  stdin is @p input, or /dev/null when @p input is empty.  output_fd() delivers stdout and
-  /// stderr.  The child gets its own session, so the terminal's Ctrl-C reaches hvdrun alone.  No signal is blocked or
+  /// stderr.  The child has no terminal, so the terminal's Ctrl-C reaches hvdrun alone.  No signal is blocked or
   /// ignored in the child.  The child gets SIGKILL when hvdrun dies.  Throws Error{unavailable} if the command cannot
   /// be executed.
   ChildProcess(const std::vector<std::string>& command, const std::map<std::string, std::string>& environment,

@@ -46,8 +46,9 @@ struct StartedChild {
   std::vector<ChildNote> notes{};  ///< the notes of ChildNotes::say()
 };
 
-/// Starts the program in a new session, with all signals at their defaults and unblocked.  Returns after the child's
-/// exec, or after the child has failed; a failed child is reaped.  The child is killed when the calling thread ends.
+/// Starts the program, with all signals at their defaults and unblocked.  The program leads a process group; it leads a
+/// session too if this process has a terminal.  Returns after the child's exec, or after the child has failed; a failed
+/// child is reaped.  The child is killed when the calling thread ends.
 /// @param prepare  called in the child directly before exec.  The child shares this process's memory until exec, so
 /// only system calls are allowed.  It may call ChildNotes::fail()
 /// Throws Error{unavailable} if a pipe or a process cannot be made.  Thread: any.
