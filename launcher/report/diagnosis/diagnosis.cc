@@ -31,6 +31,9 @@ constexpr double call_seconds = 4e-6;  // least cost of a call
 // causes, the distance was 0.57 to 0.82 ms in steps of 5 ms.  For short steps the limit is a fifth of the step.
 constexpr double unequal_cores_seconds = 1e-3;
 
+const char* const core_for_each =
+    "a core for each, as hvdrun gives it: has the program, taskset or a container's cpuset changed that?";
+
 std::string percent(double share) { return formatted("{:.0f} %", 100 * share); }
 
 /// Size: one short function for each kind of finding; examine() has their order.  The functions share seven members.
@@ -47,6 +50,7 @@ class Examiner {
   Diagnosis examine() {
     if (d_.steps == 0 || d_.step_seconds <= 0) return d_;
     find_throttled();
+    find_one_core();
     find_late_ranks();
     find_own_delays();
     find_turns();
@@ -216,7 +220,7 @@ class Examiner {
     all.what =
         formatted("{} on one core (number {}), and wait for it {} of each step", everyone ? "all ranks run" : "run",
                   core, duration_text(part_of(l.late.front().parts, Delay::no_core)));
-    all.advice = "a core for each, as hvdrun gives it: has the program, taskset or a container's cpuset changed that?";
+    all.advice = core_for_each;
     told_.insert(Delay::no_core);
     d_.findings.push_back(std::move(all));
     return true;
@@ -298,6 +302,25 @@ class Examiner {
     tell_all_throttled(f, each, cores_used(ranks_.front()));
     told_.insert({Delay::no_core, Delay::asleep});
     all_throttled_ = true;
+    d_.findings.push_back(std::move(f));
+  }
+
+  /// Finds that all ranks run on one core.  A rank that waits for another there also waits for the core, and data too,
+  /// so the cost is what cores of their own would save.
+  void find_one_core() {
+    const auto core_of = [](const RankMeans& m) { return m.sums->core.core(m.sums->steps); };
+    const RankMeans& first = ranks_.front();
+    const int core = core_of(first);
+    if (core < 0 || ranks_.size() < 2 || !std::all_of(ranks_.begin(), ranks_.end(), [&](const RankMeans& m) {
+          return core_of(m) == core && place(m.rank).host == place(first.rank).host;
+        }))
+      return;
+    Finding f;
+    f.cause = SlowCause::compute;
+    f.seconds_a_step = d_.step_seconds * (1 - 1 / static_cast<double>(ranks_.size()));
+    f.what = formatted("all ranks run on one core (number {})", core);
+    f.advice = core_for_each;
+    told_.insert(Delay::no_core);
     d_.findings.push_back(std::move(f));
   }
 

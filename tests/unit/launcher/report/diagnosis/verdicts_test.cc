@@ -240,6 +240,19 @@ TEST_CASE("verdicts: an evaluation on one rank, and data that waits for ranks wi
   CHECK(d.findings[0].ranks == std::vector<int>{1});
 }
 
+TEST_CASE("verdicts: ranks that share one core, whatever they wait for") {
+  SimulatedJob job{.ranks = 2, .steps = 200};
+  job.plant = [](int, int, Work& w) {  // recorded values, of 4.4 ms
+    w = {.input = 0, .no_core = 0.3, .computing = 1.2, .moved = 0.92, .operations = 2, .operation_bytes = 2 << 20};
+    w.core = 0;
+  };
+  const Diagnosis d = diagnose(simulated::run(job, 1), places(2, 2));
+  INFO(words_of(d));
+  CHECK(d.findings[0].cause == SlowCause::compute);
+  CHECK(d.findings[0].ranks.empty());
+  CHECK(d.findings[0].what == "all ranks run on one core (number 0)");
+}
+
 TEST_CASE("verdicts: torch's own backends tell no bytes") {
   SimulatedJob job{.ranks = 2};
   job.plant = [](int, int, Work& w) { w.moved = 30, w.operations = 1, w.operation_bytes = 0; };
