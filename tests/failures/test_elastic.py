@@ -180,7 +180,7 @@ def test_an_error_before_the_first_world_ends_the_job(tmp_path: pathlib.Path) ->
 # The script's first behaviour, and hvdrun's message.
 DISCOVERIES = {
     "fails": ("exit 3", "ended with exit code 3"),
-    "prints garbage": ("echo 'loc al:x:y'", "is not expected here; the hosts stay as they are"),
+    "prints garbage": ("echo 'loc al:x:y'", "is not expected here; the job keeps its hosts"),
     "drops every host": (":", ""),
     "hangs": ("sleep 12", "did not end within 10 s"),
 }
