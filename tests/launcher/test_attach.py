@@ -70,7 +70,7 @@ def test_killed_console(job: subprocess.Popen[str]) -> None:
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     with subprocess.Popen(words, text=True, env=hvdrun.environment(), **pipes) as console:
         assert "count.py" in hvdrun.next_line(console.stdout)
-        assert "somebody else is attached" in attach(job, "0", "").stderr
+        assert "another debugger is attached" in attach(job, "0", "").stderr
         console.kill()
     done = attach(job, "0", "globals()['on'] = 3\n")
     assert done.returncode == 0, done.stderr

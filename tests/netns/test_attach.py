@@ -63,7 +63,7 @@ def test_another_host(two_hosts: Cluster, job: subprocess.Popen[str]) -> None:
     assert " ".join(str(i) for i in range(200_000)) in attach(two_hosts, "1", f"p {NUMBERS}\n")[0]
     with console(two_hosts, "1") as killed:
         assert "wait.py" in hvdrun.next_line(killed.stdout)
-        assert "somebody else is attached" in attach(two_hosts, "1", "")[1]
+        assert "another debugger is attached" in attach(two_hosts, "1", "")[1]
         Cluster.signal(killed, signal.SIGKILL)
     attach(two_hosts, "1", "!on = 5\nquit\n")
     assert "went on 5" in hvdrun.next_line(job.stdout)
