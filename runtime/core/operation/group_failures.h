@@ -40,7 +40,7 @@ class GroupFailures {
     if (any() && outdated_.size() < most_outdated) outdated_[std::string(name)] = {command, group};
   }
 
-  /// True if there may be a failure of which the caller does not know.
+  /// True if the caller may not know all failures yet.
   bool any() const { return handle_ != 0 || !unseen_.empty(); }
   /// Forgets failures whose handles the caller has released.  @p valid(handle): the handle has not been released.
   template <class Valid>
@@ -52,8 +52,8 @@ class GroupFailures {
   /// Throws Error{mismatch} if one of @p requests belonged to a group elsewhere that has failed unknown to the caller.
   /// @p rank: this rank's number for messages.
   void refuse(std::span<const CheckedRequest> requests, int rank) const;
-  /// The number of commands that had been carried out when @p e was submitted.  Commands of which the caller cannot
-  /// know do not count.
+  /// The number of commands that the runtime had carried out when the caller submitted @p e.  The count stops before
+  /// the first failure that the caller may not know.
   /// @param executed  the number of commands carried out by now
   std::uint64_t submitted_at(const NameEntry& e, std::uint64_t executed) const;
   /// The number of groups and names kept here.  For tests.

@@ -99,7 +99,7 @@ TEST_CASE("own file: a pipe without a reader, or whose reader does not read, is 
                        doctest::Contains("its reader does not read"), Error);
 }
 
-TEST_CASE("own file: an inherited file keeps what was written into it") {
+TEST_CASE("own file: an inherited file is not truncated") {
   const Shared shared;
   const std::string path = shared.path + "/out";
   const Fd out(::open(path.c_str(), O_WRONLY | O_CREAT, 0600));
