@@ -24,6 +24,7 @@ gpu::DeviceTensor device_tensor(const Operation& op) {
   t.out_bytes = op.out_bytes;
   t.absent = !op.gpu;
   if (op.gpu) t.ready = op.gpu->ready;
+  t.name = op.entry->name;
   if (t.kind == Kind::allgather || t.kind == Kind::alltoall) {
     t.rows = op.dim0;
     t.sent = op.splits;
