@@ -1,5 +1,9 @@
-"""The ranks' program of test_graphs_on_gpu.py: hvd inside of CUDA graphs, on a real GPU."""
+"""The ranks' program of test_on_gpu.py for CUDA graphs: hvd inside of them, on a real GPU.
 
+CAPTURE_MODE: torch's capture_error_mode (global).
+"""
+
+import faulthandler
 import os
 import sys
 import traceback
@@ -9,6 +13,7 @@ import torch
 
 import hvd.torch as hvd
 
+faulthandler.dump_traceback_later(85, exit=True)  # a hang tells its place
 hvd.init()
 torch.cuda.set_device(hvd.local_rank() % torch.cuda.device_count())
 rank, size = hvd.rank(), hvd.size()
@@ -17,7 +22,7 @@ rank, size = hvd.rank(), hvd.size()
 def captured(calls: Callable[[], Any]) -> Any:
     """A graph of the calls, and what they returned."""
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with torch.cuda.graph(graph, capture_error_mode=os.environ.get("CAPTURE_MODE", "global")):
         result = calls()
     return graph, result
 

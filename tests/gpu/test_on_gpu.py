@@ -58,7 +58,7 @@ def test_operations_and_training(ranks: int) -> None:
 def test_inside_of_cuda_graphs(ranks: int) -> None:
     if reason := why_not(ranks):
         pytest.skip(reason)
-    done = run_ranks(HERE / "graphs_on_gpu.py", ranks=ranks, timeout=170, **SHARED)
+    done = run_ranks(HERE / "graphs_on_gpu.py", ranks=ranks, timeout=100, **SHARED)
     assert "FAILED" not in done.stdout and done.stdout.count("PASSED") == GRAPH_CHECKS, done.stdout[-8000:]
 
 
