@@ -31,7 +31,7 @@ std::string place_of(int rank, const Pictures& pictures, const std::vector<int>&
 }
 
 std::string named(const std::vector<int>& ranks, const JobMap& map) {
-  std::string text = (ranks.size() == 1 ? "rank " : "ranks ") + ranges(ranks);
+  std::string text = ranks_text(ranks);
   const std::string& host = map.host_of(ranks[0]).name;
   const bool one_host = std::all_of(ranks.begin(), ranks.end(), [&](int r) { return map.host_of(r).name == host; });
   return one_host ? text + " on " + host : text;
@@ -86,11 +86,8 @@ std::vector<std::string> hang_lines(const Incident& incident, double seconds, co
       lines.push_back("        and more ranks elsewhere");
       break;
     }
-    std::string text = place;
-    if (ranks.size() > 1 && text.starts_with("is ")) text.replace(0, 2, "are");
-    if (ranks.size() > 1 && text.starts_with("has ")) text.replace(0, 3, "have");
-    lines.push_back(formatted("{}{} {}{}", lines.empty() ? "hvdrun: " : "        ", named(ranks, map), text,
-                              lines.empty() ? "; " + wait : ""));
+    lines.push_back(formatted("{}{} {}{}", lines.empty() ? "hvdrun: " : "        ", named(ranks, map),
+                              ranks.size() > 1 ? plural(place) : place, lines.empty() ? "; " + wait : ""));
   }
   if (incident.more) lines.push_back("        and " + count_of(incident.more, "more rank"));
   for (const std::string& detail : incident.details) lines.push_back("        " + detail);
