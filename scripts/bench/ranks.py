@@ -7,7 +7,8 @@ JOB is one of
   fused COUNT BYTES STEPS    COUNT tensors submitted, then all awaited, microseconds a step
   train                      a step of 16.8 M parameters, microseconds
   idle                       processor time of a rank with nothing to do, percent
-Figures are [min, median, p99] by name.  They are those of one round: the caller runs many rounds, and contenders take turns.
+Figures are [min, median, p99, mean] by name.  They are those of one round: the caller runs many rounds, and contenders
+take turns.
 """
 
 from __future__ import annotations
@@ -26,13 +27,14 @@ ROTATED_BYTES = 128 << 20  # tensors take turns, so that no size stays in the ca
 
 
 def summary(seconds: list[float]) -> list[float]:
-    """[min, median, p99] in microseconds."""
+    """[min, median, p99, mean] in microseconds."""
     seconds = sorted(seconds)
-    return [seconds[min(len(seconds) - 1, int(len(seconds) * q))] * 1e6 for q in (0.0, 0.5, 0.99)]
+    quantiles = [seconds[min(len(seconds) - 1, int(len(seconds) * q))] for q in (0.0, 0.5, 0.99)]
+    return [value * 1e6 for value in (*quantiles, sum(seconds) / len(seconds))]
 
 
 def timed(step: Callable[[int], Any], count: int, warm_up: int) -> list[float]:
-    """[min, median, p99] of count calls step(i)."""
+    """[min, median, p99, mean] of count calls step(i)."""
     for i in range(warm_up):
         step(i)
     times = []

@@ -29,7 +29,7 @@ class Sample:
     """One round's figures of one contender."""
 
     near: bool
-    figures: dict[str, float]  # min, median, p90, p99
+    figures: dict[str, float]  # min, mean, median, p90, p99
 
 
 class Table:
@@ -78,12 +78,15 @@ class Table:
 
     def lines(self) -> list[str]:
         """Markdown: a line per row and contender with its ratio to ours, then the row's goal."""
-        out = ["| row | who | min | median | p90 | p99 | unit | / hvd, near | / hvd, far | goal | reached |", "|---" * 11 + "|"]
+        out = [
+            "| row | who | min | mean | median | p90 | p99 | unit | / hvd, near | / hvd, far | goal | reached |",
+            "|---" * 12 + "|",
+        ]
         for row, contenders in self.samples.items():
             first = True
             for who in sorted(contenders, key=lambda name: name != "hvd"):
                 cells = [row if first else "", who]
-                values = [self.value(row, who, figure) for figure in ("min", "median", "p90", "p99")]
+                values = [self.value(row, who, figure) for figure in ("min", "mean", "median", "p90", "p99")]
                 cells += ["" if value is None else number(value) for value in values]
                 cells.append(self.units[row])
                 cells += ["" if who == "hvd" else self._ratio(row, who, near) for near in (True, False)]

@@ -25,7 +25,6 @@ class Library:
 
 
 LIBRARIES = (
-    Library("CLI11", "CLI11", "BSD-3-Clause", True),
     Library("nlohmann-json", "nlohmann_json", "MIT", True),
     Library("cppzmq", "cppzmq", "MIT", True),
     Library("libzmq", "libzmq", "LGPL-3.0-only", False),

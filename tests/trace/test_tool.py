@@ -162,8 +162,31 @@ def test_diff_of_what_is_no_timeline(trace: pathlib.Path, tmp_path: pathlib.Path
 
 
 def test_help_and_usage(run_tool: RunTool) -> None:
-    assert "merge" in run_tool("--help").stdout
-    assert run_tool("merge", "--help").returncode == 0
-    assert run_tool().returncode == 2
-    assert run_tool("report").returncode == 2
+    for arguments in (("--help",), ("merge", "-h")):
+        done = run_tool(*arguments)
+        assert done.returncode == 0 and "hvd-timeline diff [--json] FIRST SECOND" in done.stdout
     assert run_tool("--version").stdout.startswith("hvd-timeline ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ((), "a command is missing"),
+        (("meld", "a"), 'there is no command "meld"'),
+        (("report",), "report: the name of a file is missing (usage: hvd-timeline report [--json] FILE)"),
+        (("report", ""), "report: the name of a file is empty"),
+        (("report", "a", "b"), 'report: "b" is one argument too many'),
+        (("report", "--xml", "a"), "there is no such option: --xml"),
+        (("report", "-xj", "a"), "there is no such option: -x"),
+        (("report", "--json=1", "a"), "there is no such option: --json=1"),
+        (("report", "a", "-o", "b"), "report: takes no --output"),
+        (("merge", "a"), "merge: --output needs the name of the file to write"),
+        (("merge", "a", "-o", ""), "merge: --output needs the name of the file to write"),
+        (("merge", "a", "-o"), "-o needs a value"),
+        (("desync", "--json", "a"), "desync: takes no --json"),
+    ],
+)
+def test_wrong_command_lines(arguments: tuple[str, ...], says: str, run_tool: RunTool) -> None:
+    done = run_tool(*arguments)
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr.startswith("hvd-timeline: " + says) and done.stderr.count("\n") == 1

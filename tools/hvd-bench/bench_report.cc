@@ -15,6 +15,7 @@ Json to_json(const BenchRow& row) {
   Json json{{"row", row.key}, {"title", row.title}};
   for (const auto& [who, stats] : row.times)
     json[who] = {{"min", rounded(stats.min())},
+                 {"mean", rounded(stats.mean())},
                  {"median", rounded(stats.median())},
                  {"p90", rounded(stats.p90())},
                  {"p99", rounded(stats.p99())}};
@@ -34,7 +35,8 @@ void BenchReport::begin(double flag_ns) {
   std::printf("%d ranks, float32 sum, microseconds on rank 0; ratio: by the minima and the medians, theirs / ours\n",
               size);
   std::printf("flag round trip before: %.0f ns\n", flag_ns);
-  std::printf("%-26s %-10s %11s %11s %11s %11s %8s %8s\n", "", "", "min", "median", "p90", "p99", "ratio", "median");
+  std::printf("%-26s %-10s %11s %11s %11s %11s %11s %8s %8s\n", "", "", "min", "mean", "median", "p90", "p99", "ratio",
+              "median");
 }
 
 void BenchReport::add(const BenchRow& row) {
@@ -47,8 +49,8 @@ void BenchReport::add(const BenchRow& row) {
   const Stats* ours = row.times.empty() ? nullptr : &row.times.front().second;
   for (const auto& [who, stats] : row.times) {
     const bool first = &stats == ours;
-    std::printf("%-26s %-10s %11.2f %11.2f %11.2f %11.2f", first ? row.title.c_str() : "", who.c_str(), stats.min(),
-                stats.median(), stats.p90(), stats.p99());
+    std::printf("%-26s %-10s %11.2f %11.2f %11.2f %11.2f %11.2f", first ? row.title.c_str() : "", who.c_str(),
+                stats.min(), stats.mean(), stats.median(), stats.p90(), stats.p99());
     if (!first) std::printf(" %8.2f %8.2f", stats.min() / ours->min(), stats.median() / ours->median());
     std::printf("\n");
   }

@@ -1,6 +1,8 @@
 /// @file main.cc — hvd-timeline: joins and summarises timelines.
-#include <CLI/CLI.hpp>
 #include <cstdio>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -8,6 +10,7 @@
 #include "merge.h"
 #include "timeline_diff.h"
 #include "timeline_report.h"
+#include "tool_arguments.h"
 #include "wire/shared/operation_record.h"
 
 namespace {
@@ -25,54 +28,19 @@ int tell_difference(const std::string& path) {
 }
 
 int run(int argc, char** argv) {
-  CLI::App app(
-      "Works on the timelines that hvdrun and Horovod-style programs write (Chrome trace JSON, or Perfetto's "
-      ".pftrace).\n"
-      "Look at one in https://ui.perfetto.dev or chrome://tracing.",
-      "hvd-timeline");
-  app.set_version_flag("--version", "hvd-timeline " HVD_VERSION);
-  app.require_subcommand(1);
-  app.get_formatter()->column_width(28);
-
-  std::vector<std::string> inputs;
-  std::string output;
-  CLI::App* merge = app.add_subcommand("merge", "Join the files that ranks wrote without hvdrun into one");
-  merge->add_option("FILE", inputs, "timeline.json timeline.rank1.json …")->required();
-  merge->add_option("-o,--output", output, "The file to write")->required();
-
-  std::string input;
-  CLI::App* convert = app.add_subcommand("convert", "Write a timeline in the other format, .json or .pftrace");
-  convert->add_option("FILE", input, "A timeline, whole or cut off")->required();
-  convert->add_option("-o,--output", output, "The file to write; its ending says the format")->required();
-
-  bool json = false;
-  CLI::App* report =
-      app.add_subcommand("report", "Count and time operations, negotiations and phases; name the ranks that come late");
-  report->add_option("FILE", input, "A timeline, whole or cut off")->required();
-  report->add_flag("--json", json, "Print JSON instead of tables");
-
-  std::string second;
-  CLI::App* diff = app.add_subcommand("diff", "Compare two timelines: what takes longer, and which ranks come later");
-  diff->add_option("FIRST", input, "A timeline, whole or cut off")->required();
-  diff->add_option("SECOND", second, "Another one, of the same program")->required();
-  diff->add_flag("--json", json, "Print JSON instead of tables");
-
-  CLI::App* desync = app.add_subcommand("desync", "Name the first operation in which the ranks of a job differ");
-  desync->add_option("FILE", input, "What hvdrun kept of a job that hung or failed: JOB.ops")->required();
-
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) { return app.exit(error) == 0 ? 0 : static_cast<int>(hvd::Code::usage); }
-  if (merge->parsed() || convert->parsed()) {
-    for (const std::string& warning :
-         merge->parsed() ? hvd::timeline::merge(inputs, output) : hvd::timeline::convert(input, output))
+  const std::optional<hvd::timeline::ToolArguments> line = hvd::timeline::read_arguments(argc, argv);
+  if (!line) return 0;
+  const std::string& first = line->files.front();
+  if (line->command == "desync") return tell_difference(first);
+  if (!line->output.empty()) {
+    for (const std::string& warning : line->command == "merge" ? hvd::timeline::merge(line->files, line->output)
+                                                               : hvd::timeline::convert(first, line->output))
       std::fprintf(stderr, "hvd-timeline: %s\n", hvd::printable(warning).c_str());
     return 0;
   }
-  if (desync->parsed()) return tell_difference(input);
-  const auto told = [json](const auto& made) { return json ? to_json(made) : to_text(made); };
-  const std::string text =
-      diff->parsed() ? told(hvd::timeline::make_diff(input, second)) : told(hvd::timeline::make_report(input));
+  const auto told = [&line](const auto& made) { return line->json ? to_json(made) : to_text(made); };
+  const std::string text = line->command == "diff" ? told(hvd::timeline::make_diff(first, line->files.back()))
+                                                   : told(hvd::timeline::make_report(first));
   std::fwrite(text.data(), 1, text.size(), stdout);
   return std::fflush(stdout) == 0 ? 0 : static_cast<int>(hvd::Code::unavailable);
 }

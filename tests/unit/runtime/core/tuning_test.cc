@@ -164,9 +164,8 @@ TEST_CASE("tuning: a file that is of no use is no error") {
 
 TEST_CASE("tuning: all ranks change at the same batch, and the bits stay the same") {
   const TuningFolder folder;
-  for (const auto& shape : {std::pair{2, 1}, {4, 2}, {3, 1}, {3, 3}}) {
-    const int size = shape.first, per_node = shape.second;
-    CAPTURE(size);
+  for (const hvd::testing::Split& shape : hvd::testing::worlds({{2, 1}, {4, 2}, {3, 1}, {3, 3}})) {
+    CAPTURE(shape.size);
     Config config;
     config.set("HOROVOD_AUTOTUNE", "1").set("HOROVOD_AUTOTUNE_LOG", folder.file("log.csv"));
     config.set("HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE", 1).set("HOROVOD_AUTOTUNE_WARMUP_SAMPLES", 0);
@@ -174,7 +173,7 @@ TEST_CASE("tuning: all ranks change at the same batch, and the bits stay the sam
     constexpr int tensors = 6;
     const std::vector<std::int64_t> lengths{1000, 300'000, 70'001, 9, 500'000, 20'000};
     run_world(
-        size, per_node,
+        shape.size, shape.per_node,
         [&](Rank& rank) {
           std::vector<std::vector<float>> in, out, first;
           for (int t = 0; t < tensors; ++t) {
