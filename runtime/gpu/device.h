@@ -66,6 +66,21 @@ class DeviceInheritance {
   virtual ~DeviceInheritance() = default;
 };
 
+/// The operations of one process set that become part of CUDA graphs.  Any thread, one at a time.
+class Captures {
+ public:
+  virtual ~Captures() = default;
+  /// Returns this rank's facts for join().  Throws Error{usage} if the set's operations cannot be recorded here.
+  virtual std::string offer() = 0;
+  /// Throws Error{usage} if this rank cannot record operations on @p tensors, which are in the memory of @p gpu.
+  virtual void check(const LocalGpu& gpu, std::span<const DeviceTensor> tensors) const = 0;
+  /// Collective, once: makes the connections for recorded operations.  @p offers: [ranks of the set].  Calls @p go_on
+  /// while it waits for other ranks, which throws if the ranks are lost.  Does nothing if a rank has made no offer.
+  virtual void join(std::vector<std::string> offers, const std::function<void()>& go_on) = 0;
+  /// Puts the operations on @p stream, which is being captured.  @p tensors: in the same order on all ranks.
+  virtual void record(std::vector<DeviceTensor> tensors, StreamHandle stream) = 0;
+};
+
 /// The GPU side of one process set.  The caller holds the engine's drive lock.
 class SetDevice {
  public:
@@ -114,6 +129,9 @@ class SetDevice {
   virtual std::shared_ptr<DeviceCompletion> give_back(DeviceTensor& tensor, void* pinned,
                                                       std::span<const std::byte> result) = 0;
   /// @}
+
+  /// Requires agreed().  nullptr: nothing can be recorded.  The device may end before the object does.
+  virtual std::shared_ptr<Captures> captures() { return nullptr; }
 
   /// True while some queued work of the device has not ended.  Does not query the device.
   virtual bool running() const = 0;

@@ -12,6 +12,7 @@
 /// time, under the engine's drive lock) carries out commands.  On node leaders, the drive side also gathers and
 /// publishes.  Both sides use atomics, and mutex_ when a command changes names.
 #pragma once
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -26,6 +27,7 @@
 #include "core/operation/group_failures.h"
 #include "core/operation/name_table.h"
 #include "core/operation/stand_in.h"
+#include "core/set/captured_call.h"
 #include "core/set/engine_context.h"
 #include "core/set/leader.h"
 #include "core/set/result_agreement.h"
@@ -56,6 +58,11 @@ class ProcessSet {
   /// submit an operation.  Then the node's leader, local rank 0, must step.  Throws Error{usage} if a name is in
   /// flight.
   bool submit(std::span<const CheckedRequest> requests, Operation** ops);
+  /// Submits an operation of this set, and waits for its end.
+  using RunOne = std::function<Operation&(const CheckedRequest&)>;
+  /// Records @p requests in the CUDA graph that is being captured on their stream.  Waits for all ranks of the set:
+  /// they compare the call.  Throws Error: usage if a rank cannot record the call, mismatch if the ranks' calls differ.
+  void capture(std::span<const CheckedRequest> requests, const RunOne& run);
   /// Throws the Error of fail_all() once that has been called.  Any thread.
   void check();
   /// The number of operations of this rank that have not ended.
@@ -114,6 +121,7 @@ class ProcessSet {
   // Submit side.
   void mark_ready(std::span<const CheckedRequest> requests);
   std::shared_ptr<gpu::StreamMark> mark_ready(const CheckedRequest& p);
+  void check_gpu(gpu::LocalGpu& gpu);
   void bind(const CheckedRequest& p, NameEntry& e, Operation& op);
   bool announce(std::span<const CheckedRequest> requests, std::span<NameEntry* const> entries);
   void trace_event(const std::string& text);
@@ -121,6 +129,8 @@ class ProcessSet {
   void count(std::size_t operations);
   Operation& submit_join(const CheckedRequest& p);
   void announce_join(int what);
+  void open_captures(const CheckedRequest& request, const RunOne& run);
+  std::vector<CapturedCall> exchange_captured(const CapturedCall& mine, const RunOne& run);
 
   // The caller holds the drive lock.
   bool advance(StepLimit limit);
@@ -166,6 +176,10 @@ class ProcessSet {
   Operation* join_op_ = nullptr;                         ///< this rank has joined, or is about to
   int broken_code_ = 0;                                  ///< of fail_all(), with its text
   std::string broken_text_;
+
+  std::mutex capture_mutex_;                 ///< held during capture(); guards the next two members
+  std::uint64_t captured_calls_ = 0;         ///< so far, refused ones too: the same number on all ranks
+  std::shared_ptr<gpu::Captures> captures_;  ///< from the first captured call on
 
   std::unordered_map<std::uint32_t, std::unique_ptr<StandIn>> stand_ins_;  ///< by id; drive side
   std::atomic<std::uint64_t> submitted_{0};                                ///< written under mutex_

@@ -153,7 +153,7 @@ class Gpu final : public gpu::LocalGpu {
   /// The number of blocks that are given out now, in device memory and in pinned memory.
   std::size_t given() const;
   /// See Driver::capturing().
-  bool capturing(Stream stream) const;
+  bool capturing(Stream stream) const override;
   /// The id of a stream.  0: the driver cannot tell, the stream is per_thread, or it is whole_context.  The stream must
   /// not be in a capture.
   gpu::StreamId id_of(Stream stream) const;

@@ -19,6 +19,13 @@ constexpr std::chrono::milliseconds brief{50};  ///< time that a cancelled launc
 constexpr std::chrono::milliseconds patience{500};  ///< time that a launch gets after its communicators were aborted
 constexpr std::chrono::seconds grace{2};            ///< time for queued work after a failure; a healthy GPU needs less
 
+/// True also when the device has failed.
+bool has_passed(const cuda::Mark& mark) {
+  try {
+    return mark.reached();
+  } catch (const Error&) { return true; }
+}
+
 }  // namespace
 
 NcclDevice::NcclDevice(gpu::SetContext context, std::unique_ptr<InheritedGpu> inherited)
@@ -30,7 +37,8 @@ NcclDevice::NcclDevice(gpu::SetContext context, std::unique_ptr<InheritedGpu> in
 /// `grace`.
 NcclDevice::~NcclDevice() {
   fail(HVD_PEER_LOST, "the runtime was shut down");
-  while (running() && std::chrono::steady_clock::now() < end_by_) {
+  const auto graphs = graphs_may_run() ? captures_->running_graphs() : nullptr;
+  while ((slots_run() || (graphs && !has_passed(*graphs))) && std::chrono::steady_clock::now() < end_by_) {
     std::this_thread::sleep_for(std::chrono::microseconds(200));
     reap();
   }
@@ -42,7 +50,10 @@ NcclDevice::~NcclDevice() {
   if (gpu_) gpu_->tidy();
 }
 
-bool NcclDevice::running() const {
+/// After a failure, graphs with captured calls may wait for the lost peer, until end_now().
+bool NcclDevice::running() const { return slots_run() || (failed_ && graphs_may_run()); }
+
+bool NcclDevice::slots_run() const {
   return std::any_of(side_->slots.begin(), side_->slots.end(), [](const StreamSlot& l) { return !l.running.empty(); });
 }
 
@@ -178,6 +189,7 @@ bool NcclDevice::watch() {
         throw Error(Code::unavailable, "cuda:" + std::to_string(gpu_->ordinal()),
                     "the GPU has failed: " + l.running.lost(), "nvidia-smi and dmesg (Xid) tell more");
     if (side_->communicators) side_->communicators->watch(at_rest());
+    if (captures_) captures_->watch();
   } catch (const Error& e) {
     end_now(static_cast<int>(e.code), e.what());
     throw;
@@ -212,6 +224,7 @@ void NcclDevice::fail(int code, const std::string& text) {
     failed_ = code;
     why_failed_ = text;
     end_by_ = std::chrono::steady_clock::now() + grace;
+    if (graphs_may_run()) context_.busy.store(true, std::memory_order_seq_cst);  // so the engine calls watch()
   }
   // NCCL has queued half a batch.  After the callers learn of the failure, no work of the batch may touch their memory.
   if (midway)
@@ -243,6 +256,7 @@ void NcclDevice::end_now(int code, const std::string& text) {
   stop_launch();
   reap();
   for (StreamSlot& l : side_->slots) l.running.fail(code, text);
+  if (captures_) captures_->end();
   if (!gpu_ || !side_->communicators) return;
   try {
     const CurrentContext current(gpu_->driver(), gpu_->context());
