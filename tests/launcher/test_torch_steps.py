@@ -90,6 +90,7 @@ def test_a_loop_with_an_optimizer(tmp_path: pathlib.Path) -> None:
         assert step["operations"] == 1  # DDP's operations are not counted
         assert 0 < step["cpu_ns"] < 100 * step["step_ns"]
         assert step["loader"] == 2
+        assert 0 < step["longest_ns"] <= step["step_ns"]
     findings = report["findings"]
     assert isinstance(findings, list)
     assert any(f["cause"] == "STRAGGLER" and f["ranks"] == [1] for f in findings), findings
