@@ -40,6 +40,18 @@ struct DeviceFacts {
   Capabilities capabilities;
 };
 
+/// How far the GPU is with the oldest batch that has not ended.
+struct DeviceWait {
+  enum class State {
+    none,        ///< no batch, or one of which nothing is known
+    computing,   ///< the GPU still computes a tensor of the batch
+    exchanging,  ///< all tensors are computed: the exchange has begun, or waits for other ranks
+  };
+  State state = State::none;
+  std::string tensor;  ///< the batch's first tensor, which is the same on all ranks
+  std::string late;    ///< computing: the first tensor that the GPU has not computed
+};
+
 /// The part of this rank's GPU that is reserved for one process set.  The destructor gives the part back.
 class DeviceShare {
  public:
@@ -128,6 +140,11 @@ class SetDevice {
   /// Checks the queued work.  Returns true when some of the work has ended.  Throws Error when the device, or another
   /// rank's part of the work, has failed.
   virtual bool watch() = 0;
+  /// Queries the device.  For a set in which no work has ended for long.  Throws Error when the device has failed.
+  virtual DeviceWait wait() const { return {}; }
+  /// The time in ns, not taken before, for which the GPU waited for results: from the mark of a batch's last tensor to
+  /// the end of the batch.  Ranks reach the end together, so the rank that comes last waits least.
+  virtual std::int64_t take_waited() { return 0; }
   /// Ends the use of the device.  Work that is fully queued has two seconds to end by itself.
   virtual void fail(int code, const std::string& text) = 0;
 

@@ -37,6 +37,7 @@ gpu::DeviceTensor device_tensor(const From& from, const Signature& s) {
 gpu::DeviceTensor device_tensor(const Operation& op) {
   gpu::DeviceTensor t = device_tensor(op, op.entry->signature);
   if (op.gpu) t.ready = op.gpu->ready;
+  t.name = op.entry->name;
   return t;
 }
 

@@ -125,6 +125,7 @@ class Engine {
   void finish_devices();
   void check_stalls();
   void report_wait(std::int64_t now_ns);
+  gpu::DeviceWait device_wait();
   void leave_message();
 
   std::unique_ptr<trace::TraceWindow> window_;  ///< outlives the recorder, which calls it at each step

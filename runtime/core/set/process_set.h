@@ -82,7 +82,12 @@ class ProcessSet {
   /// True while the GPU runs work of operations that have ended on the host.
   bool on_device() const { return batch_.on_device(); }
   /// Looks for work that the GPU has ended.  Throws Error when the GPU's side has failed.
-  void watch_device() { moves_ += batch_.watch_device(); }
+  void watch_device() {
+    const bool any = batch_.watch_device();
+    moves_ += any, batch_moves_ += any;
+  }
+  /// See gpu::SetDevice::wait().
+  gpu::DeviceWait device_wait() const { return batch_.device_wait(); }
   /// Ends every operation under way, and every later one, with @p code.
   void fail_all(int code, const std::string& text);
   /// Ends all operations under way with @p why, since the set is removed.  The transport is not used again.
@@ -192,7 +197,7 @@ class ProcessSet {
   std::unique_ptr<ResultAgreement> agreement_;  ///< null: off
   std::uint64_t disagreements_ = 0;             ///< in a row
   std::int64_t disagreed_ns_ = 0;               ///< the time of the last one
-  std::uint64_t batch_moves_ = 0;               ///< moves of batches, without messages between leaders
+  std::uint64_t batch_moves_ = 0;               ///< moves of batches and GPUs, without messages between leaders
   Batch batch_;
 };
 

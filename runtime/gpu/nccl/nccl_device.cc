@@ -13,6 +13,8 @@ namespace {
 
 /// With this number of running batches, a launch first removes those that have ended.
 constexpr std::size_t many_marks = 8;
+/// A launch also removes them once in this time, so that DeviceWaits belong to their steps.
+constexpr std::int64_t reap_every_ns = 5'000'000;
 constexpr std::chrono::milliseconds brief{50};  ///< time that a cancelled launch gets to end; NCCL's calls take less
 constexpr std::chrono::milliseconds patience{500};  ///< time that a launch gets after its communicators were aborted
 constexpr std::chrono::seconds grace{2};            ///< time for queued work after a failure; a healthy GPU needs less
@@ -118,7 +120,10 @@ void NcclDevice::take_lengths() {
 void NcclDevice::launch() {
   StreamSlot& l = slot();
   const CurrentContext current(gpu_->driver(), gpu_->context());
-  if (row_ != 0 || l.running.size() >= many_marks) l.running.reap();
+  if (row_ != 0 || l.running.size() >= many_marks)
+    l.running.reap();
+  else
+    l.running.busy(reap_every_ns);
   idle_ = l.running.empty() && staging_->arrived();
   const NcclLaunch::Where where{{*gpu_, l.stream, *l.buffer, l.waits, this, decision_.capabilities, row_ != 0},
                                 *side_->communicators,
@@ -157,7 +162,8 @@ bool NcclDevice::step() {
 bool NcclDevice::done() const { return !delivery_ && launch_ && launch_->done(); }
 
 gpu::SetDevice::Result NcclDevice::finish() {
-  const auto end = slot().running.add(launch_->mark(), timed(), launch_->take_work());
+  auto inputs = cuda::inputs_of(launch_->tensors());
+  const auto end = slot().running.add(launch_->mark(), timed(), launch_->take_work(), std::move(inputs));
   Result results{std::move(launch_->tensors()), end};
   for (DeviceTensor& t : results.tensors) {
     if (!t.result) continue;
@@ -177,15 +183,32 @@ bool NcclDevice::watch() {
     if (running() && std::chrono::steady_clock::now() > end_by_) end_now(failed_, why_failed_);
     return any;
   }
-  if (!side_->communicators) return any;
   try {
-    side_->communicators->watch(at_rest());
+    for (const StreamSlot& l : side_->slots)
+      if (!l.running.lost().empty())
+        throw Error(Code::unavailable, "cuda:" + std::to_string(gpu_->ordinal()),
+                    "the GPU has failed: " + l.running.lost(), "nvidia-smi and dmesg (Xid) tell more");
+    if (side_->communicators) side_->communicators->watch(at_rest());
     if (captures_) captures_->watch();
   } catch (const Error& e) {
     end_now(static_cast<int>(e.code), e.what());
     throw;
   }
   return any;
+}
+
+/// The oldest batch of all streams.  Before it, tensors that are being copied to the host.
+gpu::DeviceWait NcclDevice::wait() const {
+  if (staging_ && !staging_->arrived()) return staging_->wait();
+  const cuda::StreamQueue* oldest = nullptr;
+  for (const StreamSlot& l : side_->slots)
+    if (!l.running.empty() && (!oldest || l.running.oldest() < oldest->oldest())) oldest = &l.running;
+  return oldest ? oldest->wait() : gpu::DeviceWait{};
+}
+
+/// Of several streams nothing is told: their batches overlap.
+std::int64_t NcclDevice::take_waited() {
+  return side_->slots.size() == 1 ? side_->slots.front().running.waits().take() : 0;
 }
 
 void NcclDevice::fail(int code, const std::string& text) {

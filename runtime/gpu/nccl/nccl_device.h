@@ -62,6 +62,8 @@ class NcclDevice final : public gpu::SetDevice {
   bool running() const override;
   bool busy() override;
   bool watch() override;
+  gpu::DeviceWait wait() const override;
+  std::int64_t take_waited() override;
   void fail(int code, const std::string& text) override;
 
   bool splits() const override { return side_->communicators && decision_.splits; }

@@ -6,7 +6,8 @@
 /// second group while one of another communicator is in progress. No call may use a communicator in progress.
 /// ncclCommAbort waits for the work of other communicators on the device.
 /// Environment: FAKE_NCCL_VERSION (23007), FAKE_NCCL_FAIL="ncclAllReduce:2:3" (the second call of it, and all later
-/// ones, return 3), FAKE_NCCL_ASYNC="4:6" (after the fourth group the communicator is in error 6, and no group ends).
+/// ones, return 3), FAKE_NCCL_ASYNC="4:6" (after the fourth group the communicator is in error 6, and no group ends),
+/// FAKE_NCCL_ENDLESS (if it is set, new groups end only when they are aborted).
 #include <sched.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -148,7 +149,7 @@ int submit() {
       c.graphs.fetch_add(1);
       graph = {&c, [](Communicator* of) { of->graphs.fetch_sub(1); }};
     }
-    const bool hangs = c.error.load() != success;
+    const bool hangs = c.error.load() != success || std::getenv("FAKE_NCCL_ENDLESS");
     auto* work = new std::function<void()>([&c, graph, job = std::move(job), hangs, captured] {
       if (captured) begin_job(c);
       const timespec pause{0, 1000000};

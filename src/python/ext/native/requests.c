@@ -1,6 +1,7 @@
 /* requests.c — converts a Request (hvd/_runtime/requests.py) into an hvd_request. */
 #include "requests.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,6 +17,28 @@ static const char* const kind_names[] = {HVD_KINDS(KIND_NAME)};
 void free_box(request_box* box) {
   free(box->name.there);
   free(box->splits);
+}
+
+/* KIND.TEXT, or KIND.TEXT.MEMBER with member >= 0.  0, or -1 with an exception. */
+static int compose_name(name_box* box, int kind, const char* text, size_t length, long long member) {
+  char number[24] = "";
+  const size_t digits = member < 0 ? 0 : (size_t)snprintf(number, sizeof number, ".%lld", member);
+  const size_t front = strlen(kind_names[kind]);
+  const size_t total = front + 1 + length + digits + 1;
+  char* to = box->here;
+  if (total > sizeof box->here) {
+    to = box->there = malloc(total);
+    if (!to) {
+      PyErr_NoMemory();
+      return -1;
+    }
+  }
+  memcpy(to, kind_names[kind], front);
+  to[front] = '.';
+  memcpy(to + front + 1, text, length);
+  memcpy(to + front + 1 + length, number, digits + 1);
+  box->text = to;
+  return 0;
 }
 
 int fill_name(name_box* box, int kind, PyObject* name) {
@@ -36,21 +59,12 @@ int fill_name(name_box* box, int kind, PyObject* name) {
     PyErr_Format(PyExc_ValueError, "name is %R: it must not contain a NUL character", name);
     return -1;
   }
-  const size_t front = strlen(kind_names[kind]);
-  const size_t total = front + (size_t)length + 2;
-  char* to = box->here;
-  if (total > sizeof box->here) {
-    to = box->there = malloc(total);
-    if (!to) {
-      PyErr_NoMemory();
-      return -1;
-    }
-  }
-  memcpy(to, kind_names[kind], front);
-  to[front] = '.';
-  memcpy(to + front + 1, text, (size_t)length + 1);
-  box->text = to;
-  return 0;
+  return compose_name(box, kind, text, (size_t)length, -1);
+}
+
+int fill_member_name(name_box* box, int kind, const char* text, size_t length, size_t member) {
+  box->text = box->there = NULL;
+  return text ? compose_name(box, kind, text, length, (long long)member) : 0;
 }
 
 static int fill_shape(request_box* box, PyObject* shape) {

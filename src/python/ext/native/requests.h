@@ -25,6 +25,9 @@ typedef struct request_box {
 /* name: a string, bytes or None. The caller frees box->there in any case. */
 int fill_name(name_box* box, int kind, PyObject* name);
 
+/* The name of a group's member: text [length], without a NUL character; NULL: no name was given. */
+int fill_member_name(name_box* box, int kind, const char* text, size_t length, size_t member);
+
 /* The fields that are the same for all tensors of a call. */
 int fill_operation(hvd_request* request, PyObject* operation);
 
