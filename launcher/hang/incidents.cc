@@ -1,6 +1,8 @@
 #include "launcher/hang/incidents.h"
 
 #include <algorithm>
+#include <iterator>
+#include <optional>
 
 namespace hvd::launcher {
 
@@ -70,6 +72,35 @@ void told_by_the_coordinator(const FactsView& v, std::vector<Incident>& found) {
   }
 }
 
+/// Finds ranks whose GPU computes while the other ranks' GPUs wait.  If all GPUs compute, no rank waits for another, so
+/// the patience is longer.  If all have begun the exchange and it does not end, no rank is missing.
+std::optional<Incident> seen_by_the_gpus(const FactsView& v, const std::vector<int>& waiting, double since) {
+  using wire::GpuProgress;
+  const auto those = [&](GpuProgress gpu) {
+    std::vector<int> found;
+    std::copy_if(waiting.begin(), waiting.end(), std::back_inserter(found),
+                 [&](int r) { return v.rank(r).gpu == gpu; });
+    return found;
+  };
+  const std::vector<int> late = those(GpuProgress::computing), exchanging = those(GpuProgress::exchanging);
+  Incident i{IncidentKind::late_gpu, late, 0, count(exchanging), since, v.rank(waiting[0]).waits_for, 1};
+  if (!late.empty() && !exchanging.empty()) {
+    i.tensor = v.rank(exchanging[0]).waits_for;
+    return i;
+  }
+  if (!late.empty()) {
+    i.waiting = count(waiting);
+    return v.age(since) < stuck_after ? std::nullopt : std::optional(i);
+  }
+  const std::vector<int> ranks = v.those([&](int r) { return v.rank(r).where != LifeStage::ended; });
+  if (exchanging != ranks || v.age(since) < v.patience.hang + time_for_the_coordinator) return {};
+  i.kind = IncidentKind::stuck;
+  i.details = {
+      "their GPUs have computed all tensors, and NCCL has begun the exchange but does not end it",
+      "NCCL_DEBUG=INFO tells its way between the GPUs; a kernel that fills a GPU also keeps NCCL from running"};
+  return i;
+}
+
 /// Finds incidents by the ranks' own status, when the coordinator reports none: it cannot, or no rank is missing.
 void seen_by_the_guards(const FactsView& v, std::vector<Incident>& found) {
   const std::vector<int> waiting = v.those([&](int r) { return v.waits(r); });
@@ -85,6 +116,8 @@ void seen_by_the_guards(const FactsView& v, std::vector<Incident>& found) {
   const std::vector<int> stopped = v.those([&](int r) { return v.rank(r).where != LifeStage::ended && v.stopped(r); });
   const bool all = count(waiting) + count(v.at(LifeStage::ended)) == count(v.those([](int) { return true; }));
   Incident i{IncidentKind::operation, {}, 0, count(waiting), since, first.waits_for, 1};
+  if (stopped.empty())
+    if (auto gpus = seen_by_the_gpus(v, waiting, since)) return found.push_back(std::move(*gpus));
   if (!stopped.empty()) {
     for (const int r : stopped) i.waiting -= v.waits(r);
     i.missing = stopped;
@@ -141,6 +174,10 @@ std::vector<Incident> incidents_now(const JobFacts& facts, const HangLimits& pat
     told_by_the_coordinator(v, found);
   if (found.empty()) at_the_beginning(v, found);
   if (found.empty()) at_the_end(v, found);
+  for (Incident& i : found)
+    for (const int r : i.missing)
+      if (v.rank(r).gpu == wire::GpuProgress::computing && !v.rank(r).waits_for.empty())
+        i.gpu_late[r] = v.rank(r).gpu_late;
   // Stopped ranks that no incident names yet.
   const std::vector<int> alone = v.those([&](int r) {
     return v.stopped(r, 2 * time_for_the_coordinator) &&

@@ -166,6 +166,7 @@ def row_captured(setting: Setting) -> dict[str, Any]:
 
     if DEVICE == "cpu":
         raise RuntimeError("CUDA graphs need a GPU")
+    setting.start_torchs()
     return captured(setting.small)
 
 

@@ -26,6 +26,7 @@ void add_to(wire::StepRecord& sum, const wire::StepRecord& r) {
   sum.operations += r.operations;
   sum.major_faults += r.major_faults;
   sum.made_ns += r.made_ns;
+  sum.device_wait_ns += r.device_wait_ns;
   sum.loader = std::max(sum.loader, r.loader);
   sum.core = r.core;
   sum.link_round_trip_ns = std::max(sum.link_round_trip_ns, r.link_round_trip_ns);

@@ -127,8 +127,27 @@ CoreVote& CoreVote::operator+=(const CoreVote& more) {
   return *this;
 }
 
-void StepStatistics::add(const JoinedStep& step) {
-  if (step.parts.empty() || step.steps <= 0) return;
+/// Counts the GPUs' waits as the ranks'.  A GPU waits while its host waits too, or does something else, so the longer
+/// of the two waits counts.  Ranks may record the wait of one batch in different steps, so means over some records are
+/// compared.
+JoinedStep StepStatistics::with_device_waits(JoinedStep step) {
+  constexpr double records = 8;
+  if (step.parts.size() < 2) return step;
+  const auto steps = static_cast<double>(step.steps);
+  for (auto& [rank, r] : step.parts) {
+    const double here = static_cast<double>(r.device_wait_ns) / steps;
+    double& mean = device_waits_.try_emplace(rank, here).first->second;
+    mean += (here - mean) / records;
+    const std::int64_t more = static_cast<std::int64_t>(mean * steps) - r.waited_ns - r.moved_ns;
+    const std::int64_t left = own_ns(r) - r.input_ns - r.save_ns - r.collect_ns - r.compile_ns;
+    r.waited_ns += std::clamp<std::int64_t>(more, 0, std::max<std::int64_t>(left, 0));
+  }
+  return step;
+}
+
+void StepStatistics::add(const JoinedStep& joined) {
+  if (joined.parts.empty() || joined.steps <= 0) return;
+  const JoinedStep step = with_device_waits(joined);
   std::vector<double> lengths;
   std::int64_t operations = 0, bytes = 0;
   const DataUnderWay data(step);

@@ -146,6 +146,7 @@ class StepStatistics {
   StepStatistics& operator+=(const StepStatistics& other);
 
  private:
+  JoinedStep with_device_waits(JoinedStep step);
   void find_late(const JoinedStep& step, double step_seconds);
   bool is_rare(const JoinedStep& step, double late) const;
   void draw(const JoinedStep& step, double step_seconds);
@@ -158,6 +159,7 @@ class StepStatistics {
   double least_step_seconds_ = 0;  ///< the least mean of the steps of one record
   std::map<int, RankSums> ranks_;
   std::map<int, MemoryCourse> memory_;
+  std::map<int, double> device_waits_;  ///< by rank: mean in ns per step, over some records
   std::vector<StepPoint> course_;
   std::int64_t steps_a_point_ = 1;
   std::vector<std::int32_t> stretch_records_;  ///< joined steps in each stretch

@@ -164,6 +164,7 @@ void StepRecorder::restart(std::int64_t now) {
   blocked_ = told_ = {};
   operations_.store(0, std::memory_order_relaxed);
   bytes_.store(0, std::memory_order_relaxed);
+  device_wait_ns_.store(0, std::memory_order_relaxed);
   used_ = use();
   delayed_ = counted_delay_ = asked_delay_ = read_delay_ = delay_so_far();
   began_ns_ = now;
@@ -345,6 +346,7 @@ void StepRecorder::write(std::int64_t now) {
   look_at_group(now, r);
   r.operations = static_cast<std::int32_t>(operations_.exchange(0, std::memory_order_relaxed));
   r.operation_bytes = bytes_.exchange(0, std::memory_order_relaxed);
+  r.device_wait_ns = device_wait_ns_.exchange(0, std::memory_order_relaxed);
   r.made_ns = made_ns_;
   r.loader = loader_;
   r.core = static_cast<std::int16_t>(::sched_getcpu());

@@ -94,6 +94,11 @@ class StepRecorder {
     moved_.store(moved_.load(std::memory_order_relaxed) + (now ? -ns : ns), std::memory_order_relaxed);
   }
 
+  /// The GPU has waited @p ns for results of operations that concern all ranks.
+  void device_waited(std::int64_t ns) {
+    if (memory_ && ns > 0) device_wait_ns_.fetch_add(ns, std::memory_order_relaxed);
+  }
+
   /// The job's live report, as JSON; empty: no report has arrived.  The first call asks hvdrun for reports.
   std::string live_report();
 
@@ -165,7 +170,7 @@ class StepRecorder {
   wire::RecorderMemory* memory_ = nullptr;
   std::atomic<StepListener*> listener_{nullptr};
   std::atomic<const void*> trainer_{nullptr};  ///< an address that only the training thread has
-  std::atomic<std::int64_t> operations_{0}, bytes_{0};
+  std::atomic<std::int64_t> operations_{0}, bytes_{0}, device_wait_ns_{0};
   int moving_sets_ = 0;
   /// The total time in ns during which data has moved.  While data moves, the time at which this began is subtracted,
   /// so the value is negative.

@@ -36,6 +36,9 @@ PART_INPUT_TENSORFLOW: int
 PART_INPUT_TORCH: int
 PART_SAVE: int
 
+class Capturing(ValueError):
+    """A tensor's stream is being captured into a CUDA graph, and the operation has no memory for its result."""
+
 class Gradient:
     """The base of hvd.torch's ParameterEntry."""
 

@@ -117,8 +117,8 @@ static int submit_batch(outbox* box, batch* taken) {
     PyErr_NoMemory();
     return -1;
   }
-  const int status = taken->count > 1 ? lib.submit_many(taken->requests, taken->count, 0, taken->handles)
-                                      : lib.submit(taken->requests, taken->handles);
+  int recorded;
+  const int status = submit_requests(taken->requests, taken->count, 0, taken->handles, &recorded);
   if (status != HVD_OK) {
     raise_status(status);
     Py_DECREF(works);

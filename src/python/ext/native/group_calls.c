@@ -58,7 +58,8 @@ static int fill_group(group* all, const hvd_request* shared, PyObject* tensors, 
 }
 
 static PyObject* submitted_group(group* all, PyObject* devices) {
-  const int status = lib.submit_many(all->requests, all->count, HVD_GROUP, all->handles);
+  int recorded;
+  const int status = submit_requests(all->requests, all->count, HVD_GROUP, all->handles, &recorded);
   if (status != HVD_OK) return raise_status(status);
   submitted(all->handles[0]);
   PyObject* handles = PyList_New((Py_ssize_t)all->count);

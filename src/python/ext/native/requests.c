@@ -178,18 +178,33 @@ int fill_request(request_box* box, PyObject* tuple) {
   return 0;
 }
 
+int submit_requests(const hvd_request* requests, size_t count, uint32_t flags, hvd_handle* handles, int* recorded) {
+  int status =
+      count == 1 && flags == 0 ? lib.submit(requests, handles) : lib.submit_many(requests, count, flags, handles);
+  *recorded = 0;
+  if (status != HVD_CAPTURING) return status;
+  for (size_t i = 0; i < count; ++i)
+    if (!requests[i].out && requests[i].kind != HVD_ALLREDUCE && requests[i].kind != HVD_BROADCAST) return status;
+  Py_BEGIN_ALLOW_THREADS;
+  status = lib.submit_many(requests, count, flags | HVD_CAPTURE, handles);
+  Py_END_ALLOW_THREADS;
+  *recorded = status == HVD_OK;
+  return status;
+}
+
 static PyObject* py_submit(PyObject* self, PyObject* tuple) {
   (void)self;
   request_box box;
   hvd_handle handle = 0;
+  int recorded = 0;
   if (usable_in_world()) return NULL;
   const int filled = fill_request(&box, tuple);
-  const int status = filled == 0 ? lib.submit(&box.request, &handle) : HVD_OK;
+  const int status = filled == 0 ? submit_requests(&box.request, 1, 0, &handle, &recorded) : HVD_OK;
   free_box(&box);
   if (filled) return NULL;
   if (status != HVD_OK) return raise_status(status);
   submitted(handle);
-  return PyLong_FromLongLong(handle);
+  return PyLong_FromLongLong(recorded ? -handle : handle);
 }
 
 static PyObject* submit_boxes(request_box* boxes, hvd_request* requests, hvd_handle* handles, PyObject* list,
@@ -200,11 +215,13 @@ static PyObject* submit_boxes(request_box* boxes, hvd_request* requests, hvd_han
     requests[(*filled)++] = box->request;
     if (failed) return NULL;
   }
-  const int status = lib.submit_many(requests, (size_t)total, flags, handles);
+  int recorded;
+  const int status = submit_requests(requests, (size_t)total, flags, handles, &recorded);
   if (status != HVD_OK) return raise_status(status);
   submitted(handles[0]);
   PyObject* result = PyList_New(total);
-  for (Py_ssize_t i = 0; result && i < total; ++i) PyList_SetItem(result, i, PyLong_FromLongLong(handles[i]));
+  for (Py_ssize_t i = 0; result && i < total; ++i)
+    PyList_SetItem(result, i, PyLong_FromLongLong(recorded ? -handles[i] : handles[i]));
   return result;
 }
 
@@ -232,7 +249,8 @@ static PyObject* py_submit_many(PyObject* self, PyObject* const* args, Py_ssize_
 }
 
 PyMethodDef request_methods[] = {
-    {"submit", py_submit, METH_O, "submit(request) -> handle"},
+    {"submit", py_submit, METH_O,
+     "submit(request) -> handle; negative: recorded in a CUDA graph, and there is no wait"},
     {"submit_many", FAST(py_submit_many), METH_FASTCALL,
      "submit_many([request, ...], together) -> [handle, ...].  together: they become ready, and run, together"},
     {NULL, NULL, 0, NULL}};

@@ -35,4 +35,10 @@ int fill_operation(hvd_request* request, PyObject* operation);
 int fill_request(request_box* box, PyObject* tuple);
 void free_box(request_box* box);
 
+/* Submits count requests. If their stream is being captured into a CUDA graph, records them there (HVD_CAPTURE),
+ * without the GIL, and sets *recorded. A request without memory for its result is then refused: HVD_CAPTURING. Returns
+ * a status.
+ */
+int submit_requests(const hvd_request* requests, size_t count, uint32_t flags, hvd_handle* handles, int* recorded);
+
 #endif

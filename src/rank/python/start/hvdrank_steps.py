@@ -14,9 +14,9 @@ import threading
 from resource import RUSAGE_SELF, getrusage
 from time import monotonic_ns
 
-MARK = 0x3963657264765348  # recorder_mark
+MARK = 0x4163657264765348  # recorder_mark
 MEMORY_STEPS, SLOTS = 64, 1024  # RecorderMemory::steps, and its slots
-RECORD = struct.Struct("<22q3i2h")  # StepRecord
+RECORD = struct.Struct("<23q3i2h")  # StepRecord
 SLOT = struct.Struct(f"<{RECORD.size}s")
 WORD = struct.Struct("<q")
 SLOT_BYTES = 8 + RECORD.size
@@ -190,6 +190,7 @@ class Recorder:
             0,
             sums[PART_COMPILE],
             delayed,
+            0,  # waits of a GPU: not seen
             self.operations,
             used[4] - before[4],
             -1,

@@ -28,7 +28,7 @@ struct Job {
 
   /// "5 operation 1 x(2) waiting 3": the incidents until then, with two checks a second.
   std::vector<std::string> until(double end) {
-    static const char* const kinds[] = {"init", "operation", "stuck", "end", "leaving", "stopped"};
+    static const char* const kinds[] = {"init", "operation", "stuck", "late gpu", "end", "leaving", "stopped"};
     static const char* const whats[] = {"", "again ", "closed ", "near limit ", "give up "};
     std::vector<std::string> told;
     for (; facts.now <= end; facts.now += 0.5)
@@ -73,6 +73,40 @@ TEST_CASE("incidents: a command that knows nothing of hvd says nothing, however 
   Job job(LifeStage::script);
   job.come(0, LifeStage::ended);
   CHECK(job.until(3600).empty());
+}
+
+TEST_CASE("incidents: all have submitted, and one rank's GPU still computes") {
+  using wire::GpuProgress;
+  const auto job_of = [](const std::vector<GpuProgress>& gpus) {
+    Job job;
+    for (int r = 0; r < 4; ++r) {
+      job.wait(r, "allreduce.a");
+      job.rank(r).gpu = gpus[static_cast<std::size_t>(r)];
+      if (job.rank(r).gpu == GpuProgress::computing) job.rank(r).gpu_late = "allreduce.b";
+    }
+    return job;
+  };
+  constexpr auto late = GpuProgress::computing, waits = GpuProgress::exchanging, none = GpuProgress::none;
+  CHECK(job_of({waits, late, waits, waits}).until(30) == Told{"5 late gpu 1 allreduce.a(1) waiting 3"});
+  CHECK(job_of({late, waits, waits, late}).until(30) == Told{"5 late gpu 0,3 allreduce.a(1) waiting 2"});
+  CHECK(job_of({late, late, late, late}).until(30) == Told{"20 late gpu 0-3 allreduce.a(1) waiting 4"});
+  CHECK(job_of({waits, waits, waits, waits}).until(30) == Told{"7 stuck nobody allreduce.a(1) waiting 4"});
+  CHECK(job_of({none, none, none, none}).until(30) == Told{"20 stuck nobody allreduce.a(1) waiting 4"});
+  const Job job = job_of({waits, late, waits, waits});
+  JobFacts facts = job.facts;
+  facts.now = 6;
+  REQUIRE(incidents_now(facts, {}).size() == 1);
+  CHECK(incidents_now(facts, {})[0].gpu_late == std::map<int, std::string>{{1, "allreduce.b"}});
+  facts.ranks[1].waits_for.clear();  // the rank goes on
+  facts.ranks[1].gpu = none;
+  CHECK(incidents_now(facts, {}).empty());
+  // The ranks have submitted more since, and the coordinator reports it.
+  facts = job.facts;
+  facts.now = 6;
+  facts.waits.push_back({{"allreduce.c", 1, 0, {1}, 0, 4}, 0});
+  REQUIRE(incidents_now(facts, {}).size() == 1);
+  CHECK(incidents_now(facts, {})[0].kind == IncidentKind::operation);
+  CHECK(incidents_now(facts, {})[0].gpu_late == std::map<int, std::string>{{1, "allreduce.b"}});
 }
 
 TEST_CASE("incidents: a hang is told, told again ever more rarely, and its end is told") {

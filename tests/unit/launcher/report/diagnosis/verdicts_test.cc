@@ -4,6 +4,7 @@
 #include <cmath>
 #include <functional>
 #include <random>
+#include <utility>
 
 #include "diagnosis_words.h"
 #include "launcher/report/diagnosis/diagnosis.h"
@@ -48,6 +49,50 @@ TEST_CASE("verdicts: rare, long lateness is named, with its share of the steps")
       const double told = static_cast<double>(d.steps / 25) / static_cast<double>(d.steps);
       CHECK(d.findings[0].share_of_steps == doctest::Approx(told));
       CHECK(d.findings[0].seconds_in_all <= d.step_seconds * static_cast<double>(d.steps) / 2 * 1.001);
+    }
+}
+
+/// Steps of two ranks whose hosts wait for their GPUs outside of operations.  Rank 1 comes @p late ms later, and the
+/// exchange takes @p moved ms.  The ranks record a batch's wait up to @p shift steps late.
+StepStatistics gpu_steps(double late, double moved, int shift) {
+  std::mt19937 random(1);
+  StepStatistics statistics;
+  double owed[2] = {0, 0};
+  for (int number = 1; number <= 200; ++number) {
+    JoinedStep step{0, number, 1, {}};
+    for (int rank = 0; rank < 2; ++rank) {
+      wire::StepRecord r;
+      r.number = number;
+      r.step_ns = simulated::ns(30 + late + moved);
+      r.waited_ns = simulated::ns(0.5);
+      r.cpu_ns = r.step_ns;
+      owed[rank] += moved + (rank == 0 ? late : 0);
+      const bool tells = shift == 0 || random() % static_cast<unsigned>(shift + 1) == 0;
+      r.device_wait_ns = tells ? simulated::ns(std::exchange(owed[rank], 0)) : 0;
+      r.operations = 4, r.operation_bytes = 1 << 24;
+      step.parts.push_back({rank, r});
+    }
+    statistics.add(step);
+  }
+  return statistics;
+}
+
+TEST_CASE("verdicts: the rank whose GPU is late, by the waits of the other GPU") {
+  for (const int shift : {0, 1, 2})
+    for (const double moved : {0.2, 2.0}) {
+      const Diagnosis d = diagnose(gpu_steps(20, moved, shift), places(2, 2));
+      INFO(shift, " steps, ", moved, " ms\n", words_of(d));
+      REQUIRE(!d.findings.empty());
+      CHECK(d.findings[0].cause == SlowCause::straggler);
+      CHECK(d.findings[0].ranks == std::vector<int>{1});
+      CHECK(d.findings[0].seconds_a_step == doctest::Approx(0.02).epsilon(0.1));
+    }
+  for (const int shift : {0, 1, 2})
+    for (const double moved : {0.2, 2.0, 12.0}) {
+      const Diagnosis d = diagnose(gpu_steps(0, moved, shift), places(2, 2));
+      INFO(shift, " steps, ", moved, " ms\n", words_of(d));
+      for (const Finding& f : d.findings) CHECK(f.ranks.empty());
+      if (moved > 10) CHECK(d.findings[0].cause == SlowCause::communication);
     }
 }
 
