@@ -37,16 +37,15 @@ std::string gpu_place(const std::string& late, const std::string& place) {
 
 /// The text of place_of() or gpu_place() for several ranks.
 std::string of_many(std::string text) {
-  if (text.starts_with("is ")) text.replace(0, 2, "are");
-  if (text.starts_with("has ")) text.replace(0, 3, "have");
-  if (text.starts_with(": its GPU is ")) text.replace(0, 12, ": their GPUs are");
+  if (!text.starts_with(": its GPU is ")) return plural(text);
+  text.replace(0, 12, ": their GPUs are");
   const std::size_t thread = text.find(", its main thread is ");
   if (thread != std::string::npos) text.replace(thread, 20, ", their main threads are");
   return text;
 }
 
 std::string named(const std::vector<int>& ranks, const JobMap& map) {
-  std::string text = (ranks.size() == 1 ? "rank " : "ranks ") + ranges(ranks);
+  std::string text = ranks_text(ranks);
   const std::string& host = map.host_of(ranks[0]).name;
   const bool one_host = std::all_of(ranks.begin(), ranks.end(), [&](int r) { return map.host_of(r).name == host; });
   return one_host ? text + " on " + host : text;

@@ -3,13 +3,14 @@
 #include <algorithm>
 #include <iterator>
 #include <optional>
+#include <utility>
 
 namespace hvd::launcher {
 
 namespace {
 
 constexpr double time_for_the_coordinator = 2;  // for its report, which names the ranks that wait for a stopped rank
-constexpr double least_for_init = 10, most_for_init = 30;  // imports take some ranks longer than other ranks
+constexpr double patience_with_survivors = 30;
 constexpr double least_for_end = 10;
 constexpr double stuck_after = 20;
 constexpr double closed_after = 2;  // an operation that ends by a failure must not be reported as going on
@@ -135,9 +136,15 @@ void at_the_beginning(const FactsView& v, std::vector<Incident>& found) {
   const std::vector<int> waiting = v.at(LifeStage::init);
   if (waiting.empty() || !v.at(LifeStage::absent).empty()) return;
   const double since = v.last_came(waiting);
-  if (v.age(since) < std::clamp(v.patience.warn / 2, least_for_init, most_for_init)) return;
-  found.push_back({IncidentKind::init, v.those([&](int r) { return v.rank(r).where != LifeStage::init; }), 0,
-                   count(waiting), since, "", 0});
+  std::vector<int> missing = v.those([&](int r) { return v.rank(r).where != LifeStage::init; });
+  // Survivors of an elastic job's world meet again.  A rank at work learns of it at its next operation.
+  const bool works =
+      std::any_of(missing.begin(), missing.end(), [&](int r) { return v.rank(r).where == LifeStage::working; });
+  if (v.age(since) < (works             ? patience_with_survivors
+                      : missing.empty() ? patience_with_all_at_init
+                                        : patience_with_late_at_init))
+    return;
+  found.push_back({IncidentKind::init, std::move(missing), 0, count(waiting), since, "", 0});
 }
 
 /// Finds ranks that still work when the other ranks have finished, and processes that do not end after their script.

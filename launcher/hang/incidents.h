@@ -44,6 +44,10 @@ struct HangLimits {
   double shutdown = 0;  ///< HOROVOD_STALL_SHUTDOWN_TIME_SECONDS; 0: never
 };
 
+// Seconds: the shortest waits in hvd.init() and init_process_group() that are told.
+inline constexpr double patience_with_late_at_init = 8;  ///< ranks are missing, perhaps still importing
+inline constexpr double patience_with_all_at_init = 20;  ///< no rank is missing
+
 enum class IncidentKind {
   init,       ///< some ranks wait in hvd.init(), `missing` have not called it (empty: all have)
   operation,  ///< some ranks wait for an operation that `missing` have not submitted

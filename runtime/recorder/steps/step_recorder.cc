@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <utility>
 
 #include "wire/shared/inherited_memory.h"
 
@@ -167,7 +168,8 @@ void StepRecorder::restart(std::int64_t now) {
   device_wait_ns_.store(0, std::memory_order_relaxed);
   used_ = use();
   delayed_ = counted_delay_ = asked_delay_ = read_delay_ = delay_so_far();
-  began_ns_ = now;
+  began_ns_ = step_began_ns_ = now;
+  longest_ns_ = 0;
 }
 
 void StepRecorder::begin_slowly(StepPart part, wire::Loader loader) {
@@ -298,8 +300,10 @@ void StepRecorder::end_step(std::int64_t number) {
   number_ = number;
   if (StepListener* const listener = listener_) listener->step_ended(number);
   if (!memory_) return;
-  if (number / steps_a_record_ == written_number_ / steps_a_record_) return;
   const std::int64_t now = monotonic_ns(), time = now - began_ns_;
+  longest_ns_ = std::max(longest_ns_, now - step_began_ns_);
+  step_began_ns_ = now;
+  if (number / steps_a_record_ == written_number_ / steps_a_record_) return;
   write(now);
   short_records_ = time < shortest_record_ns ? short_records_ + 1 : 0;
   if (short_records_ == enough_short_records && steps_a_record_ < most_steps_a_record)
@@ -322,6 +326,7 @@ void StepRecorder::write(std::int64_t now) {
   r.epoch = epoch_;
   r.end_ns = now;
   r.step_ns = now - began_ns_;
+  r.longest_ns = std::exchange(longest_ns_, 0);
   r.collect_ns = sum(StepPart::collect);
   r.save_ns = sum(StepPart::save);
   r.compile_ns = sum(StepPart::compile);

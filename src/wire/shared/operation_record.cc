@@ -74,10 +74,6 @@ std::string seconds_text(std::int64_t ns) { return formatted("{:.3f} s", static_
 
 bool is_open(const OperationRecord& o) { return o.end_ns == 0; }
 
-std::string ranks_text(const std::vector<int>& ranks) {
-  return (ranks.size() == 1 ? "rank " : "ranks ") + hvd::ranges(ranks);
-}
-
 std::string set_text(int set) { return set == 0 ? "" : formatted(" of process set {}", set); }
 
 /// The ranks' operations of one name that are under way.
@@ -213,8 +209,7 @@ RankDifference difference_between(const JobOperations& ranks) {
         .push_back(rank);
   }
   for (const auto& [text, who] : others)
-    if (difference.lines.size() < 3)
-      difference.lines.push_back(ranks_text(who) + (who.size() == 1 ? " " : " each ") + text);
+    if (difference.lines.size() < 3) difference.lines.push_back(ranks_text(who, text));
   return difference;
 }
 
