@@ -40,6 +40,7 @@ typedef enum hvd_status {
   HVD_PEER_LOST = 5,   /**< a rank ended or died */
   HVD_TIMEOUT = 6,     /**< no progress for longer than allowed */
   HVD_DIVERGED = 7,    /**< ranks have different results of one operation, or different parameters */
+  HVD_CAPTURING = 8,   /**< the tensor's stream is being captured into a CUDA graph: see HVD_CAPTURE */
   HVD_INTERNAL = 70    /**< a bug of libhvd */
 } hvd_status;
 
@@ -124,9 +125,9 @@ typedef struct hvd_request {
   int32_t num_splits;
   void* stream;     /**< device >= 0: the CUstream that makes `in` and will use the result; NULL: the default stream;
                        HVD_WHOLE_CONTEXT: any stream of the GPU's context */
-  size_t out_bytes; /**< reducescatter, alltoall: bytes of `out`, on the same device. A result of exactly that size is
-                       written there; hvd_take returns any other. `out` may be the place of this rank's own part of `in`
-                       (reducescatter); else they do not overlap */
+  size_t out_bytes; /**< reducescatter, alltoall, and allgather on a GPU: bytes of `out`, on the same device. A result
+                       of exactly that size is written there; hvd_take returns any other. `out` may be the place of this
+                       rank's own part of `in` (reducescatter); else they do not overlap */
 } hvd_request;      /**< a shorter struct, without out_bytes, stream or splits, is accepted, by its struct_size */
 
 /** Tensors on a GPU. `in` and `out` are device memory of `device`. There is one GPU for each rank and process set.
@@ -138,8 +139,9 @@ typedef struct hvd_request {
  * else they go through host memory.
  *
  * CUDA graphs: other threads may capture at any time. While `stream` is being captured, submission is refused
- * (HVD_USAGE, nothing is submitted). So is the wait of a stream for a result (hvd_wait, hvd_wait_many, hvd_after:
- * HVD_USAGE). The handle does not change then, and the call may be repeated after the capture. */
+ * (HVD_CAPTURING, nothing is submitted): HVD_CAPTURE records the operations in the graph. The wait of a captured stream
+ * for an operation outside of the graph is refused too (hvd_wait, hvd_wait_many, hvd_after: HVD_USAGE). The handle does
+ * not change then, and the call may be repeated after the capture. */
 
 /** For a caller that does not know its framework's stream (hvd_request.stream). The operation begins when the work that
  * all streams of the GPU's primary context had at submission is done. hvd_wait then makes no stream wait. The result
@@ -203,6 +205,15 @@ HVD_API int hvd_submit(const hvd_request* request, hvd_handle* handle);
 /** Submits count tensors in one call; with HVD_GROUP they become ready, and run, together. handles: [count]. All are
  * for one process set. All or nothing: on failure no tensor is submitted. */
 #define HVD_GROUP 1u
+/** With HVD_CAPTURE the call records the operations in the CUDA graph that is being captured on the tensors' stream.
+ * All tensors have the same stream. The call waits until all ranks of the set have made it, and compares the ranks'
+ * calls: HVD_MISMATCH if they differ. HVD_USAGE, on all ranks, if one rank cannot record it. The handles are those of
+ * ended operations: to wait for one does nothing. Later work on `stream`, within the capture, may use the results. Each
+ * launch of the graph repeats the operations, and all ranks must launch their graphs in the same order. The graph must
+ * not be launched any more after hvd_shutdown or hvd_set_remove of the set. allreduce, broadcast, and with `out` of the
+ * exact size also reducescatter, allgather with equal rows on all ranks, and alltoall in equal parts can be recorded.
+ */
+#define HVD_CAPTURE 2u
 HVD_API int hvd_submit_many(const hvd_request* requests, size_t count, uint32_t flags, hvd_handle* handles);
 
 /** *done = 1 when the operation has ended, with or without an error; the handle stays valid. */

@@ -12,16 +12,13 @@ constexpr double ask_every = 2, ask_old_every = 10, old_wait = 30;
 constexpr double answers_take = 1;          // ranks are asked this long before a wait is reported
 constexpr double most_usual = 60;           // longest patience in a job with long pauses between collectives
 constexpr double patience_with_faults = 4;  // the calls do not fit together
-constexpr double patience_with_late = 8;    // ranks are missing, perhaps still importing
-constexpr double patience_with_all = 20;    // all ranks have called init_process_group()
-
-std::string of_ranks(const std::vector<int>& ranks) { return (ranks.size() == 1 ? "rank " : "ranks ") + ranges(ranks); }
+constexpr double patience_with_stuck = 8;   // all ranks have enqueued the collective: its data may be under way
 
 /// "WORLD_SIZE is 2 on rank 0, 3 on rank 1"; empty: the value is the same on all ranks.
 std::string unlike(const char* name, const std::map<std::string, std::vector<int>>& by_value) {
   if (by_value.size() < 2) return {};
   std::vector<std::string> parts;
-  for (const auto& [value, ranks] : by_value) parts.push_back(value + " on " + of_ranks(ranks));
+  for (const auto& [value, ranks] : by_value) parts.push_back(value + " on " + ranks_text(ranks));
   return formatted("{} is {}", name, join(parts, ", "));
 }
 
@@ -47,7 +44,7 @@ std::vector<std::string> start_faults(const std::map<int, wire::GroupStart>& sta
     lines.emplace_back("none of them has RANK 0, which serves the store");
   for (const auto& [number, ranks] : numbers)
     if (number >= 0 && ranks.size() > 1 && stores.size() < 2)
-      lines.push_back(formatted("{} all have RANK {}", of_ranks(ranks), number));
+      lines.push_back(formatted("{} all have RANK {}", ranks_text(ranks), number));
   for (const auto& [rank, start] : starts)
     if (!start.refused.empty() && numbers.contains(0) && lines.size() < 4)
       lines.push_back(formatted("rank {} cannot connect to {}:{}: {}", rank, start.address, start.port, start.refused));
@@ -96,8 +93,16 @@ void CollectiveWaits::answered(const wire::JobCollectives& job, double now) {
 std::vector<Incident> CollectiveWaits::incidents(double now, int size) const {
   std::vector<Incident> found;
   for (const auto& [d, since] : differences_) {
-    if (now - since < std::max(patience_, std::min(2 * d.usual_seconds, most_usual))) continue;
-    Incident i{IncidentKind::operation, d.missing, 0, static_cast<int>(d.waiting.size()), since, d.what, 1};
+    const bool is_stuck = d.fault == wire::CollectiveFault::stuck;
+    const double least = is_stuck ? std::max(patience_, patience_with_stuck) : patience_;
+    if (now - since < std::max(least, std::min(2 * d.usual_seconds, most_usual))) continue;
+    Incident i{is_stuck ? IncidentKind::stuck : IncidentKind::operation,
+               d.missing,
+               0,
+               static_cast<int>(d.waiting.size()),
+               since,
+               d.what,
+               1};
     if (d.fault == wire::CollectiveFault::different) i.headline = d.what, i.tensor = "it";
     i.details = d.details;
     if (d.fault == wire::CollectiveFault::cycle && &d == &differences_.back().what)
@@ -127,7 +132,9 @@ void CollectiveWaits::add_starts(double now, int size, std::vector<Incident>& fo
   for (int rank = 0; rank < size && !enough; ++rank)
     if (!starts.contains(rank) && !through_.contains(rank)) i.missing.push_back(rank);
   const double wait = now - last;
-  if (wait < (!i.details.empty() ? patience_with_faults : i.missing.empty() ? patience_with_all : patience_with_late))
+  if (wait < (!i.details.empty()  ? patience_with_faults
+              : i.missing.empty() ? patience_with_all_at_init
+                                  : patience_with_late_at_init))
     return;
   found.push_back(std::move(i));
 }

@@ -30,8 +30,22 @@ std::string place_of(int rank, const Pictures& pictures, const std::vector<int>&
   return picture.state == "R" ? "runs" : picture.state == "D" ? "waits for a disk or a device" : "waits";
 }
 
+/// ": its GPU is still computing grad/layer3, its main thread is in loss.py:88 (forward)".
+std::string gpu_place(const std::string& late, const std::string& place) {
+  return ": its GPU is still computing " + late + ", its main thread " + place;
+}
+
+/// The text of place_of() or gpu_place() for several ranks.
+std::string of_many(std::string text) {
+  if (!text.starts_with(": its GPU is ")) return plural(text);
+  text.replace(0, 12, ": their GPUs are");
+  const std::size_t thread = text.find(", its main thread is ");
+  if (thread != std::string::npos) text.replace(thread, 20, ", their main threads are");
+  return text;
+}
+
 std::string named(const std::vector<int>& ranks, const JobMap& map) {
-  std::string text = (ranks.size() == 1 ? "rank " : "ranks ") + ranges(ranks);
+  std::string text = ranks_text(ranks);
   const std::string& host = map.host_of(ranks[0]).name;
   const bool one_host = std::all_of(ranks.begin(), ranks.end(), [&](int r) { return map.host_of(r).name == host; });
   return one_host ? text + " on " + host : text;
@@ -48,6 +62,7 @@ std::string who_waits(const Incident& i, double seconds) {
       return waited + " in " + (i.tensor.empty() ? "hvd.init()" : i.tensor);
     case IncidentKind::operation:
     case IncidentKind::stuck:
+    case IncidentKind::late_gpu:
       return formatted("{} for {}{}", waited, i.tensor,
                        i.tensors > 1 ? " and " + count_of(i.tensors - 1, "more tensor") : "");
     case IncidentKind::end:
@@ -74,7 +89,9 @@ std::vector<std::string> hang_lines(const Incident& incident, double seconds, co
   if (!incident.headline.empty()) lines.push_back(formatted("hvdrun: {}; {}", incident.headline, wait));
   std::vector<std::pair<std::string, std::vector<int>>> places;  // in the order of the lowest rank at each place
   for (const int rank : incident.missing) {
-    const std::string place = place_of(rank, pictures, ended);
+    std::string place = place_of(rank, pictures, ended);
+    if (const auto late = incident.gpu_late.find(rank); late != incident.gpu_late.end())
+      place = gpu_place(late->second, place);
     const auto same = std::find_if(places.begin(), places.end(), [&](const auto& p) { return p.first == place; });
     if (same == places.end())
       places.push_back({place, {rank}});
@@ -86,11 +103,9 @@ std::vector<std::string> hang_lines(const Incident& incident, double seconds, co
       lines.push_back("        and more ranks elsewhere");
       break;
     }
-    std::string text = place;
-    if (ranks.size() > 1 && text.starts_with("is ")) text.replace(0, 2, "are");
-    if (ranks.size() > 1 && text.starts_with("has ")) text.replace(0, 3, "have");
-    lines.push_back(formatted("{}{} {}{}", lines.empty() ? "hvdrun: " : "        ", named(ranks, map), text,
-                              lines.empty() ? "; " + wait : ""));
+    const std::string text = ranks.size() > 1 ? of_many(place) : place;
+    lines.push_back(formatted("{}{}{}{}{}", lines.empty() ? "hvdrun: " : "        ", named(ranks, map),
+                              text.starts_with(":") ? "" : " ", text, lines.empty() ? "; " + wait : ""));
   }
   if (incident.more) lines.push_back("        and " + count_of(incident.more, "more rank"));
   for (const std::string& detail : incident.details) lines.push_back("        " + detail);
@@ -106,6 +121,7 @@ OpenHang hang_data(const Incident& incident, const JobMap& map, const Pictures& 
   hang.rank = incident.missing[0];
   hang.host = map.host_of(hang.rank).name;
   hang.is_stopped = incident.kind == IncidentKind::stopped;
+  hang.gpu_is_late = incident.gpu_late.contains(hang.rank);
   if (const auto picture = pictures.find(hang.rank); picture != pictures.end()) {
     const std::string& state = picture->second.state;
     hang.is_stopped = hang.is_stopped || state == "T" || state == "t" || state == "F";
@@ -123,11 +139,16 @@ std::string closed_line(const Incident& incident, double seconds, const JobMap& 
 
 std::string given_up(const Incident& incident, double seconds, const JobMap& map) {
   const std::string wait = who_waits(incident, seconds);
-  return incident.missing.empty() ? wait : wait + ", but not " + named(incident.missing, map);
+  if (incident.missing.empty()) return wait;
+  if (incident.kind == IncidentKind::late_gpu)
+    return formatted("{}, which the {} of {} not computed", wait, incident.missing.size() == 1 ? "GPU" : "GPUs",
+                     named(incident.missing, map) + (incident.missing.size() == 1 ? " has" : " have"));
+  return wait + ", but not " + named(incident.missing, map);
 }
 
 bool all_at_work(const Incident& incident, const Pictures& pictures) {
   return !incident.missing.empty() && incident.more == 0 && incident.headline.empty() &&
+         incident.kind != IncidentKind::late_gpu &&
          std::all_of(incident.missing.begin(), incident.missing.end(), [&](int rank) {
            const auto it = pictures.find(rank);
            return it != pictures.end() &&

@@ -61,8 +61,11 @@ void HangWatch::standing(int rank, const wire::StatusReport& s) {
   r.where = where_of(s.place);
   r.since = now - s.place_seconds;
   r.waits_for = s.waits_for;
-  for (char& c : r.waits_for)
-    if (static_cast<unsigned char>(c) < 32) c = '?';  // the name is printed on a terminal
+  r.gpu = s.gpu;
+  r.gpu_late = s.gpu_late;
+  for (std::string* name : {&r.waits_for, &r.gpu_late})
+    for (char& c : *name)
+      if (static_cast<unsigned char>(c) < 32) c = '?';  // the name is printed on a terminal
   r.waits_since = now - s.waited_seconds;
 }
 
@@ -104,7 +107,7 @@ void HangWatch::world_is(const std::vector<std::int32_t>& workers) {
   look_again();
   world_ = workers;
   said_.clear();  // these reports use the ranks of another world
-  for (const std::int32_t w : workers) activity(w).waits_for.clear();
+  for (const std::int32_t w : workers) activity(w).waits_for.clear(), activity(w).gpu = wire::GpuProgress::none;
 }
 
 void HangWatch::leave_out_others(JobFacts* f) const {

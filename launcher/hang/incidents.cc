@@ -1,13 +1,16 @@
 #include "launcher/hang/incidents.h"
 
 #include <algorithm>
+#include <iterator>
+#include <optional>
+#include <utility>
 
 namespace hvd::launcher {
 
 namespace {
 
 constexpr double time_for_the_coordinator = 2;  // for its report, which names the ranks that wait for a stopped rank
-constexpr double least_for_init = 10, most_for_init = 30;  // imports take some ranks longer than other ranks
+constexpr double patience_with_survivors = 30;
 constexpr double least_for_end = 10;
 constexpr double stuck_after = 20;
 constexpr double closed_after = 2;  // an operation that ends by a failure must not be reported as going on
@@ -70,6 +73,35 @@ void told_by_the_coordinator(const FactsView& v, std::vector<Incident>& found) {
   }
 }
 
+/// Finds ranks whose GPU computes while the other ranks' GPUs wait.  If all GPUs compute, no rank waits for another, so
+/// the patience is longer.  If all have begun the exchange and it does not end, no rank is missing.
+std::optional<Incident> seen_by_the_gpus(const FactsView& v, const std::vector<int>& waiting, double since) {
+  using wire::GpuProgress;
+  const auto those = [&](GpuProgress gpu) {
+    std::vector<int> found;
+    std::copy_if(waiting.begin(), waiting.end(), std::back_inserter(found),
+                 [&](int r) { return v.rank(r).gpu == gpu; });
+    return found;
+  };
+  const std::vector<int> late = those(GpuProgress::computing), exchanging = those(GpuProgress::exchanging);
+  Incident i{IncidentKind::late_gpu, late, 0, count(exchanging), since, v.rank(waiting[0]).waits_for, 1};
+  if (!late.empty() && !exchanging.empty()) {
+    i.tensor = v.rank(exchanging[0]).waits_for;
+    return i;
+  }
+  if (!late.empty()) {
+    i.waiting = count(waiting);
+    return v.age(since) < stuck_after ? std::nullopt : std::optional(i);
+  }
+  const std::vector<int> ranks = v.those([&](int r) { return v.rank(r).where != LifeStage::ended; });
+  if (exchanging != ranks || v.age(since) < v.patience.hang + time_for_the_coordinator) return {};
+  i.kind = IncidentKind::stuck;
+  i.details = {
+      "their GPUs have computed all tensors, and NCCL has begun the exchange but does not end it",
+      "NCCL_DEBUG=INFO tells its way between the GPUs; a kernel that fills a GPU also keeps NCCL from running"};
+  return i;
+}
+
 /// Finds incidents by the ranks' own status, when the coordinator reports none: it cannot, or no rank is missing.
 void seen_by_the_guards(const FactsView& v, std::vector<Incident>& found) {
   const std::vector<int> waiting = v.those([&](int r) { return v.waits(r); });
@@ -85,6 +117,8 @@ void seen_by_the_guards(const FactsView& v, std::vector<Incident>& found) {
   const std::vector<int> stopped = v.those([&](int r) { return v.rank(r).where != LifeStage::ended && v.stopped(r); });
   const bool all = count(waiting) + count(v.at(LifeStage::ended)) == count(v.those([](int) { return true; }));
   Incident i{IncidentKind::operation, {}, 0, count(waiting), since, first.waits_for, 1};
+  if (stopped.empty())
+    if (auto gpus = seen_by_the_gpus(v, waiting, since)) return found.push_back(std::move(*gpus));
   if (!stopped.empty()) {
     for (const int r : stopped) i.waiting -= v.waits(r);
     i.missing = stopped;
@@ -102,9 +136,15 @@ void at_the_beginning(const FactsView& v, std::vector<Incident>& found) {
   const std::vector<int> waiting = v.at(LifeStage::init);
   if (waiting.empty() || !v.at(LifeStage::absent).empty()) return;
   const double since = v.last_came(waiting);
-  if (v.age(since) < std::clamp(v.patience.warn / 2, least_for_init, most_for_init)) return;
-  found.push_back({IncidentKind::init, v.those([&](int r) { return v.rank(r).where != LifeStage::init; }), 0,
-                   count(waiting), since, "", 0});
+  std::vector<int> missing = v.those([&](int r) { return v.rank(r).where != LifeStage::init; });
+  // Survivors of an elastic job's world meet again.  A rank at work learns of it at its next operation.
+  const bool works =
+      std::any_of(missing.begin(), missing.end(), [&](int r) { return v.rank(r).where == LifeStage::working; });
+  if (v.age(since) < (works             ? patience_with_survivors
+                      : missing.empty() ? patience_with_all_at_init
+                                        : patience_with_late_at_init))
+    return;
+  found.push_back({IncidentKind::init, std::move(missing), 0, count(waiting), since, "", 0});
 }
 
 /// Finds ranks that still work when the other ranks have finished, and processes that do not end after their script.
@@ -141,6 +181,10 @@ std::vector<Incident> incidents_now(const JobFacts& facts, const HangLimits& pat
     told_by_the_coordinator(v, found);
   if (found.empty()) at_the_beginning(v, found);
   if (found.empty()) at_the_end(v, found);
+  for (Incident& i : found)
+    for (const int r : i.missing)
+      if (v.rank(r).gpu == wire::GpuProgress::computing && !v.rank(r).waits_for.empty())
+        i.gpu_late[r] = v.rank(r).gpu_late;
   // Stopped ranks that no incident names yet.
   const std::vector<int> alone = v.those([&](int r) {
     return v.stopped(r, 2 * time_for_the_coordinator) &&

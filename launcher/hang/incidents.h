@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "wire/shared/stalls.h"
+#include "wire/shared/status_page.h"
 
 namespace hvd::launcher {
 
@@ -27,6 +28,8 @@ struct RankActivity {
   std::optional<double> stopped_since;  ///< since when a signal has stopped the rank
   std::string waits_for;                ///< of the operations that do not move, the first by name; empty: none
   double waits_since = 0;
+  wire::GpuProgress gpu = wire::GpuProgress::none;  ///< while the rank waits
+  std::string gpu_late{};                           ///< computing: the operation whose tensor is not computed
 };
 
 /// The coordinator's report on operations that the same ranks have not submitted.
@@ -41,10 +44,15 @@ struct HangLimits {
   double shutdown = 0;  ///< HOROVOD_STALL_SHUTDOWN_TIME_SECONDS; 0: never
 };
 
+// Seconds: the shortest waits in hvd.init() and init_process_group() that are told.
+inline constexpr double patience_with_late_at_init = 8;  ///< ranks are missing, perhaps still importing
+inline constexpr double patience_with_all_at_init = 20;  ///< no rank is missing
+
 enum class IncidentKind {
   init,       ///< some ranks wait in hvd.init(), `missing` have not called it (empty: all have)
   operation,  ///< some ranks wait for an operation that `missing` have not submitted
   stuck,      ///< all ranks have submitted an operation that does not end: perhaps the network fails
+  late_gpu,   ///< all ranks have submitted an operation whose tensor the GPUs of `missing` have not computed
   end,        ///< the other ranks have finished; `missing` still work
   leaving,    ///< all other ranks have ended; the scripts of `missing` have ended too, but not their processes
   stopped,    ///< `missing` are stopped by a signal, and no rank has waited for them yet
@@ -58,8 +66,9 @@ struct Incident {
   double since = 0;
   std::string tensor;
   int tensors = 0;
-  std::string headline{};              ///< text of the first line; empty: the first line names missing ranks
-  std::vector<std::string> details{};  ///< more lines for the user
+  std::string headline{};                 ///< text of the first line; empty: the first line names missing ranks
+  std::vector<std::string> details{};     ///< more lines for the user
+  std::map<int, std::string> gpu_late{};  ///< of missing ranks: the operation whose tensor the GPU has not computed
 };
 
 struct JobFacts {

@@ -76,8 +76,7 @@ std::string dry_run_text(const Job& job) {
   for (const Program& p : job.programs) {
     std::vector<int> ranks(static_cast<std::size_t>(p.ranks));
     std::iota(ranks.begin(), ranks.end(), p.first_rank);
-    out += (p.ranks == 1 ? "rank " : "ranks ") + ranges(ranks) + (p.ranks == 1 ? " runs  " : " run  ") +
-           payload_text(job, p.payload);
+    out += ranks_text(ranks, "runs  " + payload_text(job, p.payload));
   }
   const bool daemons = job.launcher.kind == LauncherKind::daemons;
   const std::string mpi = job.mpirun.program.empty()                ? "no Open MPI"

@@ -80,8 +80,7 @@ std::string said(const StartFailureFacts& facts) {
 Error start_failure(const StartFailureFacts& facts) {
   if (auto error = from_ssh(facts)) return *error;
   const std::string hosts = join(facts.absent_hosts, ", ");
-  const std::string who =
-      (facts.absent_ranks.size() == 1 ? "rank " : "ranks ") + ranges(facts.absent_ranks) + " on " + hosts;
+  const std::string who = ranks_text(facts.absent_ranks) + " on " + hosts;
   if (facts.timed_out) {
     char seconds[32];
     std::snprintf(seconds, sizeof seconds, "%g", facts.waited_seconds);

@@ -1,6 +1,8 @@
 /// @file event_table.cc — the parts that take each event.
 #include <sys/wait.h>
 
+#include <utility>
+
 #include "base/error.h"
 #include "base/format.h"
 #include "base/text.h"
@@ -128,13 +130,15 @@ void Supervisor::on_missing_pmix(const PmixMissing& missing) {
   for (const std::string& line : mpi_problem_) printer_.say(line);
 }
 
-/// Called when ranks wait for an operation.  Asks all ranks for their last operations, and prints the first difference.
-/// Not for elastic jobs: their ranks begin to count operations at different moments.
+/// Called when ranks wait for an operation.  Asks all ranks for their last operations, and prints the first difference,
+/// once for all incidents that it explains.  Not for elastic jobs: their ranks begin to count operations at different
+/// moments.
 void Supervisor::tell_difference() {
   if (parts_->elastic) return;
   parts_->operations.ask([this](const wire::JobOperations& operations) {
     if (!parts_->ending.goes_on()) return;
     const wire::RankDifference difference = difference_between(operations);
+    if (!difference.lines.empty() && difference.lines == std::exchange(told_difference_, difference.lines)) return;
     const auto tell = [&](const std::string& line) {  // a rank that is merely late has been named already
       if (difference.branches)
         printer_.say("        " + line);

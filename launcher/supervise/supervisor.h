@@ -82,7 +82,8 @@ class Supervisor {
   std::unique_ptr<Session> session_;  ///< null until the starter runs
   std::unique_ptr<Parts> parts_;      ///< null until start() has made all parts
   JobCleanup cleanup_;
-  std::vector<std::string> mpi_problem_;  ///< lines: why a host serves no MPI
+  std::vector<std::string> mpi_problem_;      ///< lines: why a host serves no MPI
+  std::vector<std::string> told_difference_;  ///< the last lines of tell_difference()
 };
 
 }  // namespace hvd::launcher

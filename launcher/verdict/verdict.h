@@ -21,6 +21,7 @@ struct OpenHang {
   std::optional<wire::SourceFrame> frame;  ///< where that rank is
   bool is_stopped = false;                 ///< a signal has stopped that rank
   bool link_is_broken = false;             ///< between two hosts
+  bool gpu_is_late = false;                ///< that rank's GPU still computes the tensor
 };
 
 /// Why hvdrun itself ended the job, if it did.

@@ -144,7 +144,7 @@ int hvd_submit_many(const hvd_request* requests, size_t count, uint32_t flags, h
     need(handles, "handles");
     if (count > most_at_once)
       throw Error(Code::usage, "count", std::to_string(count) + " is more than " + std::to_string(most_at_once));
-    if (flags & ~HVD_GROUP) throw Error(Code::usage, "flags", "unknown bits");
+    if (flags & ~(HVD_GROUP | HVD_CAPTURE)) throw Error(Code::usage, "flags", "unknown bits");
     const Use e;
     std::shared_ptr<const SetInfo> hold;
     ProcessSet& set = set_of(*e, requests, hold);
@@ -160,7 +160,10 @@ int hvd_submit_many(const hvd_request* requests, size_t count, uint32_t flags, h
         throw Error(Code::usage, "hvd_submit_many", "the requests are for different process sets", "one call for each");
     }
     if (flags & HVD_GROUP) hvd::core::make_group(prepared);
-    e->submit(set, prepared, ops.data());
+    if (flags & HVD_CAPTURE)
+      e->capture(set, prepared, ops.data());
+    else
+      e->submit(set, prepared, ops.data());
     for (size_t i = 0; i < count; ++i) handles[i] = OperationTable::handle(*ops[i]);
   });
 }

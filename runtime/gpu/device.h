@@ -40,6 +40,18 @@ struct DeviceFacts {
   Capabilities capabilities;
 };
 
+/// How far the GPU is with the oldest batch that has not ended.
+struct DeviceWait {
+  enum class State {
+    none,        ///< no batch, or one of which nothing is known
+    computing,   ///< the GPU still computes a tensor of the batch
+    exchanging,  ///< all tensors are computed: the exchange has begun, or waits for other ranks
+  };
+  State state = State::none;
+  std::string tensor;  ///< the batch's first tensor, which is the same on all ranks
+  std::string late;    ///< computing: the first tensor that the GPU has not computed
+};
+
 /// The part of this rank's GPU that is reserved for one process set.  The destructor gives the part back.
 class DeviceShare {
  public:
@@ -52,6 +64,21 @@ class DeviceShare {
 class DeviceInheritance {
  public:
   virtual ~DeviceInheritance() = default;
+};
+
+/// The operations of one process set that become part of CUDA graphs.  Any thread, one at a time.
+class Captures {
+ public:
+  virtual ~Captures() = default;
+  /// Returns this rank's facts for join().  Throws Error{usage} if the set's operations cannot be recorded here.
+  virtual std::string offer() = 0;
+  /// Throws Error{usage} if this rank cannot record operations on @p tensors, which are in the memory of @p gpu.
+  virtual void check(const LocalGpu& gpu, std::span<const DeviceTensor> tensors) const = 0;
+  /// Collective, once: makes the connections for recorded operations.  @p offers: [ranks of the set].  Calls @p go_on
+  /// while it waits for other ranks, which throws if the ranks are lost.  Does nothing if a rank has made no offer.
+  virtual void join(std::vector<std::string> offers, const std::function<void()>& go_on) = 0;
+  /// Puts the operations on @p stream, which is being captured.  @p tensors: in the same order on all ranks.
+  virtual void record(std::vector<DeviceTensor> tensors, StreamHandle stream) = 0;
 };
 
 /// The GPU side of one process set.  The caller holds the engine's drive lock.
@@ -103,6 +130,9 @@ class SetDevice {
                                                       std::span<const std::byte> result) = 0;
   /// @}
 
+  /// Requires agreed().  nullptr: nothing can be recorded.  The device may end before the object does.
+  virtual std::shared_ptr<Captures> captures() { return nullptr; }
+
   /// True while some queued work of the device has not ended.  Does not query the device.
   virtual bool running() const = 0;
   /// Like running(), after a query of the device.  The caller may ask often: the device is queried at most every 20 µs.
@@ -110,6 +140,11 @@ class SetDevice {
   /// Checks the queued work.  Returns true when some of the work has ended.  Throws Error when the device, or another
   /// rank's part of the work, has failed.
   virtual bool watch() = 0;
+  /// Queries the device.  For a set in which no work has ended for long.  Throws Error when the device has failed.
+  virtual DeviceWait wait() const { return {}; }
+  /// The time in ns, not taken before, for which the GPU waited for results: from the mark of a batch's last tensor to
+  /// the end of the batch.  Ranks reach the end together, so the rank that comes last waits least.
+  virtual std::int64_t take_waited() { return 0; }
   /// Ends the use of the device.  Work that is fully queued has two seconds to end by itself.
   virtual void fail(int code, const std::string& text) = 0;
 

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "common/types.h"
@@ -55,6 +56,7 @@ struct DeviceTensor {
   DeviceAddress result = 0;
   /// `in` and `out` may be used after this mark; nullptr: now.
   std::shared_ptr<StreamMark> ready;
+  std::string_view name;  ///< of the operation; valid while the operation is under way
 
   std::size_t bytes() const { return static_cast<std::size_t>(rows) * row_bytes; }
   std::size_t elements() const { return bytes() / element_bytes(dtype); }

@@ -29,6 +29,11 @@ class LocalGpu {
   /// Marks the work that @p stream has received so far, which makes the caller's tensor.  Returns nullptr while the
   /// stream is being captured into a CUDA graph.  Throws Error.
   virtual std::shared_ptr<StreamMark> mark_caller(StreamHandle stream) = 0;
+  /// Returns true while work on @p stream becomes part of a CUDA graph.
+  virtual bool capturing(StreamHandle stream) const {
+    static_cast<void>(stream);
+    return false;
+  }
   /// Tells that @p stream uses the result from now on.  After free_result(), the memory is reused only after the work
   /// on that stream.
   virtual void lend_result(void* result, StreamHandle stream) = 0;

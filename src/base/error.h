@@ -21,6 +21,7 @@ enum class Code : int {
   peer_lost = 5,    ///< a rank died; elastic callers may restore and retry
   timeout = 6,      ///< a time limit has passed
   diverged = 7,     ///< ranks have different results of one operation, or different parameters
+  capturing = 8,    ///< the caller's stream is being captured into a CUDA graph
   internal = 70,    ///< a bug of ours
 };
 

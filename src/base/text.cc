@@ -164,4 +164,23 @@ std::string ranges(const std::vector<int>& sorted) {
   return out;
 }
 
+std::string ranks_text(const std::vector<int>& sorted) {
+  return (sorted.size() == 1 ? "rank " : "ranks ") + ranges(sorted);
+}
+
+std::string ranks_text(const std::vector<int>& sorted, const std::string& predicate) {
+  return ranks_text(sorted) + " " + (sorted.size() == 1 ? predicate : plural(predicate));
+}
+
+std::string plural(const std::string& predicate) {
+  const std::size_t end = std::min(predicate.find(' '), predicate.size());
+  const std::string verb = predicate.substr(0, end);
+  std::string rest = predicate.substr(end);
+  if (const std::size_t its = rest.find("; its "); its != std::string::npos) rest.replace(its, 6, "; their ");
+  if (verb == "is") return "are" + rest;
+  if (verb == "has") return "have" + rest;
+  if (verb == "does") return "do" + rest;
+  return (verb.ends_with('s') ? verb.substr(0, verb.size() - 1) : verb) + rest;
+}
+
 }  // namespace hvd

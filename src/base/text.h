@@ -46,4 +46,11 @@ std::string human_bytes(std::int64_t bytes);
 /// Ascending numbers as ranges: {0,1,2,5} → "0-2,5".
 std::string ranges(const std::vector<int>& sorted);
 
+/// "rank 1", "ranks 0-2,5".
+std::string ranks_text(const std::vector<int>& sorted);
+/// "rank 1 is in t.py:8", "ranks 0-2 are in t.py:8".  @param predicate  the form for one rank: "is in t.py:8"
+std::string ranks_text(const std::vector<int>& sorted, const std::string& predicate);
+/// @p predicate in the form for several ranks: "is …" → "are …", "waits" → "wait", "…; its last …" → "…; their last …".
+std::string plural(const std::string& predicate);
+
 }  // namespace hvd

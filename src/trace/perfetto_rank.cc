@@ -13,9 +13,8 @@ namespace {
 
 /// Shorter waits are not shown.  Even punctual ranks submit some microseconds apart.
 constexpr std::int64_t shortest_wait_ns = 20'000;
-constexpr std::size_t most_meetings = 4096, kept_meetings = 256, most_waits = 1u << 16, most_coming = 1u << 17;
+constexpr std::size_t most_coming = 1u << 17;
 constexpr std::size_t most_parts = 8;  ///< depth of nested parts
-constexpr std::int64_t skew_period_ns = 1'000'000;
 
 std::string lower(std::string_view upper) {
   std::string text(upper);
@@ -24,85 +23,6 @@ std::string lower(std::string_view upper) {
 }
 
 }  // namespace
-
-// ---- all ranks ----
-
-PerfettoWaits::Meeting* PerfettoWaits::meeting(std::uint64_t key, std::uint64_t index) {
-  Meetings& of = meetings_[key];
-  if (index < of.first || index - of.first >= 2 * most_meetings) return nullptr;
-  while (of.all.size() <= index - of.first) of.all.emplace_back();
-  // A few complete meetings are kept for ranks whose records come late.
-  const auto too_many = [&] {
-    return of.all.size() > most_meetings || (of.all.size() > kept_meetings && of.all.front().ranks >= names_.size());
-  };
-  while (index > of.first && too_many()) of.all.pop_front(), ++of.first;
-  return &of.all[index - of.first];
-}
-
-void PerfettoWaits::arrived(int rank, std::uint64_t key, std::uint64_t index, std::int64_t ns) {
-  Meeting* of = forgotten_ ? nullptr : meeting(key, index);
-  if (of == nullptr) return;
-  ++of->ranks;
-  of->first_ns = std::min(of->first_ns, ns);
-  if (ns > of->last_ns) of->last_ns = ns, of->last_rank = rank;
-  if (of->ranks != names_.size() || of->ranks < 2) return;
-  const std::int64_t skew = of->last_ns - of->first_ns;
-  if (of->last_ns - skew_at_ns_ < skew_period_ns && skew <= skew_ns_) return;
-  if (skew_track_ == 0)
-    // Perfetto's page shows a top track only if there are tracks below it.
-    skew_track_ = packets.add_counter(packets.add_track(0, "all ranks", INT32_MAX), "skew of arrival",
-                                      PerfettoPackets::Unit::nanoseconds, INT32_MAX);
-  skew_at_ns_ = of->last_ns;
-  skew_ns_ = skew;
-  packets.counter(skew_track_, skew, time(of->last_ns));
-}
-
-bool PerfettoWaits::known(const BatchWait& wait, int& last_rank) {
-  bool all = !forgotten_;
-  std::int64_t last_ns = INT64_MIN;
-  for (const auto& [key, index] : wait.tensors) {
-    const Meeting* of = forgotten_ ? nullptr : meeting(key, index);
-    if (of == nullptr) return last_rank = -1, true;
-    all = all && of->ranks >= names_.size();
-    if (of->last_ns > last_ns) last_ns = of->last_ns, last_rank = of->last_rank;
-  }
-  return all;
-}
-
-void PerfettoWaits::write(const BatchWait& wait, int last_rank) {
-  if (names_.size() > 1 && last_rank == wait.rank) return;
-  const bool told = names_.size() > 1 && last_rank >= 0;
-  packets.begin(wait.track, told ? "waited for " + names_[last_rank] : "waited", time(wait.begin_ns));
-  // The file may already hold the operation that begins at end_ns.  The wait ends 1 ns before it.
-  packets.end(wait.track, time(wait.end_ns) - 1);
-}
-
-void PerfettoWaits::wait(BatchWait wait) {
-  waits_.push_back(std::move(wait));
-  if (waits_.size() > most_waits) settle(waits_.front().end_ns);
-}
-
-void PerfettoWaits::settle(std::int64_t before_ns) {
-  std::erase_if(waits_, [&](const BatchWait& wait) {
-    int last_rank = -1;
-    const bool settled = known(wait, last_rank) || wait.end_ns <= before_ns;
-    if (settled) write(wait, last_rank);
-    return settled;
-  });
-}
-
-void PerfettoWaits::forget() {
-  settle(INT64_MAX);
-  meetings_.clear();
-  forgotten_ = true;
-}
-
-void PerfettoWaits::operation_at(std::int64_t ns) {
-  if (std::exchange(begun_, true)) return;
-  packets.shown_from(time(ns));
-}
-
-// ---- one rank ----
 
 PerfettoRank::PerfettoRank(Timeline& timeline, int number, PerfettoWaits& shared)
     : Rank(timeline, number),

@@ -101,7 +101,7 @@ void Timeline::mark(int number, std::string_view text, std::int64_t now_ns) { ra
 void Timeline::show_pending(std::int64_t now_ns) {
   for (const auto& [number, rank] : ranks_)
     rank->show_pending(now_ns == INT64_MAX ? now_ns : now_ns - pending_shown_after_ns);
-  if (perfetto_) perfetto_->settle(now_ns == INT64_MAX ? now_ns : now_ns - pending_shown_after_ns);
+  if (perfetto_) perfetto_->write_known(now_ns == INT64_MAX ? now_ns : now_ns - pending_shown_after_ns);
 }
 
 void Timeline::rank_ended(int number, std::string_view text, std::int64_t now_ns) {

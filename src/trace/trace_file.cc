@@ -13,7 +13,7 @@
 #include "base/files/own_file.h"
 #include "base/format.h"
 #include "base/text.h"
-#include "trace/perfetto_packets.h"
+#include "trace/perfetto/perfetto_packets.h"
 #include "trace/timeline.h"
 
 namespace hvd::trace {

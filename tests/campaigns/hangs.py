@@ -87,6 +87,14 @@ CASES: dict[str, Case] = {
     "world": Case(r"^hvdrun: .*waited (\d+) s in init_process_group\(\)\n(.*\n)* +WORLD_SIZE is 2 on rank %, 3 on rank #"),
     "address": Case(r"^hvdrun: .*waited (\d+) s in init_process_group\(\)\n(.*\n)* +MASTER_ADDR:MASTER_PORT is "),
 }
+DIFFER = r"^hvdrun: the ranks differ at collective 6 of the default group: "
+CASES |= {
+    "sources": Case(DIFFER + r"broadcast .* from rank 0 at @ on rank 1; .* from rank 1 at @ on rank 0; .*waited (\d+) s"),
+    "destinations": Case(DIFFER + r"reduce .* to rank 0 at @ on rank 0; .* to rank 1 at @ on rank 1; .*waited (\d+) s"),
+    "handles": Case(
+        r"^hvdrun: 2 ranks have waited (\d+) s for broadcast 6 .* have submitted it\n +ranks 0-1 are at @\n +.*src="
+    ),
+}
 HEALTHY = ["long", "short", "end", "evaluation", "checkpoint", "compile", "loader", "model", "pairs", "uneven"]
 BLAMELESS = re.compile(
     r"which ends by itself; | does not hang: |: ranks? \S+( on \S+)? go(es)? on after |^        rank "

@@ -325,6 +325,24 @@ def computes() -> None:
     dist.all_reduce(torch.ones(15))
 
 
+def sources() -> None:
+    """Each rank believes that the other one has the best weights."""
+    steps()
+    dist.broadcast(torch.ones(6), src=1 - RANK)  # here: sources
+
+
+def destinations() -> None:
+    steps()
+    dist.reduce(torch.ones(6), dst=RANK)  # here: destinations
+
+
+def handles() -> None:
+    """As sources(), but asynchronous."""
+    steps()
+    work: Any = dist.broadcast(torch.ones(6), src=1 - RANK, async_op=True)
+    work.wait()  # here: handles
+
+
 def main(case: Callable[[], None]) -> None:
     if CASE == "initless":
         case()

@@ -145,8 +145,42 @@ def check_training_equals_one_process() -> None:
     assert torch.allclose(train(False), train(True), atol=1e-4)
 
 
+def check_gradients_of_several_streams() -> None:
+    """Parameters whose gradients are made on streams of their own, and late.  They leave in one batch."""
+    weights = [torch.nn.Parameter(torch.ones(1 << 20, device="cuda")) for _ in range(6)]
+    named = [(f"streams.{i}", weight) for i, weight in enumerate(weights)]
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(weights, lr=0.0), named)
+    streams = [torch.cuda.Stream() for _ in range(2)]
+
+    class Late(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, weight, number):  # type: ignore[no-untyped-def,override]
+            ctx.number = number
+            return weight[:1].clone()
+
+        @staticmethod
+        def backward(ctx, gradient):  # type: ignore[no-untyped-def,override]
+            made = torch.zeros(1 << 20, device="cuda")
+            torch.cuda._sleep(5_000_000)
+            return made.add_(ctx.number), None
+
+    for step in range(5):
+        optimizer.zero_grad()
+        parts = []
+        for i, weight in enumerate(weights):
+            with torch.cuda.stream(streams[i % 2]):
+                parts.append(Late.apply(weight, float(rank + i + step)))
+        for stream in streams:
+            torch.cuda.current_stream().wait_stream(stream)
+        torch.cat(parts).sum().backward()
+        optimizer.synchronize()
+        for i, weight in enumerate(weights):
+            mean = sum(range(size)) / size + i + step
+            assert weight.grad is not None and bool((weight.grad == mean).all()), (step, i, float(weight.grad[-1]), mean)
+
+
 def check_cuda_graph() -> None:
-    """Forward and backward are one graph, whose gradients are reduced after each launch; hvd inside it is refused."""
+    """Forward and backward are one graph, whose gradients are reduced after each launch (graphs_on_gpu.py: hvd inside)."""
 
     def model_of() -> torch.nn.Module:
         torch.manual_seed(1)
@@ -179,7 +213,6 @@ def check_cuda_graph() -> None:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         loss_of(graphed, x).backward()
-        refused(lambda: hvd.allreduce_(ones, name="inside"))
         refused(lambda: hvd.synchronize(under_way))
     assert float(hvd.synchronize(under_way)[-1]) == size
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD(graphed.parameters(), lr=0.05), graphed.named_parameters())

@@ -1,7 +1,7 @@
 """Measures the exchange of tensors on a GPU, and its cost on the host: rows of figures, one line of JSON each.
 
 speed.py [--rounds N] [--small] [ROW...]: alone, or on several ranks (hvdrun -np 2 tests/gpu/speed.py).  Rows: pack,
-allreduce, cpu, group, resnet50, transformer, captured.  Ranks that share a GPU take turns at it, so that only group is
+allreduce, cpu, pieces, group, resnet50, transformer, captured.  Ranks that share a GPU take turns at it, so that only group is
 measured.  On a single rank the exchange is forced.  A row that fails does not affect the others.
 
 The tensors are the 161 gradients of ResNet-50 (25.6 million f32).  Device times come from events after a kernel that sleeps,
@@ -116,6 +116,13 @@ def row_cpu(setting: Setting) -> dict[str, Any]:
     return row
 
 
+def row_pieces(setting: Setting) -> dict[str, Any]:
+    """Where the caller's time goes, for a gradient."""
+    from call_pieces import pieces
+
+    return pieces(DEVICE, 3 if setting.small else setting.rounds, torch.cuda.synchronize)
+
+
 def row_group(setting: Setting) -> dict[str, Any]:
     """The host's time for one NCCL group: ncclGroupEnd, until the operation is queued, and the processor's."""
     tensor = torch.ones(1000, device=DEVICE)
@@ -159,6 +166,7 @@ def row_captured(setting: Setting) -> dict[str, Any]:
 
     if DEVICE == "cpu":
         raise RuntimeError("CUDA graphs need a GPU")
+    setting.start_torchs()
     return captured(setting.small)
 
 
@@ -166,6 +174,7 @@ ROWS = {
     "pack": row_pack,
     "allreduce": row_allreduce,
     "cpu": row_cpu,
+    "pieces": row_pieces,
     "group": row_group,
     "resnet50": row_resnet50,
     "transformer": row_transformer,

@@ -14,7 +14,7 @@ import pytest
 from python.harness import environment, has, python, run_ranks
 
 HERE = pathlib.Path(__file__).resolve().parent
-CHECKS = 8
+CHECKS, GRAPH_CHECKS = 8, 7
 SHARED = {"NCCL_MULTI_RANK_GPU_ENABLE": "1", "HVD_SHARE_GPUS": "1"}
 
 
@@ -51,6 +51,15 @@ def run(ranks: int, **env: str) -> str:
 @pytest.mark.parametrize("ranks", [1, 2, 4, 8])
 def test_operations_and_training(ranks: int) -> None:
     assert "go through host memory" not in run(ranks, **SHARED)
+
+
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize("ranks", [1, 2, 4, 8])
+def test_inside_of_cuda_graphs(ranks: int) -> None:
+    if reason := why_not(ranks):
+        pytest.skip(reason)
+    done = run_ranks(HERE / "graphs_on_gpu.py", ranks=ranks, timeout=100, **SHARED)
+    assert "FAILED" not in done.stdout and done.stdout.count("PASSED") == GRAPH_CHECKS, done.stdout[-8000:]
 
 
 @pytest.mark.timeout(200)

@@ -19,6 +19,7 @@ FIGURES = {
     "pack": {"tensors", "bytes", "ms", "copies_ms", "of_copy_bandwidth"},
     "allreduce": {"ms", "bare_nccl_ms", "copies_ms", "ratio"},
     "cpu": {"tensors", "hooks_all_us", "grouped_engine_us", "single_driver_calls_per_tensor", "hooks_paced_groups"},
+    "pieces": {"is_neg_us", "new_grad_us"},
     "group": {"queued_us", "cpu_us"},
     "resnet50": {"parameters", "alone_ms", "hvd_least_ms", "ddp_hook_cpu_ms", "hvd_groups8_synced_ms"},
     "transformer": {"parameters", "alone_ms", "hvd_ms", "ddp_ms"},

@@ -9,6 +9,8 @@ from __future__ import annotations
 import gc
 import statistics
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Callable
 
 import torch
@@ -176,26 +178,36 @@ def training(model: str, device: str, small: bool) -> dict[str, Any]:
 
 
 def captured(small: bool) -> dict[str, Any]:
-    """ResNet-50's forward and backward as a graph, then optimizer.step(); and the step captured too, if that works."""
+    """ResNet-50's forward and backward as a graph, then optimizer.step(); and the whole step as a graph, with the exchange."""
     model_of, loss = resnet50("cuda", small)
     row: dict[str, Any] = {}
     failed: dict[str, str] = {}
-    for kind in ("alone", "hvd", "alone_whole", "hvd_whole"):
+    for kind in ("alone", "hvd", "alone_whole", "hvd_whole", "ddp_whole"):
         try:
             whole = kind.endswith("_whole")
-            one = Contender("hvd" if kind == "hvd_whole" else "alone", model_of(), loss)
+            with on_side_stream():  # as DistributedDataParallel requires
+                one = Contender(kind.removesuffix("_whole") if whole else "alone", model_of(), loss)
             row |= {f"{kind}_{name}": value for name, value in _captured(one, whole, exchanges=kind == "hvd").items()}
         except Exception as error:
             failed[kind] = f"{type(error).__name__}: {str(error)[:300]}"
         gc.collect()
         torch.cuda.synchronize()
-    for kind in ("", "_whole"):
-        if f"hvd{kind}_ms" in row and f"alone{kind}_ms" in row:
-            row[f"exposed{kind}_ms"] = row[f"hvd{kind}_ms"] - row[f"alone{kind}_ms"]
-            row[f"exchange{kind}_host_us"] = row[f"hvd{kind}_host_us"] - row[f"alone{kind}_host_us"]
+    for kind, who, name in (("", "hvd", ""), ("_whole", "hvd", "_whole"), ("_whole", "ddp", "_ddp_whole")):
+        if f"{who}{kind}_ms" in row and f"alone{kind}_ms" in row:
+            row[f"exposed{name}_ms"] = row[f"{who}{kind}_ms"] - row[f"alone{kind}_ms"]
+            row[f"exchange{name}_host_us"] = row[f"{who}{kind}_host_us"] - row[f"alone{kind}_host_us"]
     if failed:
         row["failed"] = failed
     return row
+
+
+@contextmanager
+def on_side_stream() -> Iterator[None]:
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        yield
+    torch.cuda.current_stream().wait_stream(side)
 
 
 def _captured(one: Contender, whole: bool, exchanges: bool) -> dict[str, float]:
@@ -204,12 +216,9 @@ def _captured(one: Contender, whole: bool, exchanges: bool) -> dict[str, float]:
     def forward_backward() -> None:
         one.loss(one.model).backward()  # type: ignore[no-untyped-call]
 
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):
+    with on_side_stream():
+        for _ in range(12):  # DistributedDataParallel needs 11
             one.step()
-    torch.cuda.current_stream().wait_stream(side)
     torch.cuda.synchronize()
     one.optimizer.zero_grad(set_to_none=True)
     graph = torch.cuda.CUDAGraph()

@@ -30,6 +30,8 @@ model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 8))
 """
 TRAIN = """
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+with model.no_sync():
+    for _ in range(30): model(torch.ones(8)).sum().backward()  # these end no step: they belong to the first one
 for batch in torch.utils.data.DataLoader(Rows()):
     time.sleep(0.05 * rank)
     model(batch).sum().backward()

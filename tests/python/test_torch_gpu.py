@@ -14,7 +14,7 @@ FAKE = {
     "FAKE_CUDA_DEVICES": "4",
     "FAKE_CUDA_DELAY_US": "50",
 }
-FILES = ("fake_gpu.py", "torch_operations.py", "torch_outbox.py", "torch_gpu.py", "torch_group_memory.py")
+FILES = ("fake_gpu.py", "torch_operations.py", "torch_outbox.py", "torch_gpu.py", "torch_group_memory.py", "torch_graphs.py")
 
 test_two_ranks = checks_of(*FILES, ranks=2, needs=("torch",), **FAKE)
 test_through_host_memory = pytest.mark.ci(checks_of(*FILES, ranks=2, needs=("torch",), HOROVOD_GPU_OPERATIONS="MPI", **FAKE))

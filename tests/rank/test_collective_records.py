@@ -143,6 +143,33 @@ def test_nccl_records_of_each_form(version: str, records: list[Any], monkeypatch
         assert [row[2] for row in answer["records"] if row[4] & 2] == ["recv 1<-0"]
 
 
+@pytest.mark.parametrize(
+    ("function", "given", "root"),
+    [
+        ("broadcast", {"group": None, "src": 2}, ("broadcast", "0", 2)),
+        ("broadcast", {"group": "pair", "src": None, "group_src": 1}, ("broadcast", "1", 3)),
+        ("gather", {"group": None, "dst": None, "group_dst": None}, ("gather", "0", 0)),
+        ("reduce", {"group": "pair", "dst": 1}, ("reduce", "1", 1)),  # torch 2.5 and earlier have no group_dst
+        ("all_reduce", {"group": None}, None),
+    ],
+)
+def test_the_root_is_read_from_the_call(function: str, given: dict[str, Any], root: Any) -> None:
+    collectives = module("hvdrank_collectives")
+    c10d = types.SimpleNamespace(
+        group=types.SimpleNamespace(WORLD="world"),
+        get_global_rank=lambda group, rank: {"pair": [1, 3]}[group][rank],
+        _world=types.SimpleNamespace(pg_names={"world": "0", "pair": "1"}),
+    )
+    frames = [
+        ("/site-packages/torch/distributed/c10d_logger.py", 83, "wrapper", None),
+        ("/site-packages/" + collectives.C10D, 3000, function, types.SimpleNamespace(f_locals=given)),
+        ("/home/me/train.py", 8, "main", None),
+    ]
+    watcher = collectives.Watcher(c10d, "")
+    assert watcher.root_of(frames) == root
+    assert watcher.root_of(frames[2:]) is None
+
+
 def test_the_recorder_is_switched_on_by_the_variable_that_the_version_knows(monkeypatch: pytest.MonkeyPatch) -> None:
     watcher = module("hvdrank_collectives")
     for version, name in (("2.7.1", "TORCH_NCCL_TRACE_BUFFER_SIZE"), ("2.8.0+cu128", "TORCH_FR_BUFFER_SIZE")):

@@ -7,7 +7,7 @@ import os
 import struct
 from typing import NamedTuple
 
-_RING_AT, _SLOTS, _SLOT_BYTES = 64, 1024, 200
+_RING_AT, _SLOTS, _SLOT_BYTES = 64, 1024, 216
 
 
 class Step(NamedTuple):
@@ -35,6 +35,8 @@ class Step(NamedTuple):
     link_round_trip_ns: int
     compile_ns: int
     operation_delay_ns: int
+    device_wait_ns: int
+    longest_ns: int
     operations: int
     major_faults: int
     link_peer: int
@@ -49,6 +51,6 @@ def own_steps() -> list[Step]:
         (written,) = struct.unpack_from("<Q", memory, _RING_AT)
         first = max(written - _SLOTS, 0)
         return [
-            Step(*struct.unpack_from("<22q3i2h", memory, _RING_AT + 8 + _SLOT_BYTES * (number % _SLOTS) + 8))
+            Step(*struct.unpack_from("<24q3i2h", memory, _RING_AT + 8 + _SLOT_BYTES * (number % _SLOTS) + 8))
             for number in range(first, written)
         ]

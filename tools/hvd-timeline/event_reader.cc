@@ -11,7 +11,7 @@
 #include "base/error.h"
 #include "base/files/gzip.h"
 #include "base/format.h"
-#include "trace/perfetto_packets.h"
+#include "trace/perfetto/perfetto_packets.h"
 
 namespace hvd::timeline {
 

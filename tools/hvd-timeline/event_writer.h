@@ -10,7 +10,7 @@
 #include "base/file.h"
 #include "base/files/gzip.h"
 #include "event_reader.h"
-#include "trace/perfetto_packets.h"
+#include "trace/perfetto/perfetto_packets.h"
 #include "trace/timeline.h"
 
 namespace hvd::timeline {

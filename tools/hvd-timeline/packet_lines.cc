@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "base/format.h"
 #include "base/json_text.h"
-#include "trace/perfetto_packets.h"
+#include "trace/perfetto/perfetto_packets.h"
 #include "trace/trace_names.h"
 
 namespace hvd::timeline {

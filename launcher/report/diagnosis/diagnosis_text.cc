@@ -12,7 +12,7 @@ std::string share_text(double share) { return formatted("{:.0f} %", 100 * share)
 std::string whose(const Finding& f) {
   if (f.ranks.empty()) return "";
   const std::string where = f.host.empty() ? "" : formatted(" ({}{})", f.whole_host ? "all of " : "", f.host);
-  return (f.ranks.size() == 1 ? "rank " : "ranks ") + ranges(f.ranks) + where + ": ";
+  return ranks_text(f.ranks) + where + ": ";
 }
 
 }  // namespace

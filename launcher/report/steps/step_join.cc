@@ -9,6 +9,7 @@ namespace {
 void add_to(wire::StepRecord& sum, const wire::StepRecord& r) {
   sum.number = r.number, sum.epoch = r.epoch, sum.end_ns = r.end_ns;
   sum.step_ns += r.step_ns;
+  sum.longest_ns = std::max(sum.longest_ns, r.longest_ns);
   sum.input_ns += r.input_ns;
   sum.waited_ns += r.waited_ns;
   sum.moved_ns += r.moved_ns;
@@ -26,6 +27,7 @@ void add_to(wire::StepRecord& sum, const wire::StepRecord& r) {
   sum.operations += r.operations;
   sum.major_faults += r.major_faults;
   sum.made_ns += r.made_ns;
+  sum.device_wait_ns += r.device_wait_ns;
   sum.loader = std::max(sum.loader, r.loader);
   sum.core = r.core;
   sum.link_round_trip_ns = std::max(sum.link_round_trip_ns, r.link_round_trip_ns);

@@ -1,6 +1,7 @@
 #include "launcher/report/steps/step_statistics.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <numeric>
 
@@ -65,6 +66,16 @@ DelaySeconds parts_of(const wire::StepRecord& r) {
   return parts;
 }
 
+/// The number of steps, of @p steps in the record @p r, that share the delay @p late.  The excess of the longest step
+/// over the others' mean is the delay of one.
+std::int64_t late_steps(const wire::StepRecord& r, std::int64_t steps, double late) {
+  if (steps == 1) return 1;
+  const double longest = seconds_of(r.longest_ns);
+  const double excess = longest - (seconds_of(r.step_ns) - longest) / static_cast<double>(steps - 1);
+  if (excess * static_cast<double>(steps) <= late) return steps;
+  return std::max<std::int64_t>(1, std::llround(late / excess));
+}
+
 }  // namespace
 
 void MemoryCourse::add(std::int64_t step, std::int64_t bytes) {
@@ -114,6 +125,26 @@ void StopCourse::add_distance(std::int64_t steps) {
   most_ = std::max(most_, steps);
 }
 
+void DelaySizes::add(double seconds, std::int64_t steps) {
+  std::size_t size = 0;
+  for (double longest = 2e-6; seconds > longest && size + 1 < most_sizes; longest *= 2) ++size;
+  steps_[size] += static_cast<std::int32_t>(steps);
+  seconds_[size] += static_cast<float>(seconds * static_cast<double>(steps));
+}
+
+DelaySizes& DelaySizes::operator+=(const DelaySizes& more) {
+  for (std::size_t i = 0; i < most_sizes; ++i) steps_[i] += more.steps_[i], seconds_[i] += more.seconds_[i];
+  return *this;
+}
+
+DelaySizes::CountedSteps DelaySizes::main_part() const {
+  CountedSteps all, longest;
+  for (std::size_t i = 0; i < most_sizes; ++i) all.steps += steps_[i], all.seconds += static_cast<double>(seconds_[i]);
+  for (std::size_t i = most_sizes; i-- > 0 && longest.seconds < 0.8 * all.seconds;)
+    longest.steps += steps_[i], longest.seconds += static_cast<double>(seconds_[i]);
+  return 2 * longest.steps <= all.steps ? longest : all;
+}
+
 void CoreVote::add(int core, std::int64_t steps) {
   if (core < 0) return;
   if (core != core_ && lead_ < steps)
@@ -127,8 +158,27 @@ CoreVote& CoreVote::operator+=(const CoreVote& more) {
   return *this;
 }
 
-void StepStatistics::add(const JoinedStep& step) {
-  if (step.parts.empty() || step.steps <= 0) return;
+/// Counts the GPUs' waits as the ranks'.  A GPU waits while its host waits too, or does something else, so the longer
+/// of the two waits counts.  Ranks may record the wait of one batch in different steps, so means over some records are
+/// compared.
+JoinedStep StepStatistics::with_device_waits(JoinedStep step) {
+  constexpr double records = 8;
+  if (step.parts.size() < 2) return step;
+  const auto steps = static_cast<double>(step.steps);
+  for (auto& [rank, r] : step.parts) {
+    const double here = static_cast<double>(r.device_wait_ns) / steps;
+    double& mean = device_waits_.try_emplace(rank, here).first->second;
+    mean += (here - mean) / records;
+    const std::int64_t more = static_cast<std::int64_t>(mean * steps) - r.waited_ns - r.moved_ns;
+    const std::int64_t left = own_ns(r) - r.input_ns - r.save_ns - r.collect_ns - r.compile_ns;
+    r.waited_ns += std::clamp<std::int64_t>(more, 0, std::max<std::int64_t>(left, 0));
+  }
+  return step;
+}
+
+void StepStatistics::add(const JoinedStep& joined) {
+  if (joined.parts.empty() || joined.steps <= 0) return;
+  const JoinedStep step = with_device_waits(joined);
   std::vector<double> lengths;
   std::int64_t operations = 0, bytes = 0;
   const DataUnderWay data(step);
@@ -162,8 +212,6 @@ void StepStatistics::add(const JoinedStep& step) {
   }
   // The mean, not the median: a record of one rank may begin a step later than that of another.
   const double length = std::accumulate(lengths.begin(), lengths.end(), 0.0) / static_cast<double>(lengths.size());
-  if (const double each = length / static_cast<double>(step.steps); steps_ == 0 || each < least_step_seconds_)
-    least_step_seconds_ = each;
   steps_ += step.steps;
   seconds_ += length;
   operations_ += operations;
@@ -199,21 +247,16 @@ void StepStatistics::find_late(const JoinedStep& step, double step_seconds) {
   sums.late += late;
   sums.late_by[static_cast<std::size_t>(most)] += late;
   if (late > step_seconds / 20) {
-    const std::int64_t steps = is_rare(step, late) ? 1 : step.steps;
+    const std::int64_t steps = late_steps(last->record, step.steps, late);
     sums.late_steps += steps;
+    sums.late_sizes.add(late / static_cast<double>(steps), steps);
     sums.late_steps_by[static_cast<std::size_t>(most)] += steps;
   }
   if (late > step_seconds / 2) {
     sums.stops.add(steps_, step.steps);
     StretchSum& stretch = stretch_of(sums);
-    ++stretch.stops;
     stretch.stopped_seconds += static_cast<float>(late);
   }
-}
-
-/// True if a single step of the record had all of the delay.  False if each step had a part of it.
-bool StepStatistics::is_rare(const JoinedStep& step, double late) const {
-  return late > 2 * least_step_seconds_ * static_cast<double>(step.steps);
 }
 
 void StepStatistics::draw(const JoinedStep& step, double step_seconds) {
@@ -270,7 +313,6 @@ void StepStatistics::halve_stretches() {
       for (std::size_t from = 2 * i; from < std::min(2 * i + 2, before); ++from) {
         sum.steps += sums.stretches[from].steps;
         sum.own_seconds += sums.stretches[from].own_seconds;
-        sum.stops = static_cast<std::int16_t>(sum.stops + sums.stretches[from].stops);
         sum.stopped_seconds += sums.stretches[from].stopped_seconds;
       }
       sums.stretches[i] = sum;
@@ -295,6 +337,7 @@ RankSums& RankSums::operator+=(const RankSums& more) {
   late_steps += more.late_steps, late += more.late, made += more.made;
   loader = std::max(loader, more.loader);
   core += more.core;
+  late_sizes += more.late_sizes;
   for (const auto& [peer, link] : more.links) add_link(peer, link);
   for (std::size_t i = 0; i < delay_kinds; ++i) {
     parts[i] += more.parts[i], late_by[i] += more.late_by[i];
@@ -311,8 +354,6 @@ StepStatistics& StepStatistics::operator+=(const StepStatistics& other) {
   }
   const std::size_t at = stretch_records_.size();
   const std::int64_t from = steps_;
-  if (steps_ == 0 || (more.steps_ > 0 && more.least_step_seconds_ < least_step_seconds_))
-    least_step_seconds_ = more.least_step_seconds_;
   steps_ += more.steps_, seconds_ += more.seconds_;
   operations_ += more.operations_, operation_bytes_ += more.operation_bytes_;
   for (const auto& [rank, sums] : more.ranks_) {

@@ -30,8 +30,7 @@ using DelaySeconds = std::array<double, delay_kinds>;
 struct StretchSum {
   std::int32_t steps = 0;
   float own_seconds = 0;
-  std::int16_t stops = 0;     ///< steps in which the rank came more than half a step later than the others
-  float stopped_seconds = 0;  ///< delays in these steps
+  float stopped_seconds = 0;  ///< delays of records in which the rank came more than half of a record later than others
 };
 inline constexpr std::size_t most_stretches = 16;
 
@@ -49,6 +48,25 @@ class StopCourse {
   void add_distance(std::int64_t steps);
 
   std::int64_t count_ = 0, first_ = 0, last_ = 0, least_ = 0, most_ = 0, within_ = 1;
+};
+
+/// How often a rank was late, and for how long, by the length of the delay.
+class DelaySizes {
+ public:
+  /// @param seconds  the delay in each of @p steps
+  void add(double seconds, std::int64_t steps);
+  DelaySizes& operator+=(const DelaySizes& more);
+  struct CountedSteps {
+    double steps = 0, seconds = 0;
+  };
+  /// The longest delays alone, if at most half of the steps have four fifths of the time; the rest is chance then. Else
+  /// all delays.
+  CountedSteps main_part() const;
+
+ private:
+  static constexpr std::size_t most_sizes = 24;  ///< the first is 2 µs, each is twice as long as the one before
+  std::array<std::int32_t, most_sizes> steps_{};
+  std::array<float, most_sizes> seconds_{};
 };
 
 /// The core on which a rank ran in most of its steps.
@@ -89,6 +107,7 @@ struct RankSums {
   // As the last rank to come:
   std::int64_t late_steps = 0;  ///< steps in which the rank was late by more than a twentieth of the step
   double late = 0;              ///< sum of its delays: its own time less that of the last but one
+  DelaySizes late_sizes;        ///< of `late_steps`
   DelaySeconds late_by{};       ///< `late`, by the cause with the largest excess over the others' median
   std::array<std::int64_t, delay_kinds> late_steps_by{};  ///< `late_steps`, by the same cause
 
@@ -146,8 +165,8 @@ class StepStatistics {
   StepStatistics& operator+=(const StepStatistics& other);
 
  private:
+  JoinedStep with_device_waits(JoinedStep step);
   void find_late(const JoinedStep& step, double step_seconds);
-  bool is_rare(const JoinedStep& step, double late) const;
   void draw(const JoinedStep& step, double step_seconds);
   StretchSum& stretch_of(RankSums& sums) { return sums.stretches[stretch_records_.size() - 1]; }
   void begin_stretch();
@@ -155,9 +174,9 @@ class StepStatistics {
 
   std::int64_t steps_ = 0, operations_ = 0, operation_bytes_ = 0;
   double seconds_ = 0;
-  double least_step_seconds_ = 0;  ///< the least mean of the steps of one record
   std::map<int, RankSums> ranks_;
   std::map<int, MemoryCourse> memory_;
+  std::map<int, double> device_waits_;  ///< by rank: mean in ns per step, over some records
   std::vector<StepPoint> course_;
   std::int64_t steps_a_point_ = 1;
   std::vector<std::int32_t> stretch_records_;  ///< joined steps in each stretch

@@ -8,8 +8,9 @@
 namespace hvd::core {
 namespace {
 
-gpu::DeviceTensor device_tensor(const Operation& op) {
-  const Signature& s = op.entry->signature;
+/// @p from: a request or an operation, with its signature @p s.
+template <class From>
+gpu::DeviceTensor device_tensor(const From& from, const Signature& s) {
   gpu::DeviceTensor t;
   t.kind = s.operation();
   t.dtype = s.type();
@@ -19,18 +20,24 @@ gpu::DeviceTensor device_tensor(const Operation& op) {
   t.after = s.after;
   t.root = s.root;
   t.row_bytes = static_cast<std::size_t>(s.payload_bytes());
-  t.in = op.in;
-  t.out = op.out;
-  t.out_bytes = op.out_bytes;
-  t.absent = !op.gpu;
-  if (op.gpu) t.ready = op.gpu->ready;
+  t.in = from.in;
+  t.out = from.out;
+  t.out_bytes = from.out_bytes;
+  t.absent = !from.gpu;
   if (t.kind == Kind::allgather || t.kind == Kind::alltoall) {
-    t.rows = op.dim0;
-    t.sent = op.splits;
+    t.rows = from.dim0;
+    t.sent = from.splits;
   } else if (t.kind == Kind::reducescatter) {
     t.rows = s.dims[0];
     if (t.rows > 0) t.row_bytes /= static_cast<std::size_t>(t.rows);
   }
+  return t;
+}
+
+gpu::DeviceTensor device_tensor(const Operation& op) {
+  gpu::DeviceTensor t = device_tensor(op, op.entry->signature);
+  if (op.gpu) t.ready = op.gpu->ready;
+  t.name = op.entry->name;
   return t;
 }
 
@@ -51,6 +58,8 @@ void take_result(Operation& op, gpu::DeviceTensor& t, const World& world) {
 }
 
 }  // namespace
+
+gpu::DeviceTensor device_tensor(const CheckedRequest& request) { return device_tensor(request, request.signature); }
 
 std::vector<gpu::DeviceTensor> device_tensors(std::span<Operation* const> ops) {
   std::vector<gpu::DeviceTensor> tensors;

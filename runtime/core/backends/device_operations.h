@@ -7,11 +7,14 @@
 #include <vector>
 
 #include "common/world.h"
+#include "core/operation/checked_request.h"
 #include "core/operation/operation.h"
 #include "gpu/device.h"
 
 namespace hvd::core {
 
+/// A tensor that is in GPU memory, with `ready` unset.
+gpu::DeviceTensor device_tensor(const CheckedRequest& request);
 /// [ops] The tensors that the GPUs exchange.
 std::vector<gpu::DeviceTensor> device_tensors(std::span<Operation* const> ops);
 /// Writes the results into the same operations.

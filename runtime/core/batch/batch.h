@@ -6,6 +6,7 @@
 ///
 /// The caller holds the engine's drive lock.
 #pragma once
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
@@ -50,6 +51,9 @@ class Batch {
   bool device_busy() { return work_.device && work_.device->busy(); }
   /// Looks for work that the GPU has ended.  True when some has.  Throws Error when NCCL has failed.
   bool watch_device() { return work_.device && work_.device->watch(); }
+  /// See gpu::SetDevice.
+  gpu::DeviceWait device_wait() const { return work_.device ? work_.device->wait() : gpu::DeviceWait{}; }
+  std::int64_t take_device_waited() { return work_.device ? work_.device->take_waited() : 0; }
   /// Ends the work on the GPU with an error, which the callers get.
   void fail_device(int code, const std::string& text) {
     if (work_.device) work_.device->fail(code, text);

@@ -178,18 +178,14 @@ void Engine::check_stalls() {
 /// While operations wait or a GPU works: reports waits and links, and watches the GPUs.  Looks for lost ranks in sets
 /// in which nothing moves.
 void Engine::watch() {
-  const bool waits = shared_.outstanding.load(std::memory_order_relaxed) != 0;
-  if (!waits) {
-    reports_.goes_on();
-    if (!shared_.gpu_busy.load()) return;
-  }
+  if (shared_.outstanding.load(std::memory_order_relaxed) == 0 && !shared_.gpu_busy.load()) return reports_.goes_on();
   const std::int64_t now = now_ns();
   if (now - watched_ns_ < watch_after_ns) return;
   watched_ns_ = now;
   const std::lock_guard lock(drive_);
-  if (waits) report_wait(now);
-  if (many_nodes_) look_at_links(now);
   watch_devices();
+  report_wait(now);
+  if (many_nodes_) look_at_links(now);
   std::vector<std::shared_ptr<ProcessSet>> stuck;
   for (auto& s : mine_)
     if (s->stuck()) stuck.push_back(s);
@@ -239,8 +235,8 @@ void Engine::tell_silent() {
   silent_ = std::move(now);
 }
 
-/// Writes into the status page since when nothing moves, and which operation waits.  The guard reads that page.  Under
-/// drive_.
+/// Writes into the status page since when nothing moves, which operation waits, and how far the GPU is.  The guard
+/// reads that page.  Under drive_.
 void Engine::report_wait(std::int64_t now) {
   std::uint64_t progress = 0;
   for (auto& s : mine_) progress += s->progress();
@@ -249,7 +245,22 @@ void Engine::report_wait(std::int64_t now) {
   for (auto& s : mine_)
     if (const std::string name = s->first_name_under_way(); !name.empty() && (first.empty() || name < first))
       first = name;
-  if (!first.empty()) reports_.waits_for(first);
+  const gpu::DeviceWait gpu = device_wait();
+  if (first.empty()) first = gpu.tensor;
+  if (!first.empty()) reports_.waits_for(first, gpu);
+}
+
+/// How far the GPU is, for the set whose batch has the alphabetically first name.  Under drive_.
+gpu::DeviceWait Engine::device_wait() {
+  gpu::DeviceWait first;
+  for (const auto& s : mine_) {
+    try {
+      gpu::DeviceWait wait = s->device_wait();
+      if (!wait.tensor.empty() && (first.tensor.empty() || wait.tensor < first.tensor)) first = std::move(wait);
+    } catch (const Error&) {  // the device has failed: watch_devices() fails the set
+    }
+  }
+  return first;
 }
 
 /// Looks after GPU work of operations that have ended on the host.  An error of the GPU fails the set.  Under drive_.

@@ -79,6 +79,8 @@ class Engine {
   /// ProcessSet::submit().  In a world of one node, a leader's caller makes one brief step if the leader's thread
   /// sleeps.
   void submit(ProcessSet& set, std::span<const CheckedRequest> requests, Operation** ops);
+  /// ProcessSet::capture().  @p ops get operations that have ended.
+  void capture(ProcessSet& set, std::span<const CheckedRequest> requests, Operation** ops);
   /// False when limit_seconds passed (negative: no limit) and the operation is still under way.
   bool wait(Operation& op, double limit_seconds);
   /// Submits an operation and waits for its end.  The operation is still under way if limit_seconds passed (negative:
@@ -123,6 +125,7 @@ class Engine {
   void finish_devices();
   void check_stalls();
   void report_wait(std::int64_t now_ns);
+  gpu::DeviceWait device_wait();
   void leave_message();
 
   std::unique_ptr<trace::TraceWindow> window_;  ///< outlives the recorder, which calls it at each step

@@ -152,6 +152,18 @@ void Engine::submit(ProcessSet& set, std::span<const CheckedRequest> requests, O
   end_deep_sleep();
 }
 
+void Engine::capture(ProcessSet& set, std::span<const CheckedRequest> requests, Operation** ops) {
+  set.capture(requests, [&](const CheckedRequest& p) -> Operation& { return run(set, p); });
+  operations().take(requests.size(), ops);
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    if (requests[i].signature.operation() == Kind::alltoall) {
+      ops[i]->received = requests[i].splits;  // all parts are equal
+      ops[i]->more = true;
+    }
+    ops[i]->state.store(Operation::ended, std::memory_order_release);
+  }
+}
+
 /// Wakes the engine's thread from a sleep without a limit.  The thread sleeps so while nothing is under way.  Once an
 /// operation is under way, the thread must watch, even if no caller waits.
 void Engine::end_deep_sleep() {

@@ -9,7 +9,9 @@
 
 #include "core/status/rank_status.h"
 #include "core/status/stall_check.h"
+#include "gpu/device.h"
 #include "wire/shared/failure.h"
+#include "wire/shared/status_page.h"
 
 namespace hvd::core {
 
@@ -28,7 +30,10 @@ class GuardReports {
   /// To be called while this rank waits.  @p progress: a number that grows while its operations move.  True when the
   /// caller should call waits_for() with the name of the operation.
   bool waits(std::uint64_t progress, std::int64_t now_ns);
-  void waits_for(const std::string& name) { status_.waits(name, since_ns_); }
+  /// @p gpu: of the operations that have ended on the host.
+  void waits_for(const std::string& name, const gpu::DeviceWait& gpu) {
+    status_.waits(name, since_ns_, static_cast<wire::GpuProgress>(gpu.state), gpu.late);
+  }
   void goes_on();
   bool linked() const { return link_ >= 0; }
 

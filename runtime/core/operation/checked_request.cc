@@ -125,7 +125,8 @@ CheckedRequest check_request(const hvd_request* request, const World& world, gpu
   p.in = q.in;
   s.kind = static_cast<std::uint8_t>(q.kind);
   // The runtime allocates the results of these kinds, unless the caller gives memory for them.
-  const bool may_have_out = s.operation() == Kind::reducescatter || s.operation() == Kind::alltoall;
+  const bool may_have_out = s.operation() == Kind::reducescatter || s.operation() == Kind::alltoall ||
+                            (s.operation() == Kind::allgather && q.device != HVD_HOST_DEVICE);
   if (!p.has_result() || (may_have_out && q.out_bytes > 0)) p.out = q.out;
   if (p.out && may_have_out) p.out_bytes = q.out_bytes;
   if (s.operation() != Kind::alltoall && q.splits) refuse(q, "splits are for alltoall only");

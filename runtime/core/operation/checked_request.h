@@ -15,7 +15,7 @@ struct CheckedRequest {
   std::string_view name;  ///< empty: the runtime makes a name
   const void* in = nullptr;
   void* out = nullptr;
-  std::size_t out_bytes = 0;           ///< reducescatter, alltoall: of `out`
+  std::size_t out_bytes = 0;           ///< reducescatter, alltoall, allgather: of `out`
   std::int64_t dim0 = 0;               ///< allgather, alltoall: this rank's own first dimension
   std::vector<std::int64_t> splits;    ///< alltoall: [size of the set]
   gpu::LocalGpu* gpu = nullptr;        ///< the GPU whose memory the tensor is in; nullptr: host memory

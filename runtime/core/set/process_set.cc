@@ -74,6 +74,7 @@ bool ProcessSet::advance(StepLimit limit) {
       any |= moved;
       if (batch_.running()) return any;
       moves(false, shared_.recorder.now());
+      if (id_ == 0) shared_.status.recorder().device_waited(batch_.take_device_waited());
       executed();
     }
     const std::uint32_t type = commands_.read(command_);

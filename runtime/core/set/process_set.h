@@ -12,6 +12,7 @@
 /// time, under the engine's drive lock) carries out commands.  On node leaders, the drive side also gathers and
 /// publishes.  Both sides use atomics, and mutex_ when a command changes names.
 #pragma once
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -26,6 +27,7 @@
 #include "core/operation/group_failures.h"
 #include "core/operation/name_table.h"
 #include "core/operation/stand_in.h"
+#include "core/set/captured_call.h"
 #include "core/set/engine_context.h"
 #include "core/set/leader.h"
 #include "core/set/result_agreement.h"
@@ -56,6 +58,11 @@ class ProcessSet {
   /// submit an operation.  Then the node's leader, local rank 0, must step.  Throws Error{usage} if a name is in
   /// flight.
   bool submit(std::span<const CheckedRequest> requests, Operation** ops);
+  /// Submits an operation of this set, and waits for its end.
+  using RunOne = std::function<Operation&(const CheckedRequest&)>;
+  /// Records @p requests in the CUDA graph that is being captured on their stream.  Waits for all ranks of the set:
+  /// they compare the call.  Throws Error: usage if a rank cannot record the call, mismatch if the ranks' calls differ.
+  void capture(std::span<const CheckedRequest> requests, const RunOne& run);
   /// Throws the Error of fail_all() once that has been called.  Any thread.
   void check();
   /// The number of operations of this rank that have not ended.
@@ -75,7 +82,12 @@ class ProcessSet {
   /// True while the GPU runs work of operations that have ended on the host.
   bool on_device() const { return batch_.on_device(); }
   /// Looks for work that the GPU has ended.  Throws Error when the GPU's side has failed.
-  void watch_device() { moves_ += batch_.watch_device(); }
+  void watch_device() {
+    const bool any = batch_.watch_device();
+    moves_ += any, batch_moves_ += any;
+  }
+  /// See gpu::SetDevice::wait().
+  gpu::DeviceWait device_wait() const { return batch_.device_wait(); }
   /// Ends every operation under way, and every later one, with @p code.
   void fail_all(int code, const std::string& text);
   /// Ends all operations under way with @p why, since the set is removed.  The transport is not used again.
@@ -109,6 +121,7 @@ class ProcessSet {
   // Submit side.
   void mark_ready(std::span<const CheckedRequest> requests);
   std::shared_ptr<gpu::StreamMark> mark_ready(const CheckedRequest& p);
+  void check_gpu(gpu::LocalGpu& gpu);
   void bind(const CheckedRequest& p, NameEntry& e, Operation& op);
   bool announce(std::span<const CheckedRequest> requests, std::span<NameEntry* const> entries);
   void trace_event(const std::string& text);
@@ -116,6 +129,8 @@ class ProcessSet {
   void count(std::size_t operations);
   Operation& submit_join(const CheckedRequest& p);
   void announce_join(int what);
+  void open_captures(const CheckedRequest& request, const RunOne& run);
+  std::vector<CapturedCall> exchange_captured(const CapturedCall& mine, const RunOne& run);
 
   // The caller holds the drive lock.
   bool advance(StepLimit limit);
@@ -162,6 +177,10 @@ class ProcessSet {
   int broken_code_ = 0;                                  ///< of fail_all(), with its text
   std::string broken_text_;
 
+  std::mutex capture_mutex_;                 ///< held during capture(); guards the next two members
+  std::uint64_t captured_calls_ = 0;         ///< so far, refused ones too: the same number on all ranks
+  std::shared_ptr<gpu::Captures> captures_;  ///< from the first captured call on
+
   std::unordered_map<std::uint32_t, std::unique_ptr<StandIn>> stand_ins_;  ///< by id; drive side
   std::atomic<std::uint64_t> submitted_{0};                                ///< written under mutex_
   std::atomic<std::uint64_t> ended_{0};                                    ///< written on the drive side
@@ -178,7 +197,7 @@ class ProcessSet {
   std::unique_ptr<ResultAgreement> agreement_;  ///< null: off
   std::uint64_t disagreements_ = 0;             ///< in a row
   std::int64_t disagreed_ns_ = 0;               ///< the time of the last one
-  std::uint64_t batch_moves_ = 0;               ///< moves of batches, without messages between leaders
+  std::uint64_t batch_moves_ = 0;               ///< moves of batches and GPUs, without messages between leaders
   Batch batch_;
 };
 

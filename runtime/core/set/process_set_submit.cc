@@ -50,6 +50,11 @@ void ProcessSet::mark_ready(std::span<const CheckedRequest> requests) {
     const CheckedRequest& p = requests[i];
     if (!p.gpu) continue;
     ready_.resize(requests.size());
+    if (p.signature.payload_bytes() == 0) {  // an empty tensor is ready
+      check_gpu(*p.gpu);
+      ready_[i] = nullptr;
+      continue;
+    }
     const bool same = i > 0 && requests[i - 1].gpu == p.gpu && requests[i - 1].stream == p.stream;
     ready_[i] = same ? ready_[i - 1] : mark_ready(p);
   }
@@ -57,16 +62,20 @@ void ProcessSet::mark_ready(std::span<const CheckedRequest> requests) {
 
 /// Marks the caller's stream: the tensor is ready when the stream has done its work so far.  Throws Error{usage}.
 std::shared_ptr<gpu::StreamMark> ProcessSet::mark_ready(const CheckedRequest& p) {
-  if (gpu_ && gpu_ != p.gpu)
-    throw Error(Code::usage, "cuda:" + std::to_string(p.gpu->ordinal()),
+  check_gpu(*p.gpu);
+  if (auto mark = gpu_->mark_caller(p.stream)) return mark;
+  throw Error(Code::capturing, p.name.empty() ? name_of(p.signature.operation()) : "'" + std::string(p.name) + "'",
+              "the stream that makes its tensor is being captured into a CUDA graph",
+              "HVD_CAPTURE records operations that have memory for their results; or call hvd outside of the capture");
+}
+
+/// Throws Error{usage} if the set has used another GPU.
+void ProcessSet::check_gpu(gpu::LocalGpu& gpu) {
+  if (gpu_ && gpu_ != &gpu)
+    throw Error(Code::usage, "cuda:" + std::to_string(gpu.ordinal()),
                 "this process set's tensors have been on cuda:" + std::to_string(gpu_->ordinal()),
                 "a rank uses one GPU: torch.cuda.set_device(hvd.local_rank())");
-  gpu_ = p.gpu;
-  if (auto mark = gpu_->mark_caller(p.stream)) return mark;
-  throw Error(Code::usage, p.name.empty() ? name_of(p.signature.operation()) : "'" + std::string(p.name) + "'",
-              "the stream that makes its tensor is being captured into a CUDA graph, and other ranks cannot be part of "
-              "a graph",
-              "call hvd outside the capture, after the graph's launch");
+  gpu_ = &gpu;
 }
 
 /// Fills @p op with the request, and makes it the operation of @p e.

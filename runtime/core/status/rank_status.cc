@@ -3,7 +3,8 @@
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <iterator>
+#include <atomic>
+#include <cstddef>
 
 #include "wire/shared/inherited_memory.h"
 
@@ -21,12 +22,22 @@ void RankStatus::place(wire::RankPhase where) {
   page_->place.store(where, std::memory_order_release);
 }
 
-void RankStatus::waits(std::string_view name, std::int64_t since_ns) {
-  page_->turn.fetch_add(1, std::memory_order_acq_rel);
+namespace {
+
+template <std::size_t size>
+void store(std::atomic<char> (&to)[size], std::string_view text) {
   std::size_t n = 0;
-  for (; n < std::min(name.size(), std::size(page_->waits_for) - 1); ++n)
-    page_->waits_for[n].store(name[n], std::memory_order_relaxed);
-  page_->waits_for[n].store('\0', std::memory_order_relaxed);
+  for (; n < std::min(text.size(), size - 1); ++n) to[n].store(text[n], std::memory_order_relaxed);
+  to[n].store('\0', std::memory_order_relaxed);
+}
+
+}  // namespace
+
+void RankStatus::waits(std::string_view name, std::int64_t since_ns, wire::GpuProgress gpu, std::string_view gpu_late) {
+  page_->turn.fetch_add(1, std::memory_order_acq_rel);
+  store(page_->waits_for, name);
+  store(page_->gpu_late, gpu_late);
+  page_->gpu.store(gpu, std::memory_order_relaxed);
   page_->waits_ns.store(since_ns, std::memory_order_relaxed);
   page_->turn.fetch_add(1, std::memory_order_release);
 }

@@ -35,14 +35,7 @@ std::string text_of(const Uuid& u) {
 }  // namespace
 
 Mark::Mark(Gpu& gpu, Event event, bool timed, gpu::StreamId stream)
-    : gpu_(gpu),
-      event_(event),
-      timed_(timed),
-      number_([] {
-        static std::atomic<std::uint64_t> made{0};
-        return made.fetch_add(1, std::memory_order_relaxed);
-      }()),
-      stream_(stream) {}
+    : gpu_(gpu), event_(event), timed_(timed), number_(made.fetch_add(1, std::memory_order_relaxed)), stream_(stream) {}
 
 Mark::~Mark() { gpu_.give_back(event_, timed_); }
 
@@ -153,19 +146,20 @@ Stream Gpu::make_stream() {
   return stream;
 }
 
-/// Runs for each tensor that a framework submits: two driver calls, and cuStreamGetId for a stream that has an id.
+/// Runs for each tensor that a framework submits: two driver calls, and cuStreamGetId for a stream that has an id.  The
+/// mark is timed, for DeviceWaits.
 /// First tries without making the context current.  The driver refuses to record an event on a stream of another
 /// context.
 std::shared_ptr<gpu::StreamMark> Gpu::mark_caller(gpu::StreamHandle stream) {
   if (stream != whole_context) {
     int status = 0;
     if (driver_.is_capturing(stream, &status) == success && status == 0) {
-      auto mark = std::make_shared<Mark>(*this, take_event(false), false, id_of(stream));
+      auto mark = std::make_shared<Mark>(*this, take_event(true), true, id_of(stream));
       if (driver_.event_record(mark->event(), stream) == success) return mark;
     }
   }
   const StreamContextScope current(driver_, context_);
-  return driver_.capturing(stream) ? nullptr : mark(stream, false, id_of(stream));
+  return driver_.capturing(stream) ? nullptr : mark(stream, stream != whole_context, id_of(stream));
 }
 
 void Gpu::lend_result(void* result, gpu::StreamHandle stream) { lend(reinterpret_cast<Pointer>(result), stream); }

@@ -43,6 +43,10 @@ class Mark final : public gpu::StreamMark {
   Gpu& gpu() const { return gpu_; }
   /// A mark that is made later has a larger number.
   std::uint64_t number() const { return number_; }
+  /// The number of the next mark, > 0 once there is a mark.
+  static std::uint64_t next_number() { return made.load(std::memory_order_relaxed); }
+  /// True if since_ns() may be used.
+  bool timed() const { return timed_; }
   /// The stream of a mark from mark_caller(), else 0.
   gpu::StreamId stream() const override { return stream_; }
   /// Returns true when the work before the mark on its stream is done.
@@ -53,6 +57,7 @@ class Mark final : public gpu::StreamMark {
   std::int64_t since_ns(const Mark& before) const;
 
  private:
+  static inline std::atomic<std::uint64_t> made{0};
   Gpu& gpu_;
   const Event event_;
   const bool timed_;
@@ -148,7 +153,7 @@ class Gpu final : public gpu::LocalGpu {
   /// The number of blocks that are given out now, in device memory and in pinned memory.
   std::size_t given() const;
   /// See Driver::capturing().
-  bool capturing(Stream stream) const;
+  bool capturing(Stream stream) const override;
   /// The id of a stream.  0: the driver cannot tell, the stream is per_thread, or it is whole_context.  The stream must
   /// not be in a capture.
   gpu::StreamId id_of(Stream stream) const;

@@ -1,6 +1,7 @@
 #include "gpu/cuda/staging.h"
 
 #include <cstring>
+#include <string>
 
 namespace hvd::cuda {
 namespace {
@@ -30,6 +31,7 @@ void* Staging::begin(const gpu::DeviceTensor& tensor, int rank) {
     wait_for(tensor);
     driver.check(driver.copy_to_host(pinned, address(tensor.in), bytes, stream_), "cuMemcpyDtoHAsync");
     copies_.push_back(gpu_.mark(stream_));
+    inputs_.push_back({tensor.ready, std::string(tensor.name)});
   }
   return pinned;
 }
@@ -43,6 +45,7 @@ bool Staging::arrived() const {
 std::shared_ptr<gpu::DeviceCompletion> Staging::give_back(gpu::DeviceTensor& tensor, void* pinned,
                                                           std::span<const std::byte> result) {
   copies_.clear();
+  inputs_.clear();
   const CurrentContext current(gpu_.driver(), gpu_.context());
   const auto& driver = gpu_.driver();
   // In begin(), a rank that only receives a broadcast has not waited for the tensor.
@@ -76,6 +79,7 @@ void Staging::free(void* pinned, std::shared_ptr<Mark> after) {
 
 void Staging::drop(bool keep) {
   copies_.clear();
+  inputs_.clear();
   if (keep || given_.empty()) return;
   const CurrentContext current(gpu_.driver(), gpu_.context());
   const auto mark = gpu_.mark(stream_);

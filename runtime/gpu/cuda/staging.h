@@ -21,6 +21,8 @@ class Staging {
   void* begin(const gpu::DeviceTensor& tensor, int rank);
   /// Returns true when all copies to the host have ended.
   bool arrived() const;
+  /// How far the GPU is with the tensors that are being copied.
+  gpu::DeviceWait wait() const { return wait_of(inputs_); }
   /// See gpu::SetDevice::give_back().
   std::shared_ptr<gpu::DeviceCompletion> give_back(gpu::DeviceTensor& tensor, void* pinned,
                                                    std::span<const std::byte> result);
@@ -37,6 +39,7 @@ class Staging {
   const Stream stream_;
   StreamQueue& running_;
   std::vector<std::shared_ptr<Mark>> copies_;  ///< copies to the host that may not have ended
+  std::vector<BatchInput> inputs_;             ///< of `copies_`
   std::unordered_set<void*> given_;            ///< the pinned memory of tensors under way
 };
 

@@ -1,17 +1,12 @@
 #include "gpu/cuda/stream_queue.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.h"
 #include "recorder/steps/ticks.h"
 
 namespace hvd::cuda {
-
-namespace {
-
-constexpr std::int64_t look_every_ns = 20'000;
-
-}  // namespace
 
 /// A stream that already waits for the mark needs neither a check nor a second wait.  For any other stream, the capture
 /// check comes first.  Otherwise the wait would become part of the graph, and take effect only when the graph runs.
@@ -26,6 +21,8 @@ void StreamEnd::hold(gpu::StreamHandle stream, gpu::StreamId id) const {
     throw Error(Code::usage, "CUDA graph", "the stream that is to wait for the result is being captured",
                 "wait for operations of hvd before or after the capture; the result is kept");
   mark->hold(stream);
+  std::uint64_t never = 0;
+  held_at.compare_exchange_strong(never, Mark::next_number(), std::memory_order_relaxed);
   if (id == 0) return;
   for (auto& h : held_) {
     gpu::StreamId none = 0;
@@ -40,22 +37,54 @@ bool StreamEnd::reached() const {
 
 bool StreamEnd::arrived() const { return status.load(std::memory_order_acquire) != 0 || reached(); }
 
-namespace {
-
-/// Returns false also when the device has failed: then fail() reports the failure.
-bool reached(const StreamEnd& end) {
-  try {
-    return end.reached();
-  } catch (const Error&) { return false; }
+std::vector<BatchInput> inputs_of(std::span<const gpu::DeviceTensor> tensors) {
+  std::vector<BatchInput> inputs;
+  for (const gpu::DeviceTensor& t : tensors)
+    if (inputs.empty() || inputs.back().ready != t.ready) inputs.push_back({t.ready, std::string(t.name)});
+  return inputs;
 }
 
-}  // namespace
+gpu::DeviceWait wait_of(std::span<const BatchInput> inputs) {
+  using State = gpu::DeviceWait::State;
+  if (inputs.empty()) return {};
+  for (const BatchInput& i : inputs)
+    if (i.ready && !static_cast<const Mark&>(*i.ready).reached())
+      return {State::computing, inputs.front().name, i.name};
+  return {State::exchanging, inputs.front().name, ""};
+}
+
+void DeviceWaits::ended(std::shared_ptr<const StreamEnd> end, std::span<const BatchInput> inputs) {
+  std::shared_ptr<Mark> first, last;
+  for (const BatchInput& i : inputs) {
+    const auto mark = std::static_pointer_cast<Mark>(i.ready);
+    if (!mark || !mark->timed()) continue;
+    if (!first || mark->number() < first->number()) first = mark;
+    if (!last || mark->number() > last->number()) last = mark;
+  }
+  const std::uint64_t held = end_ ? end_->held_at.load(std::memory_order_relaxed) : 0;
+  if (last_input_ && first && held != 0 && held <= first->number())
+    waited_ns_ += std::max<std::int64_t>(end_->mark->since_ns(*last_input_), 0);
+  end_ = std::move(end);
+  last_input_ = std::move(last);
+}
+
+std::int64_t DeviceWaits::take() { return std::exchange(waited_ns_, 0); }
+
+/// Returns false also when the device has failed: lost() then has the error.
+bool StreamQueue::reached(const StreamEnd& end) {
+  try {
+    return end.reached();
+  } catch (const Error& e) {
+    lost_ = e.what();
+    return false;
+  }
+}
 
 std::shared_ptr<StreamEnd> StreamQueue::add(std::shared_ptr<Mark> mark, std::unique_ptr<LaunchTimes> timed,
-                                            std::unique_ptr<DeviceWork> work) {
+                                            std::unique_ptr<DeviceWork> work, std::vector<BatchInput> inputs) {
   auto end = std::make_shared<StreamEnd>();
   end->mark = std::move(mark);
-  all_.push_back({end, std::move(timed), std::move(work)});
+  all_.push_back({end, std::move(timed), std::move(work), std::move(inputs)});
   queued_.store(true, std::memory_order_seq_cst);
   return end;
 }
@@ -68,21 +97,22 @@ bool StreamQueue::reap() {
     const One one = std::move(all_.front());
     all_.pop_front();
     any = true;
-    if (!one.timed) continue;
+    if (!one.timed && one.inputs.empty()) continue;
     try {
       const Gpu& gpu = one.end->mark->gpu();
       const CurrentContext current(gpu.driver(), gpu.context());
-      times_.tell(tracer_, *one.timed);
-    } catch (const Error&) {  // the timeline lacks these times
+      if (!one.inputs.empty()) waits_.ended(one.end, one.inputs);
+      if (one.timed) times_.tell(tracer_, *one.timed);
+    } catch (const Error&) {  // the timeline or the report lacks these times
     }
   }
   return any;
 }
 
-bool StreamQueue::busy() {
+bool StreamQueue::busy(std::int64_t every_ns) {
   if (all_.empty()) return false;
   const std::int64_t now = trace::monotonic_ns();
-  if (now - looked_ns_ >= look_every_ns) {
+  if (now - looked_ns_ >= every_ns) {
     looked_ns_ = now;
     reap();
   }
@@ -96,6 +126,7 @@ void StreamQueue::fail(int code, const std::string& text) {
     if (one.timed) tracer_.ran(one.timed->row, {}, trace::monotonic_ns());
   }
   all_.clear();
+  waits_ = {};
 }
 
 }  // namespace hvd::cuda

@@ -9,10 +9,13 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "gpu/cuda/device_times.h"
 #include "gpu/cuda/gpu.h"
+#include "gpu/device.h"
 #include "recorder/trace/tracer.h"
 
 namespace hvd::cuda {
@@ -24,6 +27,8 @@ struct StreamEnd final : gpu::DeviceCompletion {
   /// Returns true when the GPU has reached the mark.  Queries the driver until then.
   bool reached() const;
   std::shared_ptr<Mark> mark;
+  /// The number of the next mark when the first stream was made to wait; 0: no stream waits.
+  mutable std::atomic<std::uint64_t> held_at{0};
   std::atomic<int> status{0};  ///< not 0: the work has failed, and `error` is set
   std::string error;
 
@@ -32,21 +37,58 @@ struct StreamEnd final : gpu::DeviceCompletion {
   mutable std::array<std::atomic<gpu::StreamId>, 4> held_{};  ///< streams that wait for the mark already
 };
 
+/// A mark for which a batch waits.
+struct BatchInput {
+  std::shared_ptr<gpu::StreamMark> ready;  ///< nullptr: ready at once
+  std::string name;                        ///< of the first tensor with this mark
+};
+/// Consecutive tensors with the same mark make one input.
+std::vector<BatchInput> inputs_of(std::span<const gpu::DeviceTensor> tensors);
+/// How far the GPU is with a batch.  Queries the driver.  Throws Error when the device has failed.
+gpu::DeviceWait wait_of(std::span<const BatchInput> inputs);
+
+/// How long the GPU waits for the results of one stream's batches.  The caller holds the engine's drive lock.
+///
+/// A batch's wait lasts from the mark of its last tensor to its end.  The wait counts if the caller's stream was made
+/// to wait for the batch before the next batch's first mark.  Otherwise the stream computes meanwhile.  So of several
+/// batches of a backward pass only the last one counts.
+class DeviceWaits {
+ public:
+  /// Takes the batches that have ended, in the order of the stream.  Counts the wait for the batch before @p end.  The
+  /// context must be current.  Throws Error when the driver fails.
+  void ended(std::shared_ptr<const StreamEnd> end, std::span<const BatchInput> inputs);
+  /// The waits in ns that have not been taken.
+  std::int64_t take();
+
+ private:
+  std::shared_ptr<const StreamEnd> end_;  ///< of the last batch that ended; nullptr: none
+  std::shared_ptr<Mark> last_input_;      ///< of that batch
+  std::int64_t waited_ns_ = 0;
+};
+
 /// The queued work of one stream, in the order of the stream.  The caller holds the engine's drive lock.
 class StreamQueue {
  public:
   /// @p queued: set to true when work is left to the GPU.
   StreamQueue(std::atomic<bool>& queued, trace::Tracer& tracer) : queued_(queued), tracer_(tracer) {}
 
-  /// @p mark: recorded just now, after the work.  timed: the times to report to the timeline, or nullptr.
+  /// @p mark: recorded just now, after the work.  timed: the times to report to the timeline, or nullptr.  inputs: of a
+  /// batch, see inputs_of().
   std::shared_ptr<StreamEnd> add(std::shared_ptr<Mark> mark, std::unique_ptr<LaunchTimes> timed = nullptr,
-                                 std::unique_ptr<DeviceWork> work = nullptr);
+                                 std::unique_ptr<DeviceWork> work = nullptr, std::vector<BatchInput> inputs = {});
   bool empty() const { return all_.empty(); }
   std::size_t size() const { return all_.size(); }
   /// Removes the work that has ended.  Returns true if there was any.
   bool reap();
-  /// Returns true if some work has not ended.  Calls reap(), but at most every 20 µs.
-  bool busy();
+  /// Returns true if some work has not ended.  Calls reap(), but at most once in @p every_ns.
+  bool busy(std::int64_t every_ns = 20'000);
+  /// The error of the device, which reap() has seen; empty: none.
+  const std::string& lost() const { return lost_; }
+  /// The number of the oldest work's mark.  Requires !empty().
+  std::uint64_t oldest() const { return all_.front().end->mark->number(); }
+  /// How far the GPU is with the oldest work.
+  gpu::DeviceWait wait() const { return all_.empty() ? gpu::DeviceWait{} : wait_of(all_.front().inputs); }
+  DeviceWaits& waits() { return waits_; }
   /// Fails all work that has not ended.  Its callers get the code and the text.
   void fail(int code, const std::string& text);
 
@@ -55,11 +97,15 @@ class StreamQueue {
     std::shared_ptr<StreamEnd> end;
     std::unique_ptr<LaunchTimes> timed;
     std::unique_ptr<DeviceWork> work;
+    std::vector<BatchInput> inputs;
   };
+  bool reached(const StreamEnd& end);
   std::atomic<bool>& queued_;
   trace::Tracer& tracer_;
   DeviceTimes times_;
+  DeviceWaits waits_;
   std::deque<One> all_;
+  std::string lost_;
   std::int64_t looked_ns_ = 0;  ///< the time of the last reap() by busy()
 };
 

@@ -13,9 +13,18 @@ namespace {
 
 /// With this number of running batches, a launch first removes those that have ended.
 constexpr std::size_t many_marks = 8;
+/// A launch also removes them once in this time, so that DeviceWaits belong to their steps.
+constexpr std::int64_t reap_every_ns = 5'000'000;
 constexpr std::chrono::milliseconds brief{50};  ///< time that a cancelled launch gets to end; NCCL's calls take less
 constexpr std::chrono::milliseconds patience{500};  ///< time that a launch gets after its communicators were aborted
 constexpr std::chrono::seconds grace{2};            ///< time for queued work after a failure; a healthy GPU needs less
+
+/// True also when the device has failed.
+bool has_passed(const cuda::Mark& mark) {
+  try {
+    return mark.reached();
+  } catch (const Error&) { return true; }
+}
 
 }  // namespace
 
@@ -28,7 +37,8 @@ NcclDevice::NcclDevice(gpu::SetContext context, std::unique_ptr<InheritedGpu> in
 /// `grace`.
 NcclDevice::~NcclDevice() {
   fail(HVD_PEER_LOST, "the runtime was shut down");
-  while (running() && std::chrono::steady_clock::now() < end_by_) {
+  const auto graphs = graphs_may_run() ? captures_->running_graphs() : nullptr;
+  while ((slots_run() || (graphs && !has_passed(*graphs))) && std::chrono::steady_clock::now() < end_by_) {
     std::this_thread::sleep_for(std::chrono::microseconds(200));
     reap();
   }
@@ -40,7 +50,10 @@ NcclDevice::~NcclDevice() {
   if (gpu_) gpu_->tidy();
 }
 
-bool NcclDevice::running() const {
+/// After a failure, graphs with captured calls may wait for the lost peer, until end_now().
+bool NcclDevice::running() const { return slots_run() || (failed_ && graphs_may_run()); }
+
+bool NcclDevice::slots_run() const {
   return std::any_of(side_->slots.begin(), side_->slots.end(), [](const StreamSlot& l) { return !l.running.empty(); });
 }
 
@@ -107,7 +120,10 @@ void NcclDevice::take_lengths() {
 void NcclDevice::launch() {
   StreamSlot& l = slot();
   const CurrentContext current(gpu_->driver(), gpu_->context());
-  if (row_ != 0 || l.running.size() >= many_marks) l.running.reap();
+  if (row_ != 0 || l.running.size() >= many_marks)
+    l.running.reap();
+  else
+    l.running.busy(reap_every_ns);
   idle_ = l.running.empty() && staging_->arrived();
   const NcclLaunch::Where where{{*gpu_, l.stream, *l.buffer, l.waits, this, decision_.capabilities, row_ != 0},
                                 *side_->communicators,
@@ -146,7 +162,8 @@ bool NcclDevice::step() {
 bool NcclDevice::done() const { return !delivery_ && launch_ && launch_->done(); }
 
 gpu::SetDevice::Result NcclDevice::finish() {
-  const auto end = slot().running.add(launch_->mark(), timed(), launch_->take_work());
+  auto inputs = cuda::inputs_of(launch_->tensors());
+  const auto end = slot().running.add(launch_->mark(), timed(), launch_->take_work(), std::move(inputs));
   Result results{std::move(launch_->tensors()), end};
   for (DeviceTensor& t : results.tensors) {
     if (!t.result) continue;
@@ -166,14 +183,32 @@ bool NcclDevice::watch() {
     if (running() && std::chrono::steady_clock::now() > end_by_) end_now(failed_, why_failed_);
     return any;
   }
-  if (!side_->communicators) return any;
   try {
-    side_->communicators->watch(at_rest());
+    for (const StreamSlot& l : side_->slots)
+      if (!l.running.lost().empty())
+        throw Error(Code::unavailable, "cuda:" + std::to_string(gpu_->ordinal()),
+                    "the GPU has failed: " + l.running.lost(), "nvidia-smi and dmesg (Xid) tell more");
+    if (side_->communicators) side_->communicators->watch(at_rest());
+    if (captures_) captures_->watch();
   } catch (const Error& e) {
     end_now(static_cast<int>(e.code), e.what());
     throw;
   }
   return any;
+}
+
+/// The oldest batch of all streams.  Before it, tensors that are being copied to the host.
+gpu::DeviceWait NcclDevice::wait() const {
+  if (staging_ && !staging_->arrived()) return staging_->wait();
+  const cuda::StreamQueue* oldest = nullptr;
+  for (const StreamSlot& l : side_->slots)
+    if (!l.running.empty() && (!oldest || l.running.oldest() < oldest->oldest())) oldest = &l.running;
+  return oldest ? oldest->wait() : gpu::DeviceWait{};
+}
+
+/// Of several streams nothing is told: their batches overlap.
+std::int64_t NcclDevice::take_waited() {
+  return side_->slots.size() == 1 ? side_->slots.front().running.waits().take() : 0;
 }
 
 void NcclDevice::fail(int code, const std::string& text) {
@@ -189,6 +224,7 @@ void NcclDevice::fail(int code, const std::string& text) {
     failed_ = code;
     why_failed_ = text;
     end_by_ = std::chrono::steady_clock::now() + grace;
+    if (graphs_may_run()) context_.busy.store(true, std::memory_order_seq_cst);  // so the engine calls watch()
   }
   // NCCL has queued half a batch.  After the callers learn of the failure, no work of the batch may touch their memory.
   if (midway)
@@ -220,6 +256,7 @@ void NcclDevice::end_now(int code, const std::string& text) {
   stop_launch();
   reap();
   for (StreamSlot& l : side_->slots) l.running.fail(code, text);
+  if (captures_) captures_->end();
   if (!gpu_ || !side_->communicators) return;
   try {
     const CurrentContext current(gpu_->driver(), gpu_->context());

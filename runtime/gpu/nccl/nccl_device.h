@@ -16,6 +16,7 @@
 #include "gpu/cuda/stream_queue.h"
 #include "gpu/device.h"
 #include "gpu/nccl/agreement.h"
+#include "gpu/nccl/captures.h"
 #include "gpu/nccl/launch/launch.h"
 #include "gpu/nccl/multiprocessor_share.h"
 
@@ -56,9 +57,13 @@ class NcclDevice final : public gpu::SetDevice {
     return staging_->give_back(tensor, pinned, result);
   }
 
+  std::shared_ptr<gpu::Captures> captures() override { return captures_; }
+
   bool running() const override;
   bool busy() override;
   bool watch() override;
+  gpu::DeviceWait wait() const override;
+  std::int64_t take_waited() override;
   void fail(int code, const std::string& text) override;
 
   bool splits() const override { return side_->communicators && decision_.splits; }
@@ -96,6 +101,8 @@ class NcclDevice final : public gpu::SetDevice {
   };
   /// The slot of the current batch.
   StreamSlot& slot() { return side_->slots[turn_ % side_->slots.size()]; }
+  bool slots_run() const;
+  bool graphs_may_run() const { return captures_ && captures_->used(); }
   bool at_rest() const { return !thread_ || thread_->idle(); }
   void stop_launch();
   bool reap();
@@ -120,6 +127,7 @@ class NcclDevice final : public gpu::SetDevice {
   /// Memory of a failed launch, kept until NCCL has been ended.
   std::vector<cuda::Pointer> rest_;
 
+  std::shared_ptr<NcclCaptures> captures_;  ///< from the agreement on, when the rank has a GPU
   std::unique_ptr<cuda::Staging> staging_;  ///< exists when the rank has a GPU
   int failed_ = 0;                          ///< not 0: the status of the failure; running work is ended at end_by_
   std::string why_failed_;

@@ -118,6 +118,7 @@ bool NcclDevice::step_agreement() {
       l.stream = gpu_->make_stream();
       l.buffer = std::make_unique<FusionBuffer>(*gpu_, this);
     }
+    captures_ = std::make_shared<NcclCaptures>(*gpu_, context_.world.rank, context_.world.size, decision_);
     staging_ = std::make_unique<cuda::Staging>(*gpu_, side_->slots.front().stream, side_->slots.front().running);
   }
   if (context_.world.rank == 0) say();

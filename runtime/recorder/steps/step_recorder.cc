@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <utility>
 
 #include "wire/shared/inherited_memory.h"
 
@@ -164,9 +165,11 @@ void StepRecorder::restart(std::int64_t now) {
   blocked_ = told_ = {};
   operations_.store(0, std::memory_order_relaxed);
   bytes_.store(0, std::memory_order_relaxed);
+  device_wait_ns_.store(0, std::memory_order_relaxed);
   used_ = use();
   delayed_ = counted_delay_ = asked_delay_ = read_delay_ = delay_so_far();
-  began_ns_ = now;
+  began_ns_ = step_began_ns_ = now;
+  longest_ns_ = 0;
 }
 
 void StepRecorder::begin_slowly(StepPart part, wire::Loader loader) {
@@ -297,8 +300,10 @@ void StepRecorder::end_step(std::int64_t number) {
   number_ = number;
   if (StepListener* const listener = listener_) listener->step_ended(number);
   if (!memory_) return;
-  if (number / steps_a_record_ == written_number_ / steps_a_record_) return;
   const std::int64_t now = monotonic_ns(), time = now - began_ns_;
+  longest_ns_ = std::max(longest_ns_, now - step_began_ns_);
+  step_began_ns_ = now;
+  if (number / steps_a_record_ == written_number_ / steps_a_record_) return;
   write(now);
   short_records_ = time < shortest_record_ns ? short_records_ + 1 : 0;
   if (short_records_ == enough_short_records && steps_a_record_ < most_steps_a_record)
@@ -321,6 +326,7 @@ void StepRecorder::write(std::int64_t now) {
   r.epoch = epoch_;
   r.end_ns = now;
   r.step_ns = now - began_ns_;
+  r.longest_ns = std::exchange(longest_ns_, 0);
   r.collect_ns = sum(StepPart::collect);
   r.save_ns = sum(StepPart::save);
   r.compile_ns = sum(StepPart::compile);
@@ -345,6 +351,7 @@ void StepRecorder::write(std::int64_t now) {
   look_at_group(now, r);
   r.operations = static_cast<std::int32_t>(operations_.exchange(0, std::memory_order_relaxed));
   r.operation_bytes = bytes_.exchange(0, std::memory_order_relaxed);
+  r.device_wait_ns = device_wait_ns_.exchange(0, std::memory_order_relaxed);
   r.made_ns = made_ns_;
   r.loader = loader_;
   r.core = static_cast<std::int16_t>(::sched_getcpu());

@@ -94,6 +94,11 @@ class StepRecorder {
     moved_.store(moved_.load(std::memory_order_relaxed) + (now ? -ns : ns), std::memory_order_relaxed);
   }
 
+  /// The GPU has waited @p ns for results of operations that concern all ranks.
+  void device_waited(std::int64_t ns) {
+    if (memory_ && ns > 0) device_wait_ns_.fetch_add(ns, std::memory_order_relaxed);
+  }
+
   /// The job's live report, as JSON; empty: no report has arrived.  The first call asks hvdrun for reports.
   std::string live_report();
 
@@ -165,7 +170,7 @@ class StepRecorder {
   wire::RecorderMemory* memory_ = nullptr;
   std::atomic<StepListener*> listener_{nullptr};
   std::atomic<const void*> trainer_{nullptr};  ///< an address that only the training thread has
-  std::atomic<std::int64_t> operations_{0}, bytes_{0};
+  std::atomic<std::int64_t> operations_{0}, bytes_{0}, device_wait_ns_{0};
   int moving_sets_ = 0;
   /// The total time in ns during which data has moved.  While data moves, the time at which this began is subtracted,
   /// so the value is negative.
@@ -181,10 +186,11 @@ class StepRecorder {
   std::int64_t read_delay_ns_ = 0;  ///< the time of the last reading during a record
   bool told_of_steps_ = false;      ///< the program has called step_ended() in this epoch
   std::int64_t epoch_ = 0, number_ = 0, written_number_ = 0;
-  std::int64_t steps_a_record_ = 1;         ///< steps of a record: a power of two
-  int short_records_ = 0;                   ///< short records in a row
-  std::int64_t began_ns_ = 0;               ///< start of the current record
-  std::array<StepPart, deepest> within_{};  ///< open parts, the innermost last
+  std::int64_t steps_a_record_ = 1;                  ///< steps of a record: a power of two
+  int short_records_ = 0;                            ///< short records in a row
+  std::int64_t began_ns_ = 0;                        ///< start of the current record
+  std::int64_t step_began_ns_ = 0, longest_ns_ = 0;  ///< of the current step; the record's longest step
+  std::array<StepPart, deepest> within_{};           ///< open parts, the innermost last
   std::size_t depth_ = 0;
   std::int64_t counted_ns_ = 0, counted_moved_ = 0;  ///< end of the counted time; moved_until() then
   RunDelay counted_delay_, asked_delay_;             ///< at that time; at the last asked()

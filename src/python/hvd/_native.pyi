@@ -36,6 +36,9 @@ PART_INPUT_TENSORFLOW: int
 PART_INPUT_TORCH: int
 PART_SAVE: int
 
+class Capturing(ValueError):
+    """A tensor's stream is being captured into a CUDA graph, and the operation has no memory for its result."""
+
 class Gradient:
     """The base of hvd.torch's ParameterEntry."""
 
@@ -58,6 +61,7 @@ class Gradient:
     more: bool
     added: bool
     kept: bool
+    waits: bool
     ordinary: bool
     both: bool
 
@@ -125,8 +129,7 @@ def collecting(phase: str, info: dict[str, int], /) -> None: ...
 def version() -> str: ...
 def passes_begun(gradients: list[Any], /) -> bool: ...
 def extraordinary(gradients: list[T], /) -> list[T]: ...
-def finish_gradients(gradients: list[Any], /) -> None: ...
-def gradients_to_store(gradients: list[T], /) -> list[T]: ...
+def finish_gradients(gradients: list[T], /) -> list[T]: ...
 def clear_gradients(gradients: list[T], /) -> list[T]: ...
 def allreduce_in_place(
     pending: dict[int, Any],

@@ -106,6 +106,14 @@ def number_of(process_set: ProcessSet) -> int | None:
         raise TypeError(said) from None
 
 
+def numbered(number: int | None) -> ProcessSet:
+    """The set with this process_set_id.  ValueError if there is none."""
+    for known in (global_process_set, *_living):
+        if known.process_set_id == number:
+            return known
+    raise ValueError("this process set was not added, or is removed (see hvd.add_process_set)")
+
+
 def root_of(process_set: ProcessSet, root_rank: int) -> int:
     """The place of the world's rank in the set.  ValueError when it is no member, TypeError for anything but a process set."""
     return process_set.place_of(root_rank) if number_of(process_set) else root_rank

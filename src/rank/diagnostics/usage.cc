@@ -7,6 +7,7 @@
 #include <condition_variable>
 #include <mutex>
 #include <new>
+#include <span>
 #include <thread>
 #include <utility>
 
@@ -16,6 +17,20 @@
 #include "rank/diagnostics/nvml.h"
 
 namespace hvd::rank {
+namespace {
+
+/// Loads with acquire, so before a later second read of `turn`.
+std::string text_in(const std::span<const std::atomic<char>> letters) {
+  std::string text;
+  for (const std::atomic<char>& c : letters) {
+    const char letter = c.load(std::memory_order_acquire);
+    if (!letter) break;
+    text += static_cast<unsigned char>(letter) < ' ' ? '?' : letter;
+  }
+  return text;
+}
+
+}  // namespace
 
 StatusPageReader::StatusPageReader() : memory_("hvdrank-tally", wire::status_page_bytes) {
   if (!memory_.data()) return;
@@ -54,22 +69,21 @@ wire::StatusReport StatusPageReader::standing(std::int64_t now_ns) const {
   const std::uint32_t turn = page_->turn.load(std::memory_order_acquire);
   const std::int64_t since = page_->waits_ns.load();
   if (since <= 0 || turn % 2 != 0) return s;
-  std::string name;
-  for (const std::atomic<char>& c : page_->waits_for) {
-    const char letter = c.load(std::memory_order_acquire);  // ordered before the second read of `turn`
-    if (!letter) break;
-    name += static_cast<unsigned char>(letter) < ' ' ? '?' : letter;
-  }
+  std::string name = text_in(page_->waits_for), late = text_in(page_->gpu_late);
+  const wire::GpuProgress gpu = std::min(page_->gpu.load(std::memory_order_acquire), wire::GpuProgress::exchanging);
   if (page_->turn.load() != turn || page_->waits_ns.load() != since) return s;
   s.waits_for = std::move(name);
+  s.gpu = gpu;
+  s.gpu_late = std::move(late);
   s.waited_seconds = seconds_since(since);
   return s;
 }
 
 std::optional<wire::StatusReport> StatusChanges::next(wire::StatusReport now) {
-  if (now.waited_seconds < long_wait_seconds) now.waits_for.clear(), now.waited_seconds = 0;
+  if (now.waited_seconds < long_wait_seconds) now = {now.place, now.place_seconds, "", 0};
   // A longer time under the same name is the same wait.  A shorter time is a new wait.
-  const bool same = now.waits_for == told_.waits_for && now.waited_seconds >= told_.waited_seconds;
+  const bool same = now.waits_for == told_.waits_for && now.waited_seconds >= told_.waited_seconds &&
+                    now.gpu == told_.gpu && now.gpu_late == told_.gpu_late;
   if (now.place == told_.place && same) {
     told_.waited_seconds = now.waited_seconds;
     return std::nullopt;

@@ -16,6 +16,18 @@
 #include "wire/messages/link.h"
 
 namespace hvd::rank {
+namespace {
+
+/// For wire::RankOperations::gpu.
+std::string gpu_text(const wire::StatusReport& s) {
+  if (s.gpu == wire::GpuProgress::none) return {};
+  const std::string time = formatted("{:.1f} s", s.waited_seconds);
+  return s.gpu == wire::GpuProgress::computing
+             ? formatted("still computes {}, without progress for {}", s.gpu_late, time)
+             : formatted("exchanges {}, without progress for {}", s.waits_for, time);
+}
+
+}  // namespace
 
 RankProcess::RankProcess(const wire::RankManifest& m, const Environment& mine, int payload_fd, Fd meeting,
                          const std::string& secret) {
@@ -125,6 +137,7 @@ void RankProcess::step_collectives(Outbox& outbox, Clock::time_point now) {
 
 void RankProcess::send_operations(Outbox& outbox, std::size_t most) const {
   wire::RankOperations operations = recorder_.last_operations(most, mono_ns());  // at most a megabyte
+  operations.gpu = gpu_text(status_page_.standing(mono_ns()));
   operations.collectives = collectives_.last();
   outbox.add(wire::Type::operations, to_json(operations));
 }

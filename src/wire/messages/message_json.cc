@@ -140,14 +140,20 @@ std::string to_json(const StatusReport& s) {
   return dump(Json{{"place", static_cast<int>(s.place)},
                    {"place_seconds", s.place_seconds},
                    {"waits_for", from_bytes(s.waits_for)},
-                   {"waited_seconds", s.waited_seconds}});
+                   {"waited_seconds", s.waited_seconds},
+                   {"gpu", static_cast<int>(s.gpu)},
+                   {"gpu_late", from_bytes(s.gpu_late)}});
 }
 
 StatusReport status_report_from_json(const std::string& text) {
   const Json json = parse_object(text, "standing");
   const Fields f(json, "standing");
   return {static_cast<RankPhase>(f.integer("place", 0, static_cast<int>(RankPhase::leaving))),
-          f.number("place_seconds", 0, 1e9), f.bytes("waits_for"), f.number("waited_seconds", 0, 1e9)};
+          f.number("place_seconds", 0, 1e9),
+          f.bytes("waits_for"),
+          f.number("waited_seconds", 0, 1e9),
+          static_cast<GpuProgress>(f.integer("gpu", 0, static_cast<int>(GpuProgress::exchanging))),
+          f.bytes("gpu_late")};
 }
 
 std::string to_json(const CleanupResult& s) {

@@ -11,8 +11,6 @@ namespace {
 
 using Ranks = std::vector<int>;
 
-std::string who_text(const Ranks& ranks) { return (ranks.size() == 1 ? "rank " : "ranks ") + hvd::ranges(ranks); }
-
 std::string at(const std::string& place) { return place.empty() ? "" : " at " + place; }
 
 std::string tensors_text(const CollectiveRecord& r) { return r.tensors.empty() ? "" : " (" + r.tensors + ")"; }
@@ -27,7 +25,16 @@ bool has_one_size(const std::string& kind) {
 }
 
 bool is_same(const CollectiveRecord& a, const CollectiveRecord& b) {
-  return a.kind == b.kind && (!has_one_size(a.kind) || a.tensors == b.tensors);
+  return a.kind == b.kind && (!has_one_size(a.kind) || a.tensors == b.tensors) &&
+         (a.root < 0 || b.root < 0 || a.root == b.root);
+}
+
+bool has_source(const std::string& kind) { return kind == "broadcast" || kind == "scatter"; }
+bool has_root(const std::string& kind) { return has_source(kind) || kind == "reduce" || kind == "gather"; }
+
+/// " from rank 2", " to rank 2"; empty: it has no root, or the root is not known.
+std::string root_text(const CollectiveRecord& r) {
+  return r.root < 0 ? "" : formatted(" {} rank {}", has_source(r.kind) ? "from" : "to", r.root);
 }
 
 /// hvdrun's rank for a rank of torch.
@@ -79,8 +86,9 @@ std::vector<GroupView> group_views(const JobCollectives& job, const RankNumbers&
       view.group = group;
       view.is_default = g == 0;
       GroupView::GroupMember& member = view.members[rank];
-      for (const CollectiveRecord& r : told.last) {
+      for (CollectiveRecord r : told.last) {
         if (r.group != static_cast<int>(g) || r.point_to_point) continue;
+        if (r.root >= 0) r.root = numbers.of(r.root);
         member.records.emplace(r.sequence, r);  // of a coalesced group the first
         member.last = std::max(member.last, r.sequence);
       }
@@ -127,7 +135,7 @@ std::vector<std::string> details_of(const Ranks& missing, const JobCollectives& 
       by_text[instead(it->second)].push_back(rank);
   std::vector<std::string> lines;
   for (const auto& [text, ranks] : by_text)
-    if (lines.size() < 3) lines.push_back(formatted("{} {}", who_text(ranks), text));
+    if (lines.size() < 3) lines.push_back(ranks_text(ranks, text));
   return lines;
 }
 
@@ -145,7 +153,7 @@ std::string first_other_line(const GroupView& view, std::int64_t end) {
     if (places.size() < 2) continue;
     if (number == first) return {};  // the lines may have differed from the beginning
     std::vector<std::string> parts;
-    for (const auto& [place, ranks] : places) parts.push_back(who_text(ranks) + at(place));
+    for (const auto& [place, ranks] : places) parts.push_back(ranks_text(ranks) + at(place));
     return formatted("their lines differ from collective {} on: {}", number, join(parts, ", "));
   }
   return {};
@@ -168,9 +176,9 @@ std::optional<CollectiveDifference> difference_at(const GroupView& view, std::in
     if (found == it->second.records.end()) continue;  // the rank no longer has this record
     const CollectiveRecord& r = found->second;
     differ = differ || (any && !is_same(*any, r));
-    if (!any || (any->ended && !r.ended)) any = &r;
+    if (!any || (any->ended && !r.ended) || (any->root < 0 && r.root >= 0)) any = &r;
     if (!r.ended) d.waiting.push_back(rank), d.seconds = std::max(d.seconds, r.seconds);
-    variants[r.kind + tensors_text(r) + at(r.place)].push_back(rank);
+    variants[r.kind + tensors_text(r) + root_text(r) + at(r.place)].push_back(rank);
   }
   if (!any || (d.missing.empty() && !differ)) return std::nullopt;
   d.what = view.what(*any);
@@ -180,7 +188,7 @@ std::optional<CollectiveDifference> difference_at(const GroupView& view, std::in
     std::vector<std::string> parts;
     std::size_t most = 0;
     for (const auto& [text, ranks] : variants) {
-      parts.push_back(text + " on " + who_text(ranks));
+      parts.push_back(text + " on " + ranks_text(ranks));
       most = std::max(most, ranks.size());
     }
     d.what = formatted("the ranks differ at collective {} of {}: {}", number, group_text(view.group, view.is_default),
@@ -195,6 +203,36 @@ std::optional<CollectiveDifference> difference_at(const GroupView& view, std::in
   return d;
 }
 
+/// Nothing: some member has not enqueued collective @p number, is through, or may not have begun it yet.
+std::optional<CollectiveDifference> stuck_at(const GroupView& view, std::int64_t number, const JobCollectives& job) {
+  CollectiveDifference d;
+  d.fault = CollectiveFault::stuck;
+  d.waiting = view.group.ranks;
+  std::map<std::string, Ranks> places;
+  const CollectiveRecord* any = nullptr;
+  bool roots_are_known = true;
+  for (const int rank : view.group.ranks) {
+    const auto member = view.members.find(rank);
+    if (member == view.members.end()) return {};
+    const auto found = member->second.records.find(number);
+    if (found == member->second.records.end() || found->second.ended || !found->second.at_once) return {};
+    const CollectiveRecord& r = found->second;
+    d.seconds = any ? std::min(d.seconds, r.seconds) : r.seconds;
+    d.usual_seconds = std::max(d.usual_seconds, job.at(rank).longest_gap_seconds);
+    if (!r.place.empty()) places[r.place].push_back(rank);
+    roots_are_known &= r.root >= 0;
+    any = &r;
+  }
+  if (!any || view.group.ranks.size() < 2) return {};
+  d.what = view.what(*any);
+  for (const auto& [place, ranks] : places)
+    if (d.details.size() < 3) d.details.push_back(ranks_text(ranks, "is" + at(place)));
+  if (has_root(any->kind) && !roots_are_known)
+    d.details.emplace_back(has_source(any->kind) ? "different sources (src=) on the ranks look like this"
+                                                 : "different destinations (dst=) on the ranks look like this");
+  return d;
+}
+
 std::optional<CollectiveDifference> difference_of(const GroupView& view, const JobCollectives& job) {
   std::set<std::int64_t> open;
   for (const auto& [rank, member] : view.members)
@@ -202,7 +240,7 @@ std::optional<CollectiveDifference> difference_of(const GroupView& view, const J
       if (!r.ended) open.insert(number);
   for (const std::int64_t number : open)
     if (auto d = difference_at(view, number, job)) return d;
-  return std::nullopt;
+  return open.empty() ? std::nullopt : stuck_at(view, *open.begin(), job);
 }
 
 /// Differences by the calls of the main threads, where there are no records: between two ranks, new_group(), an older
@@ -236,7 +274,7 @@ void add_differences_of_calls(const JobCollectives& job, const RankNumbers& numb
 std::string group_text(const CollectiveGroup& group, bool is_default) {
   if (is_default) return "the default group";
   if (!group.description.empty() && group.description != "undefined") return "group " + group.description;
-  return group.ranks.empty() ? "group " + group.name : "the group of " + who_text(group.ranks);
+  return group.ranks.empty() ? "group " + group.name : "the group of " + ranks_text(group.ranks);
 }
 
 std::vector<CollectiveDifference> collective_differences(const JobCollectives& job) {
@@ -246,20 +284,23 @@ std::vector<CollectiveDifference> collective_differences(const JobCollectives& j
     if (auto d = difference_of(view, job)) found.push_back(std::move(*d));
   add_differences_of_calls(job, numbers, found);
   // Ranks that wait themselves are not the cause.  The ranks for which they wait are.
-  const auto is_root = [&](const CollectiveDifference& d) {
+  const auto is_cause = [&](const CollectiveDifference& d) {
     return d.fault == CollectiveFault::different || std::any_of(d.missing.begin(), d.missing.end(), [&](int rank) {
              const auto it = job.find(rank);
              return it == job.end() || !waits(it->second);
            });
   };
-  if (std::any_of(found.begin(), found.end(), is_root)) {
-    std::erase_if(found, [&](const CollectiveDifference& d) { return !is_root(d); });
+  const auto is_stuck = [](const CollectiveDifference& d) { return d.fault == CollectiveFault::stuck; };
+  if (std::any_of(found.begin(), found.end(), is_cause)) {
+    std::erase_if(found, [&](const CollectiveDifference& d) { return !is_cause(d); });
     for (CollectiveDifference& d : found)
       if (d.fault == CollectiveFault::missing)
         std::erase_if(d.missing, [&](int rank) {
           const auto it = job.find(rank);
           return it != job.end() && waits(it->second);
         });
+  } else if (std::any_of(found.begin(), found.end(), is_stuck)) {
+    std::erase_if(found, [&](const CollectiveDifference& d) { return !is_stuck(d); });
   } else {
     for (CollectiveDifference& d : found) d.fault = CollectiveFault::cycle;
   }
@@ -272,10 +313,11 @@ std::vector<std::string> difference_lines(const std::vector<CollectiveDifference
   for (const CollectiveDifference& d : differences) {
     if (d.fault == CollectiveFault::different)
       lines.push_back(d.what);
+    else if (d.fault == CollectiveFault::stuck)
+      lines.push_back(ranks_text(d.waiting, "waits for " + d.what) + ", and all have enqueued it");
     else if (!d.missing.empty())
-      lines.push_back(formatted("{} {} not enqueued {}; {} {} for it", who_text(d.missing),
-                                d.missing.size() == 1 ? "has" : "have", d.what, who_text(d.waiting),
-                                d.waiting.size() == 1 ? "waits" : "wait"));
+      lines.push_back(ranks_text(d.missing, "has not enqueued " + d.what) + "; " +
+                      ranks_text(d.waiting, "waits for it"));
     lines.insert(lines.end(), d.details.begin(), d.details.end());
   }
   if (!differences.empty() && differences[0].fault == CollectiveFault::cycle)

@@ -61,8 +61,10 @@ CollectiveRecord record_of(const Json& row, std::size_t groups) {
   const int flags = row.at(4).get<int>();
   r.ended = (flags & 1) != 0;
   r.point_to_point = (flags & 2) != 0;
+  r.at_once = (flags & 4) != 0;
   r.seconds = seconds_of(row.at(5));
   r.place = text_of(row.at(6));
+  if (row.size() > 7) r.root = rank_of(row.at(7));  // files of the first version have no roots
   return r;
 }
 
@@ -93,8 +95,9 @@ Json json_of(const RankCollectives& c) {
   Json groups = Json::array(), records = Json::array();
   for (const CollectiveGroup& g : c.groups) groups.push_back({g.name, g.description, g.ranks});
   for (const CollectiveRecord& r : c.last)
-    records.push_back(
-        {r.group, r.sequence, r.kind, r.tensors, (r.ended ? 1 : 0) + (r.point_to_point ? 2 : 0), r.seconds, r.place});
+    records.push_back({r.group, r.sequence, r.kind, r.tensors,
+                       (r.ended ? 1 : 0) + (r.point_to_point ? 2 : 0) + (r.at_once ? 4 : 0), r.seconds, r.place,
+                       r.root});
   Json json{{"whole", c.whole},       {"rank", c.rank},   {"pid", c.pid},       {"torch", c.torch},
             {"recorded", c.recorded}, {"groups", groups}, {"records", records}, {"longest_gap", c.longest_gap_seconds}};
   if (c.init) json["init"] = json_of(*c.init);

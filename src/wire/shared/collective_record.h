@@ -27,6 +27,9 @@ struct CollectiveRecord {
   bool point_to_point = false;
   double seconds = 0;  ///< since it was enqueued
   std::string place;   ///< the user's line that enqueued it: "train.py:8 (step)"; empty: not known
+  int root = -1;       ///< the source of broadcast and scatter, the destination of reduce and gather; -1: not known
+  bool at_once =
+      false;  ///< it runs as soon as it is enqueued; false: perhaps later, as NCCL's do behind a stream's work
 };
 
 /// A call of init_process_group() under way.

@@ -40,6 +40,7 @@ Json json_of(const RankOperations& r) {
     rows.push_back(
         {o.epoch, o.sequence, o.set, o.kind, o.dtype, o.bytes, o.name, o.submit_ns, o.begin_ns, o.end_ns, o.status});
   Json json{{"host", r.host}, {"now_ns", r.now_ns}, {"submitted", r.submitted}, {"operations", std::move(rows)}};
+  if (!r.gpu.empty()) json["gpu"] = r.gpu;
   if (r.collectives) json["collectives"] = json_of(*r.collectives);
   return json;
 }
@@ -64,6 +65,7 @@ RankOperations operations_of(const Json& json) try {
     o.status = row.at(10).get<int>();
     r.last.push_back(std::move(o));
   }
+  if (json.contains("gpu")) r.gpu = json.at("gpu").get<std::string>();
   if (json.contains("collectives")) r.collectives = collectives_of(json.at("collectives"));
   return r;
 } catch (const Json::exception&) { throw Error(Code::usage, "operations", "a field is missing, or of another type"); }
@@ -71,10 +73,6 @@ RankOperations operations_of(const Json& json) try {
 std::string seconds_text(std::int64_t ns) { return formatted("{:.3f} s", static_cast<double>(ns) / 1e9); }
 
 bool is_open(const OperationRecord& o) { return o.end_ns == 0; }
-
-std::string ranks_text(const std::vector<int>& ranks) {
-  return (ranks.size() == 1 ? "rank " : "ranks ") + hvd::ranges(ranks);
-}
 
 std::string set_text(int set) { return set == 0 ? "" : formatted(" of process set {}", set); }
 
@@ -144,6 +142,7 @@ std::string operations_text(const JobOperations& ranks, std::size_t most) {
       out += formatted("  {} for {}: #{} {}{}\n", o.begin_ns == 0 ? "waits for other ranks" : "moves its data",
                        seconds_text(r.now_ns - o.submit_ns), o.sequence, o.text(), set_text(o.set));
     }
+    if (!r.gpu.empty()) out += "  its GPU " + printable(r.gpu) + "\n";
     if (r.collectives) out += collectives_text(*r.collectives, most);
   }
   return out;
@@ -210,8 +209,7 @@ RankDifference difference_between(const JobOperations& ranks) {
         .push_back(rank);
   }
   for (const auto& [text, who] : others)
-    if (difference.lines.size() < 3)
-      difference.lines.push_back(ranks_text(who) + (who.size() == 1 ? " " : " each ") + text);
+    if (difference.lines.size() < 3) difference.lines.push_back(ranks_text(who, text));
   return difference;
 }
 

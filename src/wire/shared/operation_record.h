@@ -31,7 +31,8 @@ struct RankOperations {
   std::string host;         ///< empty: unknown
   std::int64_t now_ns = 0;  ///< time of the guard's look
   std::int64_t submitted = 0;
-  std::vector<OperationRecord> last;             ///< in the order of their submission
+  std::vector<OperationRecord> last;  ///< in the order of their submission
+  std::string gpu{};                  ///< "still computes NAME" and the like; empty: nothing waits on the GPU
   std::optional<RankCollectives> collectives{};  ///< of torch.distributed, where the rank uses it
 };
 std::string to_json(const RankOperations& operations);

@@ -19,7 +19,7 @@
 namespace hvd::wire {
 
 inline constexpr const char* recorder_fd_variable = "HVD_RECORDER_FD";
-inline constexpr std::uint64_t recorder_mark = 0x3963657264765348;  ///< "HSvdrec9"
+inline constexpr std::uint64_t recorder_mark = 0x6263657264765348;  ///< "HSvdrecb"
 
 /// The last `capacity` records.  Only one thread writes at a time, and only one reads.
 template <typename Record, std::size_t capacity>

@@ -24,6 +24,13 @@ enum class RankPhase : std::uint32_t {
   leaving,  ///< the script has ended without error; MPI_Finalize may wait for the other ranks
 };
 
+/// How far the rank's GPU is with the oldest operations that it has not ended.
+enum class GpuProgress : std::uint32_t {
+  none,        ///< there are none, or nothing is known
+  computing,   ///< the GPU still computes a tensor
+  exchanging,  ///< all tensors are computed, and the exchange does not end
+};
+
 struct StatusPage {
   std::uint64_t mark = 0;              ///< status_page_mark, from the guard
   std::atomic<std::int64_t> steps{0};  ///< repetitions of the same round of operations
@@ -36,7 +43,10 @@ struct StatusPage {
   std::atomic<std::int64_t> place_ns{0};  ///< since when; 0: the rank has not called libhvd
   std::atomic<std::int64_t> waits_ns{0};  ///< since when no submitted operation has moved; 0: some move, or none waits
   std::atomic<std::uint32_t> turn{0};     ///< odd while waits_for changes
-  std::atomic<char> waits_for[200] = {};  ///< the submitted operation whose name sorts first; zero-terminated
+  /// The submitted operation whose name sorts first.  If all have ended on the host: the GPU's first.  Zero-terminated.
+  std::atomic<char> waits_for[200] = {};
+  std::atomic<GpuProgress> gpu{GpuProgress::none};
+  std::atomic<char> gpu_late[200] = {};  ///< computing: the operation whose tensor is not computed; zero-terminated
 };
 /// Position of a u64 about changes of an elastic job's hosts.  The guard writes it, hvd/elastic.py reads it.
 /// Value: 8 × number of changes so far, + kind of the last change (1 removed, 2 added, 3 both), + 4 while workers of a

@@ -23,11 +23,12 @@ void set_right(StepRecord& s) {
   std::int64_t left = s.step_ns;
   for (std::int64_t* part : {&s.waited_ns, &s.moved_ns, &s.input_ns, &s.save_ns, &s.collect_ns, &s.compile_ns})
     cut(*part, left);
+  s.longest_ns = std::clamp<std::int64_t>(s.longest_ns, 0, s.step_ns);
   s.run_delay_ns = std::clamp<std::int64_t>(s.run_delay_ns, 0, s.step_ns);
   s.operation_delay_ns = std::clamp<std::int64_t>(s.operation_delay_ns, 0, s.run_delay_ns);
-  for (std::int64_t* sum :
-       {&s.number, &s.epoch, &s.end_ns, &s.cpu_ns, &s.read_bytes, &s.written_bytes, &s.operation_bytes,
-        &s.resident_bytes, &s.throttled_ns, &s.made_ns, &s.link_bytes, &s.link_busy_ns, &s.link_round_trip_ns})
+  for (std::int64_t* sum : {&s.number, &s.epoch, &s.end_ns, &s.cpu_ns, &s.read_bytes, &s.written_bytes,
+                            &s.operation_bytes, &s.resident_bytes, &s.throttled_ns, &s.made_ns, &s.device_wait_ns,
+                            &s.link_bytes, &s.link_busy_ns, &s.link_round_trip_ns})
     *sum = std::clamp<std::int64_t>(*sum, 0, most);
   s.operations = std::max(s.operations, 0);
   s.major_faults = std::max(s.major_faults, 0);

@@ -53,13 +53,17 @@ struct StepRecord {
   std::int64_t compile_ns = 0;          ///< a part of step_ns: compiled the program
   /// The part of run_delay_ns within operations.  waited_ns and moved_ns are without it.
   std::int64_t operation_delay_ns = 0;
+  /// The GPU waited for results of operations.  Overlaps the other parts.  Belongs to this step or to one shortly
+  /// before.
+  std::int64_t device_wait_ns = 0;
+  std::int64_t longest_ns = 0;  ///< the record's longest step
   std::int32_t operations = 0;
   std::int32_t major_faults = 0;  ///< pages that had to be read from storage
   std::int32_t link_peer = -1;    ///< a rank of this epoch; -1: no peer in this record
   std::int16_t core = -1;         ///< of the main thread at the end of the step, by the host's numbers
   Loader loader = Loader::none;   ///< the source of its batches
 };
-static_assert(sizeof(StepRecord) == 192 && std::is_trivially_copyable_v<StepRecord>);
+static_assert(sizeof(StepRecord) == 208 && std::is_trivially_copyable_v<StepRecord>);
 
 std::string encode(const std::vector<StepRecord>& steps);
 /// Corrects impossible values (a negative length, a part longer than its step), because the rank's process could have

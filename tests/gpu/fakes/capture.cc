@@ -1,7 +1,6 @@
 #include "capture.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <mutex>
 #include <set>
 #include <thread>
@@ -16,6 +15,7 @@ struct Capture {
   std::thread::id thread;
   bool valid = true, ended = false;
   int nodes = 0;
+  std::vector<std::function<void()>> work;
   std::set<void*> forked;  ///< streams that wait for one of its events, and for which the capture has not waited
 };
 
@@ -66,12 +66,18 @@ int unsafe() {
   return code;
 }
 
+/// The result of a capture. A launch needs no instantiation.
+struct Graph {
+  int nodes;
+  std::vector<std::function<void()>> work;
+};
+
 std::shared_ptr<Capture> capture_of(void* stream) {
   std::lock_guard lock(mutex);
   return find(stream);
 }
 
-int put(void* stream, bool* captured) {
+int put(void* stream, bool* captured, const std::function<void()>& work) {
   std::lock_guard lock(mutex);
   if (blocked(stream)) return implicit;
   const auto c = find(stream);
@@ -79,6 +85,7 @@ int put(void* stream, bool* captured) {
   if (!c) return 0;
   if (!c->valid) return invalidated;
   ++c->nodes;
+  if (work) c->work.push_back(work);
   return 0;
 }
 
@@ -139,7 +146,6 @@ FAKE int cuStreamBeginCapture_v2(void* stream, int capture_mode) {
   all().captures.push_back(std::move(c));
   return 0;
 }
-/// *graph: the number of its nodes, + 1.
 FAKE int cuStreamEndCapture(void* stream, void** graph) {
   std::lock_guard lock(fake::mutex);
   *graph = nullptr;
@@ -150,6 +156,16 @@ FAKE int cuStreamEndCapture(void* stream, void** graph) {
   std::erase(all().captures, c);
   if (!c->valid) return invalidated;
   if (!c->forked.empty()) return unjoined;
-  *graph = reinterpret_cast<void*>(static_cast<std::uintptr_t>(c->nodes) + 1);
+  *graph = new Graph{c->nodes, std::move(c->work)};
   return 0;
 }
+FAKE int cuGraphLaunch(void* graph, void* stream) {
+  for (const auto& work : static_cast<const Graph*>(graph)->work) enqueue(stream, work);
+  return 0;
+}
+FAKE int cuGraphDestroy(void* graph) {
+  delete static_cast<Graph*>(graph);
+  return 0;
+}
+/// For tests: the number of the graph's nodes.
+FAKE int fake_cuda_graph_nodes(const void* graph) { return static_cast<const Graph*>(graph)->nodes; }

@@ -3,9 +3,10 @@
 ///
 /// The rules are those in CUDA's documentation of cuThreadExchangeStreamCaptureMode, cuStreamBeginCapture and
 /// cuStreamIsCapturing. CUDA lists nowhere which calls are "potentially unsafe". Here every call is unsafe that queries
-/// or changes the device and is not put on a stream. So code that passes here does not depend on luck. Captured work is
-/// counted, and never runs.
+/// or changes the device and is not put on a stream. So code that passes here does not depend on luck. Captured work
+/// runs when its graph is launched, in the order in which it was captured.
 #pragma once
+#include <functional>
 #include <memory>
 
 namespace fake {
@@ -20,8 +21,11 @@ void count(const char* function);
 /// Called for a potentially unsafe call. Returns 0, or the code with which it is refused; the captures that forbid it
 /// are invalid then.
 int unsafe();
-/// Called for work that is put on @p stream. *captured: it becomes part of a graph, and must not run.
-int put(void* stream, bool* captured);
+/// Called for @p work that is put on @p stream; empty: an event. *captured: it is part of a graph, and must not run
+/// now.
+int put(void* stream, bool* captured, const std::function<void()>& work = {});
+/// Runs @p work on a stream.
+void enqueue(void* stream, std::function<void()> work);
 /// Returns the capture that @p stream is part of, or nullptr. An event recorded on the stream belongs to that capture.
 std::shared_ptr<Capture> capture_of(void* stream);
 /// Called for cuStreamWaitEvent, with an event that was recorded on @p from, in @p capture (nullptr: in none).

@@ -427,18 +427,19 @@ FAKE int cuMemFreeHost(void* address) {
   return 0;
 }
 
+void fake::enqueue(void* stream, std::function<void()> work) { stream_of(stream).put(std::move(work)); }
+
 namespace {
-/// Returns an error if the stream is being captured.
-template <class Work>
-int enqueue(void* stream, Work work) {
+/// Returns an error if the capture of the stream is invalid.
+int run_or_capture(void* stream, std::function<void()> work) {
   bool captured = false;
-  if (const int code = fake::put(stream, &captured)) return code;
-  if (!captured) stream_of(stream).put(std::move(work));
+  if (const int code = fake::put(stream, &captured, work)) return code;
+  if (!captured) enqueue(stream, std::move(work));
   return 0;
 }
 
 int copy(void* to, const void* from, std::size_t bytes, void* stream) {
-  return enqueue(stream, [=] {
+  return run_or_capture(stream, [=] {
     if (bytes) std::memmove(to, from, bytes);  // both may be null if the tensor is empty
   });
 }
@@ -459,7 +460,7 @@ FAKE int cuMemcpyDtoDAsync_v2(Pointer to, Pointer from, std::size_t bytes, void*
 }
 FAKE int cuMemsetD8Async(Pointer to, unsigned char value, std::size_t bytes, void* stream) {
   IN_CONTEXT("cuMemsetD8Async");
-  return enqueue(stream, [=] { std::memset(reinterpret_cast<void*>(to), value, bytes); });
+  return run_or_capture(stream, [=] { std::memset(reinterpret_cast<void*>(to), value, bytes); });
 }
 
 // ---- kernels: their host build
@@ -523,7 +524,7 @@ FAKE int cuLaunchKernel(void* function, unsigned blocks, unsigned, unsigned, uns
   const auto table = std::make_shared<Table>(*static_cast<const Table*>(a[0]));  // parameters are copied now
   auto* buffer = reinterpret_cast<unsigned char*>(*static_cast<Pointer*>(a[1]));
   const double factor = k.scales ? *static_cast<double*>(a[2]) : 1;
-  return enqueue(stream, [=, kernel = k.kernel] {
+  return run_or_capture(stream, [=, kernel = k.kernel] {
     for (unsigned b = 0; b < blocks; ++b)
       for (unsigned t = 0; t < threads; ++t) kernel(*table, buffer, factor, b, blocks, t, threads);
   });
@@ -567,8 +568,12 @@ FAKE void fake_cuda_replace_stream(void* stream) {
 FAKE int fake_cuda_copies_to_host() { return copies_to_host; }
 FAKE int fake_cuda_allocations(int device) { return allocations[device]; }
 FAKE void fake_cuda_enqueue(void* stream, void (*work)(void*), void* context) {
-  enqueue(stream, [=] { work(context); });
+  run_or_capture(stream, [=] { work(context); });
 }
+FAKE void fake_cuda_enqueue_owned(void* stream, void (*work)(void*), void* context, void (*drop)(void*)) {
+  run_or_capture(stream, [work, held = std::shared_ptr<void>(context, drop)] { work(held.get()); });
+}
+FAKE int fake_cuda_capturing(void* stream) { return capture_of(stream) ? 1 : 0; }
 /// For tests: a value arrives in memory after a delay, like a kernel's result.
 FAKE void fake_cuda_copy_later(void* to, const void* from, std::size_t bytes, void* stream, int delay_us) {
   auto copy =

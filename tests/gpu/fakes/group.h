@@ -59,6 +59,7 @@ struct Communicator {
   Communicator** made = nullptr;  ///< where the result of a split goes while it is in progress
   int groups = 0;
   int blocked_groups = 0;
+  std::atomic<int> graphs{0};  ///< groups in CUDA graphs that exist
   std::atomic<int> inside{0};  ///< the number of calls that hold a thread
   int device = 0;
   std::vector<Premultiplied> ops;

@@ -6,7 +6,8 @@
 /// second group while one of another communicator is in progress. No call may use a communicator in progress.
 /// ncclCommAbort waits for the work of other communicators on the device.
 /// Environment: FAKE_NCCL_VERSION (23007), FAKE_NCCL_FAIL="ncclAllReduce:2:3" (the second call of it, and all later
-/// ones, return 3), FAKE_NCCL_ASYNC="4:6" (after the fourth group the communicator is in error 6, and no group ends).
+/// ones, return 3), FAKE_NCCL_ASYNC="4:6" (after the fourth group the communicator is in error 6, and no group ends),
+/// FAKE_NCCL_ENDLESS (if it is set, new groups end only when they are aborted).
 #include <sched.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -18,6 +19,7 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <string>
@@ -102,14 +104,9 @@ bool mixed_up(Communicator& c, const char* name) {
 
 void put_on_stream(Communicator& c) {
   for (auto [stream, work] : std::exchange(c.queued, {}))
-    fake_cuda_enqueue(
-        stream,
-        [](void* context) {
-          auto* f = static_cast<std::function<void()>*>(context);
-          (*f)();
-          delete f;
-        },
-        work);
+    fake_cuda_enqueue_owned(
+        stream, [](void* context) { (*static_cast<std::function<void()>*>(context))(); }, work,
+        [](void* context) { delete static_cast<std::function<void()>*>(context); });
 }
 
 /// FAKE_NCCL_STUCK="3:1": the third group, and all later ones, of communicators that block stay in ncclGroupEnd until
@@ -123,6 +120,11 @@ bool blocked(Communicator& c) {
   while (how == 2 || !c.aborted.load()) nanosleep(&pause, nullptr);
   c.inside.fetch_sub(1);
   return true;
+}
+
+void begin_job(Communicator& c) {
+  c.jobs.fetch_add(1);
+  at_work[c.device].fetch_add(1);
 }
 
 int submit() {
@@ -140,16 +142,23 @@ int submit() {
       return invalid_usage;
     }
     c.looks = c.blocking ? 0 : 2;
-    c.jobs.fetch_add(1);
-    at_work[c.device].fetch_add(1);
-    const bool hangs = c.error.load() != success;
-    auto* work = new std::function<void()>([&c, job = std::move(job), hangs] {
+    const bool captured = fake_cuda_capturing(key.second) != 0;
+    if (!captured) begin_job(c);
+    std::shared_ptr<Communicator> graph;  // counts the group while its graph exists
+    if (captured) {
+      c.graphs.fetch_add(1);
+      graph = {&c, [](Communicator* of) { of->graphs.fetch_sub(1); }};
+    }
+    const bool hangs = c.error.load() != success || std::getenv("FAKE_NCCL_ENDLESS");
+    auto* work = new std::function<void()>([&c, graph, job = std::move(job), hangs, captured] {
+      if (captured) begin_job(c);
       const timespec pause{0, 1000000};
       while (hangs && !c.aborted.load()) nanosleep(&pause, nullptr);
       carry_out(c, job);
       at_work[c.device].fetch_sub(1);
       c.jobs.fetch_sub(1);
     });
+    graph.reset();
     c.queued.emplace_back(key.second, work);
     if (c.blocking && blocked(c)) return 2;
     if (hangs || c.blocking) put_on_stream(c);
@@ -188,7 +197,7 @@ FAKE int ncclGetUniqueId(UniqueId* id) {
 }
 FAKE int ncclCommInitRankConfig(Comm* comm, int ranks, UniqueId id, int rank, NcclConfig* config) {
   if (const int code = failure("ncclCommInitRankConfig")) return code;
-  if (config->magic != 0xcafebeefu || config->blocking != 0 || ranks > most_ranks) return invalid_usage;
+  if (config->magic != 0xcafebeefu || ranks > most_ranks) return invalid_usage;
   int device = 0;  // of the current context, as cudaGetDevice tells NCCL
   if (cuCtxGetDevice(&device) != 0) return unhandled_cuda_error;
   Communicator* c = open_communicator(id.bytes, rank, ranks);
@@ -196,8 +205,15 @@ FAKE int ncclCommInitRankConfig(Comm* comm, int ranks, UniqueId id, int rank, Nc
   c->device = device;
   live(*c);
   if (mixed_up(*c, "ncclCommInitRankConfig")) return invalid_usage;
+  if (config->blocking != 0) {
+    const timespec pause{0, 1000000};
+    while (c->segment->joined.load() < ranks) nanosleep(&pause, nullptr);
+    shm_unlink(c->name.c_str());
+    c->blocking = c->joined = true;
+    c->looks = 0;
+  }
   *comm = c;
-  return in_progress;
+  return c->blocking ? success : in_progress;
 }
 #if !defined(FAKE_NCCL_NO_SPLIT)
 FAKE int ncclCommSplit(Comm comm, int color, int key, Comm* made, NcclConfig* config) {
@@ -229,6 +245,7 @@ FAKE int ncclCommAbort(Comm comm) {
     c->jobs.fetch_sub(1);
     at_work[c->device].fetch_sub(1);
   }
+  while (c->graphs.load() > 0) nanosleep(&pause, nullptr);                    // as NCCL does (commDestroySync)
   while (c->jobs.load() > 0 || at_work[c->device].load() > 0) sched_yield();  // it frees memory: cudaFree waits
   munmap(c->segment, sizeof(Segment));
   shm_unlink(c->name.c_str());

@@ -65,5 +65,7 @@ inline int most_delay_us() {
 
 }  // namespace fake
 
-/// The functions of the fake driver that the fake NCCL uses: work on a stream (nullptr: the default stream).
-extern "C" void fake_cuda_enqueue(void* stream, void (*work)(void* context), void* context);
+/// The functions of the fake driver that the fake NCCL uses: work on a stream (nullptr: the default stream), or in the
+/// graph that is being captured there. drop(context): the work will not run again.
+extern "C" void fake_cuda_enqueue_owned(void* stream, void (*work)(void* context), void* context, void (*drop)(void*));
+extern "C" int fake_cuda_capturing(void* stream);

@@ -39,17 +39,20 @@ seen = {"tensors": 0}
 
 
 class FakeAdapter(real):
-    stream_of = staticmethod(lambda gpu: 0)
+    driver, exchange = driver, exchange
+    stream = 0  # the current stream; files after this one may set another
+    stream_of = staticmethod(lambda gpu: FakeAdapter.stream)
 
     def view(self, tensor: Any) -> Any:
         view = super().view(tensor)
         if view is None or getattr(tensor, "in_host_memory", False):
             return view
         seen["tensors"] += 1
-        return *view[:3], (hvd.local_rank(), 0)
+        return *view[:3], (hvd.local_rank(), self.stream)
 
     def settle(self, devices: Any) -> None:
-        driver.cuStreamSynchronize(None)  # a real GPU's next kernel would be queued after the result
+        if not self.is_capturing():  # a real GPU's next kernel would be queued after the result
+            driver.cuStreamSynchronize(ctypes.c_void_p(self.stream))
 
     def adopt(self, capsule: Any, shape: tuple[int, ...], like: Any) -> Any:
         managed = pointer_of(capsule, b"dltensor")
@@ -64,7 +67,7 @@ class FakeAdapter(real):
 
 adapter = FakeAdapter()
 ops.collectives._adapter = adapter
-ops.collectives._view = adapter.view
+ops.collectives._view = ops.collectives._view_to_write = adapter.view
 ops.collectives._settle = adapter.settle
 ops.collectives._may_wait = adapter.may_wait
 

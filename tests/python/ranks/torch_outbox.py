@@ -12,6 +12,9 @@ import horovod.torch as hvd
 from hvd._runtime import requests as _requests
 from hvd._runtime.submission import before_waiting
 
+IN_C = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None) is not None  # torch 2.10 and later
+MEAN = sum(range(1, SIZE + 1)) / SIZE  # of RANK + 1
+
 
 class Counted:
     """Counts an optimizer's submissions while it is entered."""
@@ -103,6 +106,60 @@ def check_many_bytes_leave_early():
         apply(model, torch.ones(1, 2)).backward()
         assert seen.calls == 3, seen.calls
     optimizer.synchronize()
+
+
+def check_hooks_only_note_gradients():
+    """The batch is read at its submission."""
+    model, optimizer = layers(5, "noted", lr=0.0)
+    for _ in range(2):  # the first names the gradients, the second finds their layout
+        step_once(model, optimizer)
+    entries = optimizer._hvd.entries
+    seen = []
+
+    def see(parameter):
+        entry = entries[id(parameter)]
+        seen.append((entry.waits, entry.gradient is None, waiting(optimizer)))
+
+    for layer in model:
+        layer.weight.register_post_accumulate_grad_hook(see)  # runs after the optimizer's
+    apply(model, torch.full((1, 2), RANK + 1.0)).backward()
+    assert seen == [(IN_C, IN_C, n) for n in range(1, 6)], seen
+    for entry in entries.values():
+        assert not entry.waits and entry.gradient is entry.parameter.grad and entry.handle
+    optimizer.synchronize()
+    for layer in model:
+        torch.testing.assert_close(layer.weight.grad, torch.full((2, 2), MEAN))
+
+
+def check_gradients_that_are_cleared_or_change_while_they_wait():
+    """By a hook after the optimizer's: a cleared one counts as missing, an unusual one is submitted by Python."""
+    if not IN_C:
+        return  # each was read in its hook
+    model, optimizer = layers(6, "whileWaiting", lr=0.0)
+    for _ in range(2):  # the first names the gradients, the second finds their layout
+        step_once(model, optimizer)
+
+    def change(parameter):
+        at = next(at for at, layer in enumerate(model) if layer.weight is parameter)
+        if at == 0 or (at == 1 and RANK == 0):
+            parameter.grad = None
+        elif at == 2:
+            parameter.grad = parameter.grad.t().contiguous().t()
+        elif at == 3:
+            parameter.grad = parameter.grad.to_sparse()
+        elif at == 4:
+            parameter.grad = 2 * parameter.grad
+
+    for layer in model:
+        layer.weight.register_post_accumulate_grad_hook(change)
+    for _ in range(3):
+        optimizer.zero_grad()
+        apply(model, torch.full((1, 2), RANK + 1.0)).backward()
+        assert waiting(optimizer) == 0
+        optimizer.synchronize()
+        assert model[0].weight.grad is None
+        for at, mean in ((1, MEAN - 1 / SIZE), (2, MEAN), (3, MEAN), (4, 2 * MEAN), (5, MEAN)):
+            torch.testing.assert_close(model[at].weight.grad.to_dense(), torch.full((2, 2), mean))
 
 
 def check_without_a_step():

@@ -40,6 +40,18 @@ TEST_CASE("text: ranges and counts") {
   CHECK(count_of(0, "rank") == "0 ranks");
 }
 
+TEST_CASE("text: what one rank or several do") {
+  CHECK(ranks_text({1}) == "rank 1");
+  CHECK(ranks_text({0, 1, 3}) == "ranks 0-1,3");
+  CHECK(ranks_text({1}, "is in t.py:8") == "rank 1 is in t.py:8");
+  CHECK(ranks_text({1, 2}, "is in t.py:8, which ends by itself") == "ranks 1-2 are in t.py:8, which ends by itself");
+  CHECK(ranks_text({0, 2}, "has not submitted it; its last was grad") ==
+        "ranks 0,2 have not submitted it; their last was grad");
+  CHECK(plural("does not answer") == "do not answer");
+  CHECK(plural("runs") == "run");
+  CHECK(plural("waits for a disk") == "wait for a disk");
+}
+
 TEST_CASE("sha256: the standard's examples, whole and in pieces") {
   CHECK(sha256_hex("") == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
   CHECK(sha256_hex("abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");

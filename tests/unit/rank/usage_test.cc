@@ -118,4 +118,11 @@ TEST_CASE("standing: what hvdrun has to be told of") {
   const auto over = news.next({RankPhase::working, 10, "b", 0.2});
   REQUIRE(over);
   CHECK(over->waits_for.empty());
+  using hvd::wire::GpuProgress;
+  CHECK(news.next({RankPhase::working, 11, "b", 2.5, GpuProgress::computing, "c"}));
+  CHECK_FALSE(news.next({RankPhase::working, 12, "b", 3.5, GpuProgress::computing, "c"}));
+  CHECK(news.next({RankPhase::working, 13, "b", 4.5, GpuProgress::exchanging, ""}));
+  const auto goes_on = news.next({RankPhase::working, 14, "b", 0.5, GpuProgress::computing, "d"});
+  REQUIRE(goes_on);
+  CHECK(goes_on->gpu == GpuProgress::none);
 }

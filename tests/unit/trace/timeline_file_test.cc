@@ -24,7 +24,7 @@
 #include "launcher/control/clock.h"
 #include "launcher/control/timeline/pacer.h"
 #include "recorder/trace/file_sink.h"
-#include "trace/perfetto_packets.h"
+#include "trace/perfetto/perfetto_packets.h"
 #include "trace/timeline.h"
 #include "trace/trace_file.h"
 

@@ -83,6 +83,52 @@ TEST_CASE("collectives: kind, shape and dtype differ under one number") {
   CHECK(collective_differences(job).empty());
 }
 
+TEST_CASE("collectives: ranks give one broadcast different sources") {
+  JobCollectives job;
+  for (const int rank : {0, 1, 2}) {
+    job[rank] = told(rank, {record(82, "broadcast", false)});
+    job[rank].last[0].root = rank == 2 ? 0 : 2;
+    job[rank].last[0].at_once = true;
+  }
+  CHECK(lines(job) ==
+        "the ranks differ at collective 82 of the default group: broadcast ([8] float32) from rank 0 at t.py:92 on "
+        "rank 2; "
+        "broadcast ([8] float32) from rank 2 at t.py:92 on ranks 0-1");
+  job[0].last[0].root = -1;  // an asynchronous call
+  CHECK(collective_differences(job).at(0).missing.empty());
+  CHECK(collective_differences(job)[0].fault == CollectiveFault::different);
+  for (auto& [rank, c] : job) c.last[0].kind = "reduce";
+  CHECK(lines(job).find("reduce ([8] float32) to rank 0 at t.py:92 on rank 2") != std::string::npos);
+}
+
+TEST_CASE("collectives: all have enqueued one, and none is through") {
+  JobCollectives job;
+  for (const int rank : {0, 1, 2}) {
+    job[rank] = told(rank, {record(3, "broadcast", false)});
+    job[rank].last[0].at_once = true;
+    job[rank].last[0].seconds = 9 - rank;
+  }
+  const auto found = collective_differences(job);
+  REQUIRE(found.size() == 1);
+  CHECK(found[0].fault == CollectiveFault::stuck);
+  CHECK(found[0].seconds == 7);
+  CHECK(lines(job) ==
+        "ranks 0-2 wait for broadcast 3 of the default group ([8] float32), and all have enqueued it\n"
+        "ranks 0-2 are at t.py:13\n"
+        "different sources (src=) on the ranks look like this");
+  for (auto& [rank, c] : job) c.last[0].root = 1;
+  CHECK(lines(job).find("different") == std::string::npos);
+  SUBCASE("another rank waits for them elsewhere") {
+    job[3] = told(3, {record(1, "all_reduce", false, 0)}, {{"2", "all", {0, 1, 2, 3}}});
+    for (const int rank : {0, 1, 2}) job[rank].groups.push_back({"2", "all", {0, 1, 2, 3}});
+    CHECK(collective_differences(job).size() == 1);
+    CHECK(collective_differences(job)[0].fault == CollectiveFault::stuck);
+  }
+  SUBCASE("one is through") { job[1].last[0].ended = true; }
+  SUBCASE("it may not have begun, behind a stream's work") { job[1].last[0].at_once = false; }
+  if (job.size() == 3) CHECK(collective_differences(job).empty());
+}
+
 TEST_CASE("collectives: a rank that waits itself is not the cause") {
   JobCollectives job;
   job[0] = told(0, {record(1, "all_reduce", false, 1)});

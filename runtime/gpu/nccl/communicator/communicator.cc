@@ -21,9 +21,10 @@ NcclConfig config_of(int blocks, bool blocking) {
 
 }  // namespace
 
-Communicator::Communicator(const Library& library, cuda::Gpu& gpu, const UniqueId& id, int rank, int size, int blocks)
+Communicator::Communicator(const Library& library, cuda::Gpu& gpu, const UniqueId& id, int rank, int size, int blocks,
+                           bool blocking)
     : library_(library), gpu_(gpu), rank_(rank), size_(size) {
-  NcclConfig config = config_of(blocks, false);
+  NcclConfig config = config_of(blocks, blocking);
   const int code = library_.init(&joined_, size, id, rank, &config);
   comm_ = joined_;
   if (code != success && code != in_progress) abort();  // a failed call may still have made a communicator

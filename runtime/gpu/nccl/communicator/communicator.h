@@ -29,7 +29,9 @@ class Communicator {
  public:
   /// Begins to join as a root.  @p id: the same on all ranks, and never used before.
   /// @param blocks  the most blocks of one kernel on the device at a time; 0: NCCL decides
-  Communicator(const Library& library, cuda::Gpu& gpu, const UniqueId& id, int rank, int size, int blocks);
+  /// @param blocking  joins before it returns, and blocks in every group.  abort() has no effect on a join then.
+  Communicator(const Library& library, cuda::Gpu& gpu, const UniqueId& id, int rank, int size, int blocks,
+               bool blocking = false);
   ~Communicator() { abort(); }  ///< does not wait
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;

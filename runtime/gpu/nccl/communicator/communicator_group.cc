@@ -4,14 +4,6 @@
 
 namespace hvd::nccl {
 
-namespace {
-
-/// Limit of abort().  Usually communicators end within milliseconds, unless kernels of other sets are in the way
-/// (CommunicatorAbort).
-constexpr std::chrono::milliseconds abort_limit{500};
-
-}  // namespace
-
 CommunicatorGroup::CommunicatorGroup(std::function<std::shared_ptr<Communicator>()> root, const NodeLayout& nodes,
                                      const Form& form)
     : root_(std::move(root)), nodes_(nodes), form_(form) {}
@@ -65,12 +57,13 @@ void CommunicatorGroup::watch(bool at_rest) {
     if (at_rest || (form_.blocking && i > 0)) all_[i]->check_health();
 }
 
-/// Aborts the root first: the root's abort also ends a communicator that NCCL still splits from it.
-void CommunicatorGroup::abort() noexcept {
+/// Aborts the root first: the root's abort also ends a communicator that NCCL still splits from it.  Usually
+/// communicators end within milliseconds, unless kernels of other sets are in the way (CommunicatorAbort).
+void CommunicatorGroup::abort(std::chrono::milliseconds limit) noexcept {
   std::lock_guard lock(mutex_);
   if (std::exchange(aborted_, true)) return;
   for (const auto& c : all_) c->abort();
-  const auto until = std::chrono::steady_clock::now() + abort_limit;
+  const auto until = std::chrono::steady_clock::now() + limit;
   for (const auto& c : all_) c->ended(until);
 }
 

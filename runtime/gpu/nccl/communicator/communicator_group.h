@@ -17,6 +17,7 @@
 /// One order of all calls on one stream would also prevent deadlocks.  But then a late tensor would delay all sets.
 #pragma once
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -65,8 +66,8 @@ class CommunicatorGroup {
   /// Throws Error when a communicator has failed.  at_rest: the LaunchThread is idle.  Otherwise watch() checks only
   /// the blocking communicators, and the thread itself checks the others.
   void watch(bool at_rest);
-  /// Ends all communicators, and waits at most 500 ms for their end.
-  void abort() noexcept;
+  /// Ends all communicators, and waits for their end, at most for @p limit.
+  void abort(std::chrono::milliseconds limit = std::chrono::milliseconds(500)) noexcept;
 
  private:
   void make_next();

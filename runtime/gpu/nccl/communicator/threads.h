@@ -69,9 +69,11 @@ struct CommunicatorSplit {
 /// communicators are aborted (NVIDIA/nccl issue 1013, pytorch issue 119797).  So the runtime begins all aborts before
 /// it waits for any, and each wait has a limit.
 ///
-/// exit() of this process waits at most 20 s for running aborts.  If an abort still runs then, the process ends without
-/// further exit handlers.  Otherwise exit() would tear down NCCL's copy of the CUDA runtime during an abort.  On an
-/// H100, this ended a good job with SIGSEGV.
+/// The abort of a communicator with calls in CUDA graphs returns only when the program has destroyed these graphs.
+///
+/// exit() of this process waits at most 20 s for running aborts, and 2 s after expect_graphs().  If an abort still runs
+/// then, the process ends without further exit handlers.  Otherwise exit() would tear down NCCL's copy of the CUDA
+/// runtime during an abort.  On an H100, this ended a good job with SIGSEGV.
 class CommunicatorAbort {
  public:
   /// Begins the abort.  @p splitting: the split of @p comm that is in progress, or nullptr.
@@ -87,5 +89,8 @@ class CommunicatorAbort {
   };
   const std::shared_ptr<State> state_ = std::make_shared<State>();
 };
+
+/// Tells that CUDA graphs contain NCCL's calls from now on.
+void expect_graphs();
 
 }  // namespace hvd::nccl

@@ -113,7 +113,7 @@ void GpuBatch::wait() {
 void GpuBatch::end() {
   note();
   for (const FusedGroup& f : fused_) move(f, false);
-  marks_.push_back(context_.gpu.mark(context_.stream, context_.timed));
+  marks_.push_back(context_.gpu.mark(context_.stream, true));
   context_.buffer.last = marks_.back();
   work_->queued(marks_.back());
   // The engine's thread may be about to sleep, and must see this store.

@@ -81,20 +81,36 @@ void NcclLaunch::queue() {
   finish();
 }
 
+void NcclLaunch::record() {
+  alone_.assign(tensors_.size(), true);
+  if (size() == 1 && std::all_of(tensors_.begin(), tensors_.end(), [this](const auto& t) { return local(t); })) {
+    for (const DeviceTensor& t : tensors_) finish_here(t);
+    return;
+  }
+  prepare();
+  call();
+  scale_alone();
+}
+
 /// The communicator of the current group.
 Communicator& NcclLaunch::communicator() const {
   const Group group = groups_[at_];
   return group == Group::all ? *slot().whole : group == Group::across ? *slot().across : *slot().inside;
 }
 
-/// Queues the work that follows NCCL's work.
-void NcclLaunch::finish() {
-  for (const ByNodes& n : by_nodes_) put_in_order(n);
+/// Applies the second factor of sums that are not packed.
+void NcclLaunch::scale_alone() {
   for (std::size_t i = 0; i < tensors_.size(); ++i) {
     const DeviceTensor& t = tensors_[i];
     const double factor = alone_[i] && !t.absent && t.bytes() > 0 ? scaled_alone(t).scatter : 1;
     if (factor != 1) scale(t, t.out, t.out, factor);
   }
+}
+
+/// Queues the work that follows NCCL's work.
+void NcclLaunch::finish() {
+  for (const ByNodes& n : by_nodes_) put_in_order(n);
+  scale_alone();
   for (const Wider& w : wider_)
     if (w.elements > 0)
       convert(false, *w.tensor, reinterpret_cast<void*>(w.tensor->destination()), w.elements, w.part,

@@ -32,6 +32,9 @@ class NcclLaunch final : public GpuBatch {
 
   /// Queues the whole batch.  Called by the LaunchThread.
   void run() noexcept;
+  /// Puts the operations into the CUDA graph that is being captured on the stream, in place of run().  Results have
+  /// memory, no sum is widened, and the communicators are made.  The context must be current.  Throws Error.
+  void record();
   bool under_way() const { return !done() && !failed_.load(std::memory_order_seq_cst); }
   bool midway() const override { return calling_.load() && !done(); }
   /// Throws the error of run(), if run() has failed.  Any thread.
@@ -74,6 +77,7 @@ class NcclLaunch final : public GpuBatch {
   void widen(DeviceTensor& t, std::size_t elements);
   void call();
   void finish();
+  void scale_alone();
   void call_all();
   void call(const FusedGroup& f);
   void call(DeviceTensor& t);

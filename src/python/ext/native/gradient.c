@@ -3,42 +3,13 @@
 
 #include <stddef.h>
 #include <stdlib.h>
+#include <string.h>
 
 PyObject* gradient_type;
 
 static int hooks_in_python, both_hooks;
 
-/* ---- the hooks.  torch calls them in backward(), and may keep them longer than the gradient lives. */
-
-/* _native.GradientHook. */
-typedef struct gradient_hook {
-  PyObject ob_base;
-  gradient* entry; /* NULL: it is gone. Not owned: torch does not see cycles through its hooks */
-  int is_after;    /* runs after the gradient is added */
-} gradient_hook;
-
-static PyObject* hook_type;
-
-static PyObject* call_python(gradient* entry, PyObject* callable) {
-  if (is_set(callable)) return PyObject_CallFunctionObjArgs(callable, entry, NULL);
-  Py_RETURN_NONE;
-}
-
-/* Whether a pass may begin without Python: no operation is in progress, and the script has not cleared the gradient. */
-static int begins_plainly(gradient* entry) {
-  if (hooks_in_python || is_set(entry->submitted)) return 0;
-  if (entry->passes_left == entry->passes) return 1;
-  PyObject* present = PyObject_GetAttr(entry->parameter, attributes.grad);
-  if (!present) PyErr_Clear();
-  const int is = is_set(present);
-  Py_XDECREF(present);
-  return is;
-}
-
-static PyObject* pass_begins(gradient* entry) {
-  if (begins_plainly(entry)) Py_RETURN_NONE;
-  return call_python(entry, entry->before);
-}
+/* ---- an ordinary gradient: from parameter.grad to the request */
 
 /* Whether memory lies in the order on which the ranks have agreed; fills entry->shape. 0 also if Python must examine
  * it. */
@@ -67,52 +38,126 @@ static int prepare_name(gradient* entry) {
   return 0;
 }
 
-/* A name that has been prepared is not looked at again: it lies in a line of its own. */
-static int has_name(const gradient* entry) {
-  if (!is_set(entry->name)) return 0;
-  return entry->name == entry->named || (PyUnicode_Check(entry->name) && PyUnicode_GetLength(entry->name) > 0);
-}
-
-/* read_tensor().  A parameter's gradients mostly have one layout, so it is not asked for again. */
-static int read_gradient(gradient* entry, PyObject* found, tensor_memory* memory) {
-  const int is_read = entry->layout > 0 ? read_strided(found, memory) : read_tensor(found, memory);
+/* read_tensor().  A parameter's gradients mostly have one layout, so it is not asked for again.  A gradient that waited
+ * was made on the stream of its hook. */
+static int read_found(gradient* entry, PyObject* found, tensor_memory* memory) {
+  const int is_read = read_memory(found, memory, entry->layout > 0);
   if (is_read && entry->layout == 0) entry->layout = 1;
-  if (!is_read && entry->layout > 0) entry->layout = -1;
-  return is_read;
+  if (!is_read && entry->layout > 0 && found != Py_None) entry->layout = -1; /* None: the script has cleared it */
+  if (!is_read || memory->device == HVD_HOST_DEVICE) return is_read;
+  if (!entry->waits || memory->device != entry->gpu) return read_stream(memory->device, &memory->stream);
+  memory->stream = entry->stream;
+  return 1;
 }
 
-/* Brings the lines of the gradient that is probably complete next into the caches. */
-static void fetch_next(const gradient* entry) {
-  for (size_t at = 0; entry->next && at < offsetof(gradient, box.here); at += 64)
-    __builtin_prefetch((const char*)entry->next + at, /* to write: */ 1);
+static void fill_gradient_request(const gradient* entry, const tensor_memory* memory, hvd_request* request) {
+  memset(request, 0, sizeof *request);
+  request->struct_size = sizeof *request;
+  request->dtype = memory->dtype;
+  request->name = entry->box.text;
+  request->shape = entry->shape;
+  request->ndim = memory->ndim;
+  request->device = memory->device;
+  request->stream = memory->stream;
+  request->in = request->out = memory->data;
 }
 
-/* Submits an ordinary gradient. 1; 0: Python must do it, and the state has not changed; -1 with an exception. */
-static int submit_ordinary(gradient* entry, outbox* box) {
-  if (is_set(entry->registered)) {
-    PyObject* moved = PyObject_CallMethod(entry->registered, "move_in", "O", entry->parameter);
-    if (!moved) return -1;
-    Py_DECREF(moved);
-  }
+int read_gradient(gradient* entry, hvd_request* request) {
   PyObject* found = PyObject_GetAttr(entry->parameter, attributes.grad);
   if (!found) return -1;
   tensor_memory memory;
-  int status = read_gradient(entry, found, &memory) && fill_gradient_shape(entry, &memory);
+  int status = read_found(entry, found, &memory) && fill_gradient_shape(entry, &memory);
   if (status && prepare_name(entry)) status = -1;
   if (status != 1) {
     Py_DECREF(found);
     return status;
   }
-  fetch_next(entry);
-  entry->passes_left = 0;
-  entry->added = entry->more;
+  fill_gradient_request(entry, &memory, request);
+  entry->gpu = memory.device;
+  entry->waits = 0;
   entry->ordinary = 1;
   PyObject *before = entry->submitted, *work = entry->work;
   entry->submitted = entry->work = found;
   Py_INCREF(found);
   Py_XDECREF(before);
   Py_XDECREF(work);
-  return outbox_take(box, entry, &memory) ? -1 : 1;
+  return 1;
+}
+
+void prefetch_gradient(const gradient* entry) {
+  for (size_t at = 0; entry && at < offsetof(gradient, box.here); at += 64)
+    __builtin_prefetch((const char*)entry + at, /* to write: */ 1);
+}
+
+/* ---- the hooks.  torch calls them in backward(), and may keep them longer than the gradient lives. */
+
+/* _native.GradientHook. */
+typedef struct gradient_hook {
+  PyObject ob_base;
+  gradient* entry; /* NULL: it is gone. Not owned: torch does not see cycles through its hooks */
+  int is_after;    /* runs after the gradient is added */
+} gradient_hook;
+
+static PyObject* hook_type;
+
+static PyObject* call_python(gradient* entry, PyObject* callable) {
+  if (is_set(callable)) return PyObject_CallFunctionObjArgs(callable, entry, NULL);
+  Py_RETURN_NONE;
+}
+
+/* Whether a pass may begin without Python: no operation is in progress, and the script has not cleared the gradient. */
+static int begins_plainly(gradient* entry) {
+  if (hooks_in_python || entry->waits || is_set(entry->submitted)) return 0;
+  if (entry->passes_left == entry->passes) return 1;
+  PyObject* present = PyObject_GetAttr(entry->parameter, attributes.grad);
+  if (!present) PyErr_Clear();
+  const int is = is_set(present);
+  Py_XDECREF(present);
+  return is;
+}
+
+/* call_python(), which needs entry->submitted. */
+static PyObject* call_reducer(gradient* entry, PyObject* callable) {
+  PyObject* box = entry->waits ? strong(entry->outbox) : NULL;
+  const int failed = box && outbox_flush((outbox*)box);
+  Py_XDECREF(box);
+  return failed ? NULL : call_python(entry, callable);
+}
+
+static PyObject* pass_begins(gradient* entry) {
+  if (begins_plainly(entry)) Py_RETURN_NONE;
+  return call_reducer(entry, entry->before);
+}
+
+/* A name that has been prepared is not looked at again: it lies in a line of its own. */
+static int has_name(const gradient* entry) {
+  if (!is_set(entry->name)) return 0;
+  return entry->name == entry->named || (PyUnicode_Check(entry->name) && PyUnicode_GetLength(entry->name) > 0);
+}
+
+static int move_to_registered_memory(gradient* entry) {
+  PyObject* moved = PyObject_CallMethod(entry->registered, "move_in", "O", entry->parameter);
+  Py_XDECREF(moved);
+  return moved ? 0 : -1;
+}
+
+/* Puts a complete gradient in the outbox. 1; 0: Python must do it, and the state has not changed; -1 with an exception.
+ */
+static int submit_ordinary(gradient* entry, outbox* box) {
+  hvd_request request;
+  const int moves = is_set(entry->registered);
+  const int waits = !moves && entry->layout > 0; /* it can probably be read later */
+  if (waits) {
+    if (entry->gpu != HVD_HOST_DEVICE && !read_stream(entry->gpu, &entry->stream)) return 0;
+  } else {
+    if (moves && move_to_registered_memory(entry)) return -1;
+    const int status = read_gradient(entry, &request);
+    if (status != 1) return status;
+  }
+  entry->waits = (char)waits;
+  entry->passes_left = 0;
+  entry->added = entry->more;
+  return outbox_take(box, entry, waits ? NULL : &request) ? -1 : 1;
 }
 
 /* Handles the end of a pass that added to the gradient. 1; 0: Python must handle it; -1 with an exception. */
@@ -141,7 +186,7 @@ static int give_both_hooks(gradient* entry) {
 static PyObject* gradient_ready(gradient* entry) {
   const int status = both_hooks && !entry->both && give_both_hooks(entry) ? -1 : pass_ended(entry);
   if (status < 0) return NULL;
-  if (status == 0) return call_python(entry, entry->after);
+  if (status == 0) return call_reducer(entry, entry->after);
   Py_RETURN_NONE;
 }
 
@@ -237,6 +282,7 @@ static PyMemberDef gradient_members[] = {GRADIENT_FIELD(parameter, T_OBJECT),
                                          GRADIENT_FIELD(more, T_BOOL),
                                          GRADIENT_FIELD(added, T_BOOL),
                                          GRADIENT_FIELD(kept, T_BOOL),
+                                         GRADIENT_FIELD(waits, T_BOOL),
                                          GRADIENT_FIELD(ordinary, T_BOOL),
                                          GRADIENT_FIELD(both, T_BOOL),
                                          {NULL, 0, 0, 0, NULL}};

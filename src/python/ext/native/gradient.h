@@ -2,8 +2,13 @@
  * hvd/torch/_optimizer/parameter_entries.py and hvd/torch/_optimizer/outbox.py.
  *
  * torch's hooks are functions of gradient.c.  An ordinary gradient, dense and alone, goes from the hook to the runtime
- * in C.  For other gradients the hook calls the reducer's Python (`before`, `after`).
- * Hooks of several devices run on several threads; the GIL is held from the hook to the runtime.
+ * in C. The hook puts the parameter in the outbox, and flush() reads the gradients of all that wait there. Reading them
+ * together is faster than reading each between torch's own work.  For other gradients the hook calls the
+ * reducer's Python (`before`, `after`).
+ *
+ * Threads: hooks of several devices run on several threads.  The GIL protects a gradient and an outbox.  A flush takes
+ * the contents out first, because torch gives the GIL away while it answers.  From then on the contents are the flush's
+ * own.  A build without the GIL needs one lock in each outbox, for its contents.
  */
 #ifndef HVD_PYTHON_GRADIENT_H
 #define HVD_PYTHON_GRADIENT_H
@@ -17,14 +22,19 @@
 typedef struct gradient {
   PyObject ob_base;
   /* First, near each other, the fields that an ordinary gradient's hook uses. */
-  PyObject *parameter, *name, *order, *work, *submitted, *group, *registered;
   PyObject* outbox; /* a weak reference; none: the hooks call Python */
-  PyObject* named;  /* the `name` from which `box` is made */
-  long long handle, bytes;
+  PyObject *group, *submitted, *registered, *name;
+  PyObject* named; /* the `name` from which `box` is made */
   int passes, passes_left;
   char more, added, kept, both;
-  char ordinary;      /* the hook has submitted `submitted` without Python; `work` is the same tensor */
+  char waits;         /* complete, and in the outbox: flush() reads it */
+  char ordinary;      /* `submitted` was submitted without Python; `work` is the same tensor */
   signed char layout; /* of its last gradient: 1: strided, 0: unknown, -1: it changes */
+  int32_t gpu;        /* of its last gradient, or HVD_HOST_DEVICE */
+  long long bytes;
+  void* stream; /* waits, on a GPU: the current stream of its hook */
+  PyObject *parameter, *order, *work;
+  long long handle;
   /* With `box`: the parts of an ordinary gradient's request that must outlive its hook. */
   int64_t shape[INLINE_DIMS];
   name_box box;
@@ -36,9 +46,9 @@ typedef struct gradient {
 /* _native.Outbox. */
 typedef struct outbox {
   PyObject ob_base;
-  gradient** entries; /* [count], owned */
-  hvd_request* requests;
-  request_box** boxes; /* [count], each owns its request's name and shape; NULL: the gradient does */
+  gradient** entries;    /* [count], owned */
+  hvd_request* requests; /* [count]; not filled where the gradient waits */
+  request_box** boxes;   /* [count], each owns its request's name and shape; NULL: the gradient does */
   size_t count, room;
   PyObject* operation; /* the Operation of the ordinary gradients' requests */
   hvd_request shared;  /* the fields of `operation` */
@@ -71,8 +81,26 @@ static inline PyObject* strong(PyObject* weak) {
 
 /* The functions that return int: 0, or -1 with an exception. */
 
-/* gradient_outbox.c: takes a gradient whose `box` and `shape` are filled, and submits if a limit is reached. */
-int outbox_take(outbox* box, gradient* entry, const tensor_memory* memory);
+/* gradient_outbox.c: takes a complete gradient, and submits if a limit is reached.  request: NULL: the gradient waits.
+ */
+int outbox_take(outbox* box, gradient* entry, const hvd_request* request);
+
+/* gradient_flush.c: submits everything. */
+int outbox_flush(outbox* box);
+
+/* Removes everything; outbox_drop() also reports it to the reducer as refused. */
+void outbox_empty(outbox* box);
+void outbox_drop(outbox* box);
+
+/* Adds the request's device to box->devices. */
+int note_device(outbox* box, const hvd_request* request);
+
+/* gradient.c: reads parameter.grad as an ordinary gradient: fills the request, except the operation's fields, and
+ * the entry.  1; 0: Python must submit it, and the entry has not changed; -1 with an exception. */
+int read_gradient(gradient* entry, hvd_request* request);
+
+/* Brings the lines of a gradient that is probably used soon into the caches. */
+void prefetch_gradient(const gradient* entry);
 
 /* backward.c: the backward() calls of torch's Python that run on all threads, and how often that number has changed. */
 extern long backwards_running;

@@ -1,5 +1,5 @@
 /* gradient_outbox.c — _native.Outbox: complete gradients that wait for a common submission
- * (hvd/torch/_optimizer/outbox.py). */
+ * (hvd/torch/_optimizer/outbox.py).  gradient_flush.c submits them. */
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,15 +7,6 @@
 #include "gradient.h"
 
 PyObject* outbox_type;
-
-/* The contents of one submission. */
-typedef struct batch {
-  gradient** entries;
-  hvd_request* requests;
-  request_box** boxes;
-  hvd_handle* handles;
-  size_t count;
-} batch;
 
 static int make_room(outbox* box) {
   if (box->count < box->room) return 0;
@@ -34,7 +25,7 @@ static int make_room(outbox* box) {
   return 0;
 }
 
-/* The caller has filled requests[count]. */
+/* The caller has filled requests[count], unless the gradient waits. */
 static void put(outbox* box, gradient* entry, request_box* memory) {
   Py_INCREF(entry);
   if (box->count) box->entries[box->count - 1]->next = entry;
@@ -42,135 +33,6 @@ static void put(outbox* box, gradient* entry, request_box* memory) {
   box->boxes[box->count] = memory;
   ++box->count;
   box->bytes += entry->bytes;
-}
-
-/* Moves the contents out of the box. */
-static batch take_out(outbox* box) {
-  const batch taken = {box->entries, box->requests, box->boxes, NULL, box->count};
-  box->entries = NULL;
-  box->requests = NULL;
-  box->boxes = NULL;
-  box->count = box->room = 0;
-  box->bytes = 0;
-  return taken;
-}
-
-static void free_batch(batch* taken) {
-  for (size_t i = 0; i < taken->count; ++i) {
-    if (taken->boxes[i]) {
-      free_box(taken->boxes[i]);
-      free(taken->boxes[i]);
-    }
-    Py_DECREF(taken->entries[i]);
-  }
-  free(taken->entries);
-  free(taken->requests);
-  free(taken->boxes);
-  free(taken->handles);
-}
-
-/* Reports to the reducer the gradients that count as not submitted. Keeps the present exception. */
-static void refuse_all(outbox* box, const batch* taken) {
-  PyObject *type, *value, *trace;
-  PyErr_Fetch(&type, &value, &trace);
-  for (size_t i = 0; i < taken->count; ++i) {
-    PyObject* told = PyObject_CallMethod((PyObject*)box, "refused", "O", taken->entries[i]);
-    if (!told) PyErr_WriteUnraisable((PyObject*)box);
-    Py_XDECREF(told);
-  }
-  PyErr_Restore(type, value, trace);
-}
-
-/* Updates box->shared, because a process set's number changes with the world. 0, or -1 with an exception. */
-static int find_operation(outbox* box) {
-  PyObject* operation = PyObject_CallMethod((PyObject*)box, "current_operation", NULL);
-  if (!operation) return -1;
-  if (operation == box->operation) {
-    Py_DECREF(operation);
-    return 0;
-  }
-  hvd_request shared;
-  memset(&shared, 0, sizeof shared);
-  if (fill_operation(&shared, operation)) {
-    Py_DECREF(operation);
-    return -1;
-  }
-  PyObject* before = box->operation;
-  box->shared = shared;
-  box->operation = operation;
-  Py_XDECREF(before);
-  return 0;
-}
-
-static void share_operation(const outbox* box, const batch* taken) {
-  for (size_t i = 0; i < taken->count; ++i) {
-    hvd_request* request = &taken->requests[i];
-    if (taken->boxes[i]) continue;
-    request->kind = box->shared.kind;
-    request->set = box->shared.set;
-    request->reduce = box->shared.reduce;
-    request->root = box->shared.root;
-    request->prescale = box->shared.prescale;
-    request->postscale = box->shared.postscale;
-  }
-}
-
-/* The tensors that the runtime will read and write. */
-static PyObject* works_of(const batch* taken) {
-  PyObject* works = PyTuple_New((Py_ssize_t)taken->count);
-  for (size_t i = 0; works && i < taken->count; ++i) {
-    PyObject* work = taken->entries[i]->work ? taken->entries[i]->work : Py_None;
-    Py_INCREF(work);
-    PyTuple_SetItem(works, (Py_ssize_t)i, work);
-  }
-  return works;
-}
-
-/* Makes box->owned keep works, until release(). If that fails, works are never freed. No key is reused: box->keys may
- * still hold keys of an earlier world. */
-static void own(outbox* box, PyObject* works) {
-  static long long last_key;
-  PyObject* key = PyLong_FromLongLong(++last_key);
-  if (key && PyDict_SetItem(box->owned, key, works) == 0 && PyList_Append(box->keys, key) == 0) Py_DECREF(works);
-  PyErr_Clear();
-  Py_XDECREF(key);
-}
-
-static int submit_batch(outbox* box, batch* taken) {
-  PyObject* works = works_of(taken);
-  if (!works) return -1;
-  taken->handles = malloc(taken->count * sizeof *taken->handles);
-  if (!taken->handles) {
-    Py_DECREF(works);
-    PyErr_NoMemory();
-    return -1;
-  }
-  const int status = taken->count > 1 ? lib.submit_many(taken->requests, taken->count, 0, taken->handles)
-                                      : lib.submit(taken->requests, taken->handles);
-  if (status != HVD_OK) {
-    raise_status(status);
-    Py_DECREF(works);
-    return -1;
-  }
-  submitted(taken->handles[0]);
-  for (size_t i = 0; i < taken->count; ++i) taken->entries[i]->handle = taken->handles[i];
-  ++box->calls;
-  box->tensors += (long long)taken->count;
-  own(box, works);
-  return 0;
-}
-
-static int flush(outbox* box) {
-  if (!box->count) return 0;
-  int failed = usable_in_world() || find_operation(box);
-  batch taken = take_out(box);
-  if (!failed && taken.count) {
-    share_operation(box, &taken);
-    failed = submit_batch(box, &taken);
-  }
-  if (failed) refuse_all(box, &taken);
-  free_batch(&taken);
-  return failed ? -1 : 0;
 }
 
 /* Arranges a flush at the end of this backward(). */
@@ -197,34 +59,13 @@ static int look(outbox* box) {
     enough = number >= box->number_limit || box->bytes >= box->bytes_limit;
   else
     enough = box->begun = number >= box->first_number || box->bytes >= box->first_bytes;
-  if (enough) return flush(box);
+  if (enough) return outbox_flush(box);
   return number ? look_for_the_end(box) : 0;
 }
 
-static int note_device(outbox* box, const tensor_memory* memory) {
-  if (memory->device == HVD_HOST_DEVICE || (memory->device == box->last_gpu && memory->stream == box->last_stream))
-    return 0;
-  PyObject* device = Py_BuildValue("(iN)", (int)memory->device, PyLong_FromVoidPtr(memory->stream));
-  const int failed = !device || PySet_Add(box->devices, device);
-  Py_XDECREF(device);
-  if (failed) return -1;
-  box->last_gpu = memory->device;
-  box->last_stream = memory->stream;
-  return 0;
-}
-
-int outbox_take(outbox* box, gradient* entry, const tensor_memory* memory) {
-  if (note_device(box, memory) || make_room(box)) return -1;
-  hvd_request* request = &box->requests[box->count];
-  memset(request, 0, sizeof *request);
-  request->struct_size = sizeof *request;
-  request->dtype = memory->dtype;
-  request->name = entry->box.text;
-  request->shape = entry->shape;
-  request->ndim = memory->ndim;
-  request->device = memory->device;
-  request->stream = memory->stream;
-  request->in = request->out = memory->data;
+int outbox_take(outbox* box, gradient* entry, const hvd_request* request) {
+  if ((request && note_device(box, request)) || make_room(box)) return -1;
+  if (request) box->requests[box->count] = *request;
   put(box, entry, NULL);
   return look(box);
 }
@@ -260,16 +101,14 @@ static PyObject* outbox_look(PyObject* self, PyObject* unused) {
   return none_unless(look((outbox*)self));
 }
 
-static PyObject* outbox_flush(PyObject* self, PyObject* unused) {
+static PyObject* py_flush(PyObject* self, PyObject* unused) {
   (void)unused;
-  return none_unless(flush((outbox*)self));
+  return none_unless(outbox_flush((outbox*)self));
 }
 
-static PyObject* outbox_drop(PyObject* self, PyObject* unused) {
+static PyObject* py_drop(PyObject* self, PyObject* unused) {
   (void)unused;
-  batch taken = take_out((outbox*)self);
-  refuse_all((outbox*)self, &taken);
-  free_batch(&taken);
+  outbox_drop((outbox*)self);
   Py_RETURN_NONE;
 }
 
@@ -345,8 +184,7 @@ static int outbox_traverse(PyObject* self, visitproc visit, void* arg) {
 
 static int outbox_clear(PyObject* self) {
   outbox* box = (outbox*)self;
-  batch taken = take_out(box);
-  free_batch(&taken);
+  outbox_empty(box);
   Py_CLEAR(box->operation);
   return 0;
 }
@@ -381,8 +219,8 @@ static PyMemberDef outbox_members[] = {{"waiting", T_PYSSIZET, offsetof(outbox, 
 static PyMethodDef outbox_methods[] = {
     {"add", FAST(outbox_add), METH_FASTCALL, "add(gradient, Request): it leaves with the next flush"},
     {"look", outbox_look, METH_NOARGS, "look(): flushes at a limit, else asks for a flush at backward()'s end"},
-    {"flush", outbox_flush, METH_NOARGS, "flush(): submits all that is here"},
-    {"drop", outbox_drop, METH_NOARGS, "drop(): removes all gradients and reports each as refused"},
+    {"flush", py_flush, METH_NOARGS, "flush(): submits all that is here"},
+    {"drop", py_drop, METH_NOARGS, "drop(): removes all gradients and reports each as refused"},
     {"release", outbox_release, METH_NOARGS, "release(): lets go of the submitted tensors; all operations have ended"},
     {"abandon", outbox_abandon, METH_NOARGS, "abandon(): keeps the submitted tensors alive until the world ends"},
     {"forget_devices", outbox_forget_devices, METH_NOARGS, "forget_devices(): empties devices for the next step"},

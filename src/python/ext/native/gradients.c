@@ -66,6 +66,17 @@ static PyObject* py_extraordinary(PyObject* self, PyObject* list) {
   return picked(list, is_extraordinary, NULL);
 }
 
+/* Whether the result must be copied to parameter.grad. */
+static int must_store(gradient* entry, void* context, Py_ssize_t index) {
+  (void)context, (void)index;
+  if (!is_ordinary(entry)) return is_set(entry->submitted);
+  PyObject* present = PyObject_GetAttr(entry->parameter, attributes.grad);
+  if (!present) return -1;
+  const int must = present != Py_None && present != entry->work;
+  Py_DECREF(present);
+  return must;
+}
+
 static PyObject* py_finish_gradients(PyObject* self, PyObject* list) {
   (void)self;
   if (!is_list(list) || usable()) return NULL;
@@ -81,24 +92,7 @@ static PyObject* py_finish_gradients(PyObject* self, PyObject* list) {
   }
   const int failed = i < total || finish_handles(handles, count);
   free(handles);
-  if (failed) return NULL;
-  Py_RETURN_NONE;
-}
-
-/* Whether the result must be copied to parameter.grad. */
-static int must_store(gradient* entry, void* context, Py_ssize_t index) {
-  (void)context, (void)index;
-  if (!is_ordinary(entry)) return is_set(entry->submitted);
-  PyObject* present = PyObject_GetAttr(entry->parameter, attributes.grad);
-  if (!present) return -1;
-  const int must = present != Py_None && present != entry->work;
-  Py_DECREF(present);
-  return must;
-}
-
-static PyObject* py_gradients_to_store(PyObject* self, PyObject* list) {
-  (void)self;
-  return picked(list, must_store, NULL);
+  return failed ? NULL : picked(list, must_store, NULL);
 }
 
 /* Clears an ordinary gradient that has ended. */
@@ -142,9 +136,8 @@ PyMethodDef gradient_methods[] = {
      "passes_begun([gradient, ...]) -> whether one has had a pass or is in progress"},
     {"extraordinary", py_extraordinary, METH_O,
      "extraordinary([gradient, ...]) -> those no hook has submitted as they are"},
-    {"finish_gradients", py_finish_gradients, METH_O, "finish_gradients([gradient, ...]): waits, forgets the handles"},
-    {"gradients_to_store", py_gradients_to_store, METH_O,
-     "gradients_to_store([gradient, ...]) -> those whose result is not in parameter.grad"},
+    {"finish_gradients", py_finish_gradients, METH_O,
+     "finish_gradients([gradient, ...]): waits, forgets the handles -> those whose result is not in parameter.grad"},
     {"clear_gradients", py_clear_gradients, METH_O,
      "clear_gradients([gradient, ...]) -> those that Python must end; the others are ready for the next step"},
     {"both_hooks", py_both_hooks, METH_O, "both_hooks(whether each hook that runs gives its parameter both hooks)"},

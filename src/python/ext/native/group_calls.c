@@ -1,5 +1,6 @@
 /* group_calls.c — allreduces of several tensors in one call (see tensor_calls.c). */
 #include <stdlib.h>
+#include <string.h>
 
 #include "tensor_calls.h"
 
@@ -18,26 +19,33 @@ static void free_group(group* all) {
   free(all->handles);
 }
 
-/* "name.3".  0, or -1 with an exception. */
-static int name_member(group* all, int32_t kind, PyObject* name, size_t i) {
-  PyObject* member = name == Py_None ? name : PyUnicode_FromFormat("%U.%zu", name, i);
-  if (!member) return -1;
-  const int failed = fill_name(&all->names[i], kind, member);
-  if (!failed) ++all->named;
-  all->requests[i].name = all->names[i].text;
-  if (member != Py_None) Py_DECREF(member);
-  return failed;
+/* The group's name, [length]; NULL: none was given. */
+typedef struct group_name {
+  const char* text;
+  size_t length;
+} group_name;
+
+/* 1; 0: Python must refuse it; -1 with an exception. */
+static int read_group_name(PyObject* name, group_name* found) {
+  if (name == Py_None) return 1;
+  Py_ssize_t length = 0;
+  found->text = PyUnicode_AsUTF8AndSize(name, &length);
+  found->length = (size_t)length;
+  return !found->text ? -1 : !memchr(found->text, 0, found->length);
 }
 
 /* 1: filled.  0: Python must do it.  -1 with an exception. */
-static int fill_group(group* all, const hvd_request* shared, PyObject* tensors, PyObject* name, PyObject* devices) {
+static int fill_group(group* all, const hvd_request* shared, PyObject* tensors, const group_name* name,
+                      PyObject* devices) {
   for (size_t i = 0; i < all->count; ++i) {
     tensor_memory memory;
     if (!read_tensor(PyList_GetItem(tensors, (Py_ssize_t)i), &memory) || !lies_by_rows(&memory)) return 0;
     all->requests[i] = *shared;
     fill_memory(&all->requests[i], &memory);
     all->requests[i].out = memory.data;
-    if (name_member(all, shared->kind, name, i)) return -1;
+    if (fill_member_name(&all->names[i], shared->kind, name->text, name->length, i)) return -1;
+    ++all->named;
+    all->requests[i].name = all->names[i].text;
     const hvd_request *mine = &all->requests[i], *last = &all->requests[i ? i - 1 : 0];
     const int is_new = i == 0 || mine->device != last->device || mine->stream != last->stream;
     if (mine->device == HVD_HOST_DEVICE || !is_new) continue;
@@ -50,7 +58,8 @@ static int fill_group(group* all, const hvd_request* shared, PyObject* tensors, 
 }
 
 static PyObject* submitted_group(group* all, PyObject* devices) {
-  const int status = lib.submit_many(all->requests, all->count, HVD_GROUP, all->handles);
+  int recorded;
+  const int status = submit_requests(all->requests, all->count, HVD_GROUP, all->handles, &recorded);
   if (status != HVD_OK) return raise_status(status);
   submitted(all->handles[0]);
   PyObject* handles = PyList_New((Py_ssize_t)all->count);
@@ -70,7 +79,10 @@ static PyObject* py_allreduce_group(PyObject* self, PyObject* const* args, Py_ss
   if (!is_named || !PyList_CheckExact(args[0]) || !fill_options(&shared, HVD_ALLREDUCE, &options) ||
       PyList_Size(args[0]) == 0)
     Py_RETURN_NONE;
-  if (usable_in_world()) return NULL;
+  group_name name = {NULL, 0};
+  const int is_fit = read_group_name(options.name, &name);
+  if (is_fit == 0) Py_RETURN_NONE;
+  if (is_fit < 0 || usable_in_world()) return NULL;
   group all = {(size_t)PyList_Size(args[0]), 0, NULL, NULL, NULL};
   all.requests = malloc(all.count * sizeof *all.requests);
   all.names = malloc(all.count * sizeof *all.names);
@@ -80,7 +92,7 @@ static PyObject* py_allreduce_group(PyObject* self, PyObject* const* args, Py_ss
   if (!all.requests || !all.names || !all.handles) {
     PyErr_NoMemory();
   } else if (devices) {
-    const int filled = fill_group(&all, &shared, args[0], options.name, devices);
+    const int filled = fill_group(&all, &shared, args[0], &name, devices);
     if (filled == 1) {
       result = submitted_group(&all, devices);
     } else if (filled == 0) {

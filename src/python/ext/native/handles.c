@@ -80,7 +80,11 @@ int finish_handle(hvd_handle handle) {
   return -1;
 }
 
-int handle_of(PyObject* object, hvd_handle* handle) { return int64_of(object, "handle", handle) || usable() ? -1 : 0; }
+int handle_of(PyObject* object, hvd_handle* handle) {
+  if (int64_of(object, "handle", handle) || usable()) return -1;
+  if (*handle < 0) *handle = -*handle; /* of an operation that was recorded */
+  return 0;
+}
 
 static PyObject* py_poll(PyObject* self, PyObject* arg) {
   (void)self;
@@ -157,12 +161,11 @@ int finish_handles(const hvd_handle* handles, size_t count) {
 static PyObject* py_finish_many(PyObject* self, PyObject* arg) {
   (void)self;
   if (!PyList_Check(arg)) return wrong_count("finish_many", 1);
-  if (usable()) return NULL;
   const size_t total = (size_t)PyList_Size(arg);
   hvd_handle* handles = malloc((total + 1) * sizeof *handles);
   if (!handles) return PyErr_NoMemory();
   size_t known = 0;
-  while (known < total && int64_of(PyList_GetItem(arg, (Py_ssize_t)known), "handle", &handles[known]) == 0) ++known;
+  while (known < total && handle_of(PyList_GetItem(arg, (Py_ssize_t)known), &handles[known]) == 0) ++known;
   const int failed = known < total || finish_handles(handles, total);
   free(handles);
   if (failed) return NULL;

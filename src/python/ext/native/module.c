@@ -379,7 +379,9 @@ PyMODINIT_FUNC PyInit__native(void) {
                                  call_methods,    group_call_methods, gradient_methods, backward_methods};
   int failed = 0;
   for (size_t i = 0; i < COUNT(tables) && !failed; ++i) failed = PyModule_AddFunctions(module, tables[i]);
-  if (failed || add_gradient_types(module) || add_lists(module)) {
+  if (!capturing_error) capturing_error = PyErr_NewException("hvd._native.Capturing", PyExc_ValueError, NULL);
+  Py_XINCREF(capturing_error); /* add_object takes one */
+  if (failed || add_object(module, "Capturing", capturing_error) || add_gradient_types(module) || add_lists(module)) {
     Py_DECREF(module);
     return NULL;
   }

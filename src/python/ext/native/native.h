@@ -78,6 +78,8 @@ int open_library(void);
 
 /* Sets the exception for a failed status, with hvd_last_error()'s text.  Always NULL. */
 PyObject* raise_status(int status);
+/* hvd._native.Capturing, a ValueError: HVD_CAPTURING. */
+extern PyObject* capturing_error;
 PyObject* raise_text(int status, const char* text);
 PyObject* wrong_count(const char* what, Py_ssize_t count);
 

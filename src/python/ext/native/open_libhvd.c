@@ -74,9 +74,11 @@ int open_library(void) {
   return 0;
 }
 
+PyObject* capturing_error;
+
 PyObject* raise_text(int status, const char* text) {
-  if (status == HVD_USAGE) {
-    PyErr_SetString(PyExc_ValueError, text);
+  if (status == HVD_USAGE || status == HVD_CAPTURING) {
+    PyErr_SetString(status == HVD_USAGE ? PyExc_ValueError : capturing_error, text);
     return NULL;
   }
   PyObject* module = PyImport_ImportModule("hvd.exceptions");

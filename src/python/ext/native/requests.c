@@ -1,6 +1,7 @@
 /* requests.c — converts a Request (hvd/_runtime/requests.py) into an hvd_request. */
 #include "requests.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,6 +17,28 @@ static const char* const kind_names[] = {HVD_KINDS(KIND_NAME)};
 void free_box(request_box* box) {
   free(box->name.there);
   free(box->splits);
+}
+
+/* KIND.TEXT, or KIND.TEXT.MEMBER with member >= 0.  0, or -1 with an exception. */
+static int compose_name(name_box* box, int kind, const char* text, size_t length, long long member) {
+  char number[24] = "";
+  const size_t digits = member < 0 ? 0 : (size_t)snprintf(number, sizeof number, ".%lld", member);
+  const size_t front = strlen(kind_names[kind]);
+  const size_t total = front + 1 + length + digits + 1;
+  char* to = box->here;
+  if (total > sizeof box->here) {
+    to = box->there = malloc(total);
+    if (!to) {
+      PyErr_NoMemory();
+      return -1;
+    }
+  }
+  memcpy(to, kind_names[kind], front);
+  to[front] = '.';
+  memcpy(to + front + 1, text, length);
+  memcpy(to + front + 1 + length, number, digits + 1);
+  box->text = to;
+  return 0;
 }
 
 int fill_name(name_box* box, int kind, PyObject* name) {
@@ -36,21 +59,12 @@ int fill_name(name_box* box, int kind, PyObject* name) {
     PyErr_Format(PyExc_ValueError, "name is %R: it must not contain a NUL character", name);
     return -1;
   }
-  const size_t front = strlen(kind_names[kind]);
-  const size_t total = front + (size_t)length + 2;
-  char* to = box->here;
-  if (total > sizeof box->here) {
-    to = box->there = malloc(total);
-    if (!to) {
-      PyErr_NoMemory();
-      return -1;
-    }
-  }
-  memcpy(to, kind_names[kind], front);
-  to[front] = '.';
-  memcpy(to + front + 1, text, (size_t)length + 1);
-  box->text = to;
-  return 0;
+  return compose_name(box, kind, text, (size_t)length, -1);
+}
+
+int fill_member_name(name_box* box, int kind, const char* text, size_t length, size_t member) {
+  box->text = box->there = NULL;
+  return text ? compose_name(box, kind, text, length, (long long)member) : 0;
 }
 
 static int fill_shape(request_box* box, PyObject* shape) {
@@ -162,18 +176,33 @@ int fill_request(request_box* box, PyObject* tuple) {
   return 0;
 }
 
+int submit_requests(const hvd_request* requests, size_t count, uint32_t flags, hvd_handle* handles, int* recorded) {
+  int status =
+      count == 1 && flags == 0 ? lib.submit(requests, handles) : lib.submit_many(requests, count, flags, handles);
+  *recorded = 0;
+  if (status != HVD_CAPTURING) return status;
+  for (size_t i = 0; i < count; ++i)
+    if (!requests[i].out && requests[i].kind != HVD_ALLREDUCE && requests[i].kind != HVD_BROADCAST) return status;
+  Py_BEGIN_ALLOW_THREADS;
+  status = lib.submit_many(requests, count, flags | HVD_CAPTURE, handles);
+  Py_END_ALLOW_THREADS;
+  *recorded = status == HVD_OK;
+  return status;
+}
+
 static PyObject* py_submit(PyObject* self, PyObject* tuple) {
   (void)self;
   request_box box;
   hvd_handle handle = 0;
+  int recorded = 0;
   if (usable_in_world()) return NULL;
   const int filled = fill_request(&box, tuple);
-  const int status = filled == 0 ? lib.submit(&box.request, &handle) : HVD_OK;
+  const int status = filled == 0 ? submit_requests(&box.request, 1, 0, &handle, &recorded) : HVD_OK;
   free_box(&box);
   if (filled) return NULL;
   if (status != HVD_OK) return raise_status(status);
   submitted(handle);
-  return PyLong_FromLongLong(handle);
+  return PyLong_FromLongLong(recorded ? -handle : handle);
 }
 
 static PyObject* submit_boxes(request_box* boxes, hvd_request* requests, hvd_handle* handles, PyObject* list,
@@ -184,11 +213,13 @@ static PyObject* submit_boxes(request_box* boxes, hvd_request* requests, hvd_han
     requests[(*filled)++] = box->request;
     if (failed) return NULL;
   }
-  const int status = lib.submit_many(requests, (size_t)total, flags, handles);
+  int recorded;
+  const int status = submit_requests(requests, (size_t)total, flags, handles, &recorded);
   if (status != HVD_OK) return raise_status(status);
   submitted(handles[0]);
   PyObject* result = PyList_New(total);
-  for (Py_ssize_t i = 0; result && i < total; ++i) PyList_SetItem(result, i, PyLong_FromLongLong(handles[i]));
+  for (Py_ssize_t i = 0; result && i < total; ++i)
+    PyList_SetItem(result, i, PyLong_FromLongLong(recorded ? -handles[i] : handles[i]));
   return result;
 }
 
@@ -216,7 +247,8 @@ static PyObject* py_submit_many(PyObject* self, PyObject* const* args, Py_ssize_
 }
 
 PyMethodDef request_methods[] = {
-    {"submit", py_submit, METH_O, "submit(request) -> handle"},
+    {"submit", py_submit, METH_O,
+     "submit(request) -> handle; negative: recorded in a CUDA graph, and there is no wait"},
     {"submit_many", FAST(py_submit_many), METH_FASTCALL,
      "submit_many([request, ...], together) -> [handle, ...].  together: they become ready, and run, together"},
     {NULL, NULL, 0, NULL}};

@@ -25,11 +25,20 @@ typedef struct request_box {
 /* name: a string, bytes or None. The caller frees box->there in any case. */
 int fill_name(name_box* box, int kind, PyObject* name);
 
+/* The name of a group's member: text [length], without a NUL character; NULL: no name was given. */
+int fill_member_name(name_box* box, int kind, const char* text, size_t length, size_t member);
+
 /* The fields that are the same for all tensors of a call. */
 int fill_operation(hvd_request* request, PyObject* operation);
 
 /* The caller frees *box in any case. */
 int fill_request(request_box* box, PyObject* tuple);
 void free_box(request_box* box);
+
+/* Submits count requests. If their stream is being captured into a CUDA graph, records them there (HVD_CAPTURE),
+ * without the GIL, and sets *recorded. A request without memory for its result is then refused: HVD_CAPTURING. Returns
+ * a status.
+ */
+int submit_requests(const hvd_request* requests, size_t count, uint32_t flags, hvd_handle* handles, int* recorded);
 
 #endif

@@ -97,7 +97,8 @@ static PyObject* py_allreduce_in_place(PyObject* self, PyObject* const* args, Py
   request.name = name.text;
   hvd_handle handle = 0;
   PyObject* devices = devices_of_one(&memory);
-  const int status = devices ? lib.submit(&request, &handle) : HVD_OK;
+  int recorded;
+  const int status = devices ? submit_requests(&request, 1, 0, &handle, &recorded) : HVD_OK;
   free(name.there);
   PyObject* key = NULL;
   if (status != HVD_OK) {

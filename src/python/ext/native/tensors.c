@@ -10,7 +10,9 @@ static struct {
   const dl_exchange* exchange; /* NULL: no tensor is read in C */
   PyObject *tensor, *parameter;
   PyObject* is_negative; /* torch.Tensor.is_neg */
+  PyCFunction negative;  /* its function in C; NULL: call is_negative */
   PyObject* strided;     /* torch.strided */
+  int asked;             /* `negative` has been looked up */
   int32_t gpus;          /* the runtime also handles tensors on GPUs */
 } reader;
 
@@ -38,9 +40,24 @@ static int32_t dtype_of(const dl_tensor* view) {
   }
 }
 
+/* The C function of a tensor's method; NULL: it has none without arguments. */
+static PyCFunction function_of(PyObject* tensor, const char* method) {
+  PyObject* bound = PyObject_GetAttrString(tensor, method);
+  const int is = bound && PyCFunction_Check(bound) && PyCFunction_GetFlags(bound) == METH_NOARGS;
+  PyCFunction found = is ? PyCFunction_GetFunction(bound) : NULL;
+  Py_XDECREF(bound);
+  PyErr_Clear();
+  return found;
+}
+
 /* torch's lazy negatives: their memory holds the opposite.  1, 0, or -1 with an exception. */
 static int is_negative(PyObject* tensor) {
-  PyObject* answer = PyObject_CallFunctionObjArgs(reader.is_negative, tensor, NULL);
+  if (!reader.asked) {
+    reader.asked = 1;
+    reader.negative = function_of(tensor, "is_neg");
+  }
+  PyObject* answer =
+      reader.negative ? reader.negative(tensor, NULL) : PyObject_CallFunctionObjArgs(reader.is_negative, tensor, NULL);
   if (!answer) return -1;
   const int is = answer != Py_False;
   Py_DECREF(answer);
@@ -72,7 +89,6 @@ static int read_view(PyObject* object, tensor_memory* memory) {
   memory->device = HVD_HOST_DEVICE;
   if (view.device.device_type == DL_CUDA && reader.gpus) {
     memory->device = view.device.device_id;
-    if (reader.exchange->current_stream(DL_CUDA, view.device.device_id, &memory->stream)) return 0;
   } else if (view.device.device_type != DL_HOST && view.device.device_type != DL_CUDA_HOST) {
     return 0;
   }
@@ -84,19 +100,23 @@ static int is_plain_tensor(PyObject* object) {
   return reader.exchange && (type == reader.tensor || type == reader.parameter);
 }
 
-static int read_or_clear(PyObject* object, tensor_memory* memory, int is_strided) {
+int read_memory(PyObject* object, tensor_memory* memory, int is_strided) {
+  if (!is_plain_tensor(object)) return 0;
   /* torch raises an error for a sparse tensor, which takes milliseconds: it unwinds the C++ stack. */
   if ((is_strided || attribute_is(object, attributes.layout, reader.strided)) && read_view(object, memory)) return 1;
   PyErr_Clear();
   return 0;
 }
 
-int read_tensor(PyObject* object, tensor_memory* memory) {
-  return is_plain_tensor(object) && read_or_clear(object, memory, 0);
+int read_stream(int32_t gpu, void** stream) {
+  if (reader.exchange && reader.exchange->current_stream(DL_CUDA, gpu, stream) == 0) return 1;
+  PyErr_Clear();
+  return 0;
 }
 
-int read_strided(PyObject* object, tensor_memory* memory) {
-  return is_plain_tensor(object) && read_or_clear(object, memory, 1);
+int read_tensor(PyObject* object, tensor_memory* memory) {
+  return read_memory(object, memory, 0) &&
+         (memory->device == HVD_HOST_DEVICE || read_stream(memory->device, &memory->stream));
 }
 
 int lies_by_rows(const tensor_memory* memory) {

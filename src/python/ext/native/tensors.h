@@ -19,8 +19,12 @@ typedef struct tensor_memory {
 /* 1: *memory is filled. 0: operations cannot take the tensor as it is. Leaves no exception. */
 int read_tensor(PyObject* object, tensor_memory* memory);
 
-/* The same for a tensor that is probably strided.  For another one, which is not read, it takes milliseconds. */
-int read_strided(PyObject* object, tensor_memory* memory);
+/* The same without the stream.  is_strided: the tensor probably is.  Another one, which is not read, takes milliseconds
+ * then. */
+int read_memory(PyObject* object, tensor_memory* memory, int is_strided);
+
+/* 1: *stream is the GPU's current stream. 0: it is unknown. */
+int read_stream(int32_t gpu, void** stream);
 
 /* A torch tensor that takes over a DLManagedTensorVersioned.  NULL with an exception. */
 PyObject* tensor_over(void* managed);

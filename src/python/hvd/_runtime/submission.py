@@ -10,13 +10,14 @@ ended, so ``_pending`` owns them from submission to synchronize().
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from math import prod
 from typing import Any, Callable, Generic, Protocol, TypeVar
 
 from hvd import _native
 from hvd._runtime import world as _world
 from hvd._runtime.arguments import split_rows
 from hvd._runtime.requests import Device, Operation, Request, View, devices_of, gpu_of, item_bytes_of
-from hvd.process_sets import ProcessSet, number_of
+from hvd.process_sets import ProcessSet, number_of, numbered
 
 T = TypeVar("T")
 Handle = int
@@ -220,13 +221,42 @@ class Submissions(Generic[T]):
         requests = [Request(operation, name, view) for (_, view), name in zip(dense, names)]
         if not requests:
             raise ValueError("a grouped operation needs at least one tensor")
-        handles = _native.submit_many(requests, many)
+        try:
+            handles = _native.submit_many(requests, many)
+        except _native.Capturing:
+            return self._gather_in_graph(operation, tensors, requests, many)
 
         def result() -> Any:
             outs = self._take_all(handles, [view for _, view in dense], tensors)
             return outs if many else outs[0]
 
         self._pending[handles[0]] = _Pending(handles, dense, result, devices_of([view for _, view in dense]))
+        return handles[0]
+
+    def _gather_in_graph(self, operation: Operation, tensors: Sequence[T], requests: Sequence[Request], many: bool) -> Handle:
+        """_gather into tensors of the framework, which belong to the CUDA graph.  All ranks have the same number of rows."""
+        adapter: Any = self._adapter  # those without tensors on GPUs lack rows()
+        process_set = numbered(operation.process_set)
+        place, ranks = process_set.rank() or 0, process_set.size() or 1
+        outs, given, views = [], [], [request.view for request in requests]
+        for tensor, request in zip(tensors, requests):
+            rows = request.view[2][0] if request.view[2] else 0
+            out = adapter.rows(
+                tensor, rows * ranks if operation.kind == _native.ALLGATHER else (rows + ranks - 1 - place) // ranks
+            )
+            view = self._view(out)
+            assert view is not None
+            outs.append(out)
+            given.append(request._replace(out=(view[0], prod(view[2]) * item_bytes_of(view))))
+        handles = _native.submit_many(given, many)
+        devices = devices_of(views)
+
+        def result() -> Any:
+            _native.finish_many(handles)
+            self._settle(devices)
+            return outs if many else outs[0]
+
+        self._pending[handles[0]] = _Pending(handles, tensors, result, devices)
         return handles[0]
 
     def _alltoall(self, tensor: T, splits: Any, name: str | None, process_set: ProcessSet) -> Handle:

@@ -71,14 +71,33 @@ class TorchAdapter:
 
     def may_wait(self, devices: Iterable[Device]) -> None:
         """Must be called before results on these devices are taken.  A stream that is being captured into a graph
-        cannot wait for a result: ValueError.  The result stays, and can be taken after the capture."""
+        can wait for operations in the graph only: ValueError.  Other results stay, and can be taken after the capture."""
         for device in devices:
             # The default stream, 0, cannot be captured.
-            if device.__class__ is tuple and self.stream_of(device[0]) and torch.cuda.is_current_stream_capturing():
+            if (
+                device.__class__ is tuple
+                and self.stream_of(device[0])
+                and self.is_capturing()
+                and not self._is_captured(*device)
+            ):
                 raise ValueError(
-                    "hvd: the current stream is being captured into a CUDA graph, and cannot wait for an operation "
-                    "(synchronize before or after the capture; the result is kept)"
+                    "hvd: the current stream is being captured into a CUDA graph, and cannot wait for an operation outside "
+                    "of the graph (synchronize before or after the capture; the result is kept)"
                 )
+
+    @staticmethod
+    def is_capturing() -> bool:
+        """Whether the current stream is being captured into a CUDA graph."""
+        cuda: Any = torch.cuda
+        return bool(cuda.is_initialized() and cuda.is_current_stream_capturing())
+
+    def _is_captured(self, gpu: int, stream: int) -> bool:
+        """Whether operations that this stream has submitted now are in the graph."""
+        if stream == 0 or self.stream_of(gpu) == stream:
+            return stream != 0  # the default stream cannot be captured
+        external: Any = torch.cuda.ExternalStream
+        with torch.cuda.stream(external(stream, device=gpu)):
+            return self.is_capturing()
 
     def settle(self, devices: Iterable[Device]) -> None:
         """Call it when operations on tensors of these devices have ended, and their streams wait for the results.  Makes the
@@ -106,6 +125,10 @@ class TorchAdapter:
 
     def like(self, tensor: torch.Tensor) -> torch.Tensor:
         return torch.empty_like(tensor, memory_format=torch.contiguous_format, requires_grad=False)
+
+    def rows(self, tensor: torch.Tensor, number: int) -> torch.Tensor:
+        """An uninitialised dense tensor like this one, with another number of rows."""
+        return tensor.new_empty((number, *tensor.shape[1:]))
 
     def assign(self, into: torch.Tensor, value: torch.Tensor) -> None:
         with torch.no_grad():

@@ -14,10 +14,10 @@ from typing import Any, Callable
 
 import torch
 
-from hvd import process_sets as _sets
 from hvd._native import Average, Max, Min, Product
 from hvd._runtime.arguments import reduce_op, scatter_op
 from hvd.process_sets import ProcessSet, global_process_set
+from hvd.process_sets import numbered as _set
 from hvd.torch import ops as _ops
 from hvd.torch.compression import Compression
 from hvd.torch.ops import collectives
@@ -30,13 +30,6 @@ _hvd: Any = torch.ops.hvd
 
 def _number(process_set: ProcessSet) -> int:
     return -1 if process_set.process_set_id is None else process_set.process_set_id
-
-
-def _set(number: int) -> ProcessSet:
-    for known in (global_process_set, *_sets._living):
-        if known.process_set_id == number:
-            return known
-    raise ValueError("a compiled function uses a process set that was not added, or is removed (see hvd.add_process_set)")
 
 
 def _define(name: str, schema: str, kernel: Callable[..., Any], fake: Callable[..., Any]) -> None:

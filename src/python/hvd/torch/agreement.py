@@ -31,6 +31,7 @@ from hvd._runtime import world as _world
 from hvd._runtime.objects import allgather_object
 from hvd.exceptions import DivergedAgainError, DivergedError
 from hvd.process_sets import ProcessSet, global_process_set, number_of
+from hvd.torch._adapter import TorchAdapter
 from hvd.torch.ops import collectives
 
 __all__ = ["Watch", "outvoted", "watch"]
@@ -214,7 +215,8 @@ class Watch:
         return _hash(flat[piece.begin : piece.end])
 
     def _compares(self) -> bool:
-        return _world.is_initialized() and _world.size() > 1 and bool(self._set.included())
+        # A captured step compares nothing: the comparison needs the host.
+        return _world.is_initialized() and _world.size() > 1 and bool(self._set.included()) and not TorchAdapter.is_capturing()
 
     def _begins(self, *_: Any) -> None:
         if not self._compares():

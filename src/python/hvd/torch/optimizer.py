@@ -18,8 +18,9 @@ from hvd._runtime.objects import broadcast_object
 from hvd.process_sets import ProcessSet, global_process_set, number_of
 from hvd.torch._optimizer.adasum_update import AdasumUpdateReducer
 from hvd.torch._optimizer.grad_scaler import GradScalerSupport
+from hvd.torch._optimizer.gradient_transport import Settings
 from hvd.torch._optimizer.powersgd import LowRankReducer
-from hvd.torch._optimizer.reducer import Reducer, Settings, drop_untouched
+from hvd.torch._optimizer.reducer import Reducer, drop_untouched
 from hvd.torch.compression import Compression, Compressor, PowerSGD
 from hvd.torch.ops import allreduce
 

@@ -31,6 +31,7 @@ DTYPES = {
 }
 LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python3", "<frozen ", "<hvdrun>", "/proc/self/fd/")
 C10D = "torch/distributed/distributed_c10d.py"
+ROOTS = {"broadcast": "src", "scatter": "src", "reduce": "dst", "gather": "dst"}  # the parameter that names the root
 
 
 def is_library(file):
@@ -229,6 +230,23 @@ class Watcher:
         place = place_of([entry[:3] for entry in frames])
         return {"name": function, "peer": peer, "place": place, "seconds": now - self.call[2]}
 
+    def root_of(self, frames):
+        """(function, group's name, root as a global rank) of the collective with a root in which these frames are; else
+        None.  torch's recorder has no roots."""
+        for file, _, function, frame in frames:
+            if file.endswith(C10D) and function in ROOTS:
+                return function, *self.given_root(ROOTS[function], frame.f_locals)
+            if not is_library(file):
+                return None
+        return None
+
+    def given_root(self, parameter, given):
+        group, root, in_group = given.get("group"), given.get(parameter), given.get("group_" + parameter)
+        group = self.c10d.group.WORLD if group is None else group
+        if root is None:
+            root = 0 if in_group is None else self.c10d.get_global_rank(group, in_group)
+        return str(self.c10d._world.pg_names.get(group)), int(root)
+
     def add_records(self, told, whole):
         world = self.c10d._world
         numbers = {}
@@ -268,17 +286,22 @@ class Watcher:
                     int(sequence),
                     kind,
                     tensor_text(entry.get("input_sizes") or (), entry.get("input_dtypes") or ()),
-                    int(ended) + 2 * int(peer_to_peer),
+                    int(ended) + 2 * int(peer_to_peer) + 4 * int(not str(entry["profiling_name"]).startswith("nccl:")),
                     max(0.0, now - entry["time_created_ns"] / 1e9),
                     place_of(frames),
+                    -1,
                 ]
             )
         told["recorded"] = self.records_exist(names)
         rows.sort(key=lambda row: -row[5])
         opened = [row for row in rows if not row[4] & 1]
-        if opened and not opened[-1][6]:  # no line was recorded: the main thread's present line is the best guess
+        if opened:
             frames = all_frames(sys._current_frames().get(threading.main_thread().ident))
-            opened[-1][6] = place_of([entry[:3] for entry in frames])
+            if not opened[-1][6]:  # no line was recorded: the main thread's present line is the best guess
+                opened[-1][6] = place_of([entry[:3] for entry in frames])
+            function, group, root = self.root_of(frames) or ("", "", -1)
+            if opened[-1][2] == function and opened[-1][0] == numbers.get(group):
+                opened[-1][7] = root
         gaps = [a[5] - b[5] for a, b in zip(rows[2:], rows[3:])]
         told["longest_gap"] = max(gaps[-64:], default=0.0) if whole else 0.0
         told["records"] = rows[-MOST_RECORDS:]

@@ -4,7 +4,8 @@
 # The recorder writes into the memory that the guard reads.  src/wire/shared/recorder_memory.h and step_record.h have
 # the format.  hvd/_job/step_hooks.py hooks the optimizers, loaders and checkpoints.  Here it reports to the recorder
 # below instead of libhvd.  A step ends with an optimizer's step.  Without optimizer steps, each backward() from the
-# ENOUGHth on ends a step.  Without backward() too, each batch from the ENOUGHth on ends a step.
+# ENOUGHth on ends a step.  Without backward() too, each batch from the ENOUGHth on ends a step.  A program that has made
+# an optimizer may add up the gradients of many batches before its first step, and gets LONGEST_STEP_NS for that.
 # CPython 3.9 and later, torch 2.0 and later.
 import mmap
 import os
@@ -14,9 +15,9 @@ import threading
 from resource import RUSAGE_SELF, getrusage
 from time import monotonic_ns
 
-MARK = 0x3963657264765348  # recorder_mark
+MARK = 0x6263657264765348  # recorder_mark
 MEMORY_STEPS, SLOTS = 64, 1024  # RecorderMemory::steps, and its slots
-RECORD = struct.Struct("<22q3i2h")  # StepRecord
+RECORD = struct.Struct("<24q3i2h")  # StepRecord
 SLOT = struct.Struct(f"<{RECORD.size}s")
 WORD = struct.Struct("<q")
 SLOT_BYTES = 8 + RECORD.size
@@ -30,6 +31,7 @@ ENOUGH = 20  # without an optimizer's step: after this number of batches, or of 
 
 SHORTEST_NS, LONGEST_NS, ENOUGH_SHORT, MOST_STEPS = 10_000_000, 40_000_000, 4, 1 << 16  # as in step_recorder.cc
 LOOK_AGAIN_NS = 250_000_000
+LONGEST_STEP_NS = 300_000_000_000
 SHORT_OF_CORES = 20  # as in step_recorder.cc
 MOST_THREADS = 200  # the names of at most this number of threads are read
 
@@ -66,6 +68,7 @@ class Recorder:
         self.trainer = threading.get_ident()
         self.active = True
         self.level, self.counts = -1, [0, 0, 0]
+        self.expected_until_ns = 0  # until then, the first step of an optimizer may come
         self.number = self.written = 0
         self.steps_a_record, self.short_records = 1, 0
         self.looked_ns = self.throttled_ns = 0
@@ -74,14 +77,14 @@ class Recorder:
         self.groups, self.throttled = "", -1
         self.follow_group()
         self.within = [WORK]
-        self.counted_ns = self.began_ns = monotonic_ns()
+        self.counted_ns = self.began_ns = self.step_began_ns = monotonic_ns()
         self.clear()
         self.used = self.use()
         os.register_at_fork(after_in_child=self.stop)
 
     def clear(self):
         self.sums = [0] * 8
-        self.made = self.operations = self.loader = self.delayed = self.own_delay = 0
+        self.made = self.operations = self.loader = self.delayed = self.own_delay = self.longest = 0
 
     def stop(self):
         """Ends the recording: another process, or libhvd, records from now on."""
@@ -130,7 +133,7 @@ class Recorder:
             return
         if level > self.level:
             self.counts[level] += 1
-            if level < OPTIMIZER and self.counts[level] < ENOUGH:
+            if level < OPTIMIZER and (self.counts[level] < ENOUGH or monotonic_ns() < self.expected_until_ns):
                 return
             self.level = level
         self.number = number = self.number + 1
@@ -141,9 +144,11 @@ class Recorder:
                 self.follow_group()
             except OSError:
                 return self.stop()
+        now = monotonic_ns()
+        self.longest = max(self.longest, now - self.step_began_ns)
+        self.step_began_ns = now
         if number // self.steps_a_record == self.written // self.steps_a_record:
             return
-        now = monotonic_ns()
         time = now - self.began_ns
         try:
             self.write(now)
@@ -190,6 +195,8 @@ class Recorder:
             0,
             sums[PART_COMPILE],
             delayed,
+            0,  # waits of a GPU: not seen
+            self.longest,
             self.operations,
             used[4] - before[4],
             -1,
@@ -272,6 +279,15 @@ class Recorder:
                 ns = int(value) * (1000 if name == b"throttled_usec" else 1)
         before, self.throttled_ns = self.throttled_ns or ns, ns
         return resident, max(0, ns - before)
+
+    def makes(self, init):
+        """Wraps Optimizer.__init__()."""
+
+        def made(*args, **kwargs):
+            self.expected_until_ns = monotonic_ns() + LONGEST_STEP_NS
+            return init(*args, **kwargs)
+
+        return made
 
     # ---- torch's collectives ----
     def waits(self, wait):
@@ -356,6 +372,7 @@ def look(load):
         begin(load)
     if recorder is not None and recorder.active:
         hooks.framework_is_there()
+        hooks._watch("torch.optim.optimizer", "Optimizer", "__init__", recorder.makes)
         hooks._watch("torch.autograd", None, "backward", recorder.backs)
         hooks._watch("torch._C._distributed_c10d", "Work", "wait", recorder.waits)
 

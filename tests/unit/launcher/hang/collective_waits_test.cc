@@ -22,7 +22,7 @@ wire::JobCollectives job_where_rank_1_is_missing(double seconds, double gap = 0)
     job[rank].groups = {{"0", "default", {0, 1}}};
   }
   job[0].longest_gap_seconds = gap;
-  job[0].last = {{0, 1, "all_reduce", "[8] float32", false, false, seconds, "t.py:1"}};
+  job[0].last = {{0, 1, "all_reduce", "[8] float32", false, false, seconds, "t.py:1", -1, false}};
   return job;
 }
 
@@ -55,6 +55,20 @@ TEST_CASE("collective waits: a job whose collectives are far apart gets more pat
   w.answered(job_where_rank_1_is_missing(6, 8), 100);
   CHECK(w.incidents(100, 2).empty());
   CHECK(w.incidents(110.5, 2).size() == 1);
+}
+
+TEST_CASE("collective waits: a collective that all have enqueued may still move data") {
+  CollectiveWaits w(5);
+  wire::JobCollectives job = job_where_rank_1_is_missing(6);
+  job[0].last[0].at_once = true;
+  job[1].last = job[0].last;
+  w.take(0, waits("all_reduce", 6), 100);
+  w.answered(job, 100);
+  CHECK(w.incidents(101, 2).empty());
+  REQUIRE(w.incidents(102, 2).size() == 1);
+  CHECK(w.incidents(102, 2)[0].kind == IncidentKind::stuck);
+  CHECK(w.incidents(102, 2)[0].missing.empty());
+  CHECK(w.incidents(102, 2)[0].waiting == 2);
 }
 
 TEST_CASE("collective waits: in an elastic job only ranks that have answered are missing") {

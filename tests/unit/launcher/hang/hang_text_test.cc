@@ -98,6 +98,26 @@ TEST_CASE("hang: who is missing, where, and who waits") {
         "hvdrun: rank 1 on a does not answer; 1 rank has waited 7 s for x\n        and 2 more ranks");
 }
 
+TEST_CASE("hang: whose GPU is late") {
+  Incident i{IncidentKind::late_gpu, {3}, 0, 3, 0, "grad/1", 1};
+  i.gpu_late = {{3, "grad/3"}};
+  CHECK(
+      told(i, 5.2, {{3, seen("S", python)}}) ==
+      "hvdrun: rank 3 on b: its GPU is still computing grad/3, its main thread is in my loss.py:88 (forward); 3 ranks "
+      "have waited 5 s for grad/1");
+  CHECK(given_up(i, 63, map()) == "3 ranks have waited 63 s for grad/1, which the GPU of rank 3 on b has not computed");
+  CHECK(hang_data(i, map(), {}).gpu_is_late);
+  i.missing = {2, 3};
+  i.gpu_late = {{2, "grad/3"}, {3, "grad/3"}};
+  CHECK(told(i, 5.2, {{2, seen("S", python)}, {3, seen("S", python)}}) ==
+        "hvdrun: ranks 2-3 on b: their GPUs are still computing grad/3, their main threads are in my loss.py:88 "
+        "(forward); 3 ranks have waited 5 s for grad/1");
+  i = {operation, {3}, 0, 3, 0, "x", 1};
+  i.gpu_late = {{3, "grad/3"}};
+  CHECK(told(i, 5.2, {{3, seen("S")}}) ==
+        "hvdrun: rank 3 on b: its GPU is still computing grad/3, its main thread waits; 3 ranks have waited 5 s for x");
+}
+
 TEST_CASE("hang: from the beginning to the end") {
   CHECK(told({IncidentKind::init, {3}, 0, 3, 0, "", 0}, 30, {{3, seen("R", python)}}) ==
         "hvdrun: rank 3 on b is in my loss.py:88 (forward); 3 ranks have waited 30 s in hvd.init()");

@@ -28,7 +28,7 @@ struct Job {
 
   /// "5 operation 1 x(2) waiting 3": the incidents until then, with two checks a second.
   std::vector<std::string> until(double end) {
-    static const char* const kinds[] = {"init", "operation", "stuck", "end", "leaving", "stopped"};
+    static const char* const kinds[] = {"init", "operation", "stuck", "late gpu", "end", "leaving", "stopped"};
     static const char* const whats[] = {"", "again ", "closed ", "near limit ", "give up "};
     std::vector<std::string> told;
     for (; facts.now <= end; facts.now += 0.5)
@@ -54,7 +54,7 @@ TEST_CASE("incidents: a healthy life, with pauses and slow imports, is no incide
   CHECK(job.until(900).empty());  // all import for ten minutes
   for (int r = 0; r < 4; ++r) {
     job.come(r, LifeStage::init);
-    CHECK(job.until(job.facts.now + 15).empty());
+    CHECK(job.until(job.facts.now + 7).empty());
   }
   for (int r = 0; r < 4; ++r) job.come(r, LifeStage::working);
   CHECK(job.until(2000).empty());
@@ -73,6 +73,40 @@ TEST_CASE("incidents: a command that knows nothing of hvd says nothing, however 
   Job job(LifeStage::script);
   job.come(0, LifeStage::ended);
   CHECK(job.until(3600).empty());
+}
+
+TEST_CASE("incidents: all have submitted, and one rank's GPU still computes") {
+  using wire::GpuProgress;
+  const auto job_of = [](const std::vector<GpuProgress>& gpus) {
+    Job job;
+    for (int r = 0; r < 4; ++r) {
+      job.wait(r, "allreduce.a");
+      job.rank(r).gpu = gpus[static_cast<std::size_t>(r)];
+      if (job.rank(r).gpu == GpuProgress::computing) job.rank(r).gpu_late = "allreduce.b";
+    }
+    return job;
+  };
+  constexpr auto late = GpuProgress::computing, waits = GpuProgress::exchanging, none = GpuProgress::none;
+  CHECK(job_of({waits, late, waits, waits}).until(30) == Told{"5 late gpu 1 allreduce.a(1) waiting 3"});
+  CHECK(job_of({late, waits, waits, late}).until(30) == Told{"5 late gpu 0,3 allreduce.a(1) waiting 2"});
+  CHECK(job_of({late, late, late, late}).until(30) == Told{"20 late gpu 0-3 allreduce.a(1) waiting 4"});
+  CHECK(job_of({waits, waits, waits, waits}).until(30) == Told{"7 stuck nobody allreduce.a(1) waiting 4"});
+  CHECK(job_of({none, none, none, none}).until(30) == Told{"20 stuck nobody allreduce.a(1) waiting 4"});
+  const Job job = job_of({waits, late, waits, waits});
+  JobFacts facts = job.facts;
+  facts.now = 6;
+  REQUIRE(incidents_now(facts, {}).size() == 1);
+  CHECK(incidents_now(facts, {})[0].gpu_late == std::map<int, std::string>{{1, "allreduce.b"}});
+  facts.ranks[1].waits_for.clear();  // the rank goes on
+  facts.ranks[1].gpu = none;
+  CHECK(incidents_now(facts, {}).empty());
+  // The ranks have submitted more since, and the coordinator reports it.
+  facts = job.facts;
+  facts.now = 6;
+  facts.waits.push_back({{"allreduce.c", 1, 0, {1}, 0, 4}, 0});
+  REQUIRE(incidents_now(facts, {}).size() == 1);
+  CHECK(incidents_now(facts, {})[0].kind == IncidentKind::operation);
+  CHECK(incidents_now(facts, {})[0].gpu_late == std::map<int, std::string>{{1, "allreduce.b"}});
 }
 
 TEST_CASE("incidents: a hang is told, told again ever more rarely, and its end is told") {
@@ -198,20 +232,26 @@ TEST_CASE("incidents: the coordinator is mute") {
 TEST_CASE("incidents: a rank never comes to init") {
   Job job(LifeStage::script);
   for (const int r : {0, 2, 3}) job.come(r, LifeStage::init);
-  CHECK(job.until(100) == Told{"30 init 1 waiting 3", "90 again init 1 waiting 3"});
+  CHECK(job.until(100) == Told{"8 init 1 waiting 3", "68 again init 1 waiting 3"});
   SUBCASE("it does after all") {
     for (int r = 0; r < 4; ++r) job.come(r, LifeStage::working);
     CHECK(job.until(110) == Told{"102 closed init 1 waiting 3"});
   }
   SUBCASE("it ends without") {
     job.come(1, LifeStage::ended);
-    CHECK(job.until(220) == Told{"210 again init 1 waiting 3"});
+    CHECK(job.until(220) == Told{"188 again init 1 waiting 3"});
   }
+}
+
+TEST_CASE("incidents: survivors meet again, and one still works") {
+  Job job;
+  for (const int r : {0, 2, 3}) job.come(r, LifeStage::init);
+  CHECK(job.until(31) == Told{"30 init 1 waiting 3"});
 }
 
 TEST_CASE("incidents: all have come to init, and it does not end") {
   Job job(LifeStage::init);
-  CHECK(job.until(31) == Told{"30 init nobody waiting 4"});
+  CHECK(job.until(31) == Told{"20 init nobody waiting 4"});
 }
 
 TEST_CASE("incidents: the end") {
@@ -238,7 +278,7 @@ TEST_CASE("incidents: the user's limit ends the job, wherever it hangs, but not 
   SUBCASE("init") {
     Job job(LifeStage::script, patience);
     job.come(0, LifeStage::init);
-    CHECK(job.until(200).back() == "93 give up init 1-3 waiting 1");
+    CHECK(job.until(95).back() == "93 give up init 1-3 waiting 1");
   }
   SUBCASE("rank 0 is stopped: the runtime cannot do it") {
     Job job(LifeStage::working, patience);

@@ -12,6 +12,8 @@
 
 extern "C" int cuStreamBeginCapture_v2(void* stream, int mode);
 extern "C" int cuStreamEndCapture(void* stream, void** graph);
+extern "C" int cuGraphDestroy(void* graph);
+extern "C" int fake_cuda_graph_nodes(const void* graph);
 extern "C" int cuMemAlloc_v2(hvd::cuda::Pointer* address, std::size_t bytes);
 extern "C" int cuEventQuery(void* event);
 extern "C" int fake_cuda_allocations(int device);
@@ -36,8 +38,10 @@ class Capturing {
   int end() {
     if (!stream_) return -1;
     void* graph = nullptr;
-    const int code = cuStreamEndCapture(std::exchange(stream_, nullptr), &graph);
-    return code == 0 ? static_cast<int>(reinterpret_cast<std::uintptr_t>(graph)) - 1 : -1;
+    if (cuStreamEndCapture(std::exchange(stream_, nullptr), &graph) != 0) return -1;
+    const int nodes = fake_cuda_graph_nodes(graph);
+    cuGraphDestroy(graph);
+    return nodes;
   }
 
  private:
@@ -50,10 +54,10 @@ void* make_stream(cuda::Gpu& gpu) {
 }
 
 /// Returns the error with which @p call is refused.
-std::string refused(const std::function<void()>& call) {
+std::string refused(const std::function<void()>& call, Code code = Code::usage) {
   try {
     call();
-  } catch (const Error& e) { return e.code == Code::usage ? e.what() : "another code: " + std::string(e.what()); }
+  } catch (const Error& e) { return e.code == code ? e.what() : "another code: " + std::string(e.what()); }
   return "";
 }
 
@@ -118,7 +122,7 @@ TEST_CASE("operations of all kinds run, memory and communicators are made, while
   all(1, true);
 }
 
-TEST_CASE("an operation whose stream is being captured is refused; the graph and the name stay good") {
+TEST_CASE("plain submission is refused while the stream is being captured; the graph and the name stay good") {
   run_world(2, 2, [](Rank& rank) {
     GpuRank gpu(rank);
     const auto v = floats(10, rank.rank());
@@ -128,10 +132,11 @@ TEST_CASE("an operation whose stream is being captured is refused; the graph and
     for (const bool known : {false, true}) {
       for (const int mode : {0, 1, 2}) {
         EXPECT(cuStreamBeginCapture_v2(gpu.stream(), mode) == 0);
-        const std::string text = refused([&] { rank.submit(q); });
+        const std::string text = refused([&] { rank.submit(q); }, Code::capturing);
         EXPECT(text.find("'gradient': the stream that makes its tensor is being captured into a CUDA graph") == 0);
         void* graph = nullptr;
         EXPECT(cuStreamEndCapture(gpu.stream(), &graph) == 0);
+        cuGraphDestroy(graph);
       }
       gpu.run(Rank::request(HVD_ALLREDUCE, "gradient", {10}, t, t));
       EXPECT(read(t, 10) == sum_of_floats(10, 2, 0, known ? 2 : 1));
@@ -151,6 +156,7 @@ TEST_CASE("a stream that is being captured waits for no result, which stays") {
     EXPECT(text.find("the stream that is to wait for the result is being captured") != std::string::npos);
     void* graph = nullptr;
     EXPECT(cuStreamEndCapture(gpu.stream(), &graph) == 0);
+    cuGraphDestroy(graph);
     gpu.arrive(op);
     gpu.release(op);
     EXPECT(read(t, 10) == sum_of_floats(10, 2));

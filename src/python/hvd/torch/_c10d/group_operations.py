@@ -31,6 +31,7 @@ from hvd._native import (
     Sum,
 )
 from hvd._runtime.requests import HOST, U8, Operation, View, devices_of
+from hvd.torch._adapter import TorchAdapter
 from hvd.torch._c10d.group_calls import Dense, GroupCalls, Tensors, fill, flattened, memory_of, one, seconds_of
 from hvd.torch._c10d.group_work import GroupWork
 from hvd.torch.ops import collectives
@@ -166,7 +167,7 @@ class GroupOperations(GroupCalls):
         """into: for each of inputs, the tensors for all ranks' parts; ranks may have different numbers of elements."""
         if not inputs:
             return GroupWork(self.state, (), outputs)
-        if self._size > _MOST_BROADCASTS:
+        if self._size > _MOST_BROADCASTS and not TorchAdapter.is_capturing():
             return self._gathered_anew(into, inputs, opts, outputs)
         operations, tensors = [], []
         with torch.no_grad():

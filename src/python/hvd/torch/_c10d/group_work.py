@@ -96,14 +96,17 @@ class GroupWork(_Work):  # type: ignore[misc]
             self._complete = complete
         if seconds is not None:
             self._seconds = seconds
-        if handles:
-            if len(under_way) > _MANY:
-                _forget_ended()
-            under_way[handles[0]] = self
-            self._name = names_of_new.pop(handles[0], b"")
-            self._caller = caller()
-        else:
+        if not handles:
             self._ended = True
+            return
+        self._name = names_of_new.pop(handles[0], b"")
+        self._caller = caller()
+        if handles[0] < 0:  # recorded in a CUDA graph
+            self._settle(None)
+            return
+        if len(under_way) > _MANY:
+            _forget_ended()
+        under_way[handles[0]] = self
 
     # ---- torch's Work
 
@@ -184,6 +187,9 @@ class GroupWork(_Work):  # type: ignore[misc]
 
     def also(self, call: Callable[[], object]) -> None:
         """Adds call to the making of the result.  Must precede any wait."""
+        if self._ended:  # recorded in a CUDA graph: call is too
+            call()
+            return
         before = self._complete
 
         def complete() -> None:

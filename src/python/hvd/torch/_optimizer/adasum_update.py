@@ -50,7 +50,7 @@ class AdasumUpdateReducer(Reducer):
         result = own()
         changes: dict[ParameterEntry, torch.Tensor] = {}
         try:
-            sums = self._exchange_presence(self._ordered)
+            sums = self._exchange_presence(self._ordered, self._ordered)
             under_way = []
             for entry in [entry for entry, anywhere in zip(self._ordered, sums.of) if anywhere]:
                 start = starts.setdefault(entry, entry.parameter.detach().clone())

@@ -88,6 +88,14 @@ class Outbox(_native.Outbox):
         except RuntimeError:  # the hook was not called by a backward()
             self.flush()
 
+    def submit_unread(self, entry: ParameterEntry) -> None:
+        """Submits a gradient that waited here, and that C cannot read."""
+        if entry.parameter.grad is None or entry.reducer is None:  # the script has cleared it, or the optimizer is gone
+            self.refused(entry)
+            return
+        entry.passes_left += 1  # as before the hook
+        entry.after(entry)
+
     def _ended(self) -> None:
         self.begun = False
         before_waiting.discard(self)

@@ -28,6 +28,7 @@ class ParameterEntry(_native.Gradient):
     more: a pass has begun since then, so parameter.grad is a later gradient.  added: that pass has added to it.
     kept: with `more`, both gradients count; else the script has cleared the one in progress.
     both: the parameter also has the hook that runs before its gradient is added.
+    waits: the gradient is complete and in the outbox, which has not read it.  Its flush() sets `gradient`.
     ordinary: the gradient in progress is dense and lies in parameter.grad; the hook has submitted it without Python.
     registered: the parameter's RegisteredGradient, or None.
     outbox: a weak reference to the reducer's outbox if hooks may submit without Python; else None.

@@ -14,8 +14,9 @@ from typing import Any
 import torch
 
 from hvd._native import Average
+from hvd.torch._optimizer.gradient_transport import Settings
 from hvd.torch._optimizer.parameter_entries import ParameterEntry
-from hvd.torch._optimizer.reducer import Reducer, Settings
+from hvd.torch._optimizer.reducer import Reducer
 from hvd.torch.compression import NoneCompressor, PowerSGD
 from hvd.torch.ops import collectives
 

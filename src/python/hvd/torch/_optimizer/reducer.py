@@ -26,8 +26,6 @@ import torch
 from hvd import _native
 from hvd._native import Average, Sum
 from hvd._runtime import world as _world
-from hvd._runtime.requests import HOST
-from hvd.process_sets import ProcessSet
 from hvd.torch._optimizer import second_passes
 from hvd.torch._optimizer import share_gradients as _share_gradients
 from hvd.torch._optimizer.gradient_presence import (
@@ -41,13 +39,12 @@ from hvd.torch._optimizer.gradient_presence import (
     has_more,
     has_sparse,
 )
-from hvd.torch._optimizer.outbox import Outbox
+from hvd.torch._optimizer.gradient_transport import GradientTransport, Settings, zeros_for
 from hvd.torch._optimizer.parameter_entries import (
     ParameterEntry,
     ParameterGroup,
     first_free,
     give_names,
-    inverse,
     layout_number,
     memory_order,
     own,
@@ -55,46 +52,21 @@ from hvd.torch._optimizer.parameter_entries import (
 )
 from hvd.torch._optimizer.registered_gradients import registered_gradient_for
 from hvd.torch.compression import Compression
-from hvd.torch.ops import collectives, sparse_allreduce_async
-
-# Owns the memory of operations in progress, also when the optimizer is gone before they end.
-_pending = collectives._pending
+from hvd.torch.ops import collectives
 
 
-class Settings:
-    """The arguments of DistributedOptimizer."""
-
-    def __init__(
-        self,
-        compression: Any,
-        passes: int,
-        op: int,
-        predivide: float,
-        sparse_as_dense: bool,
-        process_set: ProcessSet,
-    ) -> None:
-        self.compression = compression
-        self.passes = passes
-        self.op = op
-        self.predivide = predivide
-        self.sparse_as_dense = sparse_as_dense
-        self.process_set = process_set
-
-
-class Reducer:
+class Reducer(GradientTransport):
     """The gradients of one optimizer."""
 
     in_memory = True  # moves gradients to memory that the runtime has registered, if possible
     reduces_gradients = True
 
     def __init__(self, settings: Settings) -> None:
-        self.settings = settings
-        self.compression = settings.compression
+        super().__init__(settings)
         self.entries: dict[int, ParameterEntry] = {}  # by id of the parameter
         self._ordered: list[ParameterEntry] = []  # by name: the same on all ranks
         self._groups: list[ParameterGroup] = []
         self._handed_over = False
-        self._outbox = Outbox(settings, self._end)
         self._presence = GradientPresence()
         self._presence_sums: PresenceSums | None = None  # while the gradients are in progress
         self._shares: _share_gradients.ShareGradients | None = None  # of the batch of a GlobalBatchLoader
@@ -144,6 +116,7 @@ class Reducer:
 
     def reset(self) -> None:
         """Waits for the operations in progress and forgets all passes; the gradients do not change."""
+        self._outbox.flush()
         if any(entry.gradient is not None for entry in self._ordered):
             self.synchronize()
         self._forget()
@@ -222,49 +195,6 @@ class Reducer:
             "set it to the number of backward() calls per step()"
         )
 
-    def _request(self, entry: ParameterEntry) -> Any:
-        """Returns the request for an entry, with the gradient's own memory if possible."""
-        gradient: Any = entry.parameter.grad
-        if gradient.is_sparse:
-            gradient = gradient.to_dense()
-        if self.compression is not Compression.none:
-            gradient, entry.context = self.compression.compress(gradient)
-        if entry.order is None or gradient.dim() != len(entry.order):
-            entry.work, view = collectives.dense(gradient)
-        else:  # all ranks send elements in the parameter's memory order, mostly without a copy
-            lying = gradient.permute(entry.order)
-            sent, view = collectives.dense(lying)
-            entry.work = gradient if sent is lying else sent.permute(inverse(entry.order))
-        if view[3] != HOST:
-            self._outbox.devices.add(view[3])  # type: ignore[arg-type]
-        operation = self._outbox.current_operation()
-        entry.gradient = entry.parameter.grad
-        return operation, entry.name, view, view[0], None  # a Request
-
-    def _travels_sparse(self, entry: ParameterEntry) -> bool:
-        return not (self.settings.sparse_as_dense or entry.group)
-
-    def _submit(self, entry: ParameterEntry) -> None:
-        """Puts a dense gradient in the outbox; submits a sparse one at once."""
-        gradient = entry.parameter.grad
-        if gradient is not None and gradient.is_sparse and self._travels_sparse(entry):
-            entry.gradient = gradient
-            # Indices and values go by allgather.
-            entry.sparse = sparse_allreduce_async(gradient, entry.name, self.settings.op, self.settings.process_set)
-            return
-        self._outbox.add(entry, self._request(entry))
-
-    def _submit_group(self, entries: list[ParameterEntry]) -> None:
-        try:
-            handles = _native.submit_many([self._request(entry) for entry in entries], True)
-        except BaseException:
-            for entry in entries:
-                self._end(entry)  # so that synchronize() submits them
-            raise
-        for entry, handle in zip(entries, handles):
-            entry.handle = handle
-            _pending[handle] = entry.work
-
     # ---- before step()
 
     def synchronize(self) -> None:
@@ -277,7 +207,7 @@ class Reducer:
             return self._add_up_shares(_share_gradients.active)
         entries = self._not_others()
         # The entries that need Python: all but those that the hooks have submitted themselves.
-        others = _native.extraordinary(self._ordered)
+        others = unusual = _native.extraordinary(self._ordered)
         if others:
             self._hook_unfrozen(others)
             self._name(others)
@@ -286,7 +216,7 @@ class Reducer:
             others = [entry for entry in others if entry in mine]
         if self._presence_sums is None:
             self._submit_the_rest(others)
-            self._presence_sums = self._exchange_presence(entries)
+            self._presence_sums = self._exchange_presence(entries, unusual)
             self._refuse_mixtures(self._presence_sums)
             self._stand_in(others, self._presence_sums)
         sums = self._presence_sums
@@ -345,6 +275,7 @@ class Reducer:
 
     def hand_over(self, entry: ParameterEntry) -> None:
         """Gives the entry's parameter to another reducer.  Collective if its gradient is in progress."""
+        self._outbox.flush()
         if entry.gradient is not None:
             self.synchronize()
         entry.unhook()
@@ -386,10 +317,12 @@ class Reducer:
                 self._submit_group(group.entries)
         self._outbox.flush()
 
-    def _exchange_presence(self, entries: list[ParameterEntry]) -> PresenceSums:
-        """Counts the ranks with a gradient, for each parameter. entries: those of this reducer. Collective."""
+    def _exchange_presence(self, entries: list[ParameterEntry], others: list[ParameterEntry]) -> PresenceSums:
+        """Counts the ranks with a gradient, for each parameter.  Collective.
+
+        entries: those of this reducer.  others: the parameters that may have no dense gradient.
+        """
         numbers = torch.full((len(self._ordered),), DENSE, dtype=torch.int64)
-        others = _native.extraordinary(self._ordered)
         if others:
             mine = set(entries) if entries is not self._ordered else None
             places = torch.tensor([entry.place for entry in others])
@@ -420,7 +353,7 @@ class Reducer:
             if not anywhere or entry.gradient is not None:
                 continue
             if entry.parameter.grad is None:
-                entry.parameter.grad = _zeros(entry.parameter, sparse=not has_dense(anywhere))
+                entry.parameter.grad = zeros_for(entry.parameter, sparse=not has_dense(anywhere))
             if entry.group is None:
                 self._submit(entry)
         for group in self._groups:
@@ -429,27 +362,6 @@ class Reducer:
                 self._submit_group(members)
         self._outbox.flush()
 
-    def _complete(self, entries: list[ParameterEntry]) -> None:
-        """Waits for the operations in progress, and stores their results."""
-        _native.finish_gradients(entries)
-        collectives._settle(self._outbox.devices)
-        for entry in _native.gradients_to_store(entries):
-            self._store(entry)
-
-    def _store(self, entry: ParameterEntry) -> None:
-        into: Any = entry.into()
-        if entry.sparse:
-            reduced = entry.sparse()
-            if into is not None:
-                entry.give(reduced.to(into.dtype))
-        elif into is not None and entry.work is not into:
-            reduced = self.compression.decompress(entry.work, entry.context)
-            if into.is_sparse:
-                entry.give(reduced.to(into.device).to_sparse(into.sparse_dim()))
-            else:
-                with torch.no_grad():
-                    into.copy_(reduced)
-
     def _second_round(self, entries: list[ParameterEntry], sums: PresenceSums) -> None:
         """Reduces gradients that were added while the first ones were in progress, and adds them to the results."""
         bases = []
@@ -457,7 +369,7 @@ class Reducer:
             bases.append(entry.into())
             added = entry.parameter.grad if entry.more else None
             self._end(entry)
-            entry.parameter.grad = _zeros(entry.parameter, has_sparse(sums.of[entry.place])) if added is None else added
+            entry.parameter.grad = zeros_for(entry.parameter, has_sparse(sums.of[entry.place])) if added is None else added
             self._submit(entry)
         self._outbox.flush()
         self._complete(entries)
@@ -465,14 +377,6 @@ class Reducer:
             for entry, base in zip(entries, bases):
                 if base is not None:
                     entry.parameter.grad = base.add_(entry.parameter.grad)
-
-    @staticmethod
-    def _end(entry: ParameterEntry, ended: bool = True) -> None:
-        if entry.kept and not entry.added:  # torch.autograd.grad() has only read it
-            entry.parameter.grad = entry.gradient
-        if ended:
-            _pending.pop(entry.handle, None)
-        entry.clear()
 
     def _forget(self, ended: bool = True) -> None:
         """Resets all entries. ended: False if the runtime may still write to their memory."""
@@ -494,11 +398,3 @@ def drop_untouched(parameters: Iterable[torch.Tensor]) -> None:
         gradient: Any = parameter.grad
         if gradient is not None and getattr(gradient, "_hvd_untouched", None) == gradient._version:
             parameter.grad = None
-
-
-def _zeros(parameter: torch.Tensor, sparse: bool) -> torch.Tensor:
-    if not sparse:
-        return torch.zeros_like(parameter)
-    indices = torch.zeros((1, 0), dtype=torch.int64, device=parameter.device)
-    values = parameter.new_zeros((0, *parameter.shape[1:]))
-    return torch.sparse_coo_tensor(indices, values, parameter.shape, check_invariants=False)

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <functional>
 #include <random>
+#include <utility>
 
 #include "diagnosis_words.h"
 #include "launcher/report/diagnosis/diagnosis.h"
@@ -26,6 +27,7 @@ StepStatistics stops(double ms, int a_record, int steps, int distance, double st
       wire::StepRecord r;
       r.number = number;
       r.step_ns = simulated::ns(ms * a_record + stop * times);
+      r.longest_ns = simulated::ns(ms + (times > 0 ? stop : 0));
       r.moved_ns = simulated::ns(0.1 * a_record);
       r.waited_ns = rank == 1 ? simulated::ns(stop * times) : 0;
       r.cpu_ns = r.step_ns;
@@ -37,18 +39,78 @@ StepStatistics stops(double ms, int a_record, int steps, int distance, double st
   return statistics;
 }
 
-TEST_CASE("verdicts: rare, long lateness is named, with its share of the steps") {
-  for (const int steps : {100, 200, 400, 1000})
+TEST_CASE("verdicts: rare, long lateness is named, with its share of the steps, also if each record has a long step") {
+  for (const auto& [steps, distance] : {std::pair{100, 25}, {200, 25}, {400, 25}, {1000, 25}, {400, 4}, {400, 8}})
     for (const int a_record : {1, 2, 4, 8}) {
-      const Diagnosis d = diagnose(stops(5, a_record, steps, 25, 125), places(2, 2));
-      INFO(steps, " steps, ", a_record, " a record\n", words_of(d));
+      const Diagnosis d = diagnose(stops(5, a_record, steps, distance, 125), places(2, 2));
+      INFO(steps, " steps, ", distance, " apart, ", a_record, " a record\n", words_of(d));
       REQUIRE(d.findings.size() == 1);
       CHECK(d.findings[0].cause == SlowCause::straggler);
       CHECK(d.findings[0].ranks == std::vector<int>{0});
-      const double told = static_cast<double>(d.steps / 25) / static_cast<double>(d.steps);
+      const double told = static_cast<double>(d.steps / distance) / static_cast<double>(d.steps);
       CHECK(d.findings[0].share_of_steps == doctest::Approx(told));
-      CHECK(d.findings[0].seconds_in_all <= d.step_seconds * static_cast<double>(d.steps) / 2 * 1.001);
+      CHECK(d.findings[0].seconds_in_all <= 0.125 * static_cast<double>(steps / distance) * 1.001);
     }
+}
+
+/// Steps of two ranks whose hosts wait for their GPUs outside of operations.  Rank 1 comes @p late ms later, and the
+/// exchange takes @p moved ms.  The ranks record a batch's wait up to @p shift steps late.
+StepStatistics gpu_steps(double late, double moved, int shift) {
+  std::mt19937 random(1);
+  StepStatistics statistics;
+  double owed[2] = {0, 0};
+  for (int number = 1; number <= 200; ++number) {
+    JoinedStep step{0, number, 1, {}};
+    for (int rank = 0; rank < 2; ++rank) {
+      wire::StepRecord r;
+      r.number = number;
+      r.step_ns = simulated::ns(30 + late + moved);
+      r.waited_ns = simulated::ns(0.5);
+      r.cpu_ns = r.step_ns;
+      owed[rank] += moved + (rank == 0 ? late : 0);
+      const bool tells = shift == 0 || random() % static_cast<unsigned>(shift + 1) == 0;
+      r.device_wait_ns = tells ? simulated::ns(std::exchange(owed[rank], 0)) : 0;
+      r.operations = 4, r.operation_bytes = 1 << 24;
+      step.parts.push_back({rank, r});
+    }
+    statistics.add(step);
+  }
+  return statistics;
+}
+
+TEST_CASE("verdicts: the rank whose GPU is late, by the waits of the other GPU") {
+  for (const int shift : {0, 1, 2})
+    for (const double moved : {0.2, 2.0}) {
+      const Diagnosis d = diagnose(gpu_steps(20, moved, shift), places(2, 2));
+      INFO(shift, " steps, ", moved, " ms\n", words_of(d));
+      REQUIRE(!d.findings.empty());
+      CHECK(d.findings[0].cause == SlowCause::straggler);
+      CHECK(d.findings[0].ranks == std::vector<int>{1});
+      CHECK(d.findings[0].seconds_a_step == doctest::Approx(0.02).epsilon(0.1));
+    }
+  for (const int shift : {0, 1, 2})
+    for (const double moved : {0.2, 2.0, 12.0}) {
+      const Diagnosis d = diagnose(gpu_steps(0, moved, shift), places(2, 2));
+      INFO(shift, " steps, ", moved, " ms\n", words_of(d));
+      for (const Finding& f : d.findings) CHECK(f.ranks.empty());
+      if (moved > 10) CHECK(d.findings[0].cause == SlowCause::communication);
+    }
+}
+
+TEST_CASE("verdicts: a machine's small delays in other steps do not count among the long ones") {
+  for (const double small : {0.0, 2.8}) {
+    SimulatedJob job{.ranks = 2, .steps = 600, .noise = 0.02, .hiccup_share = 0};
+    job.plant = [=](int r, int s, Work& w) {
+      w = Work{.input = 0.1, .computing = 7, .moved = 0.2};
+      if (r == 0 && s % 8 == 7) w.computing += 107;
+      if (s % 2 == 0) w.computing += (s % 8 == r ? 2.5 : 1) * (r == 0 ? small : 0);
+    };
+    const Diagnosis d = diagnose(simulated::run(job, 1), places(2, 2));
+    INFO(words_of(d));
+    REQUIRE(d.findings[0].ranks == std::vector<int>{0});
+    CHECK(d.findings[0].share_of_steps == doctest::Approx(0.125));
+    CHECK(d.findings[0].what.find("computed 107 ms longer") != std::string::npos);
+  }
 }
 
 TEST_CASE("verdicts: three stops of one rank at unequal distances are chance") {

@@ -1,4 +1,4 @@
-#include "trace/perfetto_packets.h"
+#include "trace/perfetto/perfetto_packets.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,0 +1,119 @@
+/// How far the GPU is with a batch, and how long it has waited for the results.
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gpu/cuda/stream_queue.h"
+#include "gpu_operations.h"
+
+using namespace hvd;
+using namespace hvd::testing;
+
+namespace {
+
+constexpr int ms = 1000;  // in µs
+
+/// A stream of a caller, and one of the runtime whose exchanges take as long as a test says.
+class Batches {
+ public:
+  Batches() : own(gpu.make_stream()), ours(gpu.make_stream()) {}
+  ~Batches() { wait_for_all(); }
+
+  /// The GPU computes a tensor.
+  std::shared_ptr<gpu::StreamMark> compute(int us) {
+    fake_cuda_copy_later(&to_, &from_, 1, own, us);
+    return gpu.mark_caller(own);
+  }
+  std::shared_ptr<cuda::StreamEnd> exchange(const std::vector<gpu::DeviceTensor>& tensors, int us) {
+    for (const gpu::DeviceTensor& t : tensors) cuda::mark_of(t).hold(ours);
+    fake_cuda_copy_later(&to_, &from_, 1, ours, us);
+    return queue.add(gpu.mark(ours, true), nullptr, nullptr, cuda::inputs_of(tensors));
+  }
+  void hold(const cuda::StreamEnd& end) { end.hold(own, gpu.id_of(own)); }
+  void wait_for_all() {
+    cuStreamSynchronize(own);
+    cuStreamSynchronize(ours);
+  }
+  double waited_ms() {
+    wait_for_all();
+    queue.reap();
+    return static_cast<double>(queue.waits().take()) / 1e6;
+  }
+
+  cuda::Gpu& gpu = cuda::Gpu::at(6);
+  const cuda::CurrentContext current{gpu.driver(), gpu.context()};
+  const cuda::Stream own, ours;
+  std::atomic<bool> busy{false};
+  trace::Tracer tracer;
+  cuda::StreamQueue queue{busy, tracer};
+
+ private:
+  char from_ = 1, to_ = 0;
+};
+
+gpu::DeviceTensor tensor(const char* name, std::shared_ptr<gpu::StreamMark> ready) {
+  gpu::DeviceTensor t;
+  t.name = name;
+  t.ready = std::move(ready);
+  return t;
+}
+
+bool comes(const std::function<bool()>& condition) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (!condition() && std::chrono::steady_clock::now() < end)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  return condition();
+}
+
+}  // namespace
+
+TEST_CASE("waits: the first tensor that the GPU has not computed") {
+  using State = gpu::DeviceWait::State;
+  Batches b;
+  CHECK(b.queue.wait().state == State::none);
+  const auto a = b.compute(0), late = b.compute(300 * ms);
+  b.exchange({tensor("a", a), tensor("b", a), tensor("c", late), tensor("d", late)}, 300 * ms);
+  b.exchange({tensor("e", b.compute(0))}, 0);
+  REQUIRE(comes([&] { return b.queue.wait().late == "c"; }));
+  CHECK(b.queue.wait().state == State::computing);
+  CHECK(b.queue.wait().tensor == "a");
+  REQUIRE(comes([&] { return b.queue.wait().state == State::exchanging; }));
+  CHECK(b.queue.wait().tensor == "a");
+  CHECK(b.queue.wait().late.empty());
+  b.wait_for_all();
+  b.queue.reap();
+  CHECK(b.queue.wait().state == State::none);
+  CHECK(b.queue.lost().empty());
+}
+
+TEST_CASE("waits: a stream that waits for a batch before it computes the next") {
+  Batches b;
+  for (int step = 0; step < 4; ++step) b.hold(*b.exchange({tensor("a", b.compute(5 * ms))}, 20 * ms));
+  const double waited = b.waited_ms();  // the last one counts when the next batch has ended
+  CHECK(waited >= 3 * 19);
+  CHECK_MESSAGE(waited < 3 * 20 + 40, waited);
+  CHECK(b.waited_ms() == 0);
+}
+
+TEST_CASE("waits: of several batches of a backward pass only the last one counts") {
+  Batches b;
+  for (int step = 0; step < 3; ++step) {
+    std::vector<std::shared_ptr<cuda::StreamEnd>> ends;
+    for (const char* name : {"a", "b", "c"}) ends.push_back(b.exchange({tensor(name, b.compute(10 * ms))}, 10 * ms));
+    for (const auto& end : ends) b.hold(*end);
+  }
+  const double waited = b.waited_ms();
+  CHECK(waited >= 2 * 9);
+  CHECK_MESSAGE(waited < 2 * 10 + 30, waited);
+}
+
+TEST_CASE("waits: a stream that never waits for its results") {
+  Batches b;
+  for (int step = 0; step < 3; ++step) b.exchange({tensor("a", b.compute(0))}, 5 * ms);
+  CHECK(b.waited_ms() == 0);
+}
