@@ -2,6 +2,7 @@
 
 import pathlib
 import runpy
+import sys
 import tempfile
 import threading
 
@@ -136,6 +137,17 @@ def check_an_error_comes_where_the_batches_do():
 
     raises(OSError, run, "disk")
     assert seen == [0, 10, 20, 30] and not ours()
+
+
+class Leaving(AsyncDataLoaderMixin, BaseDataLoader):
+    def _iterate(self):
+        yield 0
+        sys.exit(3)
+
+
+def check_an_exit_in_the_loader_ends_the_program():
+    raises(SystemExit, lambda: list(iter(Leaving(2))), "3")
+    assert not ours()
 
 
 def check_the_example():
