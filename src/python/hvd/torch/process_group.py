@@ -112,6 +112,12 @@ class HvdProcessGroup(_Common, _c10d.ProcessGroup):  # type: ignore[misc]
             _c10d.ProcessGroup.__init__(self, options.store, options.group_rank, options.group_size)
         except TypeError:  # torch before 2.6
             _c10d.ProcessGroup.__init__(self, options.group_rank, options.group_size)
+        self._group_name = options.group_id
+
+    @property
+    def group_name(self) -> Any:
+        # torch's own property asks a Backend, which this group lacks before torch 2.15.
+        return self._group_name
 
 
 _sets: GroupSets | None = None
