@@ -5,6 +5,7 @@ import os
 import tempfile
 import time
 from datetime import timedelta
+from functools import partial
 
 import torch
 import torch.distributed as dist
@@ -507,6 +508,27 @@ def check_wrong_arguments():
     raises(ValueError, lambda: dist.all_gather([torch.zeros(1)], torch.zeros(1)), str(SIZE))
     raises(RuntimeError, lambda: dist.all_to_all_single(torch.zeros(SIZE), torch.zeros(SIZE), None, [SIZE + 1] * SIZE))
     raises(ValueError, lambda: dist.send(torch.zeros(1), RANK))
+
+
+def check_many_pending_messages():
+    """Ranks that send first and receive afterwards, with more messages than names."""
+    if RANK < 2:
+        sends = [dist.isend(torch.tensor([float(i)]), 1 - RANK, tag=77) for i in range(150)]
+        tensor = torch.zeros(1)
+        for i in range(150):
+            dist.recv(tensor, 1 - RANK, tag=77)
+            same(tensor, i)
+        for work in sends:
+            work.wait()
+    tensor = torch.zeros(1)
+    lone = [dist.isend(tensor, 1, tag=78) for _ in range(66)] if RANK == 0 else []
+    for work in lone[::65]:
+        raises(RuntimeError, partial(work.wait, timedelta(seconds=0.1)), "Timed out")
+    hvd.barrier()
+    for _ in range(66 if RANK == 1 else 0):
+        dist.recv(tensor, 0, tag=78)
+    for work in lone:
+        work.wait()
 
 
 def made_anew(path):
