@@ -139,6 +139,7 @@ class RealGpu:
 def backward(gpu: Any) -> None:
     """Submits the tensor, and waits for the GPU."""
     gradient = gpu.tensor()
+    gpu.synchronize()
     if PLANT == "nccl":
         gpu.nccl()
     elif hvd.rank() == 1:
