@@ -179,11 +179,11 @@ Advice advice_for(CauseClass kind) {
 
 JobCause cause_of_hang(const OpenHang& hang) {
   JobCause cause{CauseClass::hang, hang.rank, hang.host, hang.operation, hang.frame, advice_for(CauseClass::hang)};
-  if (hang.is_stopped)
-    cause.advice = {AdviceKind::restart, "a signal from outside has stopped the rank (kill -CONT lets it go on)"};
   if (hang.gpu_is_late)
     cause.advice = {AdviceKind::fix_code,
                     "the rank's GPU does not end a kernel, or a stream waits for an event that never comes"};
+  if (hang.is_stopped)
+    cause.advice = {AdviceKind::restart, "a signal from outside has stopped the rank (kill -CONT lets it go on)"};
   if (hang.link_is_broken) cause.advice = {AdviceKind::restart_elsewhere, "the network between two hosts is down"};
   return cause;
 }

@@ -80,9 +80,9 @@ def _parts(parts: list[Callable[[], Any]], pause_s: float, rounds: int, idle: Ca
         idle()
         time.sleep(pause_s)
         for part, times in zip(parts, found):
-            begin = Processor.now(engine)
+            begin = Processor.begin(engine)
             part()
-            times.append(Processor.now(engine).since(begin).caller)
+            times.append(Processor.end(engine).since(begin).caller)
     return [(statistics.median(times[5:]), min(times[5:])) for times in found]
 
 

@@ -179,11 +179,11 @@ def _rounds(
     for at in range(-5, rounds):
         idle()
         time.sleep(0.003)  # the engine's thread goes to sleep, as it does while a step's tensors are computed
+        calls, begin = counted(), Processor.begin(engine)
         pace.begin()
-        calls, begin = counted(), Processor.now(engine)
         step()
         time.sleep(0.002)  # remaining work of other threads for this step
-        cost = Processor.now(engine).since(begin)
+        cost = Processor.end(engine).since(begin)
         cost.caller -= pace.waited_us
         cost.total -= pace.waited_us
         called = counted()

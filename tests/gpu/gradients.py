@@ -53,14 +53,16 @@ class Processor:
     sleeps: int
 
     @staticmethod
-    def now(engine: int) -> Processor:
-        status = Path(f"/proc/self/task/{engine}/status").read_text()
-        sleeps = int(status.partition("\nvoluntary_ctxt_switches:")[2].split()[0])
-        caller = time.thread_time()
-        for number, name in _tasks().items():
-            if name.startswith("pt_autograd"):
-                caller += _time_of(number)
-        return Processor(caller * 1e6, _time_of(engine) * 1e6, time.process_time() * 1e6, sleeps)
+    def begin(engine: int) -> Processor:
+        """The moment at which this function returns.  Its own cost, of reading about each thread, is not counted."""
+        sleeps, autograd = _sleeps(engine), _autograd_us()
+        return Processor(time.thread_time() * 1e6 + autograd, _time_of(engine) * 1e6, time.process_time() * 1e6, sleeps)
+
+    @staticmethod
+    def end(engine: int) -> Processor:
+        """The moment at which this function was called."""
+        caller, used, total = time.thread_time() * 1e6, _time_of(engine) * 1e6, time.process_time() * 1e6
+        return Processor(caller + _autograd_us(), used, total, _sleeps(engine))
 
     def since(self, begin: Processor) -> Processor:
         return Processor(
@@ -71,6 +73,16 @@ class Processor:
     def others(self) -> float:
         """The time of all threads except the caller's and the engine's."""
         return max(0.0, self.total - self.caller - self.engine)
+
+
+def _autograd_us() -> float:
+    """Of the threads in which autograd runs.  They must be idle."""
+    return sum(_time_of(number) * 1e6 for number, name in _tasks().items() if name.startswith("pt_autograd"))
+
+
+def _sleeps(engine: int) -> int:
+    status = Path(f"/proc/self/task/{engine}/status").read_text()
+    return int(status.partition("\nvoluntary_ctxt_switches:")[2].split()[0])
 
 
 def _time_of(thread: int) -> float:

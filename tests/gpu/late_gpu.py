@@ -50,19 +50,31 @@ class FakeGpu:
         os.environ["FAKE_CUDA_FAIL"] = "cuEventQuery:1:719"
 
 
-# A kernel that ends when the word at its argument is not 0.
-SPIN = rb"""
+# spin ends when the word at its argument is not 0; delay ends after a number of nanoseconds.
+KERNELS = rb"""
 .version 7.0
 .target sm_70
 .address_size 64
 .visible .entry spin(.param .u64 word) {
   .reg .pred %p<2>;
   .reg .b32 %r<2>;
-  .reg .b64 %rd<3>;
+  .reg .b64 %rd<2>;
   ld.param.u64 %rd1, [word];
 again:
   ld.volatile.global.u32 %r1, [%rd1];
   setp.eq.u32 %p1, %r1, 0;
+  @%p1 bra again;
+  ret;
+}
+.visible .entry delay(.param .u64 nanoseconds) {
+  .reg .pred %p<2>;
+  .reg .b64 %rd<4>;
+  ld.param.u64 %rd1, [nanoseconds];
+  mov.u64 %rd2, %globaltimer;
+  add.u64 %rd2, %rd2, %rd1;
+again:
+  mov.u64 %rd3, %globaltimer;
+  setp.lt.u64 %p1, %rd3, %rd2;
   @%p1 bra again;
   ret;
 }
@@ -75,21 +87,22 @@ class RealGpu:
         self.driver = ctypes.CDLL("libcuda.so.1")
         self.word = torch.zeros(1, dtype=torch.int32, device="cuda")
         self.stream = torch.cuda.Stream()
+        module = ctypes.c_void_p()
+        self.check(self.driver.cuModuleLoadData(ctypes.byref(module), KERNELS), "cuModuleLoadData")
+        self.kernels = {}
+        one = torch.ones(1, dtype=torch.int32, device="cuda")
+        torch.cuda.synchronize()
+        for name in (b"spin", b"delay"):  # loaded now: a first launch may wait for the device
+            function = self.kernels[name] = ctypes.c_void_p()
+            self.check(self.driver.cuModuleGetFunction(ctypes.byref(function), module, name), "cuModuleGetFunction")
+            self.launch(name, 1, 1, one.data_ptr() if name == b"spin" else 1, self.stream.cuda_stream)
+        torch.cuda.synchronize()
 
     def tensor(self) -> torch.Tensor:
         return torch.ones(1 << 20, device="cuda")
 
     def compute(self, tensor: torch.Tensor, seconds: float) -> None:
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        if not hasattr(self, "rate"):  # cycles a second
-            torch.cuda.synchronize()
-            start.record()
-            torch.cuda._sleep(10_000_000)
-            end.record()
-            torch.cuda.synchronize()
-            self.rate = 1e10 / start.elapsed_time(end)
-        torch.cuda._sleep(int(self.rate * seconds))
-        tensor.mul_(1)
+        self.launch(b"delay", 1, 1, int(seconds * 1e9), torch.cuda.current_stream().cuda_stream)
 
     def synchronize(self) -> None:
         torch.cuda.synchronize()
@@ -97,34 +110,27 @@ class RealGpu:
     def check(self, code: int, what: str) -> None:
         assert code == 0, f"{what}: error {code}"
 
-    def spin(self, blocks: int, threads: int, stream: int) -> None:
-        module, function = ctypes.c_void_p(), ctypes.c_void_p()
-        self.check(self.driver.cuModuleLoadData(ctypes.byref(module), SPIN), "cuModuleLoadData")
-        self.check(self.driver.cuModuleGetFunction(ctypes.byref(function), module, b"spin"), "cuModuleGetFunction")
-        word = ctypes.c_uint64(self.word.data_ptr())
-        arguments = (ctypes.c_void_p * 1)(ctypes.addressof(word))
-        grid = (blocks, 1, 1, threads, 1, 1, 0)
-        self.check(
-            self.driver.cuLaunchKernel(function, *map(ctypes.c_uint, grid), ctypes.c_void_p(stream), arguments, None),
-            "cuLaunchKernel",
-        )
+    def launch(self, name: bytes, blocks: int, threads: int, argument: int, stream: int) -> None:
+        value = ctypes.c_uint64(argument)
+        arguments = (ctypes.c_void_p * 1)(ctypes.addressof(value))
+        grid = map(ctypes.c_uint, (blocks, 1, 1, threads, 1, 1, 0))
+        code = self.driver.cuLaunchKernel(self.kernels[name], *grid, ctypes.c_void_p(stream), arguments, None)
+        self.check(code, "cuLaunchKernel")
 
     def kernel(self, tensor: torch.Tensor) -> None:
-        self.spin(1, 1, torch.cuda.current_stream().cuda_stream)
-        tensor.mul_(1)
+        self.launch(b"spin", 1, 1, self.word.data_ptr(), torch.cuda.current_stream().cuda_stream)
 
     def event(self, tensor: torch.Tensor) -> None:
         """The stream waits until the word is at least 1, as for an event that is never recorded."""
         wait, stream = self.driver.cuStreamWaitValue32_v2, torch.cuda.current_stream().cuda_stream
         code = wait(ctypes.c_void_p(stream), ctypes.c_uint64(self.word.data_ptr()), ctypes.c_uint32(1), ctypes.c_uint(0))
         self.check(code, "cuStreamWaitValue32")
-        tensor.mul_(1)
 
     def nccl(self) -> None:
         """Blocks that never end fill rank 1's part of the GPU, so that NCCL's kernel does not run."""
         if hvd.rank() == 1:
             processors = torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count
-            self.spin(2 * processors, 1024, self.stream.cuda_stream)
+            self.launch(b"spin", 2 * processors, 1024, self.word.data_ptr(), self.stream.cuda_stream)
 
     def lost(self, tensor: torch.Tensor) -> None:
         torch.zeros(1, device="cuda")[torch.tensor([1 << 20], device="cuda")]  # a failed assertion of the kernel
@@ -133,6 +139,7 @@ class RealGpu:
 def backward(gpu: Any) -> None:
     """Submits the tensor, and waits for the GPU."""
     gradient = gpu.tensor()
+    gpu.synchronize()
     if PLANT == "nccl":
         gpu.nccl()
     elif hvd.rank() == 1:

@@ -24,7 +24,7 @@ HANGS = {
     r"1 rank has waited \d+ s for allreduce.gradient.17\n",
     "nccl": r"hvdrun: 2 ranks have waited \d+ s for allreduce.gradient.17, and all have submitted it\n"
     r"\s+their GPUs have computed all tensors, and NCCL has begun the exchange but does not end it\n",
-    "lost": r"hvdrun: rank 1 on \S+ ended with exit code 1 \(\S*Error: ",
+    "lost": r"hvdrun: rank 1 on \S+ ended with exit code 1\b.*Error: ",
 }
 HANGS["event"] = HANGS["kernel"]
 

@@ -103,6 +103,37 @@ def test_a_loop_without_an_optimizer(tmp_path: pathlib.Path) -> None:
     assert 15 <= int(str(report["steps"])) <= 21
 
 
+def test_a_signal_during_a_collection_is_not_lost() -> None:
+    """The collector drops what its callbacks raise, so the recorder's has no bytecode, which would run a handler."""
+    program = f"""
+import signal, sys, time
+sys.path.append({str(pathlib.Path(__file__).parents[1])!r})
+import torch
+from support.steps import own_steps
+class Now(Exception): pass
+class Node: pass
+def now(*_): raise Now
+signal.signal(signal.SIGALRM, now)
+optimizer = torch.optim.SGD([torch.ones(1, requires_grad=True)], lr=0.1)
+came = 0
+for _ in range(100):
+    optimizer.step()
+    try:
+        end = time.monotonic() + 0.1
+        signal.setitimer(signal.ITIMER_REAL, 0.01)
+        while time.monotonic() < end:
+            node = Node()
+            node.node = [node] * 10
+    except Now:
+        came += 1
+steps = own_steps()
+assert came == 100, came
+assert 0 < sum(s.collect_ns for s in steps) < sum(s.step_ns for s in steps), steps
+"""
+    done = hvdrun.run("-np", "1", sys.executable, "-c", program)
+    assert done.returncode == 0, done.stderr + done.stdout
+
+
 def test_a_fork_records_nothing() -> None:
     """The steps of a rank are those of its first process, also where a child imports torch first."""
     program = """

@@ -72,10 +72,23 @@ def lines_of(*outputs: str) -> list[str]:
 TWO = ["rank 0 of 2 on the host 0 of 2 2.0"] * 2 + ["rank 1 of 2 on the host 1 of 2 2.0"] * 2
 
 
+# torchrun restarts all ranks, and its store keeps what the first attempt has written.
+FAILS_FIRST = """
+import os
+import hvd.numpy as hvd
+if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+    hvd.init()
+    if hvd.rank() == 1:
+        os._exit(3)
+    hvd.barrier()
+"""
+
+
 def test_torchruns_ranks_form_one_world_and_more_than_once(tmp_path: pathlib.Path) -> None:
     pytest.importorskip("torch")
-    argv = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--redirects", "3", "--log-dir", "logs"]
-    done = subprocess.run([*argv, job(tmp_path)], env=environment(), cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    argv = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--max-restarts", "1"]
+    argv += ["--redirects", "3", "--log-dir", "logs", job(tmp_path, FAILS_FIRST + JOB)]
+    done = subprocess.run(argv, env=environment(), cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert lines_of(*(path.read_text() for path in tmp_path.rglob("stdout.log"))) == TWO
 

@@ -44,7 +44,8 @@ gpu::StreamHandle captured_stream(std::span<const CheckedRequest> requests) {
 
 }  // namespace
 
-/// Collective, in the set's first captured call.  An empty tensor on the GPUs makes the ranks agree on them.
+/// Collective, in the set's first captured call.  An empty tensor on the GPUs makes the ranks agree on them.  It needs
+/// no NCCL: the communicators of the set's batches could not be made now, because they join in threads of NCCL's.
 void ProcessSet::open_captures(const CheckedRequest& request, const RunOne& run) {
   CheckedRequest p;
   p.name = "captured calls";

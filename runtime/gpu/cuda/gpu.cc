@@ -59,7 +59,9 @@ void Mark::hold(Stream stream) const {
 
 std::int64_t Mark::since_ns(const Mark& before) const {
   float milliseconds = 0;
-  gpu_.driver().check(gpu_.driver().event_elapsed(&milliseconds, before.event_, event_), "cuEventElapsedTime");
+  const int code = gpu_.driver().event_elapsed(&milliseconds, before.event_, event_);
+  if (code == not_ready) return 0;
+  gpu_.driver().check(code, "cuEventElapsedTime");
   return static_cast<std::int64_t>(static_cast<double>(milliseconds) * 1e6);
 }
 
@@ -146,20 +148,28 @@ Stream Gpu::make_stream() {
   return stream;
 }
 
-/// Runs for each tensor that a framework submits: two driver calls, and cuStreamGetId for a stream that has an id.  The
-/// mark is timed, for DeviceWaits.
+/// Runs for each tensor that a framework submits: two driver calls, and cuStreamGetId for a stream that has an id.
 /// First tries without making the context current.  The driver refuses to record an event on a stream of another
 /// context.
 std::shared_ptr<gpu::StreamMark> Gpu::mark_caller(gpu::StreamHandle stream) {
   if (stream != whole_context) {
     int status = 0;
     if (driver_.is_capturing(stream, &status) == success && status == 0) {
-      auto mark = std::make_shared<Mark>(*this, take_event(true), true, id_of(stream));
+      auto mark = std::make_shared<Mark>(*this, take_event(false), false, id_of(stream));
       if (driver_.event_record(mark->event(), stream) == success) return mark;
     }
   }
   const StreamContextScope current(driver_, context_);
-  return driver_.capturing(stream) ? nullptr : mark(stream, stream != whole_context, id_of(stream));
+  return driver_.capturing(stream) ? nullptr : mark(stream, false, id_of(stream));
+}
+
+std::shared_ptr<Mark> Gpu::arrival(Stream stream, gpu::StreamId id) {
+  const std::lock_guard lock(arrival_mutex_);
+  if (id != 0 && arrival_ && arrival_->stream() == id && arrived_before_ == Mark::next_number()) return arrival_;
+  arrival_ = std::make_shared<Mark>(*this, take_event(true), true, id);
+  arrived_before_ = Mark::next_number();
+  if (driver_.event_record(arrival_->event(), stream) != success) arrival_ = nullptr;  // a stream of another device
+  return arrival_;
 }
 
 void Gpu::lend_result(void* result, gpu::StreamHandle stream) { lend(reinterpret_cast<Pointer>(result), stream); }

@@ -43,17 +43,16 @@ class Mark final : public gpu::StreamMark {
   Gpu& gpu() const { return gpu_; }
   /// A mark that is made later has a larger number.
   std::uint64_t number() const { return number_; }
-  /// The number of the next mark, > 0 once there is a mark.
+  /// The number of the next mark.
   static std::uint64_t next_number() { return made.load(std::memory_order_relaxed); }
-  /// True if since_ns() may be used.
-  bool timed() const { return timed_; }
   /// The stream of a mark from mark_caller(), else 0.
   gpu::StreamId stream() const override { return stream_; }
   /// Returns true when the work before the mark on its stream is done.
   bool reached() const;
   /// Makes later work of @p stream wait for the mark.
   void hold(Stream stream) const;
-  /// The time from @p before to this mark.  Both must be timed and reached.  The context must be current.
+  /// The time from @p before to this mark.  Both must be timed.  0: one of them is not reached.  The context must be
+  /// current.
   std::int64_t since_ns(const Mark& before) const;
 
  private:
@@ -118,6 +117,9 @@ class Gpu final : public gpu::LocalGpu {
   /// whole_context, the mark follows the work that all streams have received.  Then throws Error{unavailable} if the
   /// driver lacks cuCtxRecordEvent, and Error{usage} while one of the streams is being captured.
   std::shared_ptr<Mark> mark(Stream stream, bool timed = false, gpu::StreamId id = 0);
+  /// A timed mark of a caller's stream that is about to wait for results.  Waits without a mark between them share it.
+  /// nullptr: the stream belongs to another device.
+  std::shared_ptr<Mark> arrival(Stream stream, gpu::StreamId id);
   /// Allocates at least @p bytes of device memory from memory_source(), aligned to 256 bytes.  When the device is full,
   /// frees the idle memory of the pool first.  @p stream: the first stream that uses the memory.  of: see DeviceWork.
   /// Throws Error{unavailable}.  Its text has the device, the requested bytes, the free bytes and the bytes that the
@@ -216,6 +218,10 @@ class Gpu final : public gpu::LocalGpu {
   int reserved_ = 0;                                                    ///< of processors_
   std::array<Kernel, 2> copies_;                                        ///< [gather]
   std::array<std::array<Kernel, 2>, std::size(scale_units)> scales_{};  ///< [order of HVD_SCALE_KERNELS][gather]
+
+  std::mutex arrival_mutex_;  ///< taken before mutex_
+  std::shared_ptr<Mark> arrival_;
+  std::uint64_t arrived_before_ = 0;  ///< Mark::next_number() after arrival_
 
   std::mutex work_mutex_;  ///< taken before mutex_
   std::vector<DeviceWork*> work_;

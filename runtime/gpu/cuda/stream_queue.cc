@@ -1,6 +1,7 @@
 #include "gpu/cuda/stream_queue.h"
 
 #include <algorithm>
+#include <mutex>
 #include <utility>
 
 #include "base/error.h"
@@ -20,14 +21,21 @@ void StreamEnd::hold(gpu::StreamHandle stream, gpu::StreamId id) const {
   if (mark->gpu().driver().capturing(stream))
     throw Error(Code::usage, "CUDA graph", "the stream that is to wait for the result is being captured",
                 "wait for operations of hvd before or after the capture; the result is kept");
+  if (measured) {
+    const std::lock_guard lock(mutex_);
+    if (!arrival_) arrival_ = mark->gpu().arrival(stream, id);
+  }
   mark->hold(stream);
-  std::uint64_t never = 0;
-  held_at.compare_exchange_strong(never, Mark::next_number(), std::memory_order_relaxed);
   if (id == 0) return;
   for (auto& h : held_) {
     gpu::StreamId none = 0;
     if (h.compare_exchange_strong(none, id)) return;
   }
+}
+
+std::shared_ptr<Mark> StreamEnd::arrival() const {
+  const std::lock_guard lock(mutex_);
+  return arrival_;
 }
 
 bool StreamEnd::reached() const {
@@ -53,19 +61,13 @@ gpu::DeviceWait wait_of(std::span<const BatchInput> inputs) {
   return {State::exchanging, inputs.front().name, ""};
 }
 
-void DeviceWaits::ended(std::shared_ptr<const StreamEnd> end, std::span<const BatchInput> inputs) {
-  std::shared_ptr<Mark> first, last;
-  for (const BatchInput& i : inputs) {
-    const auto mark = std::static_pointer_cast<Mark>(i.ready);
-    if (!mark || !mark->timed()) continue;
-    if (!first || mark->number() < first->number()) first = mark;
-    if (!last || mark->number() > last->number()) last = mark;
+void DeviceWaits::ended(std::shared_ptr<const StreamEnd> end) {
+  if (const auto arrival = end->arrival()) {
+    const bool same = last_ && last_->arrival() == arrival;
+    const std::int64_t waited = end->mark->since_ns(*arrival);
+    waited_ns_ += std::max<std::int64_t>(same ? std::min(waited, end->mark->since_ns(*last_->mark)) : waited, 0);
   }
-  const std::uint64_t held = end_ ? end_->held_at.load(std::memory_order_relaxed) : 0;
-  if (last_input_ && first && held != 0 && held <= first->number())
-    waited_ns_ += std::max<std::int64_t>(end_->mark->since_ns(*last_input_), 0);
-  end_ = std::move(end);
-  last_input_ = std::move(last);
+  last_ = std::move(end);
 }
 
 std::int64_t DeviceWaits::take() { return std::exchange(waited_ns_, 0); }
@@ -84,6 +86,7 @@ std::shared_ptr<StreamEnd> StreamQueue::add(std::shared_ptr<Mark> mark, std::uni
                                             std::unique_ptr<DeviceWork> work, std::vector<BatchInput> inputs) {
   auto end = std::make_shared<StreamEnd>();
   end->mark = std::move(mark);
+  end->measured = measures_ && !inputs.empty();
   all_.push_back({end, std::move(timed), std::move(work), std::move(inputs)});
   queued_.store(true, std::memory_order_seq_cst);
   return end;
@@ -97,11 +100,11 @@ bool StreamQueue::reap() {
     const One one = std::move(all_.front());
     all_.pop_front();
     any = true;
-    if (!one.timed && one.inputs.empty()) continue;
+    if (!one.timed && !one.end->measured) continue;
     try {
       const Gpu& gpu = one.end->mark->gpu();
       const CurrentContext current(gpu.driver(), gpu.context());
-      if (!one.inputs.empty()) waits_.ended(one.end, one.inputs);
+      if (one.end->measured) waits_.ended(one.end);
       if (one.timed) times_.tell(tracer_, *one.timed);
     } catch (const Error&) {  // the timeline or the report lacks these times
     }

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
@@ -27,13 +28,16 @@ struct StreamEnd final : gpu::DeviceCompletion {
   /// Returns true when the GPU has reached the mark.  Queries the driver until then.
   bool reached() const;
   std::shared_ptr<Mark> mark;
-  /// The number of the next mark when the first stream was made to wait; 0: no stream waits.
-  mutable std::atomic<std::uint64_t> held_at{0};
+  bool measured = false;  ///< hold() records when the first stream arrives
+  /// Gpu::arrival() of the first stream that was made to wait; nullptr: none, or not measured.
+  std::shared_ptr<Mark> arrival() const;
   std::atomic<int> status{0};  ///< not 0: the work has failed, and `error` is set
   std::string error;
 
  private:
   mutable std::atomic<bool> reached_{false};
+  mutable std::mutex mutex_;
+  mutable std::shared_ptr<Mark> arrival_;
   mutable std::array<std::atomic<gpu::StreamId>, 4> held_{};  ///< streams that wait for the mark already
 };
 
@@ -49,20 +53,18 @@ gpu::DeviceWait wait_of(std::span<const BatchInput> inputs);
 
 /// How long the GPU waits for the results of one stream's batches.  The caller holds the engine's drive lock.
 ///
-/// A batch's wait lasts from the mark of its last tensor to its end.  The wait counts if the caller's stream was made
-/// to wait for the batch before the next batch's first mark.  Otherwise the stream computes meanwhile.  So of several
-/// batches of a backward pass only the last one counts.
+/// The wait lasts from the arrival of a caller's stream at the wait to the end of the batch.  Batches for which a
+/// stream waits together share an arrival: only the time after the batch before counts.
 class DeviceWaits {
  public:
-  /// Takes the batches that have ended, in the order of the stream.  Counts the wait for the batch before @p end.  The
-  /// context must be current.  Throws Error when the driver fails.
-  void ended(std::shared_ptr<const StreamEnd> end, std::span<const BatchInput> inputs);
+  /// Takes the batches that have ended, in the order of the stream.  The context must be current.  Throws Error when
+  /// the driver fails.
+  void ended(std::shared_ptr<const StreamEnd> end);
   /// The waits in ns that have not been taken.
   std::int64_t take();
 
  private:
-  std::shared_ptr<const StreamEnd> end_;  ///< of the last batch that ended; nullptr: none
-  std::shared_ptr<Mark> last_input_;      ///< of that batch
+  std::shared_ptr<const StreamEnd> last_;
   std::int64_t waited_ns_ = 0;
 };
 
@@ -88,6 +90,8 @@ class StreamQueue {
   std::uint64_t oldest() const { return all_.front().end->mark->number(); }
   /// How far the GPU is with the oldest work.
   gpu::DeviceWait wait() const { return all_.empty() ? gpu::DeviceWait{} : wait_of(all_.front().inputs); }
+  /// Measures waits for batches that are added later.
+  void measure() { measures_ = true; }
   DeviceWaits& waits() { return waits_; }
   /// Fails all work that has not ended.  Its callers get the code and the text.
   void fail(int code, const std::string& text);
@@ -104,6 +108,7 @@ class StreamQueue {
   trace::Tracer& tracer_;
   DeviceTimes times_;
   DeviceWaits waits_;
+  bool measures_ = false;
   std::deque<One> all_;
   std::string lost_;
   std::int64_t looked_ns_ = 0;  ///< the time of the last reap() by busy()

@@ -206,10 +206,7 @@ gpu::DeviceWait NcclDevice::wait() const {
   return oldest ? oldest->wait() : gpu::DeviceWait{};
 }
 
-/// Of several streams nothing is told: their batches overlap.
-std::int64_t NcclDevice::take_waited() {
-  return side_->slots.size() == 1 ? side_->slots.front().running.waits().take() : 0;
-}
+std::int64_t NcclDevice::take_waited() { return side_->slots.front().running.waits().take(); }
 
 void NcclDevice::fail(int code, const std::string& text) {
   stop_launch();

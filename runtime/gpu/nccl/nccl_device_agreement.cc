@@ -119,6 +119,8 @@ bool NcclDevice::step_agreement() {
       l.buffer = std::make_unique<FusionBuffer>(*gpu_, this);
     }
     captures_ = std::make_shared<NcclCaptures>(*gpu_, context_.world.rank, context_.world.size, decision_);
+    if (side_->slots.size() == 1 && context_.config.integer("HVD_RECORDER_FD") >= 0)
+      side_->slots.front().running.measure();  // batches of several streams overlap
     staging_ = std::make_unique<cuda::Staging>(*gpu_, side_->slots.front().stream, side_->slots.front().running);
   }
   if (context_.world.rank == 0) say();

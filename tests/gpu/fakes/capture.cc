@@ -128,6 +128,8 @@ FAKE int cuThreadExchangeStreamCaptureMode(int* wanted) {
   std::swap(*wanted, fake::mode);
   return 0;
 }
+/// For the fake NCCL: a potentially unsafe call.
+FAKE int fake_cuda_unsafe() { return unsafe(); }
 FAKE int cuStreamIsCapturing(void* stream, int* status) {
   count("cuStreamIsCapturing");
   std::lock_guard lock(fake::mutex);

@@ -23,6 +23,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -205,7 +206,11 @@ FAKE int ncclCommInitRankConfig(Comm* comm, int ranks, UniqueId id, int rank, Nc
   c->device = device;
   live(*c);
   if (mixed_up(*c, "ncclCommInitRankConfig")) return invalid_usage;
-  if (config->blocking != 0) {
+  if (config->blocking == 0) {  // NCCL joins in a thread of its own, in the default capture mode
+    int code = 0;
+    std::thread([&code] { code = fake_cuda_unsafe(); }).join();
+    if (code != 0) c->error = unhandled_cuda_error;
+  } else {
     const timespec pause{0, 1000000};
     while (c->segment->joined.load() < ranks) nanosleep(&pause, nullptr);
     shm_unlink(c->name.c_str());

@@ -69,3 +69,4 @@ inline int most_delay_us() {
 /// graph that is being captured there. drop(context): the work will not run again.
 extern "C" void fake_cuda_enqueue_owned(void* stream, void (*work)(void* context), void* context, void (*drop)(void*));
 extern "C" int fake_cuda_capturing(void* stream);
+extern "C" int fake_cuda_unsafe();

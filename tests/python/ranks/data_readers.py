@@ -2,6 +2,7 @@
 
 import pathlib
 import runpy
+import sys
 import tempfile
 import threading
 
@@ -35,6 +36,20 @@ def written():
     return folder
 
 
+def check_lists_of_different_lengths_and_unfinished_files():
+    folder = pathlib.Path(tempfile.mkdtemp())
+    (folder / "_temporary").mkdir()
+    for name in ("a.parquet", ".b.parquet", "_temporary/a.parquet"):
+        pq.write_table(pa.table({"x": [[1, 2], [3, 4], [4], None, [5, 6], [7, 8]]}), folder / name, row_group_size=3)
+    first, second, third = (batch["x"] for batch in ParquetBatches(folder, 2, rank=0, size=1))
+    assert first.tolist() == [[1, 2], [3, 4]] and third.tolist() == [[5, 6], [7, 8]]
+    assert second.dtype == object and list(second[0]) == [4] and second[1] is None
+    reader = ParquetBatches(folder, 6, shuffle=True, rank=0, size=1)
+    orders = [repr(next(iter(reader))) for _ in range(5)]
+    reader.set_epoch(0)
+    assert len(set(orders)) > 1 and repr(next(iter(reader))) == orders[0]
+
+
 def check_shares_are_disjoint_and_equal():
     folder = written()
     reader = ParquetBatches(folder, batch_size=5)
@@ -61,6 +76,7 @@ def check_shuffled_epochs():
 
 def check_errors():
     folder = written()
+    raises(ValueError, lambda: ParquetBatches(folder, 3, columns=[]), "columns")
     raises(FileNotFoundError, lambda: ParquetBatches(folder / "none", 3), "none")
     raises(ValueError, lambda: ParquetBatches(folder, 0), "batch_size")
     raises(ValueError, lambda: ParquetBatches(folder, 3, columns=["colour"]), "colour", "pair")
@@ -136,6 +152,17 @@ def check_an_error_comes_where_the_batches_do():
 
     raises(OSError, run, "disk")
     assert seen == [0, 10, 20, 30] and not ours()
+
+
+class Leaving(AsyncDataLoaderMixin, BaseDataLoader):
+    def _iterate(self):
+        yield 0
+        sys.exit(3)
+
+
+def check_an_exit_in_the_loader_ends_the_program():
+    raises(SystemExit, lambda: list(iter(Leaving(2))), "3")
+    assert not ours()
 
 
 def check_the_example():

@@ -1,13 +1,13 @@
 """Training with hvd.jax: ranks with parts of a batch get the same result as one rank with the whole batch."""
 
-from unittest import SkipTest
+from unittest import SkipTest, mock
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 import hvd.jax as hvd
-from hvd.jax import _library
+from hvd.jax import _library, _primitive
 
 try:
     import optax
@@ -171,6 +171,18 @@ def check_batches_of_gradients():
             np.testing.assert_array_equal(out, np.full(i, i + (SIZE - 1) / 2, np.float32))
     finally:
         module.BATCH_BYTES = 32 << 20
+
+
+def check_gradients_of_different_parameters_never_meet():
+    one, names = jnp.full((2,), RANK + 1.0), []
+    trees = {"a": one, "b": None}, {"a": None, "b": one}, {"a": one}, {"b": one}, {"a": one, "b": one}
+    for tree in trees:
+        with mock.patch.object(_primitive, "bind", wraps=_primitive.bind) as spy:
+            out = hvd.allreduce_gradients(tree)
+        names.append(spy.call_args.args[0].name)
+        close(out, jax.tree_util.tree_map(lambda g: jnp.full((2,), (SIZE + 1) / 2), tree))
+        assert out.keys() == tree.keys()
+    assert len(set(names)) == len(trees) and names[0].endswith(".without.['b']"), names
 
 
 def check_mixed_dtypes_and_no_leaves():

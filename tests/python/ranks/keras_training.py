@@ -1,11 +1,13 @@
 """horovod.keras on the backend that KERAS_BACKEND names: training on all ranks equals training on one."""
 
 import contextlib
+import importlib
 import io
 import os
 import pathlib
 import pickle
 import tempfile
+from unittest import mock
 
 import keras
 import numpy as np
@@ -13,6 +15,7 @@ from full_memory import Full, keeps_the_commit_before
 from wrong_arguments import optimizer_refused_by
 
 import horovod.keras as hvd
+from hvd.keras import _backend
 
 hvd.init()
 RANK, SIZE = hvd.rank(), hvd.size()
@@ -148,6 +151,31 @@ def check_several_backward_passes_of_parts():
     for variables, values in (([a], (1, 1)), ([b], (1, 1)), ([a, b], (1, 1)), ([a], (1 - SIZE - 1, 1)), ([b], (-SIZE, -SIZE))):
         optimizer.apply([keras.ops.full(v.shape, RANK + 1.0) for v in variables], variables)
         assert [float(keras.ops.convert_to_numpy(v)[0]) for v in (a, b)] == list(map(float, values)), (variables, values)
+
+
+def check_gradients_of_different_variables_never_meet():
+    """The names tell which variables have a gradient.  Those of local variables do not count."""
+    owner, method, name_of = {
+        "tensorflow": lambda: (_module("tensorflow._gradient_reduction"), "many_allreduce", lambda args: args[1]),
+        "torch": lambda: (_module("torch.ops").collectives, "_submit_many", lambda args: args[2][0]),
+        "jax": lambda: (_module("jax._primitive"), "bind", lambda args: args[0].name),
+    }[BACKEND]()
+    variables = [keras.Variable(np.ones(2, "float32")) for _ in range(3)]
+    reduction = _backend.Reduction(hvd.Compression.none, False, hvd.Average, 1.0, None, hvd.global_process_set, False)
+    reduction.local.add(id(variables[0]))
+    names = []
+    for local, *given in ((1, 1, 0), (0, 1, 0), (1, 0, 1)):
+        grads = [keras.ops.full((2,), RANK + 1.0) if there else None for there in (local, *given)]
+        with mock.patch.object(owner, method, wraps=getattr(owner, method)) as spy:
+            outs = reduction(grads, variables)
+        names.append(name_of(spy.call_args.args))
+        means = [None if out is None else float(keras.ops.convert_to_numpy(out)[0]) for out in outs]
+        assert means == [RANK + 1.0 if local else None, *((SIZE + 1) / 2 if there else None for there in given)], means
+    assert names[0] == names[1] != names[2], names
+
+
+def _module(name):
+    return importlib.import_module(f"hvd.{name}")
 
 
 def check_local_layers():

@@ -1,5 +1,6 @@
 """Additions of hvd.torch to Horovod: divided optimizers, low-rank gradients, DDP's hook, loaders."""
 
+import copy
 import os
 import tempfile
 from unittest import SkipTest
@@ -50,6 +51,41 @@ def check_sharded_groups_passes_and_schedulers():
     assert sharded.param_groups[1]["lr"] == plain.param_groups[1]["lr"]
 
 
+def check_schedules_made_before_the_wrap():
+    """Also after load_state_dict()."""
+    for wrap in (hvd.ShardedOptimizer, hvd.DistributedOptimizer):
+        reference, model = make_model(), make_model()
+        for net, wrapped, rows in ((reference, False, slice(None)), (model, True, mine)):
+            optimizer = torch.optim.SGD(net.parameters(), lr=0.5, momentum=0.9)
+            scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.1)
+            optimizer = wrap(optimizer) if wrapped else optimizer
+            for part in range(4):
+                train(net, optimizer, batches(1, seed=part), rows)
+                if part == 1 and wrapped:
+                    optimizer.load_state_dict(optimizer.state_dict())
+                scheduler.step()
+                assert optimizer.param_groups[0]["lr"] == scheduler.get_last_lr()[0] < 0.5
+        assert_same(model, reference)
+
+
+def check_sharded_state_after_the_root_alone_has_loaded():
+    model = make_model()
+    hvd.broadcast_parameters(model.state_dict(), 0)
+    optimizer = hvd.ShardedOptimizer(torch.optim.Adam(model.parameters(), lr=0.1 + RANK))
+    hvd.broadcast_optimizer_state(optimizer, 0)
+    assert optimizer.param_groups[0]["lr"] == 0.1 and all(p.grad is None for p in model.parameters())
+    train(model, optimizer, batches(2), mine)
+    hvd.broadcast_optimizer_state(optimizer, 0)
+    state, other = optimizer.state_dict(), make_model()
+    fresh = hvd.ShardedOptimizer(torch.optim.Adam(other.parameters()))
+    if RANK == 0:
+        fresh.load_state_dict(state)
+    raises(ValueError, lambda: hvd.broadcast_optimizer_state(fresh, 0), "load_state_dict() on every rank")
+    raises(TypeError, lambda: copy.deepcopy(optimizer), "state_dict")
+    other.float()(torch.ones(1, 5)).sum().backward()
+    raises(ValueError, fresh.step, "float32", "anew")
+
+
 def check_sharded_state():
     for maker in MAKERS.values():
         reference, model = make_model(), make_model()
@@ -85,8 +121,8 @@ def check_sharded_memory():
     model(torch.ones(2, 400)).sum().backward()
     optimizer.step()
     assert optimizer.state_bytes() <= 2 * 4 * (numbers / SIZE + 1) + 64  # two moments of this rank's part
-    shards = [p for group in optimizer._inner.param_groups for p in group["params"]]
-    starts = {p.data_ptr() for bucket in optimizer._all() for p in [bucket.flat]}
+    shards = [bucket.shard for bucket in optimizer._all()]
+    starts = {bucket.flat.data_ptr() for bucket in optimizer._all()}
     assert all(s.untyped_storage().data_ptr() in starts for s in shards)  # no copy of the parameters
 
 

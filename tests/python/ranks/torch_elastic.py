@@ -11,6 +11,7 @@ from horovod.common.exceptions import HostsUpdatedInterrupt
 from horovod.torch.elastic import ElasticSampler, TorchState, run
 from horovod.torch.elastic.state import StateHandler, get_handler_registry, set_handler_registry
 from hvd._elastic import holders as _holders
+from hvd.torch import ShardedOptimizer
 
 hvd.init()
 
@@ -78,6 +79,34 @@ def check_a_torch_state():
         other.weight.zero_()
     state.restore()
     assert state.model is other and torch.equal(other.weight, before)
+
+
+class Counting(nn.Linear):
+    """A module with extra state, which it changes in place."""
+
+    seen = None
+
+    def get_extra_state(self):
+        return self.seen
+
+    def set_extra_state(self, seen):
+        self.seen = seen
+
+
+def check_the_extra_state_of_a_module():
+    model = nn.Sequential(Counting(2, 2), nn.BatchNorm1d(2))
+    model[0].seen = {"n": 100 + hvd.rank(), "scale": torch.ones(hvd.rank() + 1)}
+    state = TorchState(model)
+    state.sync()
+    assert model[0].seen["n"] == 100 and len(model[0].seen["scale"]) == 1
+    model[0].seen["n"] += 1
+    state.commit()
+    for _ in range(2):
+        model[0].seen["n"] += 50
+        state.restore()
+        assert model[0].seen["n"] == 101
+    sharded = ShardedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+    raises(ValueError, lambda: TorchState(model, sharded), "ShardedOptimizer", "DistributedOptimizer")
 
 
 class Averages:

@@ -43,11 +43,10 @@ def check_a_result_survives_a_capture() -> None:
     """hvd.synchronize while torch captures: refused before anything is lost."""
     total = hvd.allreduce_async(torch.ones(3), op=hvd.Sum, name="captured")
     rows = hvd.allgather_async(torch.ones(1), name="captured rows")
-    is_capturing = torch.cuda.is_current_stream_capturing
     adapter = type(ops.collectives._adapter)
     stream_of = adapter.stream_of
     adapter.stream_of = staticmethod(lambda gpu: 7)
-    torch.cuda.is_current_stream_capturing = lambda: True
+    adapter.is_capturing = staticmethod(lambda: True)
     try:
         for handle in (total, rows):
             try:
@@ -57,7 +56,7 @@ def check_a_result_survives_a_capture() -> None:
             else:
                 raise AssertionError("a capturing stream was made to wait")
     finally:
-        torch.cuda.is_current_stream_capturing = is_capturing
+        del adapter.is_capturing
         adapter.stream_of = staticmethod(stream_of)
     assert hvd.synchronize(total).tolist() == [hvd.size()] * 3
     assert hvd.synchronize(rows).tolist() == [1] * hvd.size()

@@ -17,7 +17,6 @@ import torch.distributed as dist
 
 import hvd.torch as hvd
 from hvd.torch import _adapter, ops
-from hvd.torch._optimizer.gradient_presence import GradientPresence
 
 hvd.init()
 RANK, SIZE = hvd.rank(), hvd.size()
@@ -163,15 +162,7 @@ def check_an_optimizers_step() -> None:
     for _ in range(2):
         with on_stream(False):
             step()
-    exchange_presence = GradientPresence.exchange
-
-    def in_host_memory(self: Any, mine: Any, *rest: Any) -> Any:
-        mine.in_host_memory = True  # as beside a real GPU
-        return exchange_presence(self, mine, *rest)
-
-    GradientPresence.exchange = in_host_memory  # type: ignore[method-assign]
     graph = Graph(step)
-    GradientPresence.exchange = exchange_presence  # type: ignore[method-assign]
     gradients: list[Any] = [p.grad for p in model.parameters()]
     for step_number in range(3):
         for place, gradient in enumerate(gradients):

@@ -5,6 +5,7 @@ import os
 import tempfile
 import time
 from datetime import timedelta
+from functools import partial
 
 import torch
 import torch.distributed as dist
@@ -14,6 +15,7 @@ import hvd.torch as hvd
 from hvd.torch._adapter import TorchAdapter
 from hvd.torch._c10d import group_operations as operations
 from hvd.torch._c10d import group_work as works
+from hvd.torch.process_group import rendezvous
 
 hvd.init()
 RANK, SIZE = hvd.rank(), hvd.size()
@@ -508,6 +510,27 @@ def check_wrong_arguments():
     raises(ValueError, lambda: dist.send(torch.zeros(1), RANK))
 
 
+def check_many_pending_messages():
+    """Ranks that send first and receive afterwards, with more messages than names."""
+    if RANK < 2:
+        sends = [dist.isend(torch.tensor([float(i)]), 1 - RANK, tag=77) for i in range(150)]
+        tensor = torch.zeros(1)
+        for i in range(150):
+            dist.recv(tensor, 1 - RANK, tag=77)
+            same(tensor, i)
+        for work in sends:
+            work.wait()
+    tensor = torch.zeros(1)
+    lone = [dist.isend(tensor, 1, tag=78) for _ in range(66)] if RANK == 0 else []
+    for work in lone[::65]:
+        raises(RuntimeError, partial(work.wait, timedelta(seconds=0.1)), "Timed out")
+    hvd.barrier()
+    for _ in range(66 if RANK == 1 else 0):
+        dist.recv(tensor, 0, tag=78)
+    for work in lone:
+        work.wait()
+
+
 def made_anew(path):
     """The default group, made again."""
     dist.destroy_process_group()
@@ -536,3 +559,22 @@ def check_after_destroy_it_can_be_made_again():
     dist.destroy_process_group()
     if RANK == 0 and os.path.exists(again):
         os.remove(again)
+
+
+def check_worlds_that_share_a_store():
+    """torch's default does this: rank 0's process keeps one server for each address."""
+    store, _, _ = rendezvous(timedelta(seconds=60))
+    for _ in range(3):
+        dist.init_process_group("hvd", store=store, rank=RANK, world_size=SIZE, timeout=timedelta(seconds=20))
+        pair, tensor = dist.new_group([0, 1]), torch.ones(1)
+        if RANK < 2:
+            dist.all_reduce(tensor, group=pair)
+            same(tensor, 2)
+        if RANK == 1:
+            dist.send(torch.ones(1), 0)
+        elif RANK == 0:
+            assert dist.recv(torch.zeros(1)) == 1
+        if RANK == 0:
+            raises(RuntimeError, lambda: dist.monitored_barrier(timeout=timedelta(seconds=0.05)), "failed to pass")
+        hvd.barrier()
+        dist.destroy_process_group()

@@ -102,4 +102,10 @@ TEST_CASE("operations: in words") {
         "rank 3 on node1: 2 operations submitted, 1 under way\n"
         "  ended 5.000 s ago after 0.000 s: #0 allreduce a (400 B float32)\n"
         "  waits for other ranks for 5.000 s: #1 allreduce b (400 B float32)\n");
+  ranks[3] = of({operation(0, "a", true)});
+  ranks[3].gpu = "still computes a, without progress for 6.0 s";
+  CHECK(operations_text(operations_of_file(operations_file(ranks)), 8) ==
+        "rank 3 on node1: 1 operations submitted, 0 under way\n"
+        "  ended 5.000 s ago after 0.000 s: #0 allreduce a (400 B float32)\n"
+        "  its GPU still computes a, without progress for 6.0 s\n");
 }

@@ -90,11 +90,13 @@ Scaling NcclLaunch::scaled_alone(const DeviceTensor& t) const {
   return t.kind == Kind::allreduce ? scaling_of(t, size(), where_.capabilities, false) : Scaling{};
 }
 
-/// For a set of one rank.  True if the tensor needs no packing and no NCCL, because the rank already has the sum or the
-/// broadcast data.
+/// True if the tensor needs no packing and no NCCL, because it is empty, or the set's only rank already has the sum or
+/// the broadcast data.  All ranks return the same value.
 bool NcclLaunch::local(const DeviceTensor& t) const {
+  if (t.kind != Kind::broadcast && t.kind != Kind::allreduce) return false;
+  if (t.bytes() == 0) return true;
+  if (size() > 1) return false;
   if (t.kind == Kind::broadcast) return true;
-  if (t.kind != Kind::allreduce) return false;
   const Scaling s = scaled_alone(t);
   const bool once = s.gather == 1 || s.scatter == 1;  // with two factors, the value would be rounded in between
   const bool plain = s.none() && s.inside == 1;

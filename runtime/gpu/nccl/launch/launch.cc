@@ -51,7 +51,7 @@ void NcclLaunch::wait_until(Ready ready) const {
   }
 }
 
-/// Runs a batch of a set of one rank whose tensors are all local().
+/// Runs a batch whose tensors are all local().
 void NcclLaunch::queue_here() {
   calling_ = true;
   begin();
@@ -60,8 +60,7 @@ void NcclLaunch::queue_here() {
 }
 
 void NcclLaunch::queue() {
-  if (size() == 1 && std::all_of(tensors_.begin(), tensors_.end(), [this](const auto& t) { return local(t); }))
-    return queue_here();
+  if (std::all_of(tensors_.begin(), tensors_.end(), [this](const auto& t) { return local(t); })) return queue_here();
   wait_until([this] { return where_.communicators.made() && slot().whole->ready(); });
   go_on();
   calling_ = true;
@@ -83,7 +82,7 @@ void NcclLaunch::queue() {
 
 void NcclLaunch::record() {
   alone_.assign(tensors_.size(), true);
-  if (size() == 1 && std::all_of(tensors_.begin(), tensors_.end(), [this](const auto& t) { return local(t); })) {
+  if (std::all_of(tensors_.begin(), tensors_.end(), [this](const auto& t) { return local(t); })) {
     for (const DeviceTensor& t : tensors_) finish_here(t);
     return;
   }

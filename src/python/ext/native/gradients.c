@@ -115,6 +115,16 @@ static PyObject* py_clear_gradients(PyObject* self, PyObject* list) {
   return picked(list, must_end, NULL);
 }
 
+static PyObject* py_greatest(PyObject* self, PyObject* numbers) {
+  (void)self;
+  if (!PyByteArray_Check(numbers)) return PyErr_Format(PyExc_TypeError, "a bytearray is needed, not %R", numbers);
+  const int64_t* all = (const int64_t*)(const void*)PyByteArray_AsString(numbers);
+  const Py_ssize_t count = PyByteArray_Size(numbers) / (Py_ssize_t)sizeof *all;
+  int64_t most = INT64_MIN;
+  for (Py_ssize_t i = 0; i < count; ++i) most = all[i] > most ? all[i] : most;
+  return PyLong_FromLongLong(most);
+}
+
 static PyObject* py_hooks_in_python(PyObject* self, PyObject* value) {
   (void)self;
   const int is = PyObject_IsTrue(value);
@@ -140,6 +150,7 @@ PyMethodDef gradient_methods[] = {
      "finish_gradients([gradient, ...]): waits, forgets the handles -> those whose result is not in parameter.grad"},
     {"clear_gradients", py_clear_gradients, METH_O,
      "clear_gradients([gradient, ...]) -> those that Python must end; the others are ready for the next step"},
+    {"greatest", py_greatest, METH_O, "greatest(bytearray) -> the largest of its int64 numbers"},
     {"both_hooks", py_both_hooks, METH_O, "both_hooks(whether each hook that runs gives its parameter both hooks)"},
     {"hooks_in_python", py_hooks_in_python, METH_O, "hooks_in_python(whether every hook calls the reducer's Python)"},
     {NULL, NULL, 0, NULL}};

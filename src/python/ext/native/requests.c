@@ -118,13 +118,13 @@ static int fill_device(PyObject* device, hvd_request* r) {
   return PyErr_Occurred() ? -1 : int32_of(PyTuple_GetItem(device, 0), "device", &r->device);
 }
 
-/* The memory of the result: an address, or an address and a number of bytes. */
+/* The memory of the result: an address, a bytearray, or an address and a number of bytes. */
 static int fill_out(PyObject* out, hvd_request* r) {
   if (PyTuple_Check(out) && PyTuple_Size(out) == 2) {
     r->out = PyLong_AsVoidPtr(PyTuple_GetItem(out, 0));
     r->out_bytes = PyLong_AsSize_t(PyTuple_GetItem(out, 1));
   } else {
-    r->out = PyLong_AsVoidPtr(out);
+    r->out = PyByteArray_Check(out) ? PyByteArray_AsString(out) : PyLong_AsVoidPtr(out);
   }
   return PyErr_Occurred() ? -1 : 0;
 }
@@ -166,7 +166,9 @@ int fill_request(request_box* box, PyObject* tuple) {
     return -1;
   r->struct_size = sizeof *r;
   PyObject* address = PyTuple_GetItem(view, ADDRESS);
-  r->in = PyBytes_Check(address) ? PyBytes_AsString(address) : PyLong_AsVoidPtr(address);
+  r->in = PyBytes_Check(address)       ? PyBytes_AsString(address)
+          : PyByteArray_Check(address) ? PyByteArray_AsString(address)
+                                       : PyLong_AsVoidPtr(address);
   if (PyErr_Occurred() || fill_out(PyTuple_GetItem(tuple, OUT), r) ||
       int32_of(PyTuple_GetItem(view, DTYPE), "dtype", &r->dtype) || fill_device(PyTuple_GetItem(view, DEVICE), r) ||
       fill_shape(box, PyTuple_GetItem(view, SHAPE)) || fill_name(&box->name, r->kind, PyTuple_GetItem(tuple, NAME)) ||

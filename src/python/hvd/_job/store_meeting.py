@@ -12,7 +12,8 @@ import select
 import socket
 import struct
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -31,7 +32,7 @@ class Store(Protocol):
     """Keys and values that all ranks of the launch share.  One thread at a time."""
 
     def set(self, key: str, value: bytes) -> None:
-        """Stores the value; each key is stored only once."""
+        """Stores the value.  It may replace another one."""
 
     def get(self, key: str) -> bytes:
         """The value of an existing key."""
@@ -53,20 +54,60 @@ class Launch:
 def open_meeting(store: Store, launch: Launch) -> None:
     """Lets libhvd find its world through the store.
 
-    Sets HVD_MEETING_FD and, if ranks are on several hosts, HVD_KEY_FD: both belong to this process.  Waits for rank 0 if a
-    key is needed.  TimeoutError if rank 0 does not come.
+    Sets HVD_MEETING_FD and, if ranks are on several hosts, HVD_KEY_FD: both belong to this process.  Waits for all ranks
+    if a key is needed.  TimeoutError if some do not come.
     """
     if launch.many_hosts:
-        if launch.rank == 0:
-            store.set("hvd/key", secrets.token_hex(32).encode())
-        if not store.wait("hvd/key", _environment.number("HVD_INIT_TIMEOUT")):
-            raise TimeoutError("rank 0 has not called hvd.init()")
+        end = time.monotonic() + _environment.number("HVD_INIT_TIMEOUT")
+        text = secrets.token_hex(32).encode()  # of the first rank: the key
+        everything = tuple(range(launch.size))
+        met, missing = gather(store, "hvd/key", everything, launch.rank, text, lambda: time.monotonic() > end)
+        if met is None:
+            raise TimeoutError(_missing_text(missing))
         key = os.memfd_create("hvd-key")
-        os.write(key, store.get("hvd/key"))
+        os.write(key, met[: len(text)])
         _environment.whole["HVD_KEY_FD"] = str(key)
     ours, theirs = socket.socketpair()
     _environment.whole["HVD_MEETING_FD"] = str(theirs.detach())
     threading.Thread(target=_Meetings(store, launch, ours).serve, name="hvd-meeting", daemon=True).start()
+
+
+def gather(
+    store: Store, place: str, ranks: Sequence[int], rank: int, own: bytes, given_up: Callable[[], bool]
+) -> tuple[bytes | None, list[int]]:
+    """(the texts of all ranks in the order of `ranks`, []); if given_up() says so first: (None, the missing ranks).
+
+    own: this rank's text.  No other call ever has the same one.
+
+    The store may still have what earlier processes wrote at this place: torchrun keeps it when it restarts the ranks.
+    So the first rank chooses a word for this meeting, and the others join under the newest word.  A rank takes only a
+    result that contains its own text.
+    """
+    if rank == ranks[0]:
+        word = secrets.token_hex(8)
+        keys = {other: f"{place}/{word}/{other}" for other in ranks[1:]}
+        store.set(f"{place}/first", word.encode())
+        for key in keys.values():
+            while not store.wait(key, _LOOK_EVERY_SECONDS):
+                if given_up():
+                    return None, [other for other, name in keys.items() if not store.wait(name, 0.01)]
+        everything = b"".join([own, *map(store.get, keys.values())])
+        store.set(f"{place}/{word}/all", everything)
+        return everything, []
+    word = ""
+    while not given_up():
+        if not store.wait(f"{place}/first", _LOOK_EVERY_SECONDS):
+            continue
+        newest = store.get(f"{place}/first").decode()
+        if newest != word:
+            word = newest
+            store.set(f"{place}/{word}/{rank}", own)
+        if store.wait(f"{place}/{word}/all", _LOOK_EVERY_SECONDS):
+            everything = store.get(f"{place}/{word}/all")
+            if own in everything:
+                return everything, []
+            time.sleep(0.01)  # of an earlier meeting: the first rank has not come yet
+    return None, [other for other in ranks[1:] if not store.wait(f"{place}/{word}/{other}", 0.01)] if word else [ranks[0]]
 
 
 @dataclass
@@ -104,28 +145,17 @@ class _Meetings:
         number = self._count[ranks] = self._count.get(ranks, 0) + 1
         place = f"hvd/{'-'.join(map(str, join.ranks)) or 'all'}/{number}"
         own = _MEMBER.pack(self._launch.rank, self._launch.host, join.token, len(join.text)) + join.text
-        self._store.set(f"{place}/{self._launch.rank}", own)
-        if self._launch.rank == ranks[0]:  # the first rank gathers for all: each other rank asks the store for one value only
-            if not self._wait(join, [f"{place}/{rank}" for rank in ranks], ranks):
-                return
-            self._store.set(f"{place}/world", b"".join(self._store.get(f"{place}/{rank}") for rank in ranks))
-        elif not self._wait(join, [f"{place}/world"], ranks, place):
-            return
+        members, missing = gather(self._store, place, ranks, self._launch.rank, own, self._given_up)
+        if members is None:
+            return self._refuse(join, _missing_text(missing))
         self._epoch += 1
-        members = self._store.get(f"{place}/world")
         self._send(_HEAD.pack(_WORLD, 0, -1, 0, len(ranks), 0, 0, self._epoch) + members)
 
-    def _wait(self, join: _Join, keys: Sequence[str], ranks: tuple[int, ...], place: str = "") -> bool:
-        """Waits for the keys.  False: libhvd has given up, and learns which ranks are missing."""
-        for key in keys:
-            while not self._store.wait(key, _LOOK_EVERY_SECONDS):
-                if not select.select([self._link], [], [], 0)[0]:
-                    continue
-                self._receive()
-                names = keys if not place else [f"{place}/{rank}" for rank in ranks]
-                missing = [rank for rank, name in zip(ranks, names) if not self._store.wait(name, 0.01)]
-                self._refuse(join, _missing_text(missing))
-                return False
+    def _given_up(self) -> bool:
+        """Whether libhvd no longer waits for the meeting."""
+        if not select.select([self._link], [], [], 0)[0]:
+            return False
+        self._receive()
         return True
 
     def _refuse(self, join: _Join, why: str) -> None:

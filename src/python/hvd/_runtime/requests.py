@@ -18,7 +18,7 @@ HOST = -1
 Device = Union[int, tuple[int, int]]
 
 
-# A tensor's memory, dense and row-major: address (or the bytes themselves), dtype, shape, device.
+# A tensor's memory, dense and row-major: address (or the bytes or bytearray itself), dtype, shape, device.
 View = tuple[Any, int, tuple[int, ...], Device]
 
 
@@ -56,10 +56,10 @@ class Request(NamedTuple):
     operation: Operation
     name: str | bytes | None  # None: derived from the order of the calls; bytes: used unchanged, without the kind as prefix
     view: View
-    # allreduce, broadcast: the address of the result, which has view's shape and dtype and may be view's address.
+    # allreduce, broadcast: the address of the result, or a bytearray.  It has view's shape and dtype, and may be view's memory
     # reducescatter, alltoall, and allgather on a GPU: address and size in bytes of memory on view's device for a result of
     # exactly this size; such a result is not taken
-    out: int | tuple[int, int] = 0
+    out: int | bytearray | tuple[int, int] = 0
     splits: tuple[int, ...] | None = None  # alltoall: rows for each rank of the set; None: equal parts
 
 

@@ -58,7 +58,7 @@ class _Ahead:
                 if not self._put((batch, None)):
                     return
             self._put((self._END, None))
-        except Exception as error:  # the training thread gets the loader's exception
+        except BaseException as error:  # the training thread gets the loader's exception, SystemExit too
             self._put((self._END, error))
         finally:
             close = getattr(self._batches, "close", None)

@@ -19,7 +19,8 @@ class ParquetBatches(BaseDataLoader):
     All ranks get the same number of rows, and thus of batches; the last rows % size are left out.  So no rank waits for
     another at the end of an epoch.  A rank reads only row groups that contain its rows, one at a time.
 
-    path: a file or a folder, whose .parquet files are used in the order of their names.  batch_size: rows.
+    path: a file or a folder, whose .parquet files are used in the order of their names, except where a name begins with "_" or
+    ".".  batch_size: rows.
     columns: by default all.  shuffle: row groups and the rows in them, in another order in each epoch.
     drop_last: leave out a smaller last batch.
     rank, size: by default this rank's; they need init() then.
@@ -41,6 +42,8 @@ class ParquetBatches(BaseDataLoader):
 
         if batch_size < 1:
             raise ValueError(f"batch_size is {batch_size}: it must be at least 1")
+        if columns is not None and not columns:
+            raise ValueError("columns is empty: name at least one, or give None for all")
         self._open = pq.ParquetFile
         self.files = _files(Path(path))
         self.batch_size, self.columns = batch_size, list(columns) if columns is not None else None
@@ -72,7 +75,7 @@ class ParquetBatches(BaseDataLoader):
         return parts, rows
 
     def set_epoch(self, epoch: int) -> None:
-        """Selects another order, if rows are shuffled."""
+        """Sets the number of the next epoch, which selects the order if rows are shuffled.  Further epochs count on."""
         self.epoch = epoch
 
     def __len__(self) -> int:
@@ -85,12 +88,13 @@ class ParquetBatches(BaseDataLoader):
         rows = list(range(count))
         if self.shuffle:
             order.shuffle(rows)
-        return {name: _array(table.column(name))[rows] for name in table.column_names}
+        return {name: table.column(name).to_numpy()[rows] for name in table.column_names}
 
     def _iterate(self) -> Iterator[dict[str, Any]]:
         import numpy as np
 
         order = random.Random(f"{self.seed} {self.epoch}")
+        self.epoch += 1
         parts = list(self._parts)
         if self.shuffle:
             order.shuffle(parts)
@@ -101,25 +105,27 @@ class ParquetBatches(BaseDataLoader):
             rows = len(next(iter(left.values())))
             whole = rows - rows % self.batch_size
             for at in range(0, whole, self.batch_size):
-                yield {name: array[at : at + self.batch_size] for name, array in left.items()}
+                yield {name: _stacked(array[at : at + self.batch_size]) for name, array in left.items()}
             left = {name: array[whole:] for name, array in left.items()}
         if left and len(next(iter(left.values()))) and not self.drop_last:
-            yield left
+            yield {name: _stacked(array) for name, array in left.items()}
 
 
 def _files(path: Path) -> list[Path]:
     found = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
+    if path.is_dir():  # unfinished files of writers, and hidden ones
+        found = [file for file in found if not any(part[0] in "_." for part in file.relative_to(path).parts)]
     if not found or not all(file.is_file() for file in found):
         raise FileNotFoundError(f"{path}: there is no such Parquet file, nor a folder with .parquet files in it")
     return found
 
 
-def _array(column: Any) -> Any:
-    """[rows, ...]: columns of lists become matrices if all lists have one length."""
+def _stacked(array: Any) -> Any:
+    """[rows, ...]: lists become a matrix if all of them have one length; otherwise they stay an array of objects."""
     import numpy as np
 
-    array = column.to_numpy()
-    return np.stack(array) if array.dtype == object and len(array) and isinstance(array[0], np.ndarray) else array
+    alike = array.dtype == object and len({getattr(row, "shape", None) for row in array}) == 1
+    return np.stack(array) if alike and isinstance(array[0], np.ndarray) else array
 
 
 def petastorm_reader(url: str, by_row: bool = False, **options: Any) -> Any:

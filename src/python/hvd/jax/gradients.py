@@ -6,6 +6,7 @@ program for every array.  One call for all would begin only when the last gradie
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -45,6 +46,15 @@ def _sparse(leaf: Any) -> bool:
     return hasattr(leaf, "todense") and not hasattr(leaf, "aval")
 
 
+def _end_of_names(paths: Sequence[str], lacking: Sequence[str]) -> str:
+    """The end of the operations' names: a checksum of the gradients' paths, and the paths that are None.  Thus ranks with
+    gradients of different parameters wait for each other; without it they would add them up.
+    """
+    without = "".join(lacking)
+    end = f".without.{without if len(without) < 40 else f'{zlib.crc32(without.encode()):08x}'}" if lacking else ""
+    return f".{zlib.crc32(' '.join(paths).encode()):08x}{end}"
+
+
 def _batches(sizes: Sequence[int]) -> list[list[int]]:
     """Indices of arrays of these sizes in bytes, last first, in batches of BATCH_BYTES (or one larger array)."""
     batches: list[list[int]] = []
@@ -69,12 +79,14 @@ def allreduce_gradients(
 ) -> Any:
     """A tree of gradients, reduced over all ranks: a tree of the same structure, inside jit or outside.
 
+    None stays None.  Ranks whose trees have other keys, or None elsewhere, wait for each other: give zeros there.
     gradient_predivide_factor: with Average, divides the gradients by it before they are added, and the sum by the rest.
     sparse_as_dense: gradients of jax.experimental.sparse are made dense; otherwise they are a ValueError.
     """
     _shares.refuse_reduction("a reduction of gradients")
     gradient_predivide_factor = checked_predivide(gradient_predivide_factor, op)
-    leaves, structure = jax.tree_util.tree_flatten(gradients, is_leaf=_sparse)
+    found, structure = jax.tree_util.tree_flatten_with_path(gradients, is_leaf=lambda leaf: leaf is None or _sparse(leaf))
+    paths, leaves = [jax.tree_util.keystr(path) for path, _ in found], [leaf for _, leaf in found]
     for i, leaf in enumerate(leaves):
         if _sparse(leaf):
             if not sparse_as_dense:
@@ -82,12 +94,14 @@ def allreduce_gradients(
                     f"a sparse gradient ({type(leaf).__name__}) cannot be reduced as it is: set sparse_as_dense=True"
                 )
             leaves[i] = leaf.todense()
-    live = [i for i, leaf in enumerate(leaves) if getattr(leaf, "dtype", None) != jax.dtypes.float0]
+    lacking = [path for path, leaf in zip(paths, leaves) if leaf is None]
+    live = [i for i, leaf in enumerate(leaves) if leaf is not None and getattr(leaf, "dtype", None) != jax.dtypes.float0]
+    end = _end_of_names([paths[i] for i in live], lacking)
     pairs = [compression.compress(jnp.asarray(leaves[i])) for i in live]
     before = 1.0 / gradient_predivide_factor
     call = Operation(ALLREDUCE, None, process_set, reduce_op(op, None), 0, False, before, gradient_predivide_factor)
     for number, batch in enumerate(_batches([small.size * small.dtype.itemsize for small, _ in pairs])):
-        named = call._replace(name=f"{name or 'gradients'}.{number}")
+        named = call._replace(name=f"{name or 'gradients'}.{number}{end}")
         for at, out in zip(batch, _primitive.bind(named, [pairs[i][0] for i in batch])):
             leaves[live[at]] = compression.decompress(out, pairs[at][1])
     return jax.tree_util.tree_unflatten(structure, leaves)

@@ -119,7 +119,8 @@ class Reduction:
         self.process_set = process_set
         self.scale_local = scale_local
         self.local: set[int] = set()  # id() of variables whose gradients stay on this rank
-        self._reduce: Callable[[list[Any]], list[Any]] = {"torch": self._torch, "jax": self._jax}.get(NAME, self._tensorflow)
+        reduce = {"torch": self._torch, "jax": self._jax}.get(NAME, self._tensorflow)
+        self._reduce: Callable[[list[Any], list[Any]], list[Any]] = reduce
         if NAME == "tensorflow":
             from hvd.tensorflow._gradient_reduction import Settings, checked_groups
 
@@ -128,24 +129,20 @@ class Reduction:
             )
 
     def __call__(self, grads: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
-        """The gradients reduced over all ranks; None stays None."""
+        """The gradients reduced over all ranks.  None stays None; ranks with None elsewhere wait for each other."""
         _shares.refuse_reduction("DistributedOptimizer")
         results = list(grads)
         size = self.process_set.size()
         if size is None:
             raise ValueError("hvd is not initialised, or this process set was not added: call hvd.init() first")
-        shared = []
-        for i, (grad, variable) in enumerate(zip(grads, variables)):
-            if grad is None:
-                continue
-            if id(variable) not in self.local:
-                shared.append(i)
-            elif self.scale_local:
-                results[i] = self._divided(grad, size)
+        shared = [i for i, variable in enumerate(variables) if id(variable) not in self.local]
+        if self.scale_local:
+            for i in set(range(len(results))).difference(shared):
+                results[i] = None if results[i] is None else self._divided(results[i], size)
         alone = size == 1 and not self.process_set.may_change()
-        if shared and not alone and self.process_set.included():
-            self._variables = [variables[i] for i in shared]
-            for i, out in zip(shared, self._reduce([results[i] for i in shared])):
+        given = [results[i] for i in shared]
+        if any(grad is not None for grad in given) and not alone and self.process_set.included():
+            for i, out in zip(shared, self._reduce(given, [variables[i] for i in shared])):
                 results[i] = out
         return results
 
@@ -156,23 +153,27 @@ class Reduction:
 
         return divided_by_ranks(grad, self.process_set)
 
-    def _tensorflow(self, grads: list[Any]) -> list[Any]:
+    # grads may have None, which has its place in the names of the others.
+
+    def _tensorflow(self, grads: list[Any], variables: list[Any]) -> list[Any]:
         from hvd.tensorflow._gradient_reduction import reduce_gradients
 
-        return reduce_gradients(grads, self._variables, self._settings, prefix="keras")
+        return reduce_gradients(grads, variables, self._settings, prefix="keras")
 
-    def _torch(self, grads: list[Any]) -> list[Any]:
+    def _torch(self, grads: list[Any], _: list[Any]) -> list[Any]:
         from hvd.torch.ops import collectives
 
-        pairs = [self.compression.compress(grad) for grad in grads]
+        pairs = {i: self.compression.compress(grad) for i, grad in enumerate(grads) if grad is not None}
         operation = Operation(ALLREDUCE, number_of(self.process_set), self.op, 0, 1.0 / self.predivide, self.predivide)
-        names = [f"keras.gradients.{i}" for i in range(len(pairs))]
+        names = [f"keras.gradients.{i}" for i in pairs]
         # One call for all; each runs as soon as all ranks have it.
-        handle = collectives._submit_many(operation, [small for small, _ in pairs], names, in_place=True) if pairs else 0
-        outs = collectives.synchronize(handle) or []
-        return [self.compression.decompress(out, ctx) for out, (_, ctx) in zip(outs, pairs)]
+        handle = collectives._submit_many(operation, [small for small, _ in pairs.values()], names, in_place=True)
+        results: list[Any] = [None] * len(grads)
+        for out, (i, (_small, context)) in zip(collectives.synchronize(handle), pairs.items()):
+            results[i] = self.compression.decompress(out, context)
+        return results
 
-    def _jax(self, grads: list[Any]) -> list[Any]:
+    def _jax(self, grads: list[Any], _: list[Any]) -> list[Any]:
         from hvd.jax.gradients import allreduce_gradients
 
         names = "keras.gradients"  # inside the compiled step, or outside it

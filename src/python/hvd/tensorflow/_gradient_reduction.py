@@ -182,7 +182,7 @@ def reduce_gradients(
     alone = size == 1 and not settings.process_set.may_change()
     if alone or not settings.process_set.included():
         return results
-    without = _without(grads)
+    without = _without([grad for i, grad in enumerate(grads) if key(variables[i]) not in local])
     if dense:
         chosen = [results[i] for i in dense]
         for i, out in zip(dense, _reduce_dense(chosen, [variables[i] for i in dense], settings, prefix, without)):

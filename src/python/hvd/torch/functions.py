@@ -10,6 +10,7 @@ import torch
 from hvd._runtime import world as _world
 from hvd._runtime.objects import allgather_object, broadcast_object
 from hvd.torch.ops import collectives
+from hvd.torch.sharded import ShardedOptimizer
 
 __all__ = ["allgather_object", "broadcast_object", "broadcast_optimizer_state", "broadcast_parameters"]
 
@@ -76,11 +77,14 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, 
     """Overwrites every rank's optimizer state and options with root_rank's.  A rank's state may still be empty.
 
     model is accepted as in Horovod and not needed.
-    Errors: ValueError when the parameter groups differ between the ranks.
+    Errors: ValueError when the parameter groups differ between the ranks, and when the parts of a ShardedOptimizer's state do.
     """
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise ValueError(f"a torch.optim.Optimizer is needed, not a {type(optimizer).__name__}")
     _world.need()
+    if isinstance(optimizer, ShardedOptimizer):
+        optimizer.broadcast_options(root_rank)
+        return
     params = [p for group in optimizer.param_groups for p in group["params"]]
     for parameter in params:
         if not optimizer.state and parameter.requires_grad and parameter.grad is None:

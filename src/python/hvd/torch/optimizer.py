@@ -176,7 +176,10 @@ class _Distributed(GradScalerSupport, _Base):
         """The optimizer's own; backward passes so far are forgotten."""
         self._hvd.reset()
         self._synchronized = False
+        groups = self.param_groups  # the user's optimizer has this list too, and schedules may know only that optimizer
         super().load_state_dict(*args, **kwargs)
+        groups[:] = self.param_groups
+        self.param_groups = groups
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """The optimizer's own; the new parameters are reduced too."""

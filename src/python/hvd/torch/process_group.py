@@ -9,6 +9,7 @@ torch finds it through its entry point (2.15), before that after ``import hvd.to
 
 from __future__ import annotations
 
+import secrets
 import socket
 from datetime import timedelta
 from typing import Any
@@ -56,7 +57,7 @@ class _Common(GroupOperations):
         self._place = options.group_rank
         self._size = options.group_size
         self._sets = sets
-        self._store = options.store
+        self._store = _c10d.PrefixStore(f"hvd/{sets.word}", options.store)
         self._is_world = not options.global_ranks_in_group
         self._by_set = sorted(range(len(ranks)), key=ranks.__getitem__)
         self._order = sorted(range(len(ranks)), key=self._by_set.__getitem__)
@@ -111,6 +112,12 @@ class HvdProcessGroup(_Common, _c10d.ProcessGroup):  # type: ignore[misc]
             _c10d.ProcessGroup.__init__(self, options.store, options.group_rank, options.group_size)
         except TypeError:  # torch before 2.6
             _c10d.ProcessGroup.__init__(self, options.group_rank, options.group_size)
+        self._group_name = options.group_id
+
+    @property
+    def group_name(self) -> Any:
+        # torch's own property asks a Backend, which this group lacks before torch 2.15.
+        return self._group_name
 
 
 _sets: GroupSets | None = None
@@ -192,7 +199,11 @@ def create(options: Any, _: Any = None) -> Any:
         if _sets is not None:
             _sets.close()
         _worlds += 1
-        _sets = GroupSets(_c10d.PrefixStore("sets", options.store), options.group_rank, options.group_size, _worlds)
+        # Rank 0 names the world.  An operation of an earlier world may have timed out, and still be pending: no other operation
+        # may have its name.  The store may have an earlier world's keys, because torch keeps one server for each address.
+        world, word = broadcast_object((_worlds, secrets.token_hex(8)), 0, "c10d.world")
+        store = _c10d.PrefixStore(f"sets/{word}", options.store)
+        _sets = GroupSets(store, options.group_rank, options.group_size, world, word)
         _sent = SentMessages(_sets, options.group_rank)
         _sets.start(_sent.readers, _sent.end)
     if _sets is None or _sent is None:

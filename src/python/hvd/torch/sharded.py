@@ -15,6 +15,7 @@ import torch
 
 from hvd._native import Average, Max, Sum
 from hvd._runtime import world as _world
+from hvd._runtime.objects import allgather_object
 from hvd.process_sets import ProcessSet, global_process_set, number_of
 from hvd.torch._optimizer.parameter_entries import after_accumulation
 from hvd.torch.compression import Compression, Compressor
@@ -60,11 +61,15 @@ class _Bucket:
             p.data = self.flat[start:end].view(p.shape)
 
     def move_in(self) -> None:
-        """Moves parameters back into the bucket if they got other memory.  load_state_dict does not do this, model.to
-        may."""
+        """Moves parameters back into the bucket if they got other memory.  ValueError if they became others by model.to()."""
         with torch.no_grad():
             for p, (start, end) in zip(self.parameters, self.places):
                 here = self.flat[start:end]
+                if (p.dtype, p.device) != (here.dtype, here.device):
+                    raise ValueError(
+                        f"a parameter was {here.dtype} on {here.device} when this ShardedOptimizer was made, and is {p.dtype} "
+                        f"on {p.device} now: make it anew after model.to()"
+                    )
                 if p.data_ptr() != here.data_ptr():
                     here.copy_(p.detach().reshape(-1))
                     p.data = here.view(p.shape)
@@ -73,6 +78,14 @@ class _Bucket:
         """Cuts a tensor with the bucket's layout into the parameters' parts.  Yields copies with their shapes."""
         for p, (start, end) in zip(self.parameters, self.places):
             yield flat[start:end].view(p.shape).clone()
+
+
+def _summary(state: dict[str, Any], shard: torch.Tensor) -> dict[str, Any]:
+    """What must be the same on all ranks: the kinds of state, and the numbers among them, such as the step."""
+    return {
+        key: (value.tolist() if value.shape != shard.shape else "a part") if isinstance(value, torch.Tensor) else value
+        for key, value in state.items()
+    }
 
 
 class ShardedOptimizer(torch.optim.Optimizer):
@@ -119,14 +132,11 @@ class ShardedOptimizer(torch.optim.Optimizer):
         for index, group in enumerate(self.param_groups):
             self._buckets.append(self._bucketed(index, group["params"], bucket_bytes))
         # The user's optimizer now updates one parameter for each bucket: this rank's part.  An existing state (Adagrad begins
-        # with one) is divided in the same way.
+        # with one) is divided in the same way.  Both have the same groups, because schedules may know either of them.
         begun = optimizer.state_dict() if optimizer.state else None
         self._inner = optimizer
         self._inner.state.clear()
-        self._inner.param_groups.clear()
-        for group, buckets in zip(self.param_groups, self._buckets):
-            options = {key: value for key, value in group.items() if key not in ("params", "param_names")}
-            self._inner.add_param_group({"params": [bucket.shard for bucket in buckets], **options})
+        self._inner.param_groups = self.param_groups
         if begun is not None:
             self.load_state_dict(begun)
 
@@ -255,13 +265,21 @@ class ShardedOptimizer(torch.optim.Optimizer):
         if self._unscaled():
             for bucket in self._all():
                 bucket.move_in()
-            for group, inner in zip(self.param_groups, self._inner.param_groups):
-                inner.update({key: value for key, value in group.items() if key not in ("params", "param_names")})
-            self._inner.step()
+            self._step_on_shards()
             self._gather()
         for bucket in self._all():
             bucket.shard.grad = None
         return loss
+
+    def _step_on_shards(self) -> None:
+        whole = [group["params"] for group in self.param_groups]
+        try:
+            for group, buckets in zip(self.param_groups, self._buckets):
+                group["params"] = [bucket.shard for bucket in buckets]
+            self._inner.step()
+        finally:
+            for group, params in zip(self.param_groups, whole):
+                group["params"] = params
 
     def _unscaled(self) -> bool:
         """Undoes a GradScaler's scale, if one calls; False if this step must be skipped."""
@@ -364,6 +382,25 @@ class ShardedOptimizer(torch.optim.Optimizer):
         if hasattr(self, "_inner"):
             raise ValueError("a ShardedOptimizer cannot take more parameters: make it anew with all of them")
         super().add_param_group(param_group)
+
+    def broadcast_options(self, root_rank: int) -> None:
+        """Overwrites all ranks' options by root_rank's.  Collective.  ValueError on all ranks if their states are of different
+        steps: root_rank has only its own part of its state.
+        """
+        known = [_summary(self._inner.state.get(bucket.shard, {}), bucket.shard) for bucket in self._all()]
+        options = [{key: value for key, value in group.items() if key != "params"} for group in self.param_groups]
+        everyone = {rank: facts for rank, *facts in allgather_object((_world.rank(), known, options), process_set=self._set)}
+        root_known, root_options = everyone[root_rank]
+        if any(other != root_known for other, _ in everyone.values()):
+            raise ValueError(
+                "the ranks' parts of a ShardedOptimizer's state differ in kinds or steps, and no rank has the others' parts: "
+                "call load_state_dict() on every rank"
+            )
+        for group, new in zip(self.param_groups, root_options):
+            group.update(new)
+
+    def __getstate__(self) -> dict[str, Any]:
+        raise TypeError("a ShardedOptimizer cannot be copied or pickled: copy its state_dict(), which is collective")
 
     def state_bytes(self) -> int:
         """The size of this rank's part of the state."""

@@ -12,8 +12,10 @@ import os
 import struct
 import sys
 import threading
+from collections import deque
+from functools import partial
 from resource import RUSAGE_SELF, getrusage
-from time import monotonic_ns
+from time import CLOCK_MONOTONIC, clock_gettime_ns, monotonic_ns
 
 MARK = 0x6263657264765348  # recorder_mark
 MEMORY_STEPS, SLOTS = 64, 1024  # RecorderMemory::steps, and its slots
@@ -60,6 +62,23 @@ def throttled_file(groups):
     return -1
 
 
+COLLECTIONS = deque(maxlen=8192)  # the times at which garbage collections began and ended; the oldest are forgotten
+
+
+class Collecting:
+    """The collector's callback partial(getattr, Collecting()), which appends the time to COLLECTIONS.
+
+    C functions of the standard library alone make up the callback.  A callback with bytecode would run handlers of
+    signals, and the collector drops what they raise: Ctrl-C would be lost.
+
+    The collector calls getattr(self, "start", info) and getattr(self, "stop", info).  That reads a property, whose
+    getter COLLECTIONS.extend(self) iterates over self: one number, the time.
+    """
+
+    start = stop = property(COLLECTIONS.extend)
+    __iter__ = staticmethod(partial(map, clock_gettime_ns, (CLOCK_MONOTONIC,)))
+
+
 class Recorder:
     """The training thread is the one that imported torch."""
 
@@ -76,6 +95,7 @@ class Recorder:
         self.cores_are_short, self.delay = False, [0, 0]  # at the start of the wait: the main thread's, and all threads'
         self.groups, self.throttled = "", -1
         self.follow_group()
+        self.collecting = partial(getattr, Collecting())
         self.within = [WORK]
         self.counted_ns = self.began_ns = self.step_began_ns = monotonic_ns()
         self.clear()
@@ -90,12 +110,20 @@ class Recorder:
         """Ends the recording: another process, or libhvd, records from now on."""
         self.active = False
 
+    def count(self, now):
+        """Adds the time since the last call to the part that has run since then, and to the garbage collector."""
+        collected = 0
+        while len(COLLECTIONS) > 1:
+            began = max(COLLECTIONS.popleft(), self.counted_ns)
+            collected += max(0, COLLECTIONS.popleft() - began)
+        self.sums[COLLECT] += collected
+        self.sums[self.within[-1]] += max(0, now - self.counted_ns - collected)
+        self.counted_ns = now
+
     # ---- what step_hooks calls, as hvd._native ----
     def part_begin(self, part):
         if self.active and threading.get_ident() == self.trainer:
-            now = monotonic_ns()
-            self.sums[self.within[-1]] += now - self.counted_ns
-            self.counted_ns = now
+            self.count(monotonic_ns())
             if part == WAITING and self.cores_are_short and part not in self.within:
                 self.delay = self.delays()
             self.within.append(part)
@@ -104,9 +132,7 @@ class Recorder:
 
     def part_end(self, part):
         if self.active and threading.get_ident() == self.trainer and part in self.within:
-            now = monotonic_ns()
-            self.sums[self.within[-1]] += now - self.counted_ns
-            self.counted_ns = now
+            self.count(monotonic_ns())
             while self.within.pop() != part:  # the inner parts have ended too
                 pass
             if part in self.within:
@@ -122,9 +148,6 @@ class Recorder:
     def batches_made(self, ns):
         if ns > 0:
             self.made += ns
-
-    def collecting(self, phase, info):
-        (self.part_begin if phase == "start" else self.part_end)(COLLECT)
 
     # ---- steps ----
     def seen(self, level):
@@ -161,8 +184,7 @@ class Recorder:
             self.steps_a_record //= 2
 
     def write(self, now):
-        self.sums[self.within[-1]] += now - self.counted_ns
-        self.counted_ns = now
+        self.count(now)
         if WAITING in self.within and self.cores_are_short:
             self.add_delay()
         sums, before = self.sums, self.used

@@ -123,6 +123,9 @@ TEST_CASE("verdict as data: a hang names the rank, whoever ends the job") {
   CHECK(v["rank"] == 1);
   CHECK(v["operation"] == "grad");
   CHECK(v["advice"]["action"] == "FIX_CODE");
+  ended.open_hang->gpu_is_late = true;
+  CHECK(written({}, 2, ended)["advice"]["action"] == "FIX_CODE");
+  CHECK(written({}, 2, ended)["advice"]["reason"] != v["advice"]["reason"]);
   ended.open_hang->is_stopped = true;
   CHECK(written({}, 2, ended)["advice"]["action"] == "RESTART");
   ended.open_hang->link_is_broken = true;

@@ -2,6 +2,7 @@
 /// time.
 #include <doctest/doctest.h>
 
+#include <barrier>
 #include <functional>
 #include <future>
 #include <thread>
@@ -99,22 +100,32 @@ TEST_CASE("the fake driver refuses what a capture elsewhere forbids, and the cap
   }
 }
 
-TEST_CASE("operations of all kinds run, memory and communicators are made, while another thread captures") {
+TEST_CASE("operations of all kinds run, and memory is allocated, while another thread captures") {
   const auto all = [](int streams, bool host) {
     core::Config config;
     config.set("HOROVOD_NUM_NCCL_STREAMS", streams);
     send_through_host(config, host ? nccl::gpu_kinds : 0);
     void* stream = make_stream(cuda::Gpu::at(3));
-    std::promise<void> begun, over;
+    std::barrier joined(3), over(3);
     std::future<int> nodes = std::async(std::launch::async, [&] {
+      joined.arrive_and_wait();
       Capturing capture(stream);
-      begun.set_value();
-      over.get_future().wait();
+      joined.arrive_and_wait();
+      over.arrive_and_wait();
       return capture.end();
     });
-    begun.get_future().wait();
-    run_world(2, 2, all_operations, config);
-    over.set_value();
+    const auto operations = [&](Rank& rank) {
+      {
+        GpuRank gpu(rank);  // makes the communicators: NCCL's own threads would make the capture invalid
+        void* t = gpu.empty(4);
+        gpu.run(Rank::request(HVD_ALLREDUCE, "first", {1}, t, t));
+      }
+      joined.arrive_and_wait();
+      joined.arrive_and_wait();
+      all_operations(rank);
+      over.arrive_and_wait();
+    };
+    run_world(2, 2, operations, config);
     CHECK(nodes.get() == 0);
   };
   all(1, false);

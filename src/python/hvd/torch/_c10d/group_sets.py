@@ -28,9 +28,9 @@ _LIMIT_SECONDS = 60.0  # torch may need long to detect that its store has gone
 class GroupSets:
     """The sets of one world.  Any thread."""
 
-    def __init__(self, store: Any, rank: int, size: int, world: int = 1) -> None:
-        """store: torch's, of all ranks.  world: the number of worlds on this rank so far, including this one; rank 0's
-        counts.
+    def __init__(self, store: Any, rank: int, size: int, world: int, word: str) -> None:
+        """store: of all ranks, without keys.  world: the number of worlds on rank 0 so far, including this one.  word: the same
+        on all ranks, and new for each world.
         """
         self._store = store
         self._rank = rank
@@ -41,11 +41,8 @@ class GroupSets:
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._read = 0  # number of messages read
-        # An operation of an earlier world may have timed out, and still be pending.  No other operation may have its
-        # name.
-        if rank == 0:
-            store.set("world", str(world))
-        self.world = int(store.get("world")) if size > 1 else world
+        self.world = world
+        self.word = word
         self._readers: dict[str, Callable[..., None]] = {}
         self._at_end: Callable[[Exception], None] | None = None
         self._over: Exception | None = None  # no further message will be read

@@ -173,6 +173,8 @@ class PairLine:
         self._asked = False
         self._counts: dict[tuple[int, int], int] = {}
         self._last: dict[bytes, Message] = {}
+        self._behind: deque[tuple[Message, Message]] = deque()  # pending messages, and the later ones that need their names
+        self._attended = False  # a thread begins them
 
     def count(self, source: int, tag: int) -> int:
         """The number of messages of this tag that world rank source has sent to the other rank."""
@@ -191,9 +193,12 @@ class PairLine:
             message.name = f"{self._group.label}/send {source} to {target} tag {tag} #{use % _NAMES + 1}".encode()
             earlier = self._last.get(message.name)
             self._last[message.name] = message
-        if earlier is not None and not earlier.is_completed():
-            earlier.wait()
-        with self._lock:
+            if earlier is not None and not earlier.is_completed():
+                self._behind.append((earlier, message))
+                if not self._attended:
+                    self._attended = True
+                    threading.Thread(target=self._begin_later, name="hvd send", daemon=True).start()
+                return True
             if self._number is not None:
                 message.begin(self._number)
                 return True
@@ -202,6 +207,27 @@ class PairLine:
         if ask:
             self._sets.ask(self._ranks, self._open)
         return True
+
+    def _begin_later(self) -> None:
+        """Begins each message behind another one of its name when that one has ended.  A thread of its own."""
+        while True:
+            with self._lock:
+                self._attended = bool(self._behind)
+                if not self._behind:
+                    return
+                earlier, message = self._behind[0]
+            try:
+                earlier.wait()
+            except Exception as error:
+                # After its time limit it is still pending.  The later message has its own limit, which its caller sees.
+                if not (earlier.is_completed() or self._group.aborted or self._sets.left):
+                    continue
+                if self._number is None or not earlier.is_completed():
+                    message.refuse(error)
+            with self._lock:
+                self._behind.popleft()
+                if self._number is not None and not message.is_completed():
+                    message.begin(self._number)
 
     def _open(self) -> None:
         """The pair's process set exists, or cannot be made."""

@@ -15,6 +15,7 @@ import torch
 from hvd.elastic import broadcast_from_rank_0
 from hvd.torch._elastic.elastic_sampler import ElasticSampler
 from hvd.torch.functions import broadcast_optimizer_state, broadcast_parameters
+from hvd.torch.sharded import ShardedOptimizer
 
 __all__ = [
     "LRSchedulerStateHandler",
@@ -75,30 +76,53 @@ class StateDictHandler(StateHandler):
         self.saved = self.copied()
 
     def restore(self) -> None:
-        self.value.load_state_dict(self.saved)
+        # The value may keep what it loads, and change it later.
+        self.value.load_state_dict(copy.deepcopy(self.saved))
 
 
 class ModelStateHandler(StateDictHandler):
-    """For torch.nn.Module."""
+    """For torch.nn.Module, with what get_extra_state() returns."""
+
+    def restore(self) -> None:
+        given = copy.copy(self.saved)  # the module copies tensors itself
+        given.update(copy.deepcopy(_objects_in(given)))
+        self.value.load_state_dict(given)
 
     def sync(self) -> None:
-        tensors = {k: v for k, v in self.value.state_dict().items() if isinstance(v, torch.Tensor)}
-        broadcast_parameters(tensors, root_rank=0)
+        state = self.value.state_dict()
+        objects = _objects_in(state)
+        broadcast_parameters({key: value for key, value in state.items() if key not in objects}, root_rank=0)
+        if objects:
+            state.update(broadcast_from_rank_0(objects))
+            self.value.load_state_dict(state)
+
+
+def _objects_in(state: dict[str, Any]) -> dict[str, Any]:
+    """A module's extra state.  Its tensors, if any, may be copies, and may have other shapes on other ranks."""
+    return {
+        key: value
+        for key, value in state.items()
+        if key.rpartition(".")[2] == "_extra_state" or not isinstance(value, torch.Tensor)
+    }
 
 
 class ObjectStateHandler(StateDictHandler):
     """For any object with a state_dict that can be pickled.  The object itself stays, with its references to others."""
-
-    def restore(self) -> None:
-        # The object may keep the loaded state, and change it later.
-        self.value.load_state_dict(copy.deepcopy(self.saved))
 
     def sync(self) -> None:
         self.value.load_state_dict(broadcast_from_rank_0(self.value.state_dict()))
 
 
 class OptimizerStateHandler(ObjectStateHandler):
-    """For torch.optim.Optimizer."""
+    """For torch.optim.Optimizer.  ValueError for a ShardedOptimizer: the state of a rank that ends is lost with it."""
+
+    def copied(self) -> Any:
+        if isinstance(self.value, ShardedOptimizer):
+            raise ValueError(
+                "an elastic state cannot keep a ShardedOptimizer, whose parts belong to a fixed number of ranks: use "
+                "hvd.DistributedOptimizer, or load checkpoints of its state_dict()"
+            )
+        return super().copied()
 
     def sync(self) -> None:
         broadcast_optimizer_state(self.value, root_rank=0)

@@ -7,6 +7,7 @@ rank that has joined (hvd.join) counts as a rank without gradients.
 
 from __future__ import annotations
 
+import sys
 from contextlib import suppress
 from functools import cached_property
 from typing import Any, Callable
@@ -15,8 +16,10 @@ import torch
 
 from hvd import _native
 from hvd._native import Sum
+from hvd._runtime.requests import HOST, Operation, Request
+from hvd._runtime.submission import hand_over
 from hvd.exceptions import HorovodInternalError
-from hvd.process_sets import ProcessSet
+from hvd.process_sets import ProcessSet, number_of
 from hvd.torch._optimizer.parameter_entries import ParameterEntry
 from hvd.torch.ops import collectives
 
@@ -45,39 +48,58 @@ class PresenceSums:
     are_special: some rank has a sparse gradient, or a second one.
     """
 
-    def __init__(self, sums: torch.Tensor) -> None:
+    def __init__(self, sums: bytearray) -> None:
+        """sums: 8 bytes for each parameter; the next exchange writes to them."""
         self._sums = sums
-        self.are_special = int(sums.max()) >= SPARSE
+        self.are_special = _native.greatest(sums) >= SPARSE
 
     @cached_property
     def of(self) -> list[int]:
         """The sum for each parameter, by its place."""
-        return self._sums.tolist()  # type: ignore[no-any-return]
+        return memoryview(self._sums).cast("q").tolist()
 
 
 class GradientPresence:
-    """The exchange; one at a time.  After a KeyboardInterrupt the next call continues to wait for the same one."""
+    """The exchange; one at a time.  After a KeyboardInterrupt the next call continues to wait for the same one.
+
+    Its numbers stay in the same memory, and need no tensor: a step pays for each call of torch's Python.
+    """
 
     def __init__(self) -> None:
-        self._handle: Any = None
+        self._handle = 0
+        self._numbers = bytearray()
+        self._all_dense = b""
 
-    def exchange(self, mine: torch.Tensor, name: str, process_set: ProcessSet) -> PresenceSums:
+    def exchange(self, count: int, others: dict[int, int], name: str, process_set: ProcessSet) -> PresenceSums:
         """The sums of all ranks' numbers.  Collective; the same parameters in the same order on all ranks.
 
-        mine: [parameters], int64; the sums are written to it.
+        count: of the parameters.  others: this rank's numbers by the parameters' places, except those that are DENSE.
         """
-        if self._handle is None:
-            self._handle = collectives.allreduce_async_(mine, None, name, Sum, process_set=process_set)
-        handle = self._handle
+        if not self._handle:
+            self._write(count, others)
+            view = (self._numbers, _native.DTYPES["int64"], (count,), HOST)
+            operation = Operation(_native.ALLREDUCE, number_of(process_set), Sum)
+            self._handle = _native.submit(Request(operation, name, view, self._numbers))
         try:
-            sums = collectives.synchronize(handle)
-        except KeyboardInterrupt:
-            raise  # still pending
-        except BaseException:
-            self._handle = None
+            hand_over()
+            _native.finish(self._handle)
+        except BaseException as error:
+            _native.leak(self._numbers)  # the runtime may still write to them
+            if not isinstance(error, KeyboardInterrupt):
+                self._handle, self._numbers = 0, bytearray()
             raise
-        self._handle = None
-        return PresenceSums(sums)
+        self._handle = 0
+        return PresenceSums(self._numbers)
+
+    def _write(self, count: int, others: dict[int, int]) -> None:
+        if len(self._numbers) == 8 * count:
+            self._numbers[:] = self._all_dense
+        else:
+            self._all_dense = DENSE.to_bytes(8, sys.byteorder) * count
+            self._numbers = bytearray(self._all_dense)
+        numbers = memoryview(self._numbers).cast("q")
+        for place, number in others.items():
+            numbers[place] = number
 
 
 def end_mixtures(entries: list[ParameterEntry], process_set: ProcessSet) -> HorovodInternalError:

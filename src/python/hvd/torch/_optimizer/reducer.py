@@ -250,9 +250,9 @@ class Reducer(GradientTransport):
             found = _share_gradients.ShareGradients(batch)
         self._hook_unfrozen(self._ordered)
         try:
-            mine = [DENSE if entry in found.found else 0 for entry in self._ordered]
+            missing = {entry.place: 0 for entry in self._ordered if entry not in found.found}
             name = self._ordered[0].base_name
-            sums = self._presence.exchange(torch.tensor(mine), f"{name}.present", self.settings.process_set)
+            sums = self._presence.exchange(len(self._ordered), missing, f"{name}.present", self.settings.process_set)
             _share_gradients.add_up(found, [s for s, there in zip(self._ordered, sums.of) if there], name)
         finally:
             self._shares, self._added_up = None, batch
@@ -322,13 +322,11 @@ class Reducer(GradientTransport):
 
         entries: those of this reducer.  others: the parameters that may have no dense gradient.
         """
-        numbers = torch.full((len(self._ordered),), DENSE, dtype=torch.int64)
-        if others:
-            mine = set(entries) if entries is not self._ordered else None
-            places = torch.tensor([entry.place for entry in others])
-            numbers[places] = torch.tensor([self._presence_of(entry, mine) for entry in others])
+        mine = set(entries) if entries is not self._ordered else None
+        numbers = {entry.place: self._presence_of(entry, mine) for entry in others}
+        name = f"{self._ordered[0].base_name}.present"
         try:
-            return self._presence.exchange(numbers, f"{self._ordered[0].base_name}.present", self.settings.process_set)
+            return self._presence.exchange(len(self._ordered), numbers, name, self.settings.process_set)
         except KeyboardInterrupt:
             raise
         except BaseException:
