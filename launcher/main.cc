@@ -20,6 +20,7 @@
 #include "launcher/control/commands/jobs.h"
 #include "launcher/doctor/doctor.h"
 #include "launcher/job/job.h"
+#include "launcher/job/outer_job.h"
 #include "launcher/join/join.h"
 #include "launcher/join/listen.h"
 #include "launcher/join/pass_script.h"
@@ -174,6 +175,7 @@ void copy_folder(Job& job) {
 }
 
 int run(const std::vector<std::string>& args) {
+  forget_outer_job();
   CommandLine line = read_command_line(args, environment_value);
   const Settings& given = line.settings;
   if (given.flag("help") || given.flag("help-all"))

@@ -142,8 +142,8 @@ class SetDevice {
   virtual bool watch() = 0;
   /// Queries the device.  For a set in which no work has ended for long.  Throws Error when the device has failed.
   virtual DeviceWait wait() const { return {}; }
-  /// The time in ns, not taken before, for which callers' streams waited on the GPU for results.  Ranks reach the end of
-  /// a batch together, so the rank that comes last waits least.
+  /// The time in ns, not taken before, for which callers' streams waited on the GPU for results.  Ranks reach the end
+  /// of a batch together, so the rank that comes last waits least.
   virtual std::int64_t take_waited() { return 0; }
   /// Ends the use of the device.  Work that is fully queued has two seconds to end by itself.
   virtual void fail(int code, const std::string& text) = 0;

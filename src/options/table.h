@@ -207,6 +207,7 @@ return std::to_array<Option>({
     {.type = flag, .section = internal, .variable = "HVD_ELASTIC_LATE", .readers = python, .fallback = "0", .help = "1: this rank started after others had trained."},
     {.type = integer, .section = internal, .variable = "HVD_STATUS_FD", .readers = libhvd | python, .fallback = "-1", .help = "The page in which a rank shows its state to its guard; -1: there is none.", .least = -1, .most = 1048576},
     {.type = integer, .section = internal, .variable = "HVD_RECORDER_FD", .readers = libhvd, .fallback = "-1", .help = "The memory in which a rank records its last steps for its guard; -1: there is none.", .least = -1, .most = 1048576},
+    {.type = text, .section = internal, .variable = "HVD_SET_BY_HVDRUN", .readers = hvdrun, .help = "The settings of a job's hvdrun, for its ranks: a job that a rank starts does not take them."},
     {.type = flag, .section = internal, .variable = "HVD_TIMELINE_COLLECT", .readers = libhvd, .fallback = "0", .help = "1: hvdrun collects the timeline."},
     {.type = integer, .section = internal, .variable = "HVD_STACK_SIGNAL", .readers = python | guard, .help = "The signal that makes a rank write its Python stacks."},
     {.type = integer, .section = internal, .variable = "HVD_STACK_FD", .readers = python | guard, .help = "The memory file for these stacks."},

@@ -3,10 +3,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/random.h"
 #include "base/text.h"
 #include "launcher/job/launch_variables.h"
+#include "launcher/job/outer_job.h"
 #include "launcher/supervise/start/job_environment.h"
 
 namespace hvd::launcher {
@@ -59,6 +61,16 @@ std::string sizes_of_programs(const Job& job) {
   return join(sizes, ",");
 }
 
+/// The variables that are this job's alone, for jobs that a rank starts.
+std::string own_settings(const Job& job, const std::map<std::string, std::string>& env) {
+  std::vector<std::string> names{"HVD_STATE_DIR", "HOROVOD_TIMELINE"};  // of the job, also if the user exports them
+  for (const auto& [name, value] : job.settings.rank_variables()) names.push_back(name);
+  if (job.elastic) names.push_back("HVD_INIT_TIMEOUT");
+  std::sort(names.begin(), names.end());
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+  return set_by_hvdrun(env, names);
+}
+
 std::size_t cores_of(const placement::Machine& machine) { return machine.cores.size(); }
 
 }  // namespace
@@ -93,6 +105,7 @@ wire::RankManifest rank_manifest(const Job& job, const MappedRank& p, const Mani
   for (const uid_t uid : job.software_owners) m.software_owners.push_back(static_cast<int>(uid));
   m.input = job.settings.integer("stdin") == p.rank;
   if (job.elastic) make_elastic(job, &m);
+  if (std::string own = own_settings(job, m.env); !own.empty()) m.env["HVD_SET_BY_HVDRUN"] = std::move(own);
   return m;
 }
 
