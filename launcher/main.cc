@@ -21,6 +21,7 @@
 #include "launcher/doctor/doctor.h"
 #include "launcher/job/job.h"
 #include "launcher/job/outer_job.h"
+#include "launcher/job/result_files.h"
 #include "launcher/join/join.h"
 #include "launcher/join/listen.h"
 #include "launcher/join/pass_script.h"
@@ -198,6 +199,7 @@ int run(const std::vector<std::string>& args) {
       if (const auto code = listen_for_hosts(args, line.settings)) return *code;
     if (given.flag("show-map")) return show_map(std::move(line.settings));
     job = prepare(std::move(line), environment_value);
+    if (starts) need_result_files(job.settings);
     if (starts && job.settings.has("sync")) copy_folder(job);
   } catch (const Error& e) {
     if (starts) tell_failed_start(verdict_file, e);

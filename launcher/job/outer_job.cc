@@ -4,6 +4,7 @@
 
 #include "base/environment.h"
 #include "base/text.h"
+#include "options/variable.h"
 
 namespace hvd::launcher {
 
@@ -16,7 +17,7 @@ std::string set_by_hvdrun(const std::map<std::string, std::string>& env, const s
 }
 
 void forget_outer_job() {
-  const char* listed = environment_value("HVD_SET_BY_HVDRUN");
+  const char* listed = options::value_of("HVD_SET_BY_HVDRUN");
   if (!listed) return;
   for (const std::string& line : split(listed, '\n')) {
     const std::string name = line.substr(0, line.find('='));

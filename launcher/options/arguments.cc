@@ -108,6 +108,15 @@ std::size_t next_program(const std::vector<std::string>& payload) {
   return payload.size();
 }
 
+/// One of several programs has this number of ranks.
+int ranks_of_program(const Settings& own) {
+  const int np = *own.integer("num-proc");
+  if (np < 1)
+    throw Error(Code::usage, "-np", "each program needs at least 1 rank, not " + std::to_string(np),
+                "hvdrun -np 2 learner.py : -np 6 actor.py");
+  return np;
+}
+
 /// Takes one program from the front of @p words: "-np 6 actor.py --quick : …".
 ProgramWords take_program(std::vector<std::string>* words) {
   const ArgumentParts parts = divide(*words);
@@ -118,9 +127,10 @@ ProgramWords take_program(std::vector<std::string>* words) {
                   "a further program has only -np; the job's options stand before the first one");
     own.set(*typed.row, {typed.value, SettingSource::flag, "-np"});
   }
+  const int np = ranks_of_program(own);
   const std::size_t end = next_program(parts.payload);
   const auto at = parts.payload.begin() + static_cast<std::ptrdiff_t>(end);
-  ProgramWords program{*own.integer("num-proc"), parts.prefix, {parts.payload.begin(), at}};
+  ProgramWords program{np, parts.prefix, {parts.payload.begin(), at}};
   words->assign(at + (end < parts.payload.size() ? 1 : 0), parts.payload.end());
   return program;
 }
@@ -133,7 +143,7 @@ void divide_programs(CommandLine& line) {
   if (!np)
     throw Error(Code::usage, ":", "stands between two programs, but the first has no -np",
                 "hvdrun -np 2 learner.py : -np 6 actor.py");
-  line.first_np = *line.settings.integer("num-proc");
+  line.first_np = ranks_of_program(line.settings);
   const auto at = line.payload.begin() + static_cast<std::ptrdiff_t>(end);
   std::vector<std::string> words(at + 1, line.payload.end());
   line.payload.erase(at, line.payload.end());

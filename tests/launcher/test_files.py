@@ -157,6 +157,17 @@ def test_our_own_links_and_devices_go_on_working(tmp_path: pathlib.Path) -> None
     assert events[-1]["name"] == "hvd_end"
 
 
+@pytest.mark.parametrize("option", ["--verdict-filename", "--report-filename", "--metrics"])
+def test_a_result_that_could_not_be_written_is_refused_at_the_start(option: str, tmp_path: pathlib.Path) -> None:
+    for name, why in (
+        ("none/x.json", "'none/x.json' cannot be written: none: No such file or directory"),
+        (".", "'.' is a folder"),
+    ):
+        done = hvdrun.run("-np", "1", option, name, "--", "touch", "ran", cwd=tmp_path)
+        assert done.returncode == 2 and f"hvdrun: {option}: {why}\n" in done.stderr, done.stderr
+    assert not (tmp_path / "ran").exists()
+
+
 def test_a_full_disk_is_called_so(tmp_path: pathlib.Path) -> None:
     """On standard output, of a job and of printed information."""
     with pathlib.Path("/dev/full").open("w") as full:

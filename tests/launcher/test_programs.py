@@ -109,6 +109,11 @@ def test_mpi_knows_the_program(mpirun: str, tmp_path: pathlib.Path) -> None:
         (["-np", "1", "learner.py", ":", "-np", "2"], "nothing to run"),
         (["-np", "1", "learner.py", ":", "-np", "x", "actor.py"], "-np"),
         (["-np", "1", "learner.py", ":", "-np", "2", "--verbose", "actor.py"], "--verbose: cannot be an option of one of"),
+        (["-np", "1", "learner.py", ":", "-np", "-1", "actor.py"], "-np: each program needs at least 1 rank, not -1"),
+        (
+            ["-np", "1", "learner.py", ":", "-np", "0", "actor.py", ":", "-np", "2", "actor.py"],
+            "-np: each program needs at least",
+        ),
         (["-np", "1", "learner.py", ":", "-np", "2", "job.pkl"], "job.pkl: a .pkl cannot be one of several programs"),
         (["-np", "1", "learner.py", ":", "-np", "1", "missing.py"], "missing.py: "),
         (

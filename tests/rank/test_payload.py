@@ -126,6 +126,18 @@ def test_no_interpreter_no_script_no_command(run) -> None:
     assert death["text"] == "command not found: no-such-command"
 
 
+def test_an_async_function_runs_to_its_end(run, pickled) -> None:
+    async def train() -> None:
+        import asyncio
+
+        await asyncio.sleep(0.01)
+        print("trained")
+
+    data = cloudpickle.dumps(train)
+    d = run(pickled(data, python=sys.executable, env={"PYTHONPATH": SITE}), payload=data)
+    assert d.text() == "trained\n"
+
+
 def test_a_result_that_cannot_be_pickled_is_an_exception(run, pickled) -> None:
     data = cloudpickle.dumps(lambda: __import__("threading").Lock())
     d = run(pickled(data, python=sys.executable, collect_results=True, env={"PYTHONPATH": SITE}), payload=data)

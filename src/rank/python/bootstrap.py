@@ -306,6 +306,10 @@ def main():
         function, args, kwargs = call_of(boot, load(boot, data))
         data.close()
         value = function(*args, **kwargs)
+        if type(value).__name__ == "coroutine":  # of an async function
+            import asyncio
+
+            value = asyncio.run(value)
         if boot["results"]:
             send_result(send, value)
     except Unstarted as error:

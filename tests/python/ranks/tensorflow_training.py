@@ -127,6 +127,9 @@ def check_nested_sources_and_none():
     np.testing.assert_allclose(grads["rest"][0], np.mean([(r + 1.0) ** 2 for r in range(SIZE)]))
     assert grads["rest"][1] is None
     np.testing.assert_allclose(tape.gradient(loss, a), [2.0 * (SIZE + 1) / 2])
+    (in_list,), (in_tuple,) = tape.gradient(loss, [[a], (b,)])  # as long as the flat list
+    np.testing.assert_allclose(in_list, grads["a"])
+    np.testing.assert_allclose(in_tuple, grads["rest"][0])
     tape.register_local_source(a)
     np.testing.assert_allclose(tape.gradient(loss, [a])[0], [2.0 * (RANK + 1) / SIZE])
     (own,), (shared,) = tape.get_local_and_global_gradients(loss, [b, a])

@@ -306,6 +306,14 @@ def check_names():
     assert (hvd.Average, hvd.Sum, hvd.Adasum, hvd.Min, hvd.Max, hvd.Product) == (0, 1, 2, 3, 4, 5)
 
 
+def check_the_gradient_of_an_extremum_of_negative_multiples():
+    for op, holder in ((hvd.Min, SIZE - 1), (hvd.Max, 0)):
+        x = torch.tensor([RANK + 1.0], requires_grad=True)
+        least = hvd.allreduce(x, op=op, prescale_factor=-2)
+        least.sum().backward()
+        assert (least.item(), x.grad.item()) == (-2.0 * (holder + 1), -2.0 * SIZE * (holder == RANK)), (least, x.grad)
+
+
 def check_forked_child():
     """A forked child (a DataLoader's worker) may ask for the rank; an operation is an error there, not a hang."""
     import os

@@ -144,6 +144,8 @@ def command_words(given: dict[str, Any]) -> list[str]:
         if kind == "flag":
             words[option] = [option] if value else []
         elif kind == "pair":
+            if len(value) != 2:
+                raise ValueError(f"{keyword} is a pair of numbers, not {value!r}")
             words[option] = [option, *map(str, value)]
         else:
             shown = value if isinstance(value, (str, int, float)) else ",".join(value)

@@ -36,9 +36,10 @@ class _DistributedTape(_Base):  # type: ignore[misc, valid-type]
         kwargs.pop("use_generic_names", None)  # Horovod's: ours never depend on variables' names
         grads = super().gradient(target, sources, output_gradients, *args, **kwargs)
         flat = tf.nest.flatten(sources)
-        given = grads if isinstance(grads, (list, tuple)) and len(grads) == len(flat) else _flatten(grads)
+        is_flat = isinstance(grads, (list, tuple)) and not any(isinstance(grad, (list, tuple, dict)) for grad in grads)
+        given = grads if is_flat and len(grads) == len(flat) else _flatten(grads)
         reduced = reduce_gradients(given, flat, self._hvd_settings, frozenset(self._hvd_local))
-        if isinstance(sources, (list, tuple)) and len(sources) == len(reduced):
+        if is_flat and isinstance(sources, (list, tuple)) and len(sources) == len(reduced):
             return type(grads)(reduced) if isinstance(grads, (list, tuple)) else reduced
         return tf.nest.pack_sequence_as(sources, reduced)
 

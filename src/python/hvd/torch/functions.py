@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 
 from hvd._runtime import world as _world
 from hvd._runtime.objects import allgather_object, broadcast_object
 from hvd.torch.ops import collectives
-from hvd.torch.sharded import ShardedOptimizer
 
 __all__ = ["allgather_object", "broadcast_object", "broadcast_optimizer_state", "broadcast_parameters"]
+
+
+def is_sharded(optimizer: Any) -> bool:
+    """Whether it is an hvd.ShardedOptimizer.  That class's module is loaded on first use."""
+    module = sys.modules.get("hvd.torch.sharded")
+    return module is not None and isinstance(optimizer, module.ShardedOptimizer)
 
 
 def broadcast_parameters(params: Any, root_rank: int) -> None:
@@ -82,8 +88,8 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, 
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise ValueError(f"a torch.optim.Optimizer is needed, not a {type(optimizer).__name__}")
     _world.need()
-    if isinstance(optimizer, ShardedOptimizer):
-        optimizer.broadcast_options(root_rank)
+    if is_sharded(optimizer):
+        cast(Any, optimizer).broadcast_options(root_rank)
         return
     params = [p for group in optimizer.param_groups for p in group["params"]]
     for parameter in params:

@@ -14,8 +14,7 @@ import torch
 
 from hvd.elastic import broadcast_from_rank_0
 from hvd.torch._elastic.elastic_sampler import ElasticSampler
-from hvd.torch.functions import broadcast_optimizer_state, broadcast_parameters
-from hvd.torch.sharded import ShardedOptimizer
+from hvd.torch.functions import broadcast_optimizer_state, broadcast_parameters, is_sharded
 
 __all__ = [
     "LRSchedulerStateHandler",
@@ -117,7 +116,7 @@ class OptimizerStateHandler(ObjectStateHandler):
     """For torch.optim.Optimizer.  ValueError for a ShardedOptimizer: the state of a rank that ends is lost with it."""
 
     def copied(self) -> Any:
-        if isinstance(self.value, ShardedOptimizer):
+        if is_sharded(self.value):
             raise ValueError(
                 "an elastic state cannot keep a ShardedOptimizer, whose parts belong to a fixed number of ranks: use "
                 "hvd.DistributedOptimizer, or load checkpoints of its state_dict()"
