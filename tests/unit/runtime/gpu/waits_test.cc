@@ -28,12 +28,12 @@ class Batches {
 
   /// The GPU computes a tensor.
   std::shared_ptr<gpu::StreamMark> compute(int us) {
-    fake_cuda_copy_later(&to_, &from_, 1, own, us);
+    fake_cuda_copy_later(&computed_, &from_, 1, own, us);
     return gpu.mark_caller(own);
   }
   std::shared_ptr<cuda::StreamEnd> exchange(const std::vector<gpu::DeviceTensor>& tensors, int us) {
     for (const gpu::DeviceTensor& t : tensors) cuda::mark_of(t).hold(ours);
-    fake_cuda_copy_later(&to_, &from_, 1, ours, us);
+    fake_cuda_copy_later(&exchanged_, &from_, 1, ours, us);
     return queue.add(gpu.mark(ours, true), nullptr, nullptr, cuda::inputs_of(tensors));
   }
   void hold(const cuda::StreamEnd& end) { end.hold(own, gpu.id_of(own)); }
@@ -55,7 +55,7 @@ class Batches {
   cuda::StreamQueue queue{busy, tracer};
 
  private:
-  char from_ = 1, to_ = 0;
+  char from_ = 1, computed_ = 0, exchanged_ = 0;
 };
 
 gpu::DeviceTensor tensor(const char* name, std::shared_ptr<gpu::StreamMark> ready) {

@@ -40,7 +40,7 @@ StepStatistics stops(double ms, int a_record, int steps, int distance, double st
 }
 
 TEST_CASE("verdicts: rare, long lateness is named, with its share of the steps, also if each record has a long step") {
-  for (const std::pair<int, int> job : {std::pair{100, 25}, {200, 25}, {400, 25}, {1000, 25}, {400, 4}, {400, 8}})
+  for (const std::pair<int, int>& job : {std::pair{100, 25}, {200, 25}, {400, 25}, {1000, 25}, {400, 4}, {400, 8}})
     for (const int a_record : {1, 2, 4, 8}) {
       const Diagnosis d = diagnose(stops(5, a_record, job.first, job.second, 125), places(2, 2));
       INFO(job.first, " steps, ", job.second, " apart, ", a_record, " a record\n", words_of(d));
