@@ -12,7 +12,7 @@ import time
 from typing import Any, Callable
 
 import torch
-from exchange_steps import optimizer_of, through_nccl
+from exchange_steps import Pace, backward_of, optimizer_of, through_nccl
 from gradients import Processor, engine_thread, resnet50_shapes
 
 import hvd.torch as hvd
@@ -104,27 +104,11 @@ def _hooked(device: str, exchanges: bool) -> list[Callable[[], Any]]:
         optimizer = optimizer_of(optimizer, [(f"piece.{i}", p) for i, p in enumerate(parameters)])
     optimizer.step = optimizer.synchronize if exchanges else lambda: None
 
-    class Layer(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx: Any, x: Any, parameter: Any) -> Any:  # type: ignore[override]
-            ctx.shape = parameter.shape
-            return x.view_as(x)
-
-        @staticmethod
-        def backward(ctx: Any, grad: Any) -> Any:  # type: ignore[override]
-            return grad, torch.empty(ctx.shape, device=device)
-
-    def backward() -> None:
-        x = torch.zeros(1, device=device, requires_grad=True)
-        for parameter in parameters:
-            x = Layer.apply(x, parameter)
-        x.backward(torch.ones(1, device=device))  # type: ignore[no-untyped-call]
-
     def clear() -> None:
         for parameter in parameters:
             parameter.grad = None
 
-    return [backward, optimizer.step, clear]
+    return [backward_of(parameters, device, Pace(False)), optimizer.step, clear]
 
 
 def pieces(device: str, rounds: int, idle: Callable[[], None] = lambda: None) -> dict[str, Any]:

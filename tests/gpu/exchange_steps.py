@@ -96,10 +96,10 @@ def step_of(way: str, pace: Pace, device: str, shapes: Shapes, exchanges: bool =
     return grouped if way == "grouped" else single
 
 
-def _step_of_hooks(pace: Pace, device: str, shapes: Shapes, exchanges: bool) -> Callable[[], None]:
-    class Layer(torch.autograd.Function):
-        """Its backward pass makes a parameter's gradient; no code writes to it."""
+def backward_of(parameters: list[torch.nn.Parameter], device: str, pace: Pace) -> Callable[[], None]:
+    """A backward pass that makes a gradient for each parameter, at this pace.  No code writes to the gradients."""
 
+    class Layer(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, x: Any, parameter: Any) -> Any:  # type: ignore[override]
             ctx.shape = parameter.shape
@@ -110,17 +110,26 @@ def _step_of_hooks(pace: Pace, device: str, shapes: Shapes, exchanges: bool) -> 
             pace.wait()
             return grad, torch.empty(ctx.shape, device=device)
 
+    def backward() -> None:
+        x = torch.zeros(1, device=device, requires_grad=True)
+        for parameter in parameters:
+            x = Layer.apply(x, parameter)
+        x.backward(torch.ones(1, device=device))  # type: ignore[no-untyped-call]
+
+    return backward
+
+
+def _step_of_hooks(pace: Pace, device: str, shapes: Shapes, exchanges: bool) -> Callable[[], None]:
     parameters = [torch.nn.Parameter(torch.empty(shape, device=device)) for shape in shapes]
     optimizer: Any = NoUpdate(parameters)
     if exchanges:
         optimizer = optimizer_of(optimizer, [(f"p.{i}", p) for i, p in enumerate(parameters)])
 
+    backward = backward_of(parameters, device, pace)
+
     def step() -> None:
         optimizer.zero_grad()
-        x = torch.zeros(1, device=device, requires_grad=True)
-        for parameter in parameters:
-            x = Layer.apply(x, parameter)
-        x.backward(torch.ones(1, device=device))  # type: ignore[no-untyped-call]
+        backward()
         optimizer.step()
 
     return step

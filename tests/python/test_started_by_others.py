@@ -7,10 +7,14 @@ import pathlib
 import socket
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from hvd._job.store_meeting import gather
 from support import hvdrun
 
 JOB = """
@@ -174,3 +178,50 @@ QUIET = {
 def test_a_process_that_is_the_only_one_says_nothing(place: str, tmp_path: pathlib.Path) -> None:
     script = job(tmp_path, "import hvd.numpy as hvd\nhvd.init()\nprint(hvd.size())\n")
     assert run_all([sys.executable, script], [environment(**QUIET[place], HVD_STRICT="1")]) == [(0, "1\n", "")]
+
+
+class Shelf:
+    """A store in this process."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, bytes] = {}
+        self.changed = threading.Condition()
+
+    def set(self, key: str, value: bytes) -> None:
+        with self.changed:
+            self.values[key] = value
+            self.changed.notify_all()
+
+    def get(self, key: str) -> bytes:
+        with self.changed:
+            return self.values[key]
+
+    def wait(self, key: str, seconds: float) -> bool:
+        with self.changed:
+            return self.changed.wait_for(lambda: key in self.values, seconds)
+
+
+@pytest.mark.parametrize("first_comes", ["first", "last"])
+def test_ranks_that_meet_again_take_nothing_of_the_first_meeting(first_comes: str) -> None:
+    """Attempts of torchrun share a store.  100 attempts, with the first rank before or after the others."""
+    store, ranks = Shelf(), (2, 5, 7)
+    with ThreadPoolExecutor(3) as pool:
+        for attempt in range(100):
+            texts = {rank: b"%d of attempt %d;" % (rank, attempt) for rank in ranks}
+            order = ranks if first_comes == "first" else ranks[::-1]
+            begun = []
+            for rank in order:
+                begun.append(pool.submit(gather, store, "hvd/all/1", ranks, rank, texts[rank], lambda: False))
+                time.sleep(0.001)
+            for met in begun:
+                assert met.result(30) == (b"".join(texts.values()), [])
+
+
+def test_the_missing_ranks_of_a_meeting_are_named() -> None:
+    store = Shelf()
+    assert gather(store, "a", (0, 1, 2), 1, b"x", lambda: True) == (None, [0])
+    with ThreadPoolExecutor(2) as pool:
+        end = time.monotonic() + 1
+        first = pool.submit(gather, store, "b", (0, 1, 2), 0, b"x", lambda: time.monotonic() > end)
+        assert gather(store, "b", (0, 1, 2), 2, b"y", lambda: time.monotonic() > end) == (None, [1])
+        assert first.result(30) == (None, [1])

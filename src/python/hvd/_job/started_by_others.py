@@ -48,7 +48,7 @@ def begin() -> None:
     try:
         open_meeting(store, launch)
     except TimeoutError as error:
-        raise RuntimeError(f"init: {error} in time (HVD_INIT_TIMEOUT)") from None
+        raise RuntimeError(f"init: {error}") from None
 
 
 def check(size: int) -> None:

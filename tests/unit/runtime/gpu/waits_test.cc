@@ -93,7 +93,8 @@ TEST_CASE("waits: the first tensor that the GPU has not computed") {
   CHECK(b.queue.lost().empty());
 }
 
-/// The least of some rounds, each of which takes at least @p least ms: a loaded machine delays the fake GPU's threads.
+/// Runs at most 20 rounds, until one waits less than @p most ms.  Returns the shortest wait.  A loaded machine delays
+/// the fake GPU's threads, but never shortens a wait: every round waits at least @p least ms.
 double least_waited_ms(double least, double most, const std::function<void(Batches&)>& round) {
   double waited = 1e9;
   for (int i = 0; i < 20 && waited >= most; ++i) {
