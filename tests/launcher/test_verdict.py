@@ -60,8 +60,10 @@ def test_an_interrupted_job_and_one_that_cannot_start(tmp_path: pathlib.Path) ->
     done = hvdrun.run("-np", "1", "--verdict-filename", str(file), "/no/such/program")
     found = verdicts.check_file(file, done.returncode)
     assert found is not None and (found["outcome"], found["cause"]) == ("not_started", "not_started")
-    done = hvdrun.run("-np", "1", "--verdict-filename", "/no/folder/v.json", "--", "sh", "-c", "exit 3")
-    assert done.returncode == 3 and "the verdict is not written: /no/folder" in done.stderr
+    folder = tmp_path / "gone"  # by the job's end; one that is missing at the start is refused there
+    folder.mkdir()
+    done = hvdrun.run("-np", "1", "--verdict-filename", str(folder / "v.json"), "--", "sh", "-c", f"rmdir {folder}; exit 3")
+    assert done.returncode == 3 and f"the verdict is not written: {folder}" in done.stderr
 
 
 @pytest.mark.parametrize(
