@@ -91,14 +91,16 @@ class GroupCalls:
     _barriers: int = 0
 
     def _next_name(self, operation: Operation, agreed: Any) -> CallName:
-        self._check_world()
+        self._check_group()
         name = self.state.names().next((operation, agreed))
         self._calls += 1
         return name
 
-    def _check_world(self) -> None:
+    def _check_group(self) -> None:
         if self._sets.left:
             self._sets.refuse_if_left(self.state.label)
+        if self.state.timed_out:
+            self.state.refuse()
 
     def _begun(self, name: CallName, views: Sequence[View], submit: Callable[[], list[int]]) -> list[int]:
         """Submits a call, or leaves it to a thread if an earlier one of this name is pending."""
@@ -108,7 +110,7 @@ class GroupCalls:
         elif all(view[3] == HOST for view in views):
 
             def submit_late() -> list[int]:
-                self._check_world()
+                self._check_group()
                 return submit()
 
             handles = self.state.late.add(before, submit_late, len(views))

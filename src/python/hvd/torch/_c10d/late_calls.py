@@ -12,6 +12,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, Callable, Protocol
 
+import torch.distributed as dist
+
 from hvd import _native
 from hvd.torch._c10d.group_futures import caller
 
@@ -113,8 +115,10 @@ class LateCalls:
                 earlier.await_arrival()
                 numbers = submit()
             except Exception as error:
+                # A wait's DistBackendError says that the call is pending.
+                ends_it = RuntimeError(str(error)) if isinstance(error, dist.DistBackendError) else error
                 for handle in handles:
-                    handle.refuse(error)
+                    handle.refuse(ends_it)
                 continue
             for handle, number in zip(handles, numbers):
                 handle.begin(number)
