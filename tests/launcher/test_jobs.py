@@ -159,7 +159,7 @@ def test_output_files(tmp_path: pathlib.Path) -> None:
     args = ["-np", "11", "--output-filename", "logs", "--", "sh", "-c", "printf 'a\\rb\\n'; echo e$HVD_RANK >&2"]
     done = hvdrun.run(*args, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert sorted(p.name for p in (tmp_path / "logs").iterdir()) == [f"rank.{r:02}" for r in range(11)]
+    assert sorted(p.name for p in (tmp_path / "logs").iterdir()) == [".hvdrun", *(f"rank.{r:02}" for r in range(11))]
     assert (tmp_path / "logs/rank.03/stdout").read_bytes() == b"a\rb\n"
     assert (tmp_path / "logs/rank.10/stderr").read_text() == "e10\n"
     assert len(tagged(done.stderr, 10)) == 1
