@@ -26,7 +26,7 @@ struct OpenHang {
 
 /// Why hvdrun itself ended the job, if it did.
 struct EndReason {
-  int signal = 0;                        ///< SIGINT, SIGTERM, SIGHUP, SIGPIPE sent to hvdrun
+  int signal = 0;                        ///< SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE sent to hvdrun
   int output_errno = 0;                  ///< the error of writing standard output; 0: none
   double time_limit_seconds = 0;         ///< > 0: the limit was reached
   std::string hang;                      ///< a hang longer than the user allows: which ranks waited for which
