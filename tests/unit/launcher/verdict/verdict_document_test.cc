@@ -64,6 +64,28 @@ TEST_CASE("verdict as data: an exception, with place, time and the others' ends"
   CHECK(v["headline"].get<std::string>().starts_with("rank 1 on h ended with exit code 1 (m.Boom: x"));
 }
 
+TEST_CASE("verdict as data: a headline has a limit, and the evidence another one") {
+  const std::string text(200'000, 'x');
+  for (const bool elastic : {false, true}) {
+    const auto v = written({death(0, Cause::exited, 1, "ValueError: " + text)}, 1, {}, elastic);
+    for (const auto& headline : {v["headline"], v["incidents"][0]["headline"]}) {
+      CHECK(headline.get<std::string>().size() <= most_headline_bytes);
+      CHECK(headline.get<std::string>().starts_with("rank 0 on h ended with exit code 1 (ValueError: xxx"));
+      CHECK(headline.get<std::string>().ends_with("xxx…)"));
+    }
+    CHECK(v["evidence"].back().get<std::string>().size() == 2000);
+  }
+  wire::DeathRecord wordy = death(0, Cause::unstarted, 4);
+  wordy.text = text, wordy.hint = text;
+  for (const std::string& line : judge({wordy}, 1, {}).lines) CHECK(line.size() <= most_headline_bytes);
+  const Error error(Code::unavailable, "", text);
+  CHECK(nlohmann::json::parse(failed_start_json(job(), error))["headline"].get<std::string>().size() ==
+        most_headline_bytes);
+  CHECK(shortened("äöü", 6) == "äöü");
+  CHECK(shortened("äöüä", 7) == "äö…");
+  CHECK(shortened("äöüä", 6) == "ä…");
+}
+
 TEST_CASE("verdict as data: a good end has no cause; an elastic job lists what it has survived") {
   const auto good = written({death(0, Cause::finished, 0)}, 1);
   CHECK(good["outcome"] == "finished");
