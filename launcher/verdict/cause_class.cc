@@ -121,6 +121,9 @@ CauseClass class_of_signal(const DeathRecord& d) {
     case SIGILL:
     case SIGSYS:
     case SIGTRAP:
+    case SIGALRM:  // alarm() and setitimer() of the program itself
+    case SIGVTALRM:
+    case SIGPROF:
       return CauseClass::crash;
     case SIGXCPU:
     case SIGXFSZ:
@@ -209,6 +212,8 @@ JobCause cause_of_death(const DeathRecord& d) {
   cause.frame = d.cause == Cause::exited ? exception_frame(d.traceback) : d.frame;
   if (cause.kind == CauseClass::exception && may_pass(type_of(exception_line(d.traceback))))
     cause.advice = {AdviceKind::restart, "the program lost a connection to a service, which may be back"};
+  if (cause.kind == CauseClass::crash && (d.code == SIGALRM || d.code == SIGVTALRM || d.code == SIGPROF))
+    cause.advice.reason = "a timer that the program had set ended it: it needs a handler for this signal";
   if (d.fact == DeathFact::gpu_program)
     cause.advice = {AdviceKind::fix_code, "a kernel of the program failed on the GPU"};
   if (cause.kind == CauseClass::killed && d.cause == Cause::signalled && d.code == SIGKILL)

@@ -151,6 +151,7 @@ std::string signal_text(int number) {
   if (number == SIGSEGV) text += ", an access to memory that is not its own";
   if (number == SIGBUS) text += ", often a full /dev/shm";
   if (number == SIGABRT) text += ", raised by the program itself";
+  if (number == SIGALRM || number == SIGVTALRM || number == SIGPROF) text += ", a timer of the program itself";
   if (number == SIGILL) text += ", an instruction that this processor lacks";
   return text;
 }

@@ -86,6 +86,14 @@ TEST_CASE("verdict as data: a headline has a limit, and the evidence another one
   CHECK(shortened("äöüä", 6) == "ä…");
 }
 
+TEST_CASE("verdict as data: the program's own timer ended it") {
+  for (const int number : {SIGALRM, SIGVTALRM, SIGPROF})
+    CHECK(cause_and_advice(death(0, Cause::signalled, number)) == "crash FIX_CODE");
+  CHECK(judge({death(0, Cause::signalled, SIGALRM)}, 1, {}).lines[0] ==
+        "hvdrun: rank 0 on h was killed by signal 14 (SIGALRM), a timer of the program itself");
+  CHECK(cause_and_advice(death(0, Cause::signalled, SIGUSR1)) == "killed RESTART");
+}
+
 TEST_CASE("verdict as data: a good end has no cause; an elastic job lists what it has survived") {
   const auto good = written({death(0, Cause::finished, 0)}, 1);
   CHECK(good["outcome"] == "finished");
