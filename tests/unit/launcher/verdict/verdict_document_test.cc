@@ -94,6 +94,24 @@ TEST_CASE("verdict as data: the program's own timer ended it") {
   CHECK(cause_and_advice(death(0, Cause::signalled, SIGUSR1)) == "killed RESTART");
 }
 
+TEST_CASE("verdict as data: a service's refusal is no lost connection") {
+  const auto advice = [](const std::string& line) { return cause_and_advice(death(0, Cause::exited, 1, line)); };
+  for (const char* line :
+       {"urllib.error.HTTPError: HTTP Error 404: Not Found", "urllib.error.HTTPError: HTTP Error 401: Unauthorized",
+        "requests.exceptions.HTTPError: 403 Client Error: Forbidden for url: https://x.org/500/",
+        "huggingface_hub.errors.HfHubHTTPError: 404 Client Error: Not Found for url: https://x.org/429",
+        "httpx.HTTPStatusError: Client error '410 Gone' for url 'https://x.org/'"})
+    CHECK_MESSAGE(advice(line) == "exception FIX_CODE", line);
+  for (const char* line :
+       {"urllib.error.HTTPError: HTTP Error 503: Service Unavailable", "urllib.error.HTTPError: HTTP Error 408: Late",
+        "requests.exceptions.HTTPError: 429 Client Error: Too Many Requests for url: https://x.org/404",
+        "requests.exceptions.HTTPError: no status, of https://x.org/404", "requests.exceptions.HTTPError",
+        "httpx.HTTPStatusError: Server error '502 Bad Gateway' for url 'https://x.org/404'",
+        "urllib.error.URLError: <urlopen error [Errno 111] Connection refused>"})
+    CHECK_MESSAGE(advice(line) == "exception RESTART", line);
+  CHECK(advice("ValueError: HTTP Error 503") == "exception FIX_CODE");
+}
+
 TEST_CASE("verdict as data: a good end has no cause; an elastic job lists what it has survived") {
   const auto good = written({death(0, Cause::finished, 0)}, 1);
   CHECK(good["outcome"] == "finished");
