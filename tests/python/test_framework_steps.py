@@ -190,7 +190,7 @@ show()
 def test_tf_data_tells_how_long_it_makes_a_batch_on_the_last_rank_and_on_the_others(script: str, batches: int) -> None:
     needs("tensorflow", "keras")
     for steps in run(PIPELINE + script).values():
-        assert 19 * batches < a_step(steps, "made_ns") < 30 * batches, steps
+        assert 19 * batches < a_step(steps, "made_ns") < 80 * batches, steps  # a busy machine wakes sleepers late
 
 
 WATCHED = (
