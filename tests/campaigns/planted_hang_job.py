@@ -355,7 +355,7 @@ def main(case: Callable[[], None]) -> None:
     if CASE == "rankless":
         os.environ["RANK"] = str(RANK + 1)
         os.environ["WORLD_SIZE"] = "3"
-    dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=LONG))  # here: init
+    dist.init_process_group(os.environ.get("PLANTED_BACKEND", "gloo"), timeout=datetime.timedelta(seconds=LONG))  # here: init
     case()
     if dist.is_initialized():
         dist.destroy_process_group()
