@@ -98,7 +98,7 @@ TEST_CASE("step recorder: time counts for the innermost part, and parts are no l
   REQUIRE(guard.steps().size() == 1);
   const StepRecord s = guard.steps().front();
   CHECK(s.number == 1);
-  CHECK(s.epoch == 3);
+  CHECK(s.epoch == hvd::wire::record_epoch(3, true));
   CHECK(about(s.input_ns, 20));
   CHECK(about(s.collect_ns, 10));
   CHECK(s.save_ns < 10 * ms);
