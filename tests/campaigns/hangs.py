@@ -121,7 +121,8 @@ def over_hvd(says: str) -> str:
 
     def named(found: re.Match[str]) -> str:
         kinds = {found[1], KINDS.get(found[1], found[1]), "alltoall", "allgather", "broadcast"}
-        return rf"for c10d\S* #\d+ \((?:{'|'.join(sorted(kinds))})"
+        # . is a number sign, which stands for the culprit here
+        return rf"for c10d\S* .\d+ \((?:{'|'.join(sorted(kinds))})"
 
     return re.sub(r"for (\w+) (?:\d+|\\d\+)(?: of the default group| of group \w+)?.*", named, says)
 
