@@ -120,10 +120,10 @@ std::string NameTable::some_in_flight() const {
   return text;
 }
 
-const std::string* NameTable::first_in_flight(const Operation* except) const {
-  const std::string* first = nullptr;
+const NameEntry* NameTable::first_in_flight(const Operation* except) const {
+  const NameEntry* first = nullptr;
   for (const auto& [name, e] : entries_)
-    if (e->in_flight.load() && !(except && e->operation == except) && (!first || name < *first)) first = &name;
+    if (e->in_flight.load() && !(except && e->operation == except) && (!first || name < first->name)) first = e.get();
   return first;
 }
 

@@ -147,10 +147,12 @@ std::string ProcessSet::names_under_way() {
   return names_.some_in_flight();
 }
 
-std::string ProcessSet::first_name_under_way() {
+OperationUnderWay ProcessSet::first_under_way() {
   std::lock_guard lock(mutex_);
-  const std::string* first = names_.first_in_flight(join_op_);
-  return first ? *first : join_op_ ? negotiate::join_text : "";
+  const NameEntry* const first = names_.first_in_flight(join_op_);
+  if (!first) return {join_op_ ? negotiate::join_text : "", {}};
+  const bool tells = first->name.starts_with(name_of(first->signature.operation()));
+  return {first->name, tells ? std::string() : negotiate::describe(first->signature)};
 }
 
 }  // namespace hvd::core
