@@ -17,6 +17,7 @@ from hvd._runtime import world as _world
 from hvd.torch._adapter import TorchAdapter
 from hvd.torch._c10d.call_names import CallNames
 from hvd.torch._c10d.group_futures import Promise, caller, filler
+from hvd.torch._c10d.late_calls import LateCalls, has_ended, release, wait_within
 from hvd.torch.ops import collectives
 
 _Work: Any = torch._C._distributed_c10d.Work
@@ -38,6 +39,7 @@ class GroupState:
         self.seconds = seconds
         self.aborted = False
         self.timed_out = ""  # the call that has reached the group's own limit
+        self.late = LateCalls()
         self._names = CallNames(label)
         self._names_of_callbacks: dict[bytes, CallNames] = {}
 
@@ -222,8 +224,31 @@ class GroupWork(_Work):  # type: ignore[misc]
                 return
         record.__exit__(None, None, None)
 
+    def has_arrived(self) -> bool:
+        """Whether the runtime has ended the operation.  Unlike is_completed(), it leaves an error to the program's own wait:
+        names must restart at the same call on all ranks.
+        """
+        try:
+            return self._ended or self._has_arrived()
+        except Exception:
+            return True  # another thread has released it
+
+    def await_arrival(self) -> None:
+        """Waits until the runtime has ended the operation, without a limit.  Other threads can use this object meanwhile.
+
+        RuntimeError if the group is aborted.
+        """
+        while not self._ended:
+            try:
+                if all(wait_within(handle, _LOOK_SECONDS) for handle in self._handles):
+                    return
+            except Exception:
+                return  # it failed, or another thread has released it
+            if self._group.aborted:
+                raise RuntimeError(f"{self._group.label} was aborted, with this operation under way")
+
     def _has_arrived(self) -> bool:
-        return all(_native.poll(handle) for handle in self._handles)
+        return all(has_ended(handle) for handle in self._handles)
 
     def _end_or_break(self) -> None:
         """Waits as long as the group allows."""
@@ -250,7 +275,7 @@ class GroupWork(_Work):  # type: ignore[misc]
         failed = None
         for handle in self._handles:
             try:
-                while not _native.wait_within(handle, min(_LOOK_SECONDS, max(0.0, limit - time.monotonic()))):
+                while not wait_within(handle, min(_LOOK_SECONDS, max(0.0, limit - time.monotonic()))):
                     if self._group.aborted:
                         raise dist.DistBackendError(f"{self._group.label} was aborted, with this operation under way")
                     if time.monotonic() >= limit:
@@ -275,7 +300,7 @@ class GroupWork(_Work):  # type: ignore[misc]
                 failed = error
         else:
             for handle in self._handles:
-                _native.release(handle)
+                release(handle)
         self._error = failed.with_traceback(None) if failed is not None else None
         under_way.pop(self._handles[0], None)
         self._owner = self._complete = None
