@@ -335,6 +335,26 @@ def check_send_and_recv():
             same(got, tag)
 
 
+def check_a_group_that_timed_out_refuses_calls():
+    group = dist.new_group([0, 1], timeout=timedelta(seconds=1))
+    other = dist.new_group([0, 1])
+    if RANK == 0:
+        x = torch.ones(1)
+        raises(dist.DistBackendError, lambda: dist.all_reduce(x, group=group), "Timed out waiting 1000ms")
+        raises(
+            dist.DistBackendError,
+            lambda: dist.all_reduce(torch.ones(1), group=group),
+            "timed out before",
+            "destroy_process_group",
+        )
+        raises(dist.DistBackendError, lambda: dist.send(torch.ones(1), 1, group=group), "timed out before")
+    if RANK < 2:
+        dist.barrier(group=other)  # other groups work
+    if RANK == 1:
+        dist.all_reduce(torch.ones(1), group=group)  # ends the pending call
+    dist.barrier()
+
+
 def check_messages_to_oneself():
     mine, its = torch.arange(6.0).reshape(2, 3).t(), torch.zeros(3, 2)
     for calls in ((dist.isend, dist.irecv), (dist.irecv, dist.isend)):

@@ -93,6 +93,8 @@ class GroupCalls:
     def _next_name(self, operation: Operation, agreed: Any) -> CallName:
         if self._sets.left:
             self._sets.refuse_if_left(self.state.label)
+        if self.state.timed_out:
+            self.state.refuse()
         name = self.state.names().next((operation, agreed))
         self._calls += 1
         before = under_way.get(name.handle)

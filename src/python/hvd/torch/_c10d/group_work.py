@@ -37,8 +37,16 @@ class GroupState:
         self.label = label
         self.seconds = seconds
         self.aborted = False
+        self.timed_out = ""  # the call that has reached the group's own limit
         self._names = CallNames(label)
         self._names_of_callbacks: dict[bytes, CallNames] = {}
+
+    def refuse(self) -> None:
+        """Refuses a call after timed_out: it would be matched with another call of the other ranks."""
+        raise dist.DistBackendError(
+            f"{self.label}: {self.timed_out} timed out before, and still owns its tensor.  End the program, or call "
+            "destroy_process_group() and make the group again"
+        )
 
     def names(self) -> CallNames:
         """The names of this thread's calls: those of its callback, or the program's."""
@@ -113,11 +121,15 @@ class GroupWork(_Work):  # type: ignore[misc]
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Waits for the operation's end.  On GPUs the current stream waits for the results, and the host does not.
 
-        Errors: the operation's; DistBackendError after the time limit.
+        Errors: the operation's; DistBackendError after the time limit.  The operation stays pending then.  After its own
+        timeout it can be waited for again; after the group's, the group refuses further calls.
         """
         if not self._ended:
             seconds = timeout.total_seconds() if timeout else 0.0
-            self._end(seconds if seconds > 0 else self._seconds or self._group.seconds)
+            if seconds > 0:
+                self._end(seconds)
+            else:
+                self._end_or_break()
         if self._error is not None:
             raise copy.copy(self._error)  # the stored error has no traceback, which would keep the caller's variables alive
         if self._ordered:
@@ -212,6 +224,16 @@ class GroupWork(_Work):  # type: ignore[misc]
 
     def _has_arrived(self) -> bool:
         return all(_native.poll(handle) for handle in self._handles)
+
+    def _end_or_break(self) -> None:
+        """Waits as long as the group allows."""
+        seconds = self._seconds or self._group.seconds
+        try:
+            self._end(seconds)
+        except dist.DistBackendError:
+            if not self._ended and not self._group.aborted:
+                self._group.timed_out = self._group.timed_out or self._name.decode() or "a message"
+            raise
 
     def _end(self, seconds: float) -> None:
         limit = time.monotonic() + seconds
