@@ -129,7 +129,8 @@ class ProcessSet {
   std::shared_ptr<gpu::StreamMark> mark_ready(const CheckedRequest& p);
   void check_gpu(gpu::LocalGpu& gpu);
   void bind(const CheckedRequest& p, NameEntry& e, Operation& op);
-  bool announce(std::span<const CheckedRequest> requests, std::span<NameEntry* const> entries);
+  bool announce(std::span<const CheckedRequest> requests, std::span<NameEntry* const> entries,
+                std::span<Operation* const> ops);
   void trace_event(const std::string& text);
   void trace_submitted(NameEntry& e, std::int64_t dim0);
   void count(std::size_t operations);
