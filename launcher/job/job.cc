@@ -55,10 +55,15 @@ AllocationSources sources(const Settings& settings, const Environment& environme
   if (!from.np) from.gpus = static_cast<int>(usable_gpus(environment).size());
   // Each setting may come from a flag, a variable or a config file: the strongest counts.
   std::string chosen;
-  const Setting* strongest = nullptr;
+  const Setting *strongest = nullptr, *rival = nullptr;
   for (const char* id : {"hosts", "hostfile", "manifest", "host-discovery-script"})
-    if (const Setting* s = settings.find(id); s && !s->value.empty() && (!strongest || s->source > strongest->source))
-      chosen = id, strongest = s;
+    if (const Setting* s = settings.find(id); s && !s->value.empty()) {
+      if (strongest && s->source == strongest->source) rival = s;
+      if (!strongest || s->source > strongest->source) chosen = id, strongest = s, rival = nullptr;
+    }
+  if (rival)
+    throw Error(Code::usage, rival->where, "names the hosts, and " + strongest->where + " does too",
+                "keep one of them");
   if (chosen == "hosts") from.hosts = strongest->value;
   if (chosen == "hostfile") from.hostfile = strongest->value;
   if (chosen == "manifest")

@@ -335,6 +335,26 @@ def check_send_and_recv():
             same(got, tag)
 
 
+def check_a_group_that_timed_out_refuses_calls():
+    group = dist.new_group([0, 1], timeout=timedelta(seconds=1))
+    other = dist.new_group([0, 1])
+    if RANK == 0:
+        x = torch.ones(1)
+        raises(dist.DistBackendError, lambda: dist.all_reduce(x, group=group), "Timed out waiting 1000ms")
+        raises(
+            dist.DistBackendError,
+            lambda: dist.all_reduce(torch.ones(1), group=group),
+            "timed out before",
+            "destroy_process_group",
+        )
+        raises(dist.DistBackendError, lambda: dist.send(torch.ones(1), 1, group=group), "timed out before")
+    if RANK < 2:
+        dist.barrier(group=other)  # other groups work
+    if RANK == 1:
+        dist.all_reduce(torch.ones(1), group=group)  # ends the pending call
+    dist.barrier()
+
+
 def check_messages_to_oneself():
     mine, its = torch.arange(6.0).reshape(2, 3).t(), torch.zeros(3, 2)
     for calls in ((dist.isend, dist.irecv), (dist.irecv, dist.isend)):
@@ -508,6 +528,36 @@ def check_wrong_arguments():
     raises(ValueError, lambda: dist.all_gather([torch.zeros(1)], torch.zeros(1)), str(SIZE))
     raises(RuntimeError, lambda: dist.all_to_all_single(torch.zeros(SIZE), torch.zeros(SIZE), None, [SIZE + 1] * SIZE))
     raises(ValueError, lambda: dist.send(torch.zeros(1), RANK))
+
+
+def check_many_pending_calls_of_one_place():
+    """More than the names of one place.  Rank 0 makes them all before a message for which the others wait."""
+    message, count = torch.zeros(1), 80
+    if RANK:
+        dist.recv(message, 0)
+    ones = [torch.ones(2) for _ in range(count)]
+    works = [dist.all_reduce(one, async_op=True) for one in ones]
+    parts = [[torch.zeros(3) for _ in range(SIZE)] for _ in range(count)]
+    works += [dist.all_gather(part, torch.full((3,), float(RANK)), async_op=True) for part in parts]
+    rows = [torch.zeros(SIZE) for _ in range(count)]
+    works += [dist.all_to_all_single(row, torch.full((SIZE,), RANK + 10.0 * n), async_op=True) for n, row in enumerate(rows)]
+    sums = [torch.zeros(1) for _ in range(count)]
+    works += [dist.reduce_scatter_tensor(one, torch.arange(SIZE) + 1.0, async_op=True) for one in sums]
+    futures = [work.get_future() for work in works]
+    if RANK == 0:
+        for rank in range(1, SIZE):
+            dist.send(torch.full((1,), 5.0), rank)
+    for work in works:
+        work.wait()
+    for future in futures:
+        future.wait()
+    for one, part, total in zip(ones, parts, sums):
+        same(one, SIZE)
+        same(torch.stack(part), torch.arange(SIZE).view(-1, 1))
+        same(total, SIZE * (RANK + 1))
+    for n, row in enumerate(rows):
+        same(row, torch.arange(SIZE) + 10.0 * n)
+    dist.barrier()
 
 
 def check_many_pending_messages():
