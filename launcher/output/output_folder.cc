@@ -50,6 +50,7 @@ bool is_own(int folder, const char* name, mode_t type) {
 
 /// Removes stdout and stderr of the rank folder, then the folder if it is empty.  Returns whether the folder is gone.
 bool remove_rank(const Fd& folder, const std::string& name) {
+  errno = 0;
   if (!is_own(folder.get(), name.c_str(), S_IFDIR)) return errno == ENOENT;
   const Fd rank(::openat(folder.get(), name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (!rank) return errno == ENOENT;
