@@ -5,7 +5,6 @@
 #include <ifaddrs.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -23,6 +22,9 @@
 namespace hvd {
 
 namespace {
+
+// The same on every architecture; the headers of an older C library lack the names.
+constexpr long pidfd_open = 434, pidfd_getfd = 438;
 
 bool listens_to_others(int fd) {
   int listens = 0, domain = 0;
@@ -66,13 +68,13 @@ std::vector<Socket> sockets_of(pid_t pid) {
 }
 
 /// A copy of descriptor @p number of another process.  @p process  a pidfd
-Fd borrowed(int process, int number) { return Fd(static_cast<int>(::syscall(SYS_pidfd_getfd, process, number, 0))); }
+Fd borrowed(int process, int number) { return Fd(static_cast<int>(::syscall(pidfd_getfd, process, number, 0))); }
 
 }  // namespace
 
 int close_listeners(pid_t pid) noexcept {
   const bool own = pid == ::getpid();
-  const Fd process(own ? -1 : static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  const Fd process(own ? -1 : static_cast<int>(::syscall(pidfd_open, pid, 0)));
   if (!own && !process) return 0;
   std::vector<sock_filter> code = let_in({});
   int closed = 0;

@@ -54,10 +54,9 @@ class Preparation {
 
   /// Marks all descriptors close-on-exec, except the standard streams and those of keep_fds.
   void close_others() const {
-#ifdef SYS_close_range
+    constexpr long close_range = 436;  // on every architecture; the headers of an older C library lack the name
     constexpr unsigned cloexec = 4;  // CLOSE_RANGE_CLOEXEC; without it (before Linux 5.11), our descriptors are marked
-    syscall(SYS_close_range, 3u, ~0u, cloexec);
-#endif
+    syscall(close_range, 3u, ~0u, cloexec);
     for (const int fd : launch_.keep_fds) fcntl(fd, F_SETFD, 0);
   }
 

@@ -38,8 +38,8 @@ class GroupState:
         self.label = label
         self.seconds = seconds
         self.aborted = False
-        self.late = LateCalls()
         self.timed_out = ""  # the call that has reached the group's own limit
+        self.late = LateCalls()
         self._names = CallNames(label)
         self._names_of_callbacks: dict[bytes, CallNames] = {}
 
