@@ -12,7 +12,7 @@ inline constexpr std::size_t most_host_letters = 253;  ///< of a name: DNS has n
 inline constexpr int most_slots = 1 << 20;             ///< of one host
 
 /// A user's word for a message: its begin, if it is long.
-std::string shortened(std::string_view word);
+std::string short_word(std::string_view word);
 
 /// A cursor over one line.  Errors are thrown as Error{usage, place(column)}; columns count from 1.
 class HostReader {

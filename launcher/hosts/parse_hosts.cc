@@ -16,7 +16,7 @@ int read_keys(HostReader& line, int slots, bool have_slots) {
   int max_slots = 0;
   for (line.skip_blanks(); !line.at_end() && line.peek() != '#'; line.skip_blanks()) {
     const std::size_t column = line.column();
-    const std::string key = shortened(line.word());
+    const std::string key = short_word(line.word());
     line.skip_blanks();
     const bool is_slots = key == "slots", is_max = key == "max_slots" || key == "max-slots";
     if (key.empty()) line.fail(column, std::string("'") + line.peek() + "' is not expected here", "write host slots=n");

@@ -131,8 +131,8 @@ TEST_CASE("name table: what is in flight, for messages") {
     e.in_flight = *name != 'a';
     e.operation = *name == 'b' ? &join : &op;
   }
-  CHECK(*table.first_in_flight(nullptr) == "b");
-  CHECK(*table.first_in_flight(&join) == "c");
+  CHECK(table.first_in_flight(nullptr)->name == "b");
+  CHECK(table.first_in_flight(&join)->name == "c");
   CHECK(table.some_in_flight().ends_with(", and 1 more"));
   int count = 0;
   table.in_flight([&](const NameEntry&) { ++count; });
