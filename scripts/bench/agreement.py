@@ -16,6 +16,7 @@ The last rows are microseconds of an allreduce of 4 bytes.
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 import shutil
 import statistics
@@ -113,7 +114,7 @@ def measured(rounds: int, optimizer: str) -> None:
     for number in range(rounds):
         for row in ROWS if number % 2 else reversed(ROWS):
             set_up(row)
-            steps[row].append(1e3 * seconds(lambda row=row: step_of(row, optimizer), 8))
+            steps[row].append(1e3 * seconds(functools.partial(step_of, row, optimizer), 8))
             if row in small:
                 small[row].append(1e4 * seconds(four_bytes, 20))
             last = hvd.rank()

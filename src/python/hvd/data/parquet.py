@@ -90,8 +90,8 @@ class ParquetBatches(BaseDataLoader):
         for name in table.column_names:
             if nulls := _nulls_without_value(table.column(name)):
                 raise ValueError(
-                    f"{file}: column {name!r} has nulls among its numbers ({nulls} of this rank's in row group {group}): drop or "
-                    "fill them before, or leave the column out with columns="
+                    f"{file}: column {name!r} has nulls among its numbers ({nulls} of this rank's in row group {group}): drop "
+                    "or fill them before, or leave the column out with columns="
                 )
         rows = list(range(count))
         if self.shuffle:
