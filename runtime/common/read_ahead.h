@@ -4,6 +4,7 @@
 /// for several lines of memory, one after the other.
 #pragma once
 #include <cstddef>
+#include <cstdint>
 
 namespace hvd {
 
@@ -11,7 +12,8 @@ inline constexpr std::size_t read_ahead = 8;  ///< turns between the fetch and t
 
 /// Begins to fetch the first @p lines cache lines of an object.  The object may be gone, or null.
 inline void fetch(const void* object, std::size_t lines) {
-  for (std::size_t i = 0; i < lines; ++i) __builtin_prefetch(static_cast<const char*>(object) + 64 * i);
+  const auto begin = reinterpret_cast<std::uintptr_t>(object);  // a number: no pointer may point beyond a lost object
+  for (std::size_t i = 0; i < lines; ++i) __builtin_prefetch(reinterpret_cast<const void*>(begin + 64 * i));
 }
 
 /// In turn @p i of a loop over pointers: begins to fetch the object of a later turn.
