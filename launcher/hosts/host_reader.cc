@@ -20,14 +20,7 @@ bool is_zone(const std::string& text) {
   return !text.empty() && text[0] != '-' && std::all_of(text.begin(), text.end(), is_host_char);
 }
 
-constexpr std::size_t most_shown = 40;  // characters of a wrong word, in a message
-
 }  // namespace
-
-std::string short_word(std::string_view word) {
-  if (word.size() <= most_shown) return std::string(word);
-  return std::string(word.substr(0, most_shown)) + "...";
-}
 
 void HostReader::fail(std::size_t column, const std::string& what, const std::string& hint) const {
   throw Error(Code::usage, place_(column), what, hint);
@@ -55,7 +48,7 @@ int HostReader::slots() {
   const std::string_view text = line_.substr(begin, i_ - begin);
   const auto n = to_integer(text);
   if (text.empty()) fail(begin + 1, "the number of slots is missing", "write host:slots, for example node1:4");
-  if (!n) fail(begin + 1, "'" + short_word(text) + "' is not a number of slots", "write host:slots");
+  if (!n) fail(begin + 1, "'" + shortened(text, most_shown_bytes) + "' is not a number of slots", "write host:slots");
   if (*n <= 0) fail(begin + 1, "slots must be > 0", "write host:slots");
   if (*n > most_slots) fail(begin + 1, "more slots than any host has");
   return static_cast<int>(*n);
@@ -99,7 +92,7 @@ std::vector<std::string> HostReader::hosts() {
     const bool has_good_zone = percent == std::string::npos || is_zone(zone);
     in6_addr parsed{};
     if (!has_good_zone || inet_pton(AF_INET6, address.substr(0, percent).c_str(), &parsed) != 1)
-      fail(begin + 2, "'" + short_word(address) + "' is not an IPv6 address", "write [address]:slots");
+      fail(begin + 2, "'" + shortened(address, most_shown_bytes) + "' is not an IPv6 address", "write [address]:slots");
     i_ = end + 1;
     return {address};
   }

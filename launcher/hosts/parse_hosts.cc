@@ -16,7 +16,7 @@ int read_keys(HostReader& line, int slots, bool have_slots) {
   int max_slots = 0;
   for (line.skip_blanks(); !line.at_end() && line.peek() != '#'; line.skip_blanks()) {
     const std::size_t column = line.column();
-    const std::string key = short_word(line.word());
+    const std::string key = shortened(line.word(), most_shown_bytes);
     line.skip_blanks();
     const bool is_slots = key == "slots", is_max = key == "max_slots" || key == "max-slots";
     if (key.empty()) line.fail(column, std::string("'") + line.peek() + "' is not expected here", "write host slots=n");
@@ -37,7 +37,8 @@ int read_keys(HostReader& line, int slots, bool have_slots) {
   return slots;
 }
 
-/// The text of a file or program, without UTF-8's mark at its begin.  Throws Error{usage} at the first NUL byte.
+/// The text of a file or program, without UTF-8's byte order mark at its beginning.  Throws Error{usage} at the first
+/// NUL byte.
 std::string_view plain_text(std::string_view text, const std::string& name) {
   constexpr std::string_view mark = "\xef\xbb\xbf";
   if (text.starts_with(mark)) text.remove_prefix(mark.size());

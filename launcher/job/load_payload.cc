@@ -27,8 +27,6 @@ constexpr std::size_t most_pickle_bytes = std::size_t{16} << 30;
 constexpr std::size_t most_payload_bytes = 64u << 20;
 constexpr int newest_pickle_protocol = 5;
 
-constexpr const char* folder_program = "__main__.py";  // Python runs it if it is given the folder
-
 std::string pickle_hint() { return "write one with cloudpickle.dump(function, open(\"job.pkl\", \"wb\"))"; }
 
 void need_file(const std::string& path) {
@@ -37,7 +35,7 @@ void need_file(const std::string& path) {
   if (status.type() == fs::file_type::not_found)
     throw Error(Code::usage, path, "there is no such file",
                 fs::path(path).is_absolute() ? "check the path" : "looked in " + fs::current_path(error).string());
-  if (status.type() == fs::file_type::directory && !fs::exists(fs::path(path) / folder_program, error))
+  if (status.type() == fs::file_type::directory && !fs::exists(fs::path(path) / wire::folder_program, error))
     throw Error(Code::usage, path, "is a folder, not a file to run");
   if (::access(path.c_str(), R_OK) != 0)
     throw Error(Code::usage, path, "cannot be read: " + errno_text(errno), "check its permissions: ls -l " + path);
@@ -95,7 +93,7 @@ bool is_python_program(const std::string& name, const std::string& search_path) 
   const bool has_folder = name.find('/') != std::string::npos;
   if (!has_folder && !find_program(name, search_path).empty()) return false;
   std::error_code error;
-  if (fs::is_directory(name, error)) return fs::exists(fs::path(name) / folder_program, error);
+  if (fs::is_directory(name, error)) return fs::exists(fs::path(name) / wire::folder_program, error);
   if (!fs::is_regular_file(name, error) || (has_folder && ::access(name.c_str(), X_OK) == 0)) return false;
   const Fd fd(::open(name.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   std::string begin(4096, '\0');
@@ -162,6 +160,8 @@ LoadedPayload load_payload(wire::Payload payload, bool all_local, const std::str
   if (const std::string file = wire::python_file(payload); !file.empty() && !by_anybody) {
     const PathCheck found = look_at(file);
     if (found.fd) found.need_trust(file);
+    if (found.is_folder)
+      look_at(fs::path(file) / wire::folder_program).need_trust(fs::path(file) / wire::folder_program);
     if (found.is_file) payload.sha256 = sha256_hex(read_found(found, file, most_payload_bytes));
   }
   loaded.wire = std::move(payload);

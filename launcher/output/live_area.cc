@@ -14,7 +14,7 @@ bool continues(char c) {
   return (static_cast<unsigned char>(c) & 0xc0) == 0x80;
 }  // the byte continues a UTF-8 character
 
-/// Bytes of the escape sequence at the begin of @p text: CSI … final byte, or two.
+/// Bytes of the escape sequence at the beginning of @p text: CSI … final byte, or two.
 std::size_t escape_length(std::string_view text) {
   if (text.size() < 2 || text[1] != '[') return std::min<std::size_t>(2, text.size());
   std::size_t i = 2;
@@ -22,7 +22,7 @@ std::size_t escape_length(std::string_view text) {
   return std::min(i + 1, text.size());
 }
 
-/// Bytes of the character at the begin of @p text.
+/// Bytes of the character at the beginning of @p text.
 std::size_t character_length(std::string_view text) {
   std::size_t bytes = 1;
   while (bytes < text.size() && continues(text[bytes])) ++bytes;

@@ -131,14 +131,6 @@ std::string story(const DeathRecord& d) {
   return "ended";
 }
 
-std::string shortened(const std::string& line, std::size_t most_bytes) {
-  constexpr std::string_view dots = "…";
-  if (line.size() <= most_bytes) return line;
-  std::size_t end = most_bytes - dots.size();
-  for (int i = 0; i < 3 && end > 0 && (static_cast<unsigned char>(line[end]) & 0xc0) == 0x80; ++i) --end;
-  return line.substr(0, end).append(dots);
-}
-
 std::string exception_text(const DeathRecord& d) {
   constexpr std::size_t most_exception_bytes = 500;
   if (d.cause != Cause::exited || d.traceback.empty()) return "";
@@ -228,7 +220,7 @@ static Verdict judge_end(const std::vector<DeathRecord>& deaths, int size, const
 
 Verdict judge(const std::vector<DeathRecord>& deaths, int size, const EndReason& ended) {
   Verdict verdict = judge_end(deaths, size, ended);
-  for (std::string& line : verdict.lines) line = shortened(line);
+  for (std::string& line : verdict.lines) line = shortened(line, most_headline_bytes);
   if (verdict.lines.empty() || ended.waits.empty() || !ended.hang.empty()) return verdict;
   verdict.lines.emplace_back("        until then:");
   for (const std::string& line : ended.waits) verdict.lines.push_back("          " + line);

@@ -47,10 +47,7 @@ struct Verdict {
   std::optional<wire::DeathRecord> left;         ///< the rank that left without a failure, so that first_cause failed
 };
 
-constexpr std::size_t most_headline_bytes = 1000;  ///< of each line of a verdict
-
-/// @p line, or its beginning and "…": at most @p most_bytes, without a torn character.
-std::string shortened(const std::string& line, std::size_t most_bytes = most_headline_bytes);
+inline constexpr std::size_t most_headline_bytes = 1000;  ///< of each line of a verdict
 
 /// @param deaths  records of all ranks that ended, with times of one clock
 /// @param size    number of ranks of the job

@@ -119,7 +119,7 @@ Json incident_json(const DeathRecord& d, const JudgedJob& job) {
   Json json{{"time", time_text(wall_of(d, job))}};
   const JobCause cause = cause_of_death(d);
   put_cause(json, cause);
-  json["headline"] = shortened(rank_text(d) + " " + story(d) + exception_text(d));
+  json["headline"] = shortened(rank_text(d) + " " + story(d) + exception_text(d), most_headline_bytes);
   json["exit_code"] = wire::exit_code(d);
   json["evidence"] = evidence_of(d);
   return json;
@@ -173,8 +173,8 @@ std::string verdict_json(const JudgedJob& job, const Verdict& verdict, const End
 }
 
 std::string failed_start_json(const JudgedJob& job, const Error& error) {
-  Json json = begun(job, Outcome::not_started, static_cast<int>(error.code), job.ended, shortened(error.what()),
-                    cause_of_failed_start(error.code));
+  Json json = begun(job, Outcome::not_started, static_cast<int>(error.code), job.ended,
+                    shortened(error.what(), most_headline_bytes), cause_of_failed_start(error.code));
   json["evidence"] = error.hint.empty() ? Json::array() : Json(split(error.hint, '\n'));
   json["others"] = Json::array();
   json["incidents"] = Json::array();

@@ -6,7 +6,7 @@
 #include "ops/kernels/cpu_kernels.h"
 
 namespace hvd::ops {
-namespace slice_hash_detail {  // the names of this namespace come before those of other files
+namespace slice_hash_detail {  // a unity build joins files: other files have functions of these names
 namespace {
 
 std::uint64_t step(std::uint64_t lane, std::uint64_t word) { return (std::rotl(lane, 29) ^ word) * odd; }

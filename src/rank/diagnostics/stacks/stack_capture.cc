@@ -17,6 +17,7 @@
 #include "base/process/child.h"
 #include "base/process/maker.h"
 #include "base/process/process.h"
+#include "base/process/process_handle.h"
 #include "base/text.h"
 #include "rank/diagnostics/stacks/stopped_stack.h"
 #include "rank/diagnostics/stacks/system_call.h"
@@ -61,7 +62,7 @@ bool makes_batch(const wire::WorkerPicture& worker) {
   return worker.python.find("torch/utils/data/_utils/fetch.py") != std::string::npos;
 }
 
-/// True if a worker without frames seems to wait for work, as by far the most do.
+/// True if a worker without frames seems to wait for work.  Most workers do.
 bool is_idle(const wire::WorkerPicture& worker) {
   return worker.state == "S" && (worker.call.empty() || worker.call.starts_with("waits for files") ||
                                  worker.call.starts_with("waits for another thread"));
@@ -199,11 +200,13 @@ bool StackCapture::next_worker() {
     const pid_t pid = workers_.back();
     workers_.pop_back();
     size_ = 0;
+    const ProcessHandle worker(pid);  // before the looks at it: its id may be another process's by then
     const char state = process_state(pid);
     if (state == 0 || state == 'Z') continue;
     asked_ = {pid, std::string(1, state), {}, system_call_of(pid, pid)};
     const bool answers = state != 'T' && state != 't' && state != 'D' && catches_signal(pid, stack_signal);
-    if (answers && ftruncate(file_.get(), 0) == 0 && syscall(SYS_tgkill, pid, pid, stack_signal) == 0) {
+    if (answers && ftruncate(file_.get(), 0) == 0) {
+      worker.signal(stack_signal);
       step_ = Step::worker;
       changed_ = Clock::now();
       limit_ = changed_ + worker_limit;

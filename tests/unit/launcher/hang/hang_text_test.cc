@@ -86,7 +86,7 @@ TEST_CASE("hang: a headline in place of a rank, and details") {
         "        rank 1 on a is in my loss.py:88 (forward)\n        more");
 }
 
-TEST_CASE("hang: the line of a DataLoader worker, or what is known of a worker without frames") {
+TEST_CASE("hang: a DataLoader worker has a line, or without frames a process id, a state and a system call") {
   const std::string loader =
       "Current thread 0x1 (most recent call first):\n"
       "  File \"/v/lib/python3.11/site-packages/torch/utils/data/dataloader.py\", line 9 in _try_get_data\n"

@@ -49,7 +49,7 @@ TEST_CASE("live report: the whole job, and its last half minute") {
   CHECK(top_text(report, now + 60).starts_with("no step has ended"));
 }
 
-TEST_CASE("live report: rounds before the first step of which the program tells do not count") {
+TEST_CASE("live report: rounds count only until the program reports its first step") {
   LiveReport report;
   report.expect(2);
   const auto told = [](std::int64_t world, std::int64_t number) {
