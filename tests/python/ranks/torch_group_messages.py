@@ -210,3 +210,4 @@ def check_many_pending_calls_of_one_place():
 
 def check_the_end():
     dist.destroy_process_group()
+    assert not dist.is_initialized()
