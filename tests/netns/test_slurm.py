@@ -5,8 +5,8 @@ from __future__ import annotations
 import pathlib
 import re
 import secrets
-from datetime import datetime, timedelta
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 
 import pytest
 
