@@ -82,10 +82,10 @@ void check_python(const Answers& a, const std::vector<Answers>& all, const Quest
     out.push_back({a.host, "cannot reach this host at " + join(q.addresses, " or "),
                    "a firewall? ranks must reach hvdrun and one another by TCP; --network-interfaces chooses the way"});
   if (!value(a, "blind").empty())
-    out.push_back(
-        {a.host, "cannot reach " + join(words(value(a, "blind")), ", "),
-         "ranks meet by TCP on any port: does it know the name? a firewall? --network-interfaces chooses the way",
-         false});
+    out.push_back({a.host, "cannot reach " + join(words(value(a, "blind")), ", "),
+                   "ranks connect to each other by TCP on any port: is the name known there? is there a firewall? "
+                   "--network-interfaces chooses the interface",
+                   false});
 }
 
 }  // namespace

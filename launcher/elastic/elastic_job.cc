@@ -154,6 +154,7 @@ bool ElasticJob::takes(const wire::DeathRecord& death, double now, double since)
   }
   if (death.cause == wire::Cause::finished) {
     if (was_member) {
+      if (!finishing_) finished_ = death.rank;
       finishing_ = true;
       for (auto& [number, other] : workers_) other.excused = other.excused || (other.gone && number != death.rank);
     }
@@ -188,7 +189,7 @@ bool ElasticJob::takes(const wire::DeathRecord& death, double now, double since)
     return !one.second.gone && !one.second.dismissed_at && one.second.worker.stage == WorkerStage::member;
   });
   if (somebody || limits_.world.state_is_kept) return true;
-  lines_.push_back("no rank is left that has the training's state; --state-dir keeps it elsewhere too");
+  lines_.push_back("no rank with the training's state is left; --state-dir would keep a copy in a folder");
   return false;
 }
 
@@ -268,8 +269,17 @@ ElasticOrders ElasticJob::turn(double now) {
   if (epoch_ == 0 || is_over_) return orders;  // before the first world, the job behaves like a job of fixed ranks
   if (finishing_) {  // a member has ended well: workers that recover or begin have no work left
     std::vector<int> others;
-    for (const auto& [number, w] : workers_)
-      if (!w.gone && (broken_ || !is_member(number) || w.meets_again)) others.push_back(number);
+    bool training = false;
+    for (const auto& [number, w] : workers_) {
+      if (w.gone || (!broken_ && is_member(number) && !w.meets_again)) continue;
+      others.push_back(number);
+      training = training || (!broken_ && is_member(number));
+    }
+    if (training && !std::exchange(tells_training_, true))
+      orders.lines.push_back(
+          formatted("rank {} has finished while other ranks still trained with it; they end too (does rank {} have "
+                    "fewer steps, or end early?)",
+                    finished_, finished_));
     dismiss(others, now, &orders);
     return orders;
   }

@@ -116,6 +116,8 @@ class ElasticJob {
   std::uint64_t epoch_ = 0;            ///< 0: no world yet
   bool broken_ = false;                ///< a member of world_ is dead
   bool finishing_ = false;             ///< a member has ended well
+  int finished_ = -1;                  ///< with finishing_: the first such member
+  bool tells_training_ = false;        ///< the user knows that others still trained with finished_
   bool is_over_ = false;               ///< the job cannot go on after a death
   int resets_ = 0;
   std::vector<std::string> causes_;  ///< reasons of the next change of the world

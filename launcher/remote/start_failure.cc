@@ -89,7 +89,9 @@ Error start_failure(const StartFailureFacts& facts) {
   }
   if (facts.starter_output.find("hvdrank") != std::string::npos)
     return Error(Code::unavailable, "start", "hvdrank could not be started on " + hosts + said(facts),
-                 "hvdrun must be installed in the same folder on every host");
+                 facts.starter_output.find("Resource temporarily unavailable") != std::string::npos
+                     ? "too many processes? see ulimit -u, and pids.max of a container"
+                     : "hvdrun must be installed in the same folder on every host");
   return Error(Code::unavailable, "start",
                facts.starter + " " + facts.starter_end + " before " + who + " came up" + said(facts),
                "run again with --verbose to see all that " + facts.starter + " says");

@@ -27,7 +27,8 @@ struct SyncSource {
   std::string folder;    ///< absolute, without links
   std::string identity;  ///< "INODE SECONDS" of the folder: a host with the same numbers shares it
   unsigned mode = 0700;  ///< for a new folder
-  /// Further users whose programs may run there.  Nothing: all users', and everybody may write to the folders above.
+  /// Users, besides this one, whose programs may run there.  nullopt: any user's programs may run, and anyone may write
+  /// to the folders above.
   std::optional<std::vector<uid_t>> software_owners;
 };
 

@@ -72,22 +72,26 @@ std::string others(const std::vector<DeathRecord>& deaths, const DeathRecord* cu
 
 bool silent(const DeathRecord& d) { return d.traceback.empty() && d.tail.empty() && d.text.empty(); }
 
-/// The name of the module that an import did not find, from the traceback.  Empty: the rank has failed otherwise.
-std::string missing_module(const DeathRecord& d) {
+/// The name of the module that an import did not find, from the exception's line.  Empty: the rank has failed
+/// otherwise.
+std::string missing_module(const std::string& line) {
   constexpr std::string_view words = "ModuleNotFoundError: No module named '";
-  const std::string line = d.traceback.empty() ? "" : exception_line(d.traceback);
   if (!line.starts_with(words)) return "";
   const std::string name = line.substr(words.size());
   return name.substr(0, name.find('\''));
 }
 
 /// A name with a dot: Python found the package before the dot, but not the module in that package.
-std::string advice_for_missing(const std::string& module, const std::string& host) {
+std::string advice_for_missing(const std::string& module, const std::string& host, const std::string& line) {
   const std::string package = module.substr(0, module.find('.'));
   if (package == module)
     return "install it on " + host + "; hvdrun doctor with the same options lists the missing parts of each host";
+  if (line.ends_with("'" + package + "' is not a package"))
+    return "a file " + package + ".py, perhaps beside the script, hides the package " + package + ": rename the file";
   if (package == "horovod" || package == "hvd" || package == "sparkdl")
-    return "hvdrun has no such module, and none can be installed: docs/horovod.md lists the missing modules";
+    return "is there a folder named " + package +
+           " beside the script? it would hide hvdrun's package; otherwise hvdrun "
+           "has no such module, and none can be installed: docs/horovod.md lists the missing modules";
   return package + " is there on " + host + ", but without it: another version of " + package + " may have it";
 }
 
@@ -99,7 +103,8 @@ std::string advice(const DeathRecord& d) {
   if (d.cause == Cause::vanished) return "is " + d.host + " well? try: hvdrun doctor -H " + d.host;
   if (d.cause == Cause::signalled && d.code == SIGKILL && d.text.empty())
     return "a user or the kernel killed it; the kernel does so when memory runs out (see dmesg on " + d.host + ")";
-  if (const std::string module = missing_module(d); !module.empty()) return advice_for_missing(module, d.host);
+  const std::string line = d.traceback.empty() ? "" : exception_line(d.traceback);
+  if (const std::string module = missing_module(line); !module.empty()) return advice_for_missing(module, d.host, line);
   if (d.cause == Cause::exited && d.code == 1 && d.phase == "python" && silent(d))
     return "it wrote nothing: try its Python and the script on " + d.host + " by hand, or hvdrun doctor -H " + d.host;
   return "";

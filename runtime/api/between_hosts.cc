@@ -112,11 +112,26 @@ void tell_mpi(const std::string& choice, const std::string& reason) {
   log_info("between hosts tensors travel by MPI (--transport " + choice + ")" + (reason.empty() ? "" : ": " + reason));
 }
 
+/// The channel that brought the connections' key to this rank.  MPI's messages are not encrypted.
+enum class KeyChannel { guard, meeting, mpi };
+
+const char* told(KeyChannel channel) {
+  switch (channel) {
+    case KeyChannel::guard:
+      return "connections prove the job's key";
+    case KeyChannel::meeting:
+      return "connections prove a key that the host daemon has carried";
+    case KeyChannel::mpi:
+      return "connections prove a key that MPI has carried in clear text";
+  }
+  return "";
+}
+
 /// Opens TCP, by transport::tcp::open().  Null: the trial has failed on all ranks; the reason is in @p refused.
-TransportPtr connect(Doorway doorway, Neighbours neighbours, const TcpOptions& options, const std::string& choice,
-                     std::string* refused) {
+TransportPtr connect(Doorway doorway, Neighbours neighbours, const TcpOptions& options, KeyChannel channel,
+                     const std::string& choice, std::string* refused) {
   const bool tells = neighbours.rank == 0 && doorway.listener;
-  if (options.encrypts && doorway.listener && !options.key)
+  if (options.encrypts && doorway.listener && channel == KeyChannel::mpi)
     throw Error(Code::usage, "--encrypt-tensors",
                 "the key of connections would cross the network in clear, since hvdrun has not started this job",
                 "start it with hvdrun");
@@ -130,9 +145,7 @@ TransportPtr connect(Doorway doorway, Neighbours neighbours, const TcpOptions& o
     log_warning("between hosts tensors travel by MPI, which is slower: " + opened.refused +
                 " (let the job's hosts connect to all of each other's ports, or say --transport mpi)");
   if (tells && opened.refused.empty())
-    log_info("between hosts tensors travel by TCP (--transport " + choice + "), " +
-             (options.key ? "connections prove the job's key"
-                          : "connections prove a key that MPI has carried in clear text") +
+    log_info("between hosts tensors travel by TCP (--transport " + choice + "), " + told(channel) +
              (options.encrypts ? ", and all is encrypted" : "") +
              (opened.cards.empty() ? "" : "; large ones by all network interfaces at once: " + opened.cards));
   return std::move(opened.transport);
@@ -159,6 +172,12 @@ std::vector<int> hosts_of(const RankMeeting::Gathered& gathered, const std::vect
   return hosts;
 }
 
+std::vector<Words> words_of_all(const RankMeeting::Gathered& gathered) {
+  std::vector<Words> all;
+  for (const auto& member : gathered.members) all.push_back(Words::of(member.text));
+  return all;
+}
+
 bool is_one_host(const std::vector<int>& hosts) { return std::equal(hosts.begin() + 1, hosts.end(), hosts.begin()); }
 
 }  // namespace
@@ -178,14 +197,18 @@ FoundWorld world_by_meeting(RankMeeting& meeting, const std::vector<int>& ranks,
     own.doorway = doorway.text;
   }
   const RankMeeting::Gathered gathered = meeting.meet(ranks, own.text(), limit);
-  std::vector<Words> all;
+  std::vector<Words> all = words_of_all(gathered);
   std::vector<int> launch_ranks;
-  for (const auto& member : gathered.members) {
-    all.push_back(Words::of(member.text));
-    launch_ranks.push_back(member.rank);
-  }
+  for (const auto& member : gathered.members) launch_ranks.push_back(member.rank);
   check_alike(all, gathered.rank);
   const std::vector<int> hosts = hosts_of(gathered, all);
+  const bool is_split = !options.between_hosts && !is_one_host(hosts) && own.choice != "mpi";
+  if (is_split) {  // ranks in containers of their own: only now does this job need TCP
+    options.between_hosts = true;
+    doorway = transport::tcp::open_doorway(options, gathered.rank == 0);
+    own.doorway = doorway.text;
+    all = words_of_all(meeting.meet(launch_ranks, own.text(), limit, gathered.epoch));
+  }
   const std::string reason = is_one_host(hosts) ? "" : reason_of(all);
   if (own.choice == "mpi" || !reason.empty()) {
     if (!is_one_host(hosts)) refuse_mpi(options, own.choice, reason);
@@ -207,8 +230,15 @@ FoundWorld world_by_meeting(RankMeeting& meeting, const std::vector<int>& ranks,
     return texts;
   };
   std::string refused;
-  if (auto tcp = connect(std::move(doorway), std::move(neighbours), options, own.choice, &refused))
+  const auto channel = is_split ? KeyChannel::meeting : KeyChannel::guard;
+  if (auto tcp = connect(std::move(doorway), std::move(neighbours), options, channel, own.choice, &refused))
     return {std::move(tcp), std::move(watch)};
+  if (is_split)  // MPI's daemon is outside of the ranks' namespaces: Open MPI crashes there
+    throw Error(Code::unavailable, "init",
+                "ranks of this host run in different PID or user namespaces, or see different /dev/shm, and cannot "
+                "connect by TCP (" +
+                    refused + ")",
+                "let the containers share the host's: --pid host, --ipc host, --network host (docs/hosts.md)");
   try {
     return {open_mpi(launch_ranks), nullptr};
   } catch (const Error& e) {
@@ -242,8 +272,9 @@ TransportPtr between_hosts(TransportPtr mpi, const std::string& introduction, co
   }
   Neighbours neighbours = neighbours_of(all, mpi->rank(), hosts);
   neighbours.exchange = say;
+  const auto channel = options.key ? KeyChannel::guard : KeyChannel::mpi;
   std::string refused;
-  auto tcp = connect(std::move(doorway), std::move(neighbours), options, choice, &refused);
+  auto tcp = connect(std::move(doorway), std::move(neighbours), options, channel, choice, &refused);
   return tcp ? std::move(tcp) : std::move(mpi);
 }
 

@@ -40,7 +40,13 @@ std::optional<RankMeeting> RankMeeting::of(int fd) {
   socklen_t bytes = sizeof domain;
   if (fd < 0 || ::getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &bytes) != 0 || domain != AF_UNIX) return std::nullopt;
   if (::getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &bytes) != 0 || type != SOCK_STREAM) return std::nullopt;
-  if (!is_of_this_user(fd)) return std::nullopt;
+  const auto peer = peer_of(fd);
+  if (!peer) return std::nullopt;
+  if (peer->uid != ::geteuid())
+    throw Error(Code::usage, "init",
+                "this process runs as uid " + std::to_string(::geteuid()) + ", its host daemon as uid " +
+                    std::to_string(peer->uid),
+                "start hvdrun as the user that the ranks must have");
   return RankMeeting(fd);
 }
 

@@ -14,7 +14,7 @@ namespace hvd::api {
 class RankMeeting {
  public:
   /// @p fd: HVD_MEETING_FD, which stays open.  nullopt: there is no host daemon, or the descriptor is another file by
-  /// now.
+  /// now.  Error{usage} if this process runs as another user than the host daemon.
   static std::optional<RankMeeting> of(int fd);
 
   struct Gathered {

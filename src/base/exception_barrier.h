@@ -2,6 +2,7 @@
 #pragma once
 #include <exception>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include "base/error.h"
@@ -35,6 +36,11 @@ int exception_barrier(F&& body) noexcept {
   } catch (const Error& e) {
     fail_with(e.hint.empty() ? e.what() : std::string(e.what()) + " (" + e.hint + ")");
     return static_cast<int>(e.code);
+  } catch (const std::system_error& e) {
+    const bool no_thread = e.code() == std::errc::resource_unavailable_try_again;  // std::thread's only such error
+    fail_with(no_thread ? "no thread can be started (too many processes? see ulimit -u, and pids.max of a container)"
+                        : e.what());
+    return static_cast<int>(no_thread ? Code::unavailable : Code::internal);
   } catch (const std::exception& e) {
     fail_with(e.what());
     return static_cast<int>(Code::internal);

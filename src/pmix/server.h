@@ -62,9 +62,9 @@ class Server {
   int fd() const;
   std::optional<Event> next();
 
-  /// Ends a fence.  @p data  the data of all hosts, in any order.  @p failed  a host will never take part
+  /// Ends a fence.  @p data  the data of all hosts, in any order.  @p failed  true: a host will never take part
   void finish_fence(std::uint64_t token, std::string data, bool failed = false);
-  /// Answers a request.  @p data  the data of another host's rank.  @p failed  the data will never come
+  /// Answers a request.  @p data  the data of another host's rank.  @p failed  true: the data will never come
   void answer(std::uint64_t token, std::string data, bool failed = false);
   /// Asks for the data of the local @p rank.  The reply is the event `published` with the same @p token.
   void ask(int rank, std::uint64_t token);

@@ -1,4 +1,4 @@
-"""A rank of faults.py: trains until it is told to end, and strikes itself at the points of its orders.
+"""A rank of faults.py: trains until it is told to end, and kills or stops itself at the points that its orders name.
 
 FAULTS_FOLDER: `steps` there gets "<time> <step> <workers, by rank>" for each step, `restored` a time for each rank that
 restores its last commit.  `order.<n>` is a JSON object: at `point` the first worker that is not `spared` takes it, by

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 import re
 import subprocess
@@ -177,6 +178,43 @@ def test_ranks_listen_on_no_port_and_under_no_name() -> None:
     print("well")
     """
     check(job(2, program, HVD_RANKS_PER_NODE="1"), "well", 2)
+
+
+CONTAINERS = {
+    "processes": "exec unshare -pf --mount-proc",
+    "users": "exec unshare -U",
+    "shared memory": "exec unshare -m sh -c 'mount -t tmpfs tmpfs /dev/shm && exec \"$@\"' sh",
+    "one of three": '[ $HVD_RANK = 1 ] || exec "$@"; exec unshare -pf --mount-proc',
+    "no network": "exec unshare -pf --mount-proc",
+}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="namespaces need root")
+@pytest.mark.parametrize("what", CONTAINERS)
+def test_ranks_in_containers_of_their_own(what: str) -> None:
+    """Ranks of one host that share neither memory nor unix sockets connect by TCP.  Before, Open MPI crashed."""
+    program = (
+        HEAD
+        + "hvd.init()\nassert hvd.size() == 3 and total() == 3\n"
+        + textwrap.dedent("""
+    assert hvd.allreduce(np.ones(1 << 18), op=hvd.Sum, name="large")[0] == 3
+    print("well")
+    """)
+    )
+    ranks = ["sh", "-c", f'{CONTAINERS[what]} "$@"', "sh", sys.executable, "-c", program]
+    command = [hvdrun.program(), "-np", "3", "--", *ranks]
+    if what == "no network":
+        command = ["unshare", "-n", "sh", "-c", 'ip link set lo up && exec "$@"', "sh", *command]
+    done = subprocess.run(command, env=hvdrun.environment(), capture_output=True, text=True, timeout=120)
+    check(done, "well", 3)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a rank of another user needs root")
+def test_a_rank_of_another_user_is_told() -> None:
+    program = "import hvd.numpy as hvd; hvd.init()"
+    other = ["setpriv", "--reuid", "12345", "--regid", "12345", "--clear-groups", sys.executable, "-c", program]
+    done = hvdrun.run("-np", "2", "--", *other)
+    assert done.returncode == 1 and "this process runs as uid 12345, its host daemon as uid 0" in done.stderr, done.stderr
 
 
 def test_a_process_without_its_descriptor_is_no_rank() -> None:

@@ -56,20 +56,23 @@ const std::map<std::string, std::string> usages{
     {"timeline",
      "Usage: hvdrun timeline [JOB] start [FILE]\n"
      "       hvdrun timeline [JOB] stop\n"
-     "Records a timeline of a running job: of each rank's steps from its next one on, until stop.  FILE is one for\n"
-     "Perfetto (.pftrace) or Chrome (.json), hvdrun-JOB.pftrace where none is named.  A job has one such file: later\n"
-     "ones go on in it.  JOB is the beginning of a name that hvdrun ps shows, or hvdrun's process id; it may be left\n"
-     "out where only one job runs.\n"},
+     "Records a timeline of a running job, from each rank's next step until stop.  FILE is a timeline for Perfetto\n"
+     "(.pftrace) or Chrome (.json).  Without FILE it is hvdrun-JOB.pftrace.  A job has one such file; a second\n"
+     "recording is added to it.  JOB is the beginning of a name that hvdrun ps shows, or hvdrun's process id.  JOB "
+     "may\n"
+     "be left out if only one job runs.\n"},
     {"attach",
      "Usage: hvdrun attach [JOB] RANK\n"
-     "Opens Python's debugger in the main thread of a rank, on whatever host it runs, at the place where it is.  The\n"
-     "rank stands still at the prompt, and the others wait for it; quit, Ctrl-D, or the end of this hvdrun lets it go\n"
-     "on.\n"
-     "JOB is the beginning of a name that hvdrun ps shows, or hvdrun's process id; it may be left out where only one\n"
-     "job runs.\n"},
+     "Opens Python's debugger in the main thread of a rank, on any host, at the line that the thread runs.  The rank\n"
+     "waits at the prompt, and the other ranks wait for it.  It goes on after quit, Ctrl-D, or the end of this "
+     "hvdrun.\n"
+     "JOB is the beginning of a name that hvdrun ps shows, or hvdrun's process id.  JOB may be left out if only one "
+     "job\n"
+     "runs.\n"},
     {"kill",
      "Usage: hvdrun kill JOB\n"
-     "Ends a job as SIGTERM to its hvdrun does; by SIGKILL after its grace period where it is stopped or silent.\n"
+     "Sends SIGTERM to the job's hvdrun.  If that hvdrun is stopped or does not answer, kills the job after the grace\n"
+     "period.\n"
      "JOB is the beginning of a name that hvdrun ps shows, or hvdrun's process id.\n"},
 };
 
@@ -128,7 +131,7 @@ JobMatch choose(const std::string& name) {
   if (fitting.size() == 1) return std::move(fitting[0]);
   if (fitting.empty())
     throw Error(Code::usage, name, name.empty() ? "no job of yours runs here" : "no such job of yours runs here",
-                "hvdrun ps lists them; a job that another TMPDIR was set for is found with that");
+                "hvdrun ps lists your jobs; set TMPDIR as it was set for the job's hvdrun");
   throw Error(Code::usage, name, formatted("{} jobs run here", fitting.size()), "name one: hvdrun ps lists them");
 }
 

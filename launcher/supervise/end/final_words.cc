@@ -67,7 +67,7 @@ void tell_outcome(const JobOutcome& outcome, const Settings& settings, Printer& 
   for (const std::string& line : outcome.verdict.lines) printer.say(line);
   for (const std::string& line : trouble_lines(outcome.hosts)) printer.say(line);
   if (first && first->traceback.empty()) tell_last_lines(*first, printer);
-  // The traceback was shown before if the rank lived on so long that its guard did not take it for the cause of death.
+  // A guard shows the traceback at once if the rank then lives on for long.
   if (first && !first->traceback_shown && !first->traceback.empty()) {
     if (results && results->for_program())  // the program's exception shows the traceback
       printer.rank_file(first->rank, first->traceback);

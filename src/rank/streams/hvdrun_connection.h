@@ -28,7 +28,7 @@ class HvdrunConnection {
   bool is_there() const { return connection_ != nullptr; }
   /// Attempts are under way.
   bool is_trying() const { return !attempts_.empty(); }
-  /// How long a connection that was there is lost; nothing while it works, and before it was there.
+  /// Time since the connection was lost.  nullopt: it works, or there was none yet.
   std::optional<std::chrono::milliseconds> lost_for() const {
     return connection_ ? connection_->lost_for() : std::nullopt;
   }

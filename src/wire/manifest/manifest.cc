@@ -128,6 +128,8 @@ std::string python_file(const Payload& payload) {
 }
 
 bool is_read_from_input(const Payload& payload) {
+  const std::string python = python_file(payload), file = python.empty() ? payload.name : python;
+  if (file == "/dev/stdin" || file.starts_with("/dev/fd/") || file.starts_with("/proc/self/fd/")) return true;
   return payload.kind == PayloadKind::command && is_python(payload.name) && python_program(payload.args).from_input;
 }
 

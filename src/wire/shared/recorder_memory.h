@@ -33,7 +33,8 @@ class RecordRing {
     std::array<std::uint64_t, words> from;
     std::memcpy(from.data(), &record, sizeof record);
     slot.turn.store(2 * number + 1, std::memory_order_relaxed);
-    // A reader of one of these words sees the odd turn too.  No fences: ThreadSanitizer does not know them.
+    // A reader that sees one of these words also sees that `turn` is odd.  No fences: ThreadSanitizer does not know
+    // them.
     for (std::size_t i = 0; i < words; ++i) slot.content[i].store(from[i], std::memory_order_release);
     slot.turn.store(2 * number + 2, std::memory_order_release);
     written_.store(number + 1, std::memory_order_release);

@@ -165,6 +165,9 @@ TEST_CASE("death facts: core files, shared memory, the GPU's driver") {
 TEST_CASE("death facts: what the last words and limits tell") {
   CHECK(thrown_exception({"a", "terminate called after throwing an instance of 'std::runtime_error'",
                           "  what():  no such layer"}) == "C++ exception std::runtime_error: no such layer");
+  CHECK(fatal_python_error({"Fatal Python error: a: b", "Python runtime state: preinitialized", ""}) ==
+        "Fatal Python error: a: b");
+  CHECK(fatal_python_error({"a"}).empty());
   CHECK(thrown_exception({"  what():  of somebody's own"}).empty());
   wire::DeathRecord r;
   r.cause = wire::Cause::signalled;

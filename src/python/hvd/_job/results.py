@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
 import json
+import os
 import pickle
 import struct
+import tempfile
 import zlib
 from collections.abc import Sequence
 from typing import Any, BinaryIO, Callable
@@ -13,7 +16,7 @@ from typing import Any, BinaryIO, Callable
 from hvd._runtime import environment as _environment
 from hvd.exceptions import JobError
 
-__all__ = ["Ranked", "elastic_results", "results", "true_code", "wanted_ranks"]
+__all__ = ["Ranked", "elastic_results", "results", "results_file", "true_code", "wanted_ranks"]
 
 _VERDICT = 0xFFFFFFFF  # in place of a rank: the first cause of a failure
 _VERDICT_DATA = 0xFFFFFFFC  # in place of a rank: the verdict of a job that failed, hvdrun-verdict(5)
@@ -22,6 +25,12 @@ _UNKNOWN = -1  # an unknown exit code
 _RECORD = struct.Struct("<IIQ")  # rank, zero, bytes that follow
 _END = struct.Struct("<QI")  # after a rank's pickle: its length and CRC-32
 _PART = 1 << 20
+
+
+def results_file(folder: str | None = None) -> BinaryIO:
+    """A file without a name for hvdrun's records.  Its number is above 2: hvdrun has other files as standard streams."""
+    with tempfile.TemporaryFile(buffering=0, dir=folder) as file:
+        return os.fdopen(fcntl.fcntl(file.fileno(), fcntl.F_DUPFD_CLOEXEC, 3), "w+b", buffering=0)
 
 
 class _Pieces(io.RawIOBase):
@@ -173,7 +182,7 @@ def _failure(records: dict[int, _Pieces], code: int, errors: str) -> Exception:
     last = errors.strip() or ended
     if code == 2:
         return ValueError(last)
-    return JobError(f"{last}\n{ended}", data)
+    return JobError(last if last == ended else f"{last}\n{ended}", data)
 
 
 def _verdict_text(verdict: dict[str, Any]) -> str:

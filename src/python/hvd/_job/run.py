@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import operator
 import os
 import re
 import selectors
@@ -19,7 +20,7 @@ from typing import Any, Callable
 
 from hvd._job.options import RUN_KEYWORDS
 from hvd._job.payload import pickled_call
-from hvd._job.results import Ranked, elastic_results, results, true_code, wanted_ranks
+from hvd._job.results import Ranked, elastic_results, results, results_file, true_code, wanted_ranks
 from hvd._runtime import environment as _environment
 
 __all__ = ["run"]
@@ -92,13 +93,13 @@ def run(
     payload = pickled_call(Ranked(func, only) if is_elastic else func, tuple(args), dict(kwargs or {}))
     name = re.sub(r"\W+", "_", getattr(func, "__name__", type(func).__name__)).strip("_") or "payload"
     own, file = _payload_file(name + ".pkl", payload)
-    with own as folder, tempfile.TemporaryFile(buffering=0) as brought:
+    with own as folder, results_file() as brought:
         command = [hvdrun_program(), *command_words(given)]
         command += ["--results", str(brought.fileno()), "--parent", str(os.getpid()), str(file)]
 
         def tick() -> None:
-            # hvdrun writes a record when it has read its files, which are then removed: no disk holds the function while it
-            # runs.
+            # hvdrun writes a record after it has read its files.  The files are then removed, so that no disk holds the
+            # function while it runs.
             if file.exists() and os.fstat(brought.fileno()).st_size:
                 shutil.rmtree(folder, ignore_errors=True)
 
@@ -130,7 +131,11 @@ def _count(num_proc: int | None, np: int | None) -> int:
     if num_proc is not None and np is not None and num_proc != np:
         raise ValueError(f"num_proc={num_proc} and np={np} are both given: np is the older name, leave it out")
     ranks = num_proc if num_proc is not None else np if np is not None else 1
-    if not isinstance(ranks, int) or ranks < 1:
+    try:
+        ranks = operator.index(ranks)
+    except TypeError:
+        raise ValueError(f"num_proc is {ranks!r}: it must be a whole number") from None
+    if ranks < 1:
         raise ValueError(f"num_proc is {ranks!r}: it must be at least 1")
     return ranks
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Sequence
@@ -15,7 +14,7 @@ import ray
 
 from hvd._job.agents import Agents, agent_words, manifest, private_folder
 from hvd._job.host_daemon import travelling_environment
-from hvd._job.results import results, true_code
+from hvd._job.results import results, results_file, true_code
 from hvd.exceptions import JobError
 
 _LOOK_SECONDS = 0.2
@@ -85,7 +84,7 @@ class HostedJob(Agents):
         """Runs hvdrun to its end.  read(file, code, errors): returns the results, or raises."""
         environment = {**self.environment, **travelling_environment()}
         try:
-            with tempfile.TemporaryFile(buffering=0) as brought:
+            with results_file() as brought:
                 code, errors = self.run_hvdrun(payload, name, words, environment, brought)
                 self.values = read(brought, true_code(brought, code), errors)
         except Stopped:

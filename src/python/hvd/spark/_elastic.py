@@ -5,7 +5,6 @@ from __future__ import annotations
 import platform
 import shutil
 import sys
-import tempfile
 import uuid
 from collections.abc import Iterator, Sequence
 from typing import Any, Callable
@@ -13,7 +12,7 @@ from typing import Any, Callable
 from hvd._job.agents import private_folder
 from hvd._job.host_daemon import clean_environment, travelling_environment
 from hvd._job.payload import pickled_call
-from hvd._job.results import Ranked, elastic_results, true_code
+from hvd._job.results import Ranked, elastic_results, results_file, true_code
 from hvd._job.run import command_words, ranks_environment
 from hvd.spark import _session
 from hvd.spark._slots import Slots
@@ -91,7 +90,7 @@ def run_elastic(
         environment["HOROVOD_ELASTIC_TIMEOUT"] = str(elastic_timeout)
     folder = private_folder()
     try:
-        with tempfile.TemporaryFile(buffering=0, dir=getattr(context, "_temp_dir", None)) as brought:
+        with results_file(getattr(context, "_temp_dir", None)) as brought:
             slots = Slots(context, folder, most, spec, _SLOT_SECONDS - 10)
             try:
                 code, errors = slots.run_hvdrun(payload, spec.name, command_words(options), environment, brought)

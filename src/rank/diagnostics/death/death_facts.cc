@@ -38,6 +38,12 @@ std::string thrown_exception(const std::vector<std::string>& tail) {
   return found;
 }
 
+std::string fatal_python_error(const std::vector<std::string>& tail) {
+  const auto is_fatal = [](const std::string& line) { return line.starts_with("Fatal Python error: "); };
+  const auto found = std::find_if(tail.rbegin(), tail.rend(), is_fatal);
+  return found == tail.rend() ? "" : *found;
+}
+
 std::string reached_limit(const wire::DeathRecord& r) {
   if (r.code == SIGXFSZ) return "a file would have become larger than the limit (ulimit -f)";
   if (r.code == SIGXCPU) return "it used up its processor time (ulimit -t)";

@@ -270,7 +270,7 @@ TEST_CASE("elastic job: what it does not survive") {
     CHECK_FALSE(job.survives(killed(0), 3));
     const ElasticOrders orders = job.turn(3);
     REQUIRE_FALSE(orders.lines.empty());
-    CHECK(orders.lines.back().starts_with("no rank is left that has the training's state"));
+    CHECK(orders.lines.back().starts_with("no rank with the training's state is left"));
   }
   SUBCASE("but where the state is kept elsewhere new ones go on") {
     ElasticJob job = job_of(2, 2, {{2, {}, true}, 600, {}});
@@ -315,6 +315,7 @@ TEST_CASE("elastic job: who finishes ends it; who recovers, or begins, then has 
   CHECK(job.survives(finished(0), 1));
   const ElasticOrders orders = job.turn(1);
   CHECK(orders.dismiss == std::vector<int>{1, 3});
+  CHECK(orders.lines.empty());
   CHECK(orders.stop == std::vector<int>{3});
   CHECK(job.is_excused(2));
   CHECK(job.survives(finished(1), 2));
@@ -325,7 +326,12 @@ TEST_CASE("elastic job: a member that meets again when another has finished has 
   CHECK(job.survives(finished(0), 1));
   CHECK(job.turn(1).dismiss.empty());
   job.waits(1, 2);
-  CHECK(job.turn(2).dismiss == std::vector<int>{1});
+  const ElasticOrders orders = job.turn(2);
+  CHECK(orders.dismiss == std::vector<int>{1});
+  REQUIRE(orders.lines.size() == 1);
+  CHECK(orders.lines[0].starts_with("rank 0 has finished while other ranks still trained with it; they end too"));
+  job.waits(2, 3);
+  CHECK(job.turn(3).lines.empty());
 }
 
 TEST_CASE("elastic job: hosts that are named and not named any more") {

@@ -72,4 +72,8 @@ TEST_CASE("payload: a Python that reads its program from its standard input") {
   CHECK_FALSE(reads({"python", "-V"}));
   CHECK_FALSE(reads({"python", "--help-all"}));
   CHECK_FALSE(reads({"sh", "-"}));
+  CHECK(reads({"/dev/stdin"}));
+  CHECK(reads({"/dev/fd/63"}));
+  CHECK(reads({"python", "/proc/self/fd/0"}));
+  CHECK_FALSE(reads({"python", "a.py", "/dev/stdin"}));
 }

@@ -52,7 +52,9 @@ TEST_CASE("verdict: it says what to do next if no other text does") {
             .ends_with("        tensorflow is there on h0, but without it: another version of "
                        "tensorflow may have it"));
   CHECK(advised("horovod'").find("        install it on h0") != std::string::npos);
-  CHECK(advised("horovod.nothing'").find("        hvdrun has no such module, and none can be installed") !=
+  CHECK(advised("hvd.numpy'; 'hvd' is not a package")
+            .find("a file hvd.py, perhaps beside the script, hides the package") != std::string::npos);
+  CHECK(advised("horovod.nothing'").find("otherwise hvdrun has no such module, and none can be installed") !=
         std::string::npos);
   CHECK(advised("sparkdl.x'").find("install it on") == std::string::npos);
   wire::DeathRecord silent = death(0, Cause::exited, 1, 1);

@@ -167,7 +167,7 @@ TEST_CASE("diagnosis: a rank with more to do, where all lack cores, waits longer
     return d.findings[0];
   };
   const Work usual{.input = 0.2, .no_core = 7.4, .computing = 2.9, .moved = 2.9};
-  // Recorded values, of 25 ms: a log is written to the disk each time, on a busy machine.
+  // Values recorded on a busy machine.  Each step of 25 ms writes a log to the disk.
   const Finding more = first_of(usual, {.input = 0.2, .no_core = 14.3, .asleep = 1.9, .computing = 6.3, .moved = 1.5});
   CHECK(more.cause == SlowCause::straggler);
   CHECK(more.ranks == std::vector<int>{1});
