@@ -70,7 +70,7 @@ bool RankChild::reap() {
   while (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0) {
     if (info.si_pid == pid_) {
       note_end();
-      if (info.si_code == CLD_KILLED && info.si_status == SIGKILL) oom_ = oom_verdict(pid_, memory_, peak_bytes_);
+      if (info.si_code == CLD_KILLED && info.si_status == SIGKILL) oom_ = oom_verdict(pid_, memory_, log_, peak_bytes_);
       // A large process needs time to die.  Small processes that are killed later may end earlier.  So the rank's end
       // is the time of its kill.
       if (oom_.at_us >= 0 && ended_ns_ - oom_.at_us * 1000 < most_time_to_die_ns)

@@ -17,7 +17,7 @@ std::int64_t mono_ns();
 /// One thread uses it.  This process must be a subreaper.
 class RankChild {
  public:
-  /// Reads the memory group of this process, which the rank inherits.
+  /// Reads the memory group of this process, which the rank inherits, and opens the kernel's log.
   RankChild();
   /// The rank's process runs as @p pid from now on.
   void began(pid_t pid) { pid_ = pid; }
@@ -65,6 +65,7 @@ class RankChild {
 
   pid_t pid_ = -1;
   MemoryGroup memory_;
+  KernelLog log_;
   std::optional<int> status_;
   std::int64_t ended_ns_ = 0;
   double cpu_seconds_ = 0;

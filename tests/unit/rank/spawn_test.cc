@@ -15,6 +15,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/process/process.h"
 #include "rank/diagnostics/death/oom.h"
 #include "rank/launch/payload_store.h"
@@ -152,8 +153,8 @@ TEST_CASE("payload: sealed, readable through its path, nothing on disk") {
   CHECK_THROWS_AS(store.add("x"), Error);
 }
 
-TEST_CASE("oom: a SIGKILL of ours is none") {
-  const MemoryGroup before = memory_group(getpid());
+/// A process that has just been killed and is not reaped.
+pid_t killed_process() {
   const pid_t pid = fork();
   if (pid == 0) {
     pause();
@@ -162,6 +163,40 @@ TEST_CASE("oom: a SIGKILL of ours is none") {
   kill(pid, SIGKILL);
   siginfo_t info{};
   waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOWAIT);
-  CHECK(oom_verdict(pid, before, 1 << 20).text.empty());
+  return pid;
+}
+
+TEST_CASE("oom: a SIGKILL of ours is none") {
+  const MemoryGroup before = memory_group(getpid());
+  KernelLog log;
+  const pid_t pid = killed_process();
+  CHECK(oom_verdict(pid, before, log, 1 << 20).text.empty());
+  waitpid(pid, nullptr, 0);
+}
+
+TEST_CASE("oom: a record of the kernel's log counts only if it was written after the start of the rank") {
+  const Fd writer(open("/dev/kmsg", O_WRONLY | O_CLOEXEC));
+  if (!writer || !KernelLog().complete()) {
+    MESSAGE("skipped: this user may not write to the kernel's log, or is in a process namespace");
+    return;
+  }
+  const pid_t pid = killed_process();
+  const std::string record = formatted("hvd-test: Killed process {} (none)\n", pid);
+  const MemoryGroup before = memory_group(getpid());
+  REQUIRE(write(writer.get(), record.data(), record.size()) > 0);
+  KernelLog log;
+  CHECK(oom_verdict(pid, before, log, 1 << 20).text.empty());
+  REQUIRE(write(writer.get(), record.data(), record.size()) > 0);
+  CHECK(oom_verdict(pid, before, log, 1 << 20).at_us >= 0);
+  waitpid(pid, nullptr, 0);
+}
+
+TEST_CASE("oom: kills of other processes of the group do not count if the log is complete") {
+  KernelLog log;
+  if (!log.complete()) return;
+  MemoryGroup before = memory_group(getpid());
+  before.kills -= 1;  // one process of the group was killed meanwhile
+  const pid_t pid = killed_process();
+  CHECK(oom_verdict(pid, before, log, 1 << 20).text.empty());
   waitpid(pid, nullptr, 0);
 }

@@ -1,7 +1,12 @@
 #include "rank/diagnostics/death/oom.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <thread>
 
 #include "base/file.h"
 #include "base/format.h"
@@ -44,24 +49,28 @@ MemoryGroup read_group(const std::string& mount, const std::string& path) {
   return group.directory.empty() ? read_directory(mount) : group;
 }
 
-/// The time, in µs of the kernel's log, of the record that @p pid was killed; -1: there is no such record, or this user
-/// may not read the log.
-std::int64_t time_in_log(pid_t pid) {
-  const Fd log(open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC));
-  if (!log) return -1;
-  const std::string wanted = formatted("Killed process {} (", pid);
-  char record[8192];
-  for (int i = 0; i < 100000; ++i) {
-    const ssize_t n = read(log.get(), record, sizeof record);
-    if (n < 0 && errno == EPIPE) continue;  // the kernel has overwritten the next record
-    if (n <= 0) return -1;
-    const std::string_view text(record, static_cast<std::size_t>(n));
-    if (text.find(wanted) == std::string_view::npos) continue;
-    const std::vector<std::string> head =
-        split(text.substr(0, text.find(';')), ',');  // fields: priority, number, time, …
-    return head.size() < 3 ? -1 : to_integer(head[2]).value_or(-1);
+/// The inode of the first process namespace (the kernel's PROC_PID_INIT_INO).  The log has its numbers.
+constexpr ino_t first_process_namespace = 0xEFFFFFFC;
+
+bool in_first_process_namespace() {
+  struct stat about {};
+  return stat("/proc/self/ns/pid", &about) == 0 && about.st_ino == first_process_namespace;
+}
+
+/// The time in the head of a record: "priority,number,time,…;text".
+std::optional<std::int64_t> time_of(std::string_view record) {
+  const std::vector<std::string> head = split(record.substr(0, record.find(';')), ',');
+  return head.size() < 3 ? std::nullopt : to_integer(head[2]);
+}
+
+/// The time of the kill of @p pid.  If the group's counter has risen, the record may follow within some milliseconds.
+std::optional<std::int64_t> time_of_kill(pid_t pid, KernelLog& log, bool counted) {
+  for (int i = 0; i < 10; ++i) {
+    if (const auto at_us = log.time_of_kill(pid)) return at_us;
+    if (!counted || !log.complete()) return std::nullopt;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
-  return -1;
+  return std::nullopt;
 }
 
 }  // namespace
@@ -87,14 +96,39 @@ std::string killed_workers(const MemoryGroup& before) {
   return text + ": perhaps its data loader's workers; give it fewer, or more memory";
 }
 
-OomKill oom_verdict(pid_t pid, const MemoryGroup& before, std::int64_t peak_bytes) {
+KernelLog::KernelLog()
+    : file_(open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC)), same_numbers_(in_first_process_namespace()) {
+  if (file_ && lseek(file_.get(), 0, SEEK_END) < 0) file_.reset();
+}
+
+std::optional<std::int64_t> KernelLog::time_of_kill(pid_t pid) {
+  if (!readable() || !same_numbers_) return std::nullopt;
+  const std::string wanted = formatted("Killed process {} (", pid);
+  char record[8192];
+  for (int i = 0; i < 100000; ++i) {
+    const ssize_t n = read(file_.get(), record, sizeof record);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EPIPE) {
+      lost_records_ = true;
+      continue;
+    }
+    if (n <= 0) return std::nullopt;
+    const std::string_view text(record, static_cast<std::size_t>(n));
+    if (text.find(wanted) != std::string_view::npos) return time_of(text);
+  }
+  lost_records_ = true;
+  return std::nullopt;
+}
+
+OomKill oom_verdict(pid_t pid, const MemoryGroup& before, KernelLog& log, std::int64_t peak_bytes) {
   const MemoryGroup now = read_directory(before.directory);
-  const std::int64_t at_us = time_in_log(pid);
-  if (now.kills <= before.kills && at_us < 0) return {};
+  const bool counted = now.kills > before.kills;
+  const std::optional<std::int64_t> at_us = time_of_kill(pid, log, counted);
+  if (!at_us && (!counted || log.complete())) return {};
   std::string text = "killed by the kernel's out-of-memory killer";
   if (peak_bytes > 0) text += " when it held " + human_bytes(peak_bytes);
   if (now.limit_bytes > 0) text += "; its cgroup may hold " + human_bytes(now.limit_bytes);
-  return {text, at_us};
+  return {text, at_us.value_or(-1)};
 }
 
 }  // namespace hvd::rank

@@ -6,7 +6,10 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
+
+#include "base/file.h"
 
 namespace hvd::rank {
 
@@ -19,6 +22,26 @@ struct MemoryGroup {
 /// The memory cgroup of @p pid as it stands now.  Not for a zombie: under v1 it is in the root group already.
 MemoryGroup memory_group(pid_t pid);
 
+/// The records that the kernel writes to its log after this object was made.  Older records are not read: process
+/// numbers recur, and a virtual machine may inherit the log of another.
+class KernelLog {
+ public:
+  KernelLog();
+  /// Whether this user may read the log.
+  bool readable() const { return static_cast<bool>(file_); }
+  /// Reads on to the end, and keeps the time of the record that @p pid was killed for memory.
+  /// @return that time in µs of the log.  Nothing: there is no such record so far.
+  std::optional<std::int64_t> time_of_kill(pid_t pid);
+  /// Whether every record has been read, and the log counts processes as this process does.  If so, a process without
+  /// a record was not killed for memory.
+  bool complete() const { return readable() && !lost_records_ && same_numbers_; }
+
+ private:
+  Fd file_;
+  bool same_numbers_ = false;
+  bool lost_records_ = false;  ///< the kernel has overwritten some before they were read
+};
+
 /// A kill by the kernel's out-of-memory killer.
 struct OomKill {
   std::string text;  ///< one line for the user; empty: no kill is known
@@ -27,10 +50,12 @@ struct OomKill {
 };
 
 /// Whether @p pid was killed for memory.  SIGKILL has just killed it, and it is not yet reaped.
-/// @p before  memory_group() of its guard when the rank was started.  @p peak_bytes  its largest resident size.
-/// Known gap: if a rank moved itself to another group, only the kernel's log tells.  The log must be readable, and must
-/// count processes as this process does (not so in a process namespace).
-OomKill oom_verdict(pid_t pid, const MemoryGroup& before, std::int64_t peak_bytes);
+/// The log decides if it is complete.  Otherwise the group's counter does: it also counts kills of other processes.
+/// Takes up to 100 ms if the counter has risen, since the kernel writes its record after the kill.
+/// @p before  memory_group() of its guard when the rank was started.  @p log  made at that time.
+/// @p peak_bytes  its largest resident size.
+/// Known gap: if a rank moved itself to another group and the log is not complete, a kill for memory is not seen.
+OomKill oom_verdict(pid_t pid, const MemoryGroup& before, KernelLog& log, std::int64_t peak_bytes);
 
 /// For a rank that ended by itself.  Returns a line with the number of other processes of its memory group that the
 /// kernel has killed meanwhile.  Such processes are workers of a data loader, for example.  Empty: none was counted.
