@@ -305,6 +305,11 @@ HVD_API int hvd_check_world(void);
  * 0: there is none. HVD_USAGE if size is less, and before hvd_init. Any thread. */
 HVD_API int hvd_not_finite(char* text, size_t size, size_t* length);
 
+/** A 64-bit hash, by which ranks compare data that should be equal. A change of one aligned word of 8 bytes always
+ * changes the hash. All builds of one version give the same hash. It is no protection against an attacker. data:
+ * [bytes], in host memory. Any thread, also outside a world. */
+HVD_API uint64_t hvd_hash(const void* data, size_t bytes);
+
 /** Parts of a step in which the training thread does other work, for the report on steps. */
 enum hvd_part {
   HVD_PART_INPUT = 1,   /**< asks a data loader for the next batch */

@@ -8,6 +8,7 @@
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/process/capture.h"
 #include "base/text.h"
 
 namespace hvd::launcher {
@@ -17,6 +18,8 @@ constexpr double interval_seconds = 1;
 constexpr double patience_seconds = 10;  // the program is killed after this time
 constexpr double silence_seconds = 60;   // the same reason is not told again sooner
 constexpr std::size_t most_list_bytes = 16u << 20;
+
+std::string too_much() { return "printed more than " + human_bytes(most_captured_bytes); }
 
 std::map<std::string, std::string> own_environment() {
   std::map<std::string, std::string> all;
@@ -51,6 +54,7 @@ HostDiscovery::Discovered HostDiscovery::turn(double now) {
 HostDiscovery::Discovered HostDiscovery::ask(double now) {
   if (!process_) {
     limit_ = now + patience_seconds;
+    printed_.clear();
     try {
       process_ = std::make_unique<ChildProcess>(
           std::vector<std::string>{"/bin/sh", "-c", "exec \"$0\" 2>/dev/null", source_.program}, own_environment());
@@ -60,23 +64,28 @@ HostDiscovery::Discovered HostDiscovery::ask(double now) {
       return fails(std::string("cannot be started: ") + e.what(), now);
     }
   }
-  process_->read_output();
   const auto status = process_->status();
+  if (printed_.size() <= most_captured_bytes)
+    printed_ += process_->read_output(most_captured_bytes + 1 - printed_.size());
+  const bool is_too_much = printed_.size() > most_captured_bytes;
+  if (!status && is_too_much && !is_killed_) return kill(too_much(), now);
   if (!status && now < limit_) return {};
-  if (!status) {
-    process_->signal(SIGKILL);
-    is_overdue_ = true;
-    limit_ = now + patience_seconds;
-    return fails("did not end within " + std::to_string(static_cast<int>(patience_seconds)) + " s", now);
-  }
-  process_->read_output();
-  const std::string text = process_->output();
+  if (!status) return kill("did not end within " + std::to_string(static_cast<int>(patience_seconds)) + " s", now);
   process_.reset();
   next_ = now + interval_seconds;
-  if (std::exchange(is_overdue_, false)) return {};
+  const std::string text = std::exchange(printed_, {});
+  if (std::exchange(is_killed_, false)) return {};
+  if (is_too_much) return fails(too_much(), now);
   if (WIFSIGNALED(*status)) return fails("was killed by signal " + std::to_string(WTERMSIG(*status)), now);
   if (*status != 0) return fails("ended with exit code " + std::to_string(WEXITSTATUS(*status)), now);
   return take(text, now);
+}
+
+HostDiscovery::Discovered HostDiscovery::kill(const std::string& why, double now) {
+  process_->signal(SIGKILL);
+  is_killed_ = true;
+  limit_ = now + patience_seconds;
+  return fails(why, now);
 }
 
 HostDiscovery::Discovered HostDiscovery::read(double now) {

@@ -43,6 +43,7 @@ class HostDiscovery {
 
  private:
   Discovered ask(double now);
+  Discovered kill(const std::string& why, double now);
   Discovered read(double now);
   Discovered take(const std::string& text, double now);
   Discovered fails(const std::string& why, double now);
@@ -50,7 +51,8 @@ class HostDiscovery {
 
   const DiscoverySource source_;
   std::unique_ptr<ChildProcess> process_;
-  bool is_overdue_ = false;             ///< the program was killed for its delay, so its end is not reported
+  std::string printed_;                 ///< by the running program
+  bool is_killed_ = false;              ///< the program was killed here, so its end is not reported
   std::map<std::string, double> told_;  ///< by reason: the time at which the user was told
   std::string said_;
   bool has_said_ = false;

@@ -24,8 +24,9 @@ std::string place_of(int rank, const Pictures& pictures, const std::vector<int>&
   if (picture.state == "F") return "is frozen by its cgroup (docker unpause, or its freezer, lets it go on)";
   const std::string work = long_work(picture.python, picture.state);
   const std::string wait = work.empty() && picture.state == "D" ? "waiting for a disk or a device" : work;
+  const std::string worker = worker_place(picture);
   if (!line.empty())
-    return "is in " + line + (wait.empty() ? "" : ", " + wait) +
+    return "is in " + line + (wait.empty() ? "" : ", " + wait) + (worker.empty() ? "" : ", " + worker) +
            (ends_by_itself(work, picture.state) ? ", which ends by itself" : "");
   return picture.state == "R" ? "runs" : picture.state == "D" ? "waits for a disk or a device" : "waits";
 }
@@ -63,7 +64,7 @@ std::string who_waits(const Incident& i, double seconds) {
     case IncidentKind::operation:
     case IncidentKind::stuck:
     case IncidentKind::late_gpu:
-      return formatted("{} for {}{}", waited, i.tensor,
+      return formatted("{} for {}{}{}", waited, i.tensor, i.what.empty() ? "" : " (" + i.what + ")",
                        i.tensors > 1 ? " and " + count_of(i.tensors - 1, "more tensor") : "");
     case IncidentKind::end:
       return i.waiting > 0 ? waited + " at the end of the job" : "the others are through since " + time;
@@ -115,7 +116,9 @@ std::vector<std::string> hang_lines(const Incident& incident, double seconds, co
 
 OpenHang hang_data(const Incident& incident, const JobMap& map, const Pictures& pictures) {
   OpenHang hang;
-  hang.operation = incident.headline.empty() ? incident.tensor : incident.headline;
+  hang.operation = !incident.headline.empty() ? incident.headline
+                   : incident.what.empty()    ? incident.tensor
+                                              : incident.tensor + " (" + incident.what + ")";
   hang.link_is_broken = !broken_link(map, pictures).empty();
   if (incident.missing.empty()) return hang;
   hang.rank = incident.missing[0];

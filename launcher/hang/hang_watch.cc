@@ -63,7 +63,8 @@ void HangWatch::standing(int rank, const wire::StatusReport& s) {
   r.waits_for = s.waits_for;
   r.gpu = s.gpu;
   r.gpu_late = s.gpu_late;
-  for (std::string* name : {&r.waits_for, &r.gpu_late})
+  r.waits_what = s.waits_what;
+  for (std::string* name : {&r.waits_for, &r.gpu_late, &r.waits_what})
     for (char& c : *name)
       if (static_cast<unsigned char>(c) < 32) c = '?';  // the name is printed on a terminal
   r.waits_since = now - s.waited_seconds;

@@ -185,6 +185,9 @@ std::vector<Incident> incidents_now(const JobFacts& facts, const HangLimits& pat
     for (const int r : i.missing)
       if (v.rank(r).gpu == wire::GpuProgress::computing && !v.rank(r).waits_for.empty())
         i.gpu_late[r] = v.rank(r).gpu_late;
+  for (Incident& i : found)
+    for (const RankActivity& r : facts.ranks)
+      if (!i.tensor.empty() && r.where == LifeStage::working && r.waits_for == i.tensor) i.what = r.waits_what;
   // Stopped ranks that no incident names yet.
   const std::vector<int> alone = v.those([&](int r) {
     return v.stopped(r, 2 * time_for_the_coordinator) &&

@@ -30,6 +30,7 @@ struct RankActivity {
   double waits_since = 0;
   wire::GpuProgress gpu = wire::GpuProgress::none;  ///< while the rank waits
   std::string gpu_late{};                           ///< computing: the operation whose tensor is not computed
+  std::string waits_what{};                         ///< wire::StatusReport::waits_what
 };
 
 /// The coordinator's report on operations that the same ranks have not submitted.
@@ -68,6 +69,7 @@ struct Incident {
   int tensors = 0;
   std::string headline{};                 ///< text of the first line; empty: the first line names missing ranks
   std::vector<std::string> details{};     ///< more lines for the user
+  std::string what{};                     ///< kind and shape of `tensor`; empty: not known, or its name has the kind
   std::map<int, std::string> gpu_late{};  ///< of missing ranks: the operation whose tensor the GPU has not computed
 };
 

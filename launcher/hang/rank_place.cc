@@ -26,6 +26,11 @@ std::vector<SourceFrame> main_frames(const std::string& python) {
   return frames;
 }
 
+std::string text_of(const SourceFrame& frame) {
+  const std::string name = formatted("{}:{}", frame.file.substr(frame.file.rfind('/') + 1), frame.line);
+  return frame.function == "<module>" ? name : formatted("{} ({})", name, frame.function);
+}
+
 /// The work that a frame of this file means.  With `function` not empty: a frame of that function only.
 struct LongWork {
   const char *file, *function, *words;
@@ -56,9 +61,7 @@ std::optional<SourceFrame> user_frame(const std::string& python) {
 
 std::string user_line(const std::string& python) {
   const std::optional<SourceFrame> own = user_frame(python);
-  if (!own) return {};
-  const std::string name = formatted("{}:{}", own->file.substr(own->file.rfind('/') + 1), own->line);
-  return own->function == "<module>" ? name : formatted("{} ({})", name, own->function);
+  return own ? text_of(*own) : std::string();
 }
 
 std::string long_work(const std::string& python, const std::string& state) {
@@ -74,6 +77,23 @@ std::string long_work(const std::string& python, const std::string& state) {
         (frame.function.starts_with("eval") || frame.function.starts_with("valid") || frame.function == "test"))
       return "evaluating";
   return {};
+}
+
+std::string worker_place(const wire::StackPicture& picture) {
+  if (!picture.worker) return {};
+  const wire::WorkerPicture& worker = *picture.worker;
+  // Frames outside of the fetch are those of the rank, from which the worker was forked.
+  std::optional<SourceFrame> innermost, own;
+  for (const SourceFrame& frame : main_frames(worker.python)) {
+    if (frame.file.find("torch/utils/data/_utils/fetch.py") != std::string::npos) break;
+    if (!innermost) innermost = frame;
+    if (!own && !wire::is_library(frame.file)) own = frame;
+  }
+  if (innermost) return "which is in " + text_of(own ? *own : *innermost);
+  const std::string does = worker.state == "T" || worker.state == "t" ? "is stopped"
+                           : worker.state == "D"                      ? "waits for a disk or a device"
+                                                                      : worker.call;
+  return formatted("which has process id {}{}", worker.pid, does.empty() ? "" : " and " + does);
 }
 
 bool ends_by_itself(const std::string& long_work, const std::string& state) {

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "wire/messages/source_frame.h"
+#include "wire/messages/stack_picture.h"
 
 namespace hvd::launcher {
 
@@ -19,6 +20,10 @@ std::string user_line(const std::string& python);
 /// - "saving a checkpoint", "loading a checkpoint", "in a checkpoint"
 /// - "evaluating": the thread computes in a user's function eval…, valid… or test
 std::string long_work(const std::string& python, const std::string& state);
+
+/// Where a DataLoader's worker is, as a clause: "which is in data.py:41 (__getitem__)", "which has process id 12 and
+/// reads from /data/part-3".  Empty: the rank waits for no worker, or nothing is known about the worker.
+std::string worker_place(const wire::StackPicture& picture);
 
 /// True if @p long_work, a result of long_work(), ends without help: it needs time, and other ranks must wait.
 /// A rank that sleeps while it loads a batch may wait for something else.

@@ -6,6 +6,7 @@
 #include <cctype>
 
 #include "base/error.h"
+#include "base/format.h"
 #include "base/text.h"
 
 namespace hvd::launcher {
@@ -47,7 +48,7 @@ int HostReader::slots() {
   const std::string_view text = line_.substr(begin, i_ - begin);
   const auto n = to_integer(text);
   if (text.empty()) fail(begin + 1, "the number of slots is missing", "write host:slots, for example node1:4");
-  if (!n) fail(begin + 1, "'" + std::string(text) + "' is not a number of slots", "write host:slots");
+  if (!n) fail(begin + 1, "'" + shortened(text, most_shown_bytes) + "' is not a number of slots", "write host:slots");
   if (*n <= 0) fail(begin + 1, "slots must be > 0", "write host:slots");
   if (*n > most_slots) fail(begin + 1, "more slots than any host has");
   return static_cast<int>(*n);
@@ -91,7 +92,7 @@ std::vector<std::string> HostReader::hosts() {
     const bool has_good_zone = percent == std::string::npos || is_zone(zone);
     in6_addr parsed{};
     if (!has_good_zone || inet_pton(AF_INET6, address.substr(0, percent).c_str(), &parsed) != 1)
-      fail(begin + 2, "'" + address + "' is not an IPv6 address", "write [address]:slots");
+      fail(begin + 2, "'" + shortened(address, most_shown_bytes) + "' is not an IPv6 address", "write [address]:slots");
     i_ = end + 1;
     return {address};
   }
@@ -100,6 +101,8 @@ std::vector<std::string> HostReader::hosts() {
     if (is_host_char(peek())) {
       for (std::string& n : names) n += peek();
       ++i_;
+      if (names[0].size() > most_host_letters)
+        fail(begin + 1, formatted("a host name has more than {} characters", most_host_letters));
     } else if (take('[')) {
       const std::vector<std::string> numbers = range();
       if (names.size() * numbers.size() > most_hosts) fail(begin + 1, "the ranges make too many hosts");

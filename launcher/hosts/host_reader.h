@@ -7,8 +7,10 @@
 
 namespace hvd::launcher {
 
-inline constexpr std::size_t most_hosts = 65536;  ///< of one allocation
-inline constexpr int most_slots = 1 << 20;        ///< of one host
+inline constexpr std::size_t most_hosts = 65536;       ///< of one allocation
+inline constexpr std::size_t most_host_letters = 253;  ///< of a name, as in DNS
+inline constexpr std::size_t most_shown_bytes = 40;    ///< of a wrong word, in a message
+inline constexpr int most_slots = 1 << 20;             ///< of one host
 
 /// A cursor over one line.  Errors are thrown as Error{usage, place(column)}; columns count from 1.
 class HostReader {

@@ -1,5 +1,7 @@
 #include "launcher/hosts/parse_hosts.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "base/format.h"
 #include "base/text.h"
@@ -14,7 +16,7 @@ int read_keys(HostReader& line, int slots, bool have_slots) {
   int max_slots = 0;
   for (line.skip_blanks(); !line.at_end() && line.peek() != '#'; line.skip_blanks()) {
     const std::size_t column = line.column();
-    const std::string key = line.word();
+    const std::string key = shortened(line.word(), most_shown_bytes);
     line.skip_blanks();
     const bool is_slots = key == "slots", is_max = key == "max_slots" || key == "max-slots";
     if (key.empty()) line.fail(column, std::string("'") + line.peek() + "' is not expected here", "write host slots=n");
@@ -33,6 +35,20 @@ int read_keys(HostReader& line, int slots, bool have_slots) {
       line.fail(value_column, formatted("slots={} is more than max_slots={}", slots, max_slots));
   }
   return slots;
+}
+
+/// The text of a file or program, without UTF-8's byte order mark at its beginning.  Throws Error{usage} at the first
+/// NUL byte.
+std::string_view plain_text(std::string_view text, const std::string& name) {
+  constexpr std::string_view mark = "\xef\xbb\xbf";
+  if (text.starts_with(mark)) text.remove_prefix(mark.size());
+  const std::size_t nul = text.find('\0');
+  if (nul == std::string_view::npos) return text;
+  const std::string_view before = text.substr(0, nul);
+  const std::size_t line = 1 + static_cast<std::size_t>(std::count(before.begin(), before.end(), '\n'));
+  const std::size_t column = nul - (before.rfind('\n') + 1) + 1;  // npos + 1 is 0
+  throw Error(Code::usage, formatted("{}:{}:{}", name, line, column), "a NUL byte is not expected here",
+              "write plain text, in UTF-8");
 }
 
 }  // namespace
@@ -60,7 +76,7 @@ Allocation parse_hostfile(std::string_view text, const std::string& name) {
   Allocation allocation;
   allocation.source = "hostfile " + name;
   std::size_t number = 0;
-  for (const std::string& line : split(text, '\n')) {
+  for (const std::string& line : split(plain_text(text, name), '\n')) {
     ++number;
     HostReader reader(line, [&](std::size_t column) { return formatted("{}:{}:{}", name, number, column); });
     reader.skip_blanks();
@@ -80,7 +96,7 @@ Allocation parse_discovered(std::string_view text, int slots, const std::string&
   Allocation allocation;
   allocation.source = "host discovery script " + name;
   std::size_t number = 0;
-  for (const std::string& line : split(text, '\n')) {
+  for (const std::string& line : split(plain_text(text, name), '\n')) {
     ++number;
     if (trim(line).empty()) continue;
     HostReader reader(line, [&](std::size_t column) { return formatted("{}:{}:{}", name, number, column); });

@@ -51,6 +51,9 @@ std::string first_answer(const Settings& settings, const Environment& environmen
   if (done.code != 0)
     throw Error(Code::unavailable, program, "ended with exit code " + std::to_string(done.code) + words_of(done),
                 "try it by hand");
+  if (done.out.size() >= most_captured_bytes)
+    throw Error(Code::usage, program, "printed " + human_bytes(most_captured_bytes) + " or more",
+                "print one host a line: host:slots");
   return done.out;
 }
 

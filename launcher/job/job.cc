@@ -55,10 +55,15 @@ AllocationSources sources(const Settings& settings, const Environment& environme
   if (!from.np) from.gpus = static_cast<int>(usable_gpus(environment).size());
   // Each setting may come from a flag, a variable or a config file: the strongest counts.
   std::string chosen;
-  const Setting* strongest = nullptr;
+  const Setting *strongest = nullptr, *rival = nullptr;
   for (const char* id : {"hosts", "hostfile", "manifest", "host-discovery-script"})
-    if (const Setting* s = settings.find(id); s && !s->value.empty() && (!strongest || s->source > strongest->source))
-      chosen = id, strongest = s;
+    if (const Setting* s = settings.find(id); s && !s->value.empty()) {
+      if (strongest && s->source == strongest->source) rival = s;
+      if (!strongest || s->source > strongest->source) chosen = id, strongest = s, rival = nullptr;
+    }
+  if (rival)
+    throw Error(Code::usage, rival->where, "names the hosts, and " + strongest->where + " does too",
+                "keep one of them");
   if (chosen == "hosts") from.hosts = strongest->value;
   if (chosen == "hostfile") from.hostfile = strongest->value;
   if (chosen == "manifest")
@@ -237,11 +242,17 @@ static bool needs_mpirun(const Settings& settings) {
          !settings.text("binding-args").empty();
 }
 
-/// The kind of each program; no file is touched.
-static std::vector<Program> classify_programs(const CommandLine& line) {
-  std::vector<Program> programs{{classify(line.prefix, line.payload), 0, line.first_np}};
+/// The kind of each program.
+static std::vector<Program> classify_programs(const CommandLine& line, const std::string& folders) {
+  const auto payload = [&](PayloadPrefix prefix, const std::vector<std::string>& words) {
+    wire::Payload p = classify(prefix, words);
+    if (prefix == PayloadPrefix::plain && p.kind == wire::PayloadKind::command && is_python_program(p.name, folders))
+      p.kind = wire::PayloadKind::script;
+    return p;
+  };
+  std::vector<Program> programs{{payload(line.prefix, line.payload), 0, line.first_np}};
   for (const ProgramWords& p : line.further)
-    programs.push_back({classify(p.prefix, p.payload), programs.back().first_rank + programs.back().ranks, p.np});
+    programs.push_back({payload(p.prefix, p.payload), programs.back().first_rank + programs.back().ranks, p.np});
   for (const Program& p : programs)
     if (programs.size() > 1 && p.payload.kind == wire::PayloadKind::pickle)
       throw Error(Code::usage, p.payload.name, "a .pkl cannot be one of several programs", "call it from a .py");
@@ -263,7 +274,8 @@ const wire::Payload& payload_of(const Job& job, int rank) {
 
 Job prepare(CommandLine line, const Environment& environment) {
   Job job;
-  std::vector<Program> programs = classify_programs(line);
+  const std::string folders = search_path(environment);
+  std::vector<Program> programs = classify_programs(line, folders);
   job.settings = std::move(line.settings);
   const Settings& settings = job.settings;
   if (settings.has("topology") && !settings.flag("dry-run"))
@@ -291,7 +303,6 @@ Job prepare(CommandLine line, const Environment& environment) {
     need_program(p, programs.size() == 1 ? static_cast<int>(job.map.ranks.size()) : p.ranks, settings.integer("stdin"));
   job.cwd = current_folder();
 
-  const std::string folders = search_path(environment);
   bool needs_python = false;
   for (Program& p : programs) {
     LoadedPayload loaded = load_payload(p.payload, job.map.all_local(), folders, settings.flag("allow-writable"));

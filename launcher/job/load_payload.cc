@@ -35,7 +35,8 @@ void need_file(const std::string& path) {
   if (status.type() == fs::file_type::not_found)
     throw Error(Code::usage, path, "there is no such file",
                 fs::path(path).is_absolute() ? "check the path" : "looked in " + fs::current_path(error).string());
-  if (status.type() == fs::file_type::directory) throw Error(Code::usage, path, "is a folder, not a file to run");
+  if (status.type() == fs::file_type::directory && !fs::exists(fs::path(path) / wire::folder_program, error))
+    throw Error(Code::usage, path, "is a folder, not a file to run");
   if (::access(path.c_str(), R_OK) != 0)
     throw Error(Code::usage, path, "cannot be read: " + errno_text(errno), "check its permissions: ls -l " + path);
 }
@@ -81,11 +82,28 @@ wire::Payload classify(PayloadPrefix prefix, const std::vector<std::string>& wor
     payload.kind = PayloadKind::module;
   else if (prefix == PayloadPrefix::plain && payload.name.ends_with(".pkl"))
     payload.kind = PayloadKind::pickle;
-  else if (prefix == PayloadPrefix::plain && payload.name.ends_with(".py"))
+  else if (prefix == PayloadPrefix::plain && (payload.name.ends_with(".py") || payload.name.ends_with(".pyz")))
     payload.kind = PayloadKind::script;
   else
     payload.kind = PayloadKind::command;
   return payload;
+}
+
+bool is_python_program(const std::string& name, const std::string& search_path) {
+  const bool has_folder = name.find('/') != std::string::npos;
+  if (!has_folder && !find_program(name, search_path).empty()) return false;
+  std::error_code error;
+  if (fs::is_directory(name, error)) return fs::exists(fs::path(name) / wire::folder_program, error);
+  if (!fs::is_regular_file(name, error) || (has_folder && ::access(name.c_str(), X_OK) == 0)) return false;
+  const Fd fd(::open(name.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  std::string begin(4096, '\0');
+  const ssize_t size = fd ? ::read(fd.get(), begin.data(), begin.size()) : -1;
+  if (size < 0) return false;
+  begin.resize(static_cast<std::size_t>(size));
+  if (!begin.starts_with("#!")) return !fs::path(name).has_extension() && begin.find('\0') == std::string::npos;
+  // "#!/usr/bin/env -S python3 -u", "#!/usr/bin/python3"
+  const std::vector<std::string> words = split(begin.substr(2, begin.find('\n') - 2), ' ');
+  return std::ranges::any_of(words, [](const std::string& word) { return wire::is_python(trim(word)); });
 }
 
 PickleFault pickle_fault(const std::string& bytes, std::uint64_t size) {
@@ -142,6 +160,8 @@ LoadedPayload load_payload(wire::Payload payload, bool all_local, const std::str
   if (const std::string file = wire::python_file(payload); !file.empty() && !by_anybody) {
     const PathCheck found = look_at(file);
     if (found.fd) found.need_trust(file);
+    if (found.is_folder)
+      look_at(fs::path(file) / wire::folder_program).need_trust(fs::path(file) / wire::folder_program);
     if (found.is_file) payload.sha256 = sha256_hex(read_found(found, file, most_payload_bytes));
   }
   loaded.wire = std::move(payload);

@@ -14,8 +14,13 @@ struct LoadedPayload {
   std::string bytes;
 };
 
-/// The kind of payload that the command line names; no file is touched.  Throws Error{usage} when it names none.
+/// The kind of payload that the words name; no file is touched.  Throws Error{usage} when it names none.
 wire::Payload classify(PayloadPrefix prefix, const std::vector<std::string>& words);
+
+/// Whether the file @p name, which is not named .py, is a program for Python, as torchrun would run it: a folder with
+/// a __main__ module; a file that begins with a "#!" line of a Python; a text file without a "#!" line and without a
+/// suffix. False: the file can be executed as it is, or is in @p search_path, or is not on this host.
+bool is_python_program(const std::string& name, const std::string& search_path);
 
 /// Reads and checks the payload.  With remote hosts (not @p all_local) a script or command may be missing here.  Throws
 /// Error{usage} with the path and advice.  Without @p by_anybody, also for a Python file that another user could have

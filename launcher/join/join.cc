@@ -117,7 +117,7 @@ class Joining {
     for (;;) {
       wait(milliseconds(200));
       while (const auto number = signals_.next())
-        if (*number == SIGTERM || *number == SIGINT || *number == SIGHUP) {
+        if (ends_job(*number)) {
           // The job ends, or goes on without this host.  This process waits for either, until its caller kills it.
           if (!std::exchange(is_leaving_, true)) send(Type::leave, {});
           if (!shell_) return 128 + *number;
@@ -143,7 +143,7 @@ class Joining {
         why = "it answers, but has not accepted this token: do both ends have the same one?";
       }
       while (const auto number = signals_.next())
-        if (*number == SIGTERM || *number == SIGINT || *number == SIGHUP) return number;
+        if (ends_job(*number)) return number;
       if (Clock::now() > until_)
         throw Error(Code::unavailable, place_.text, formatted("no job took this host in {:g} s: {}", limit_, why),
                     "does hvdrun --listen run there? give more time with --elastic-timeout");

@@ -118,7 +118,7 @@ class Listening {
     for (auto next = begin;;) {
       server_.turn(signals_.fd(), turn_ms);
       while (const auto number = signals_.next())
-        if (*number == SIGTERM || *number == SIGINT || *number == SIGHUP) {
+        if (ends_job(*number)) {
           say(formatted("told to end (signal {}) while {} of {} had joined", *number, told(server_.hosts()),
                         count_of(needed, "slot")));
           return number;

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/text.h"
+#include "launcher/output/character_width.h"
 
 namespace hvd::launcher {
 
@@ -13,7 +14,7 @@ bool continues(char c) {
   return (static_cast<unsigned char>(c) & 0xc0) == 0x80;
 }  // the byte continues a UTF-8 character
 
-/// Bytes of the escape sequence at the begin of @p text: CSI … final byte, or two.
+/// Bytes of the escape sequence at the beginning of @p text: CSI … final byte, or two.
 std::size_t escape_length(std::string_view text) {
   if (text.size() < 2 || text[1] != '[') return std::min<std::size_t>(2, text.size());
   std::size_t i = 2;
@@ -21,8 +22,18 @@ std::size_t escape_length(std::string_view text) {
   return std::min(i + 1, text.size());
 }
 
+/// Bytes of the character at the beginning of @p text.
+std::size_t character_length(std::string_view text) {
+  std::size_t bytes = 1;
+  while (bytes < text.size() && continues(text[bytes])) ++bytes;
+  return bytes;
+}
+
 std::size_t width(std::string_view text) {
-  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) { return !continues(c); }));
+  std::size_t columns = 0;
+  for (std::size_t bytes; !text.empty(); text.remove_prefix(bytes))
+    columns += character_width(text.substr(0, bytes = character_length(text)));
+  return columns;
 }
 
 }  // namespace
@@ -35,12 +46,12 @@ std::string row_text(std::string_view text, std::size_t columns) {
       text.remove_prefix(escape_length(text));
       continue;
     }
-    std::size_t bytes = 1;
-    while (bytes < text.size() && continues(text[bytes])) ++bytes;
+    const std::size_t bytes = character_length(text);
     const auto first = static_cast<unsigned char>(text[0]);
     const bool c1 = first == 0xc2 && bytes == 2 && static_cast<unsigned char>(text[1]) < 0xa0;
     if (first >= 0x20 && first != 0x7f && !c1) {
-      if (used++ == columns) break;
+      used += character_width(text.substr(0, bytes));
+      if (used > columns) break;
       row += text.substr(0, bytes);
     }
     text.remove_prefix(bytes);

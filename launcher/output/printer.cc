@@ -33,15 +33,16 @@ std::string time_of_day() {
   return text;
 }
 
+[[noreturn]] void refuse(const Error& e) {
+  throw Error(e.code, "", e.what(), e.hint.empty() ? "give --output-filename a folder that can be written" : e.hint);
+}
+
 /// Opens the rank's files.  Only their owner can read them, and folders that are made for them.
 Fd create(const std::filesystem::path& folder, const char* name) {
   try {
-    make_own_folder(folder.parent_path());
     make_own_folder(folder);
     return open_own_file(folder / name, WriteMode::truncate, 0600);
-  } catch (const Error& e) {
-    throw Error(e.code, "", e.what(), e.hint.empty() ? "give --output-filename a folder that can be written" : e.hint);
-  }
+  } catch (const Error& e) { refuse(e); }
 }
 
 bool one_terminal(const Outlet& a, const Outlet& b) {
@@ -94,19 +95,32 @@ Printer::Printer(PrinterOptions options)
     const OutputStream s = stream == err ? err : out;
     print(s, tag_of_ranks(ranks, s), line);
   };
+  if (!options_.folder.empty()) {
+    std::vector<std::string> names;
+    for (std::size_t rank = 0; rank < ranks_.size(); ++rank) names.push_back(folder_name(rank));
+    try {
+      folder_.emplace(options_.folder, names);
+    } catch (const Error& e) { refuse(e); }
+  }
   for (std::size_t rank = 0; rank < ranks_.size(); ++rank) open_rank(rank);
+}
+
+/// "rank.07" of up to 100 ranks.
+std::string Printer::folder_name(std::size_t rank) const {
+  const std::size_t digits = std::to_string(ranks_.size() - 1).size();
+  std::string number = std::to_string(rank);
+  number.insert(0, digits - number.size(), '0');
+  return "rank." + number;
 }
 
 /// Makes the rank's tags and files.
 void Printer::open_rank(std::size_t rank) {
-  const std::size_t digits = std::to_string(ranks_.size() - 1).size();
   for (const OutputStream s : {out, err})
     ranks_[rank][s].tag =
         tag_of(static_cast<int>(rank), options_.hosts[rank], options_.may_colour && outlets_[s].is_terminal());
-  if (options_.folder.empty()) return;
-  std::string number = std::to_string(rank);
-  number.insert(0, digits - number.size(), '0');
-  const std::filesystem::path folder = std::filesystem::path(options_.folder) / ("rank." + number);
+  if (!folder_) return;
+  folder_->add(folder_name(rank));
+  const std::filesystem::path folder = std::filesystem::path(options_.folder) / folder_name(rank);
   ranks_[rank][out].file = create(folder, "stdout");
   ranks_[rank][err].file = create(folder, "stderr");
 }

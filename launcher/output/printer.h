@@ -12,6 +12,7 @@
 #include "launcher/output/lines.h"
 #include "launcher/output/live_area.h"
 #include "launcher/output/outlet.h"
+#include "launcher/output/output_folder.h"
 
 namespace hvd::launcher {
 
@@ -38,7 +39,8 @@ class Printer {
  public:
   enum OutputStream { out = 0, err = 1 };
 
-  /// Creates the ranks' files.  Throws Error{unavailable} that names the folder.
+  /// Creates the ranks' files, and removes those of an earlier job (OutputFolder).  Throws Error{unavailable} that
+  /// names the folder.
   explicit Printer(PrinterOptions options);
 
   /// Adds a rank with the next number.  If its files cannot be made, the user is told, and the rank has no files.
@@ -87,6 +89,7 @@ class Printer {
   };
 
   void open_rank(std::size_t rank);
+  std::string folder_name(std::size_t rank) const;
   void draw_unended();
   void print(OutputStream stream, const std::string& tag, std::string_view line);
   void to_file(int rank, OutputStream stream, std::string_view bytes);
@@ -95,6 +98,7 @@ class Printer {
 
   PrinterOptions options_;
   std::array<Outlet, 2> outlets_;
+  std::optional<OutputFolder> folder_;  ///< only with --output-filename
   std::vector<std::array<RankStream, 2>> ranks_;
   bool file_failed_ = false, cut_told_ = false;
   std::optional<LiveArea> live_;  ///< only where both outlets are the same terminal

@@ -48,10 +48,10 @@ ChildProcess::~ChildProcess() {
   }
 }
 
-std::string ChildProcess::read_output() {
+std::string ChildProcess::read_output(std::size_t most_bytes) {
   std::string fresh;
   char piece[16384];
-  while (output_) {
+  while (output_ && fresh.size() < most_bytes) {
     const ssize_t n = ::read(output_.get(), piece, sizeof piece);
     if (n > 0) {
       fresh.append(piece, static_cast<std::size_t>(n));

@@ -3,6 +3,7 @@
 #include <sys/types.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
@@ -30,8 +31,9 @@ class ChildProcess {
   pid_t pid() const { return pid_; }
   /// Non-blocking; -1 after the end of the output.
   int output_fd() const { return output_.get(); }
-  /// Reads without waiting and returns what was read; output() keeps most_output_bytes.
-  std::string read_output();
+  /// Reads without waiting and returns the new output.  Ends after about @p most_bytes, since a child may write for
+  /// ever.  output() keeps most_output_bytes.
+  std::string read_output(std::size_t most_bytes = SIZE_MAX);
   const std::string& output() const { return text_; }
 
   /// waitpid()'s status; nothing while the child runs.

@@ -22,8 +22,9 @@ bool is_ignored(int number) {
 SignalQueue::SignalQueue() {
   sigset_t set;
   sigemptyset(&set);
-  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGCHLD, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT})
+  for (const int number : ending_signals)
     if (number != SIGHUP || !is_ignored(number)) sigaddset(&set, number);
+  for (const int number : {SIGCHLD, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT}) sigaddset(&set, number);
   ::sigprocmask(SIG_BLOCK, &set, nullptr);
   ::signal(SIGPIPE, SIG_IGN);
   fd_ = Fd(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));

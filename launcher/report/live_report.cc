@@ -9,8 +9,20 @@ void LiveReport::add(int rank, const std::vector<wire::StepRecord>& records, dou
 
 void LiveReport::take(double now_seconds) {
   last_seconds_ = now_seconds;
-  while (auto step = join_.next(now_seconds))
-    for (const JoinedStep& counted : warm_up_.pass(std::move(*step))) count(counted, now_seconds);
+  while (auto step = join_.next(now_seconds)) take(std::move(*step), now_seconds);
+}
+
+/// Rounds count only while no rank has told of a step: before that, programs load and compare what they start with.
+void LiveReport::take(JoinedStep step, double now_seconds) {
+  const bool told = wire::is_told(step.epoch);
+  if (told && !told_of_steps_) {
+    told_of_steps_ = true;
+    warm_up_ = {};
+    whole_ = {};
+    recent_ = {};
+  }
+  if (told != told_of_steps_) return;
+  for (const JoinedStep& counted : warm_up_.pass(std::move(step))) count(counted, now_seconds);
 }
 
 void LiveReport::count(const JoinedStep& step, double now_seconds) {
@@ -22,8 +34,7 @@ void LiveReport::count(const JoinedStep& step, double now_seconds) {
 }
 
 void LiveReport::finish() {
-  while (auto step = join_.next_left())
-    for (const JoinedStep& counted : warm_up_.pass(std::move(*step))) count(counted, last_seconds_);
+  while (auto step = join_.next_left()) take(std::move(*step), last_seconds_);
   for (const JoinedStep& counted : warm_up_.rest()) count(counted, last_seconds_);
 }
 

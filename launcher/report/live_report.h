@@ -47,10 +47,12 @@ class LiveReport {
     StepStatistics steps;
   };
   void take(double now_seconds);
+  void take(JoinedStep step, double now_seconds);
   void count(const JoinedStep& step, double now_seconds);
   Diagnosis judged(const StepStatistics& statistics) const;
 
   StepJoin join_;
+  bool told_of_steps_ = false;  ///< by the program, in some world
   WarmUp warm_up_;
   StepStatistics whole_;
   std::array<TimeSlot, 7> recent_;

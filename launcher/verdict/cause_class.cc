@@ -1,6 +1,7 @@
 #include "launcher/verdict/cause_class.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <csignal>
 
@@ -85,6 +86,23 @@ bool may_pass(const std::string& type) {
   return std::find(std::begin(types), std::end(types), type) != std::end(types);
 }
 
+/// The status of HTTP in an exception of a client: 404 of "HTTPError: HTTP Error 404: Not Found", "HTTPError: 404
+/// Client Error: …" and "HTTPStatusError: Client error '404 Not Found' for url …".  0: there is none.
+int http_status(const std::string& line) {
+  const std::size_t end_of_type = line.find(": ");
+  if (end_of_type == std::string::npos || type_of(line).find("HTTP") == std::string::npos) return 0;
+  std::string text = line.substr(end_of_type, line.find("://", end_of_type) - end_of_type);
+  std::ranges::replace_if(
+      text, [](unsigned char c) { return !std::isalnum(c); }, ' ');
+  for (const std::string& word : split(text, ' '))
+    if (const auto number = to_integer(word); word.size() == 3 && number && *number >= 400 && *number <= 599)
+      return static_cast<int>(*number);
+  return 0;
+}
+
+/// True for a status of HTTP that the same request gets again: 4xx, except "too late" and "too often".
+bool is_refusal(int status) { return status >= 400 && status < 500 && status != 408 && status != 429; }
+
 bool has_line(const DeathRecord& d, std::string_view begin) {
   return std::ranges::any_of(d.tail, [&](const std::string& line) { return line.starts_with(begin); });
 }
@@ -121,6 +139,9 @@ CauseClass class_of_signal(const DeathRecord& d) {
     case SIGILL:
     case SIGSYS:
     case SIGTRAP:
+    case SIGALRM:  // alarm() and setitimer() of the program itself
+    case SIGVTALRM:
+    case SIGPROF:
       return CauseClass::crash;
     case SIGXCPU:
     case SIGXFSZ:
@@ -207,8 +228,15 @@ JobCause cause_of_death(const DeathRecord& d) {
     if (cause.rank != d.rank) cause.host.clear();
   }
   cause.frame = d.cause == Cause::exited ? exception_frame(d.traceback) : d.frame;
-  if (cause.kind == CauseClass::exception && may_pass(type_of(exception_line(d.traceback))))
-    cause.advice = {AdviceKind::restart, "the program lost a connection to a service, which may be back"};
+  if (cause.kind == CauseClass::exception) {
+    const std::string line = exception_line(d.traceback);
+    if (is_refusal(http_status(line)))
+      cause.advice = {AdviceKind::fix_code, "a service refuses the request: correct the address or the access rights"};
+    else if (may_pass(type_of(line)) || http_status(line) != 0)
+      cause.advice = {AdviceKind::restart, "the program lost a connection to a service, which may be back"};
+  }
+  if (cause.kind == CauseClass::crash && (d.code == SIGALRM || d.code == SIGVTALRM || d.code == SIGPROF))
+    cause.advice.reason = "a timer that the program had set ended it: it needs a handler for this signal";
   if (d.fact == DeathFact::gpu_program)
     cause.advice = {AdviceKind::fix_code, "a kernel of the program failed on the GPU"};
   if (cause.kind == CauseClass::killed && d.cause == Cause::signalled && d.code == SIGKILL)

@@ -131,12 +131,19 @@ std::string story(const DeathRecord& d) {
   return "ended";
 }
 
+std::string exception_text(const DeathRecord& d) {
+  constexpr std::size_t most_exception_bytes = 500;
+  if (d.cause != Cause::exited || d.traceback.empty()) return "";
+  return " (" + shortened(exception_line(d.traceback), most_exception_bytes) + ")";
+}
+
 std::string signal_text(int number) {
   const char* name = signal_name(number);
   std::string text = "signal " + std::to_string(number) + (name ? " (SIG" + std::string(name) + ")" : "");
   if (number == SIGSEGV) text += ", an access to memory that is not its own";
   if (number == SIGBUS) text += ", often a full /dev/shm";
   if (number == SIGABRT) text += ", raised by the program itself";
+  if (number == SIGALRM || number == SIGVTALRM || number == SIGPROF) text += ", a timer of the program itself";
   if (number == SIGILL) text += ", an instruction that this processor lacks";
   return text;
 }
@@ -192,8 +199,7 @@ static Verdict judge_end(const std::vector<DeathRecord>& deaths, int size, const
   }
   verdict.first_cause = *first;
   verdict.exit_code = std::max(1, wire::exit_code(*first));
-  std::string line = "hvdrun: " + rank_text(*first) + " " + story(*first);
-  if (first->cause == Cause::exited && !first->traceback.empty()) line += " (" + exception_line(first->traceback) + ")";
+  std::string line = "hvdrun: " + rank_text(*first) + " " + story(*first) + exception_text(*first);
   if (const DeathRecord* left = who_left(*first, deaths)) {
     verdict.left = *left;
     verdict.lines.push_back("hvdrun: " + rank_text(*left) + " left the job while others still waited for it");
@@ -214,6 +220,7 @@ static Verdict judge_end(const std::vector<DeathRecord>& deaths, int size, const
 
 Verdict judge(const std::vector<DeathRecord>& deaths, int size, const EndReason& ended) {
   Verdict verdict = judge_end(deaths, size, ended);
+  for (std::string& line : verdict.lines) line = shortened(line, most_headline_bytes);
   if (verdict.lines.empty() || ended.waits.empty() || !ended.hang.empty()) return verdict;
   verdict.lines.emplace_back("        until then:");
   for (const std::string& line : ended.waits) verdict.lines.push_back("          " + line);

@@ -26,7 +26,7 @@ struct OpenHang {
 
 /// Why hvdrun itself ended the job, if it did.
 struct EndReason {
-  int signal = 0;                        ///< SIGINT, SIGTERM, SIGHUP, SIGPIPE sent to hvdrun
+  int signal = 0;                        ///< SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE sent to hvdrun
   int output_errno = 0;                  ///< the error of writing standard output; 0: none
   double time_limit_seconds = 0;         ///< > 0: the limit was reached
   std::string hang;                      ///< a hang longer than the user allows: which ranks waited for which
@@ -47,6 +47,8 @@ struct Verdict {
   std::optional<wire::DeathRecord> left;         ///< the rank that left without a failure, so that first_cause failed
 };
 
+inline constexpr std::size_t most_headline_bytes = 1000;  ///< of each line of a verdict
+
 /// @param deaths  records of all ranks that ended, with times of one clock
 /// @param size    number of ranks of the job
 Verdict judge(const std::vector<wire::DeathRecord>& deaths, int size, const EndReason& ended);
@@ -59,6 +61,9 @@ std::string rank_text(const wire::DeathRecord& death);
 
 /// "ended with exit code 3", "was killed by signal 9 (SIGKILL)".
 std::string story(const wire::DeathRecord& death);
+
+/// " (ValueError: no such file)": the exception that ended the rank, at most 500 bytes of it.  Empty: there is none.
+std::string exception_text(const wire::DeathRecord& death);
 
 /// "signal 9 (SIGKILL)", for some signals with the usual cause.
 std::string signal_text(int number);

@@ -8,7 +8,6 @@
 
 #include "base/format.h"
 #include "base/text.h"
-#include "launcher/verdict/exception_line.h"
 
 namespace hvd::launcher {
 
@@ -61,8 +60,7 @@ void put_cause(Json& json, const JobCause& cause) {
 class EvidenceLines {
  public:
   void add(const std::string& line) {
-    const std::string_view text = std::string_view(line).substr(0, most_line_bytes);
-    if (!trim(text).empty()) lines_.emplace_back(text);
+    if (!trim(line).empty()) lines_.push_back(shortened(line, most_line_bytes));
   }
   void add_all(const std::vector<std::string>& lines) {
     for (const std::string& line : lines) add(line);
@@ -121,9 +119,7 @@ Json incident_json(const DeathRecord& d, const JudgedJob& job) {
   Json json{{"time", time_text(wall_of(d, job))}};
   const JobCause cause = cause_of_death(d);
   put_cause(json, cause);
-  const std::string line =
-      d.cause == wire::Cause::exited && !d.traceback.empty() ? " (" + exception_line(d.traceback) + ")" : "";
-  json["headline"] = rank_text(d) + " " + story(d) + line;
+  json["headline"] = shortened(rank_text(d) + " " + story(d) + exception_text(d), most_headline_bytes);
   json["exit_code"] = wire::exit_code(d);
   json["evidence"] = evidence_of(d);
   return json;
@@ -177,8 +173,8 @@ std::string verdict_json(const JudgedJob& job, const Verdict& verdict, const End
 }
 
 std::string failed_start_json(const JudgedJob& job, const Error& error) {
-  Json json = begun(job, Outcome::not_started, static_cast<int>(error.code), job.ended, error.what(),
-                    cause_of_failed_start(error.code));
+  Json json = begun(job, Outcome::not_started, static_cast<int>(error.code), job.ended,
+                    shortened(error.what(), most_headline_bytes), cause_of_failed_start(error.code));
   json["evidence"] = error.hint.empty() ? Json::array() : Json(split(error.hint, '\n'));
   json["others"] = Json::array();
   json["incidents"] = Json::array();

@@ -64,7 +64,7 @@ std::string write_verdict(const std::string& path, const std::string& json) {
 std::string tell_failed_start(const std::string& path, const JudgedJob& job, const Error& error) {
   Verdict verdict;
   verdict.exit_code = static_cast<int>(error.code);
-  verdict.lines = {std::string("hvdrun: ") + error.what()};
+  verdict.lines = {shortened(std::string("hvdrun: ") + error.what(), most_headline_bytes)};
   for (const std::string& line : split(error.hint, '\n'))
     if (!line.empty()) verdict.lines.push_back("        " + line);
   const JobCause cause = cause_of_failed_start(error.code);

@@ -13,6 +13,7 @@
 
 #include "api/runtime.h"
 #include "base/exception_barrier.h"
+#include "common/read_ahead.h"
 #include "core/operation/checked_request.h"
 #include "gpu/device.h"
 #include "memory/arena.h"
@@ -164,7 +165,10 @@ int hvd_submit_many(const hvd_request* requests, size_t count, uint32_t flags, h
       e->capture(set, prepared, ops.data());
     else
       e->submit(set, prepared, ops.data());
-    for (size_t i = 0; i < count; ++i) handles[i] = OperationTable::handle(*ops[i]);
+    for (size_t i = 0; i < count; ++i) {
+      hvd::fetch_later(ops, i, 1);
+      handles[i] = OperationTable::handle(*ops[i]);
+    }
   });
 }
 

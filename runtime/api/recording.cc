@@ -7,6 +7,7 @@
 #include "api/runtime.h"
 #include "base/exception_barrier.h"
 #include "hvd/hvd.h"
+#include "ops/kernels/slice_hash.h"
 
 using hvd::Code;
 using hvd::Error;
@@ -105,6 +106,8 @@ int hvd_not_finite(char* text, std::size_t size, std::size_t* length) {
     if (!line.empty()) std::memcpy(text, line.data(), line.size());
   });
 }
+
+std::uint64_t hvd_hash(const void* data, std::size_t bytes) { return hvd::ops::slice_hash(data, bytes); }
 
 int hvd_links(hvd_link* links, std::size_t room, std::size_t* count) {
   if (count) *count = 0;

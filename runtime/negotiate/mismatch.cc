@@ -46,6 +46,12 @@ const Field fields[] = {
 
 }  // namespace
 
+std::string describe(const Signature& signature) {
+  const std::string kind = name_of(signature.operation());
+  if (signature.operation() == Kind::barrier || signature.operation() == Kind::join) return kind;
+  return kind + " of " + shape_text(signature) + " " + name_of(signature.type());
+}
+
 std::string disagreement(const std::string& name, const std::vector<Announcement>& claims) {
   for (const Field& field : fields) {
     std::map<std::string, RankSet> by_value;

@@ -62,6 +62,8 @@ struct Announcements {
   }
 };
 
+/// "allreduce of [16] float32", "barrier".
+std::string describe(const Signature& signature);
 /// Returns one line: the tensor, the field that differs, and the ranks with each value.  Empty if all claims agree.
 /// @param claims  in the order of their lowest ranks
 std::string disagreement(const std::string& name, const std::vector<Announcement>& claims);

@@ -142,6 +142,14 @@ std::string printable_lines(std::string_view s) {
   return join(lines, "\n");
 }
 
+std::string shortened(std::string_view s, std::size_t most_bytes) {
+  constexpr std::string_view dots = "…";
+  if (s.size() <= most_bytes) return std::string(s);
+  std::size_t end = most_bytes - dots.size();
+  for (int i = 0; i < 3 && end > 0 && (static_cast<unsigned char>(s[end]) & 0xc0) == 0x80; ++i) --end;
+  return std::string(s.substr(0, end)).append(dots);
+}
+
 std::string count_of(long long n, std::string_view singular) {
   return formatted("{} {}{}", n, singular, n == 1 ? "" : "s");
 }

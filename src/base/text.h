@@ -37,6 +37,9 @@ std::string printable(std::string_view s);
 /// Like printable(), but keeps newlines.
 std::string printable_lines(std::string_view s);
 
+/// @p s, or its beginning and "…": at most @p most_bytes, without a torn character.  @param most_bytes  at least 3
+std::string shortened(std::string_view s, std::size_t most_bytes);
+
 /// "1 rank", "2 ranks".
 std::string count_of(long long n, std::string_view singular);
 

@@ -18,6 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 CASE, CULPRIT = sys.argv[1], int(sys.argv[2])
@@ -355,7 +356,10 @@ def main(case: Callable[[], None]) -> None:
     if CASE == "rankless":
         os.environ["RANK"] = str(RANK + 1)
         os.environ["WORLD_SIZE"] = "3"
-    dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=LONG))  # here: init
+    backend = os.environ.get("PLANTED_BACKEND", "gloo")
+    if backend == "hvd":
+        import_module("hvd.torch")
+    dist.init_process_group(backend, timeout=datetime.timedelta(seconds=LONG))  # here: init
     case()
     if dist.is_initialized():
         dist.destroy_process_group()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from importlib import import_module
 
 import torch
 
@@ -22,6 +23,8 @@ class World:
         if BACKEND == "hvd.torch":
             hvd.init()
         else:
+            if BACKEND == "hvd":
+                import_module("hvd.torch")  # an installed package registers the backend by itself
             torch.distributed.init_process_group(BACKEND)
 
     def rank(self) -> int:

@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from campaigns.engine import Campaign, Outcome, Trial
 from netns.cluster import Cluster, why_not
+from support import hvdrun
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -128,6 +129,11 @@ def interpreter(job: str) -> pathlib.Path:
     return ROOT / (".cache/tensorflow" if job == KERAS else ".venv") / "bin" / "python"
 
 
+def launcher() -> str:
+    """hvdrun: the installed one, unless HVD_BUILD_DIR names a build folder."""
+    return hvdrun.program() if "HVD_BUILD_DIR" in os.environ else str(ROOT / ".venv/bin/hvdrun")
+
+
 @contextlib.contextmanager
 def cluster_of(options: argparse.Namespace, cause: Cause) -> Iterator[Cluster | None]:
     """The hosts of a job, if it wants several, with the cause's network interface."""
@@ -144,11 +150,13 @@ def cluster_of(options: argparse.Namespace, cause: Cause) -> Iterator[Cluster | 
 def run(cause: Cause, ranks: int, options: argparse.Namespace) -> Found | None:
     """Runs one job; None if the cause cannot be planted on this machine."""
     variables = {"PLANTED_BACKEND": options.backend, "OMP_NUM_THREADS": "1"}
+    if options.package:
+        variables["PYTHONPATH"] = options.package
     with tempfile.TemporaryDirectory() as folder, cluster_of(options, cause) as cluster:
         report = (cluster.tmp("alpha") if cluster else pathlib.Path(folder)) / "report.json"
         whom = "-1" if cause.everywhere else str(ranks - 1)
         job = [str(interpreter(cause.job)), str(HERE / cause.job), cause.what, whom, str(options.steps * cause.steps)]
-        argv = [str(ROOT / ".venv/bin/hvdrun"), "--no-report", "--report-filename"]
+        argv = [launcher(), "--no-report", "--report-filename"]
         if cluster:
             hosts = ",".join(f"{host}:1" for host in cluster.names)
             done = cluster.run("alpha", [*argv, "/tmp/report.json", "-H", hosts, *job], env=variables, timeout=600)

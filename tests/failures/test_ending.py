@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pathlib
 import random
@@ -103,7 +104,9 @@ def test_a_rank_killed_by_sigkill_is_named_as_such() -> None:
 
 
 @mpirun
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGQUIT, 131)]
+)
 def test_one_signal_ends_everything_within_the_grace(mpirun: str, number: int, code: int) -> None:
     """One Ctrl-C is enough."""
     sleepers = hvdrun.Sleepers()
@@ -116,6 +119,22 @@ def test_one_signal_ends_everything_within_the_grace(mpirun: str, number: int, c
         assert job.stderr is not None
         assert hvdrun.said(job.stderr.read()).count("\n") == 1  # one line, without mpirun's output
     assert sleepers.alive() == []
+
+
+def test_sigquit_ends_the_job_with_its_words_and_verdict(tmp_path: pathlib.Path) -> None:
+    """^\\ on the terminal: the ranks can save their work, because they get SIGTERM."""
+    script = "trap 'echo saved; exit 0' TERM; echo up; while :; do sleep 0.1; done"
+    with hvdrun.started("-np", "2", "--verdict-filename", "v.json", "--", "sh", "-c", script, cwd=tmp_path) as job:
+        assert job.stdout is not None
+        assert job.stderr is not None
+        for _ in range(2):
+            assert job.stdout.readline().endswith("] up\n")
+        job.send_signal(signal.SIGQUIT)
+        assert job.wait(30) == 131
+        assert job.stdout.read().count("] saved\n") == 2
+        assert job.stderr.read().endswith("hvdrun: ended by signal 3 (SIGQUIT); all ranks have ended\n")
+    verdict = json.loads((tmp_path / "v.json").read_text())
+    assert (verdict["outcome"], verdict["cause"], verdict["exit_code"]) == ("interrupted", "interrupted", 131)
 
 
 def test_ranks_that_ignore_the_signal_are_killed_after_the_grace() -> None:

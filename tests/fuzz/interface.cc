@@ -237,6 +237,7 @@ void ask(Bytes& b) {
   std::size_t length;
   CALL(hvd_report, b.below(2) ? report : nullptr, b.below(2) * sizeof report, b.below(4) ? &length : nullptr);
   CALL(hvd_not_finite, b.below(2) ? report : nullptr, b.below(2) * sizeof report, b.below(4) ? &length : nullptr);
+  if (hvd_hash(report, 0) != hvd_hash(nullptr, 0)) std::abort();
   hvd_link links[2];
   CALL(hvd_links, b.below(2) ? links : nullptr, b.below(3), b.below(4) ? &length : nullptr);
   CALL(hvd_use_memory, b.below(2) ? nullptr : "torch");

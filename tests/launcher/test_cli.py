@@ -81,6 +81,8 @@ def here(tmp_path: pathlib.Path) -> pathlib.Path:
     (tmp_path / "twice.yaml").write_text("params:\n  cycle_time_ms: 2\nparams:\n  cycle_time_ms: 3\n")
     (tmp_path / "near.yaml").write_text("cycle_time_ms: 2\n")
     (tmp_path / "none.json").write_text("")
+    (tmp_path / "both.yaml").write_text("hosts:\n  hosts: localhost:1\n  hostfile: hosts\n")
+    (tmp_path / "nul").write_bytes(b"localhost\na\0 slots=2\n")
     return tmp_path
 
 
@@ -159,6 +161,8 @@ MISTAKES = [
         "hvdrun: near.yaml:1:1: no option is called 'cycle_time_ms'\n        did you mean params.cycle_time_ms?\n",
     ),
     (["--manifest", "none.json", "true"], 2, "hvdrun: none.json: "),
+    (["--config-file", "both.yaml", "true"], 2, "hvdrun: both.yaml:3:13: names the hosts, and both.yaml:2:10 does too\n"),
+    (["--hostfile", "nul", "true"], 2, "hvdrun: nul:2:2: a NUL byte is not expected here\n        write plain text, in UTF-8"),
     (["-np", "2", "--mpirun", "/bin/true", "true"], 2, "hvdrun: /bin/true: this is not Open MPI's mpirun"),
 ]
 
@@ -255,6 +259,17 @@ def test_horovods_sample_configuration(tmp_path: pathlib.Path) -> None:
     (tmp_path / "c.yaml").write_text("controller: smoke\n")
     done = hvdrun.run("-np", "1", "--config-file", "c.yaml", "--dry-run", "true", cwd=tmp_path)
     assert (done.returncode, done.stderr.splitlines()[0]) == (2, "hvdrun: c.yaml:1:13: 'smoke' is no controller")
+
+
+def test_files_that_begin_with_the_mark_of_utf8(tmp_path: pathlib.Path) -> None:
+    """Windows' editors write it."""
+    mark = b"\xef\xbb\xbf"
+    (tmp_path / "c.yaml").write_bytes(mark + b"hosts:\n  hostfile: hosts\n")
+    (tmp_path / "hosts").write_bytes(mark + b"localhost slots=2\n")
+    (tmp_path / "m.json").write_bytes(mark + b'{"version":1,"source":"x","hosts":[{"address":"localhost","slots":2}]}')
+    for options in (["--config-file", "c.yaml"], ["--hostfile", "hosts"], ["--manifest", "m.json"]):
+        done = hvdrun.run(*options, "--dry-run", "--json", "true", cwd=tmp_path)
+        assert done.returncode == 0 and json.loads(done.stdout)["np"] == 2, done.stderr
 
 
 def test_options_behind_the_program_are_remarked_on(tmp_path: pathlib.Path) -> None:

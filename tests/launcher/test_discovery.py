@@ -100,3 +100,23 @@ def test_ctrl_c_ends_the_script_and_its_children(tmp_path: pathlib.Path, first: 
             sleepers.wait_for(0, 5)
         finally:
             sleepers.kill()
+
+
+def test_output_that_is_no_list_of_hosts(tmp_path: pathlib.Path) -> None:
+    """A long list is refused, not cut; a message shows only the begin of a long word."""
+    for text, code, reason in (
+        ("yes localhost:1 | head -c 2000000", 2, "printed 1 MiB or more\n"),
+        ("echo localhost:1; printf 'a\\0b\\n'", 2, ":2:2: a NUL byte is not expected here\n"),
+        ("head -c 500000 /dev/zero | tr '\\0' x", 2, ":1:1: a host name has more than 253 characters\n"),
+        ("echo localhost:$(head -c 500000 /dev/zero | tr '\\0' x)", 2, "' is not a number of slots\n"),
+    ):
+        found = script(tmp_path, text)
+        status, _, err = run(found, "-np", "1")
+        assert status == code and reason in err and len(err) < 1000, err[:2000]
+
+
+def test_output_without_an_end_while_the_job_waits(tmp_path: pathlib.Path) -> None:
+    found = script(tmp_path, "case $n in 0) ;; 1) exec yes localhost:1 ;; *) echo localhost:1 ;; esac")
+    code, ranks, err = run(found, "-np", "1", "--elastic-timeout", "60")
+    assert (code, ranks) == (0, 1), err
+    assert err.count(f"{found}: printed more than 1 MiB; the job keeps its hosts") == 1, err

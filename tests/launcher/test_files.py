@@ -157,6 +157,51 @@ def test_our_own_links_and_devices_go_on_working(tmp_path: pathlib.Path) -> None
     assert events[-1]["name"] == "hvd_end"
 
 
+def test_output_folder_has_this_jobs_ranks_only(tmp_path: pathlib.Path) -> None:
+    """Files of an earlier job's ranks are removed, but never a file that hvdrun has not made."""
+    logs = tmp_path / "logs"
+
+    def write(ranks: int, word: str) -> subprocess.CompletedProcess[str]:
+        return hvdrun.run("-np", str(ranks), "--output-filename", "logs", "--", "echo", word, cwd=tmp_path)
+
+    def there() -> list[str]:
+        return sorted(str(p.relative_to(logs)) for p in logs.glob("rank.*/*"))
+
+    assert write(11, "first").returncode == 0
+    (logs / "rank.03/notes").write_text("precious")
+    (logs / "results").mkdir()
+    for ranks in (2, 1):
+        done = write(ranks, "second")
+        assert done.returncode == 0, done.stderr
+        assert there() == sorted(["rank.03/notes", *(f"rank.{r}/{n}" for r in range(ranks) for n in ("stdout", "stderr"))])
+        assert (logs / "rank.0/stdout").read_text() == "second\n"
+    assert (logs / "results").is_dir()
+
+    (logs / "rank.7").mkdir()
+    (logs / "rank.7/stdout").write_text("precious")
+    done = write(2, "third")
+    assert done.returncode == 4, done.stderr
+    assert "logs: has rank.7, which is of no rank of this job\n        name another folder, or remove rank.7" in done.stderr
+    assert (logs / "rank.7/stdout").read_text() == "precious"
+    assert (logs / "rank.0/stdout").read_text() == "second\n"
+
+
+def test_output_folder_takes_one_job_at_a_time(tmp_path: pathlib.Path) -> None:
+    args = ["-np", "1", "--output-filename", str(tmp_path / "logs"), "--"]
+    with hvdrun.started(*args, "sh", "-c", "echo first; exec sleep 60") as job:
+        first = tmp_path / "logs/rank.0/stdout"
+        hvdrun.wait_until(lambda: first.exists() and first.read_text() == "first\n", "its first line")
+        done = hvdrun.run(*args, "echo", "second")
+        assert done.returncode == 4, done.stderr
+        assert "logs: another job writes its output there\n        name another folder\n" in done.stderr
+        assert first.read_text() == "first\n"
+        job.kill()
+        job.wait(10)
+    done = hvdrun.run(*args, "echo", "second")
+    assert done.returncode == 0, done.stderr
+    assert first.read_text() == "second\n"
+
+
 @pytest.mark.parametrize("option", ["--verdict-filename", "--report-filename", "--metrics"])
 def test_a_result_that_could_not_be_written_is_refused_at_the_start(option: str, tmp_path: pathlib.Path) -> None:
     for name, why in (

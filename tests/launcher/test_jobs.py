@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 import time
+import zipapp
 
 import pytest
 
@@ -61,6 +62,33 @@ def test_python_payloads(mpirun: str, tmp_path: pathlib.Path) -> None:
     assert tagged(done.stdout, 1) == [f"['--x', 'a b'] 2 {tmp_path}"], done.stderr
     done = hvdrun.run(*where, "-m", "job", "y", cwd=tmp_path)
     assert tagged(done.stdout, 0) == [f"['y'] 2 {tmp_path}"], done.stderr
+
+
+def test_python_programs_without_py(tmp_path: pathlib.Path) -> None:
+    """What torchrun runs: a zip, a folder with __main__.py, and a file that only Python can run."""
+    program = "import sys; print(sys.argv)\n"
+    (tmp_path / "app").mkdir()
+    (tmp_path / "app/__main__.py").write_text(program)
+    zipapp.create_archive(tmp_path / "app", tmp_path / "app.pyz")
+    (tmp_path / "plain").write_text(program)
+    (tmp_path / "bang.script").write_text("#!/usr/bin/env -S python3 -u\n" + program)
+    (tmp_path / "runs").write_text("#!/usr/bin/env python3\n" + program)
+    (tmp_path / "runs").chmod(0o755)
+    for name in ("app.pyz", "./app.pyz", "app", "./app", "plain", "./plain", "bang.script", "runs"):
+        done = hvdrun.run("-np", "1", *hvdrun.python_args(), name, "x", cwd=tmp_path)
+        assert tagged(done.stdout, 0) == [f"['{name}', 'x']"], done.stderr
+    # A program stays one, and a file of another kind is refused.
+    (tmp_path / "own").write_text("#!/bin/sh\necho own\n")
+    (tmp_path / "notes.txt").write_text(program)
+    (tmp_path / "empty").mkdir()
+    for name in ("own", "notes.txt", "empty", "./own"):
+        done = hvdrun.run("-np", "1", name, cwd=tmp_path)
+        assert done.returncode == 2, done.stderr
+    (tmp_path / "own").chmod(0o755)
+    assert tagged(hvdrun.run("-np", "1", "./own", cwd=tmp_path).stdout, 0) == ["own"]
+    (tmp_path / "true").write_text("no program")
+    assert hvdrun.run("-np", "1", "true", cwd=tmp_path).returncode == 0
+    assert hvdrun.run("-np", "1", "--", "plain", cwd=tmp_path).returncode == 2
 
 
 def test_a_pickle_needs_no_file_where_the_ranks_run(tmp_path: pathlib.Path) -> None:
@@ -159,7 +187,7 @@ def test_output_files(tmp_path: pathlib.Path) -> None:
     args = ["-np", "11", "--output-filename", "logs", "--", "sh", "-c", "printf 'a\\rb\\n'; echo e$HVD_RANK >&2"]
     done = hvdrun.run(*args, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert sorted(p.name for p in (tmp_path / "logs").iterdir()) == [f"rank.{r:02}" for r in range(11)]
+    assert sorted(p.name for p in (tmp_path / "logs").iterdir()) == [".hvdrun", *(f"rank.{r:02}" for r in range(11))]
     assert (tmp_path / "logs/rank.03/stdout").read_bytes() == b"a\rb\n"
     assert (tmp_path / "logs/rank.10/stderr").read_text() == "e10\n"
     assert len(tagged(done.stderr, 10)) == 1

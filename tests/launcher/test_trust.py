@@ -134,6 +134,11 @@ def open_folder(root: pathlib.Path) -> list[str]:
     return ["open/train.py"]
 
 
+def main_of_group(root: pathlib.Path) -> list[str]:
+    os.chown(write(tree(root / "app", 0) / "__main__.py", MINE, 0, 0o664), 0, THIRD)
+    return ["app"]
+
+
 def linked(root: pathlib.Path) -> list[str]:
     folder = tree(root / "sticky", 0, 0o1777)
     write(root / "train.py", MINE)
@@ -182,6 +187,7 @@ REFUSED: dict[str, tuple[Make, str]] = {
     "foreign link in a sticky folder": (linked, "hvdrun: sticky/train.py: on the way to it, the link "),
     "script of a group": (of_group("train.py"), "hvdrun: ./train.py: the group 54322 may write to it, so its members could"),
     "script of a group, for python": (of_group("train.py", "python3", "-u"), "hvdrun: ./train.py: the group 54322"),
+    "folder with a program of a group": (main_of_group, "hvdrun: app/__main__.py: the group 54322 may write to it"),
     "foreign command": (foreign("tool"), "hvdrun: "),
     "foreign hostfile": (lambda r: [*foreign("h", "--hostfile", text="localhost")(r), "true"], "hvdrun: ./h: belongs to"),
     "foreign manifest": (lambda r: [*foreign("m", "--manifest", text="{}")(r), "true"], "hvdrun: ./m: belongs to"),

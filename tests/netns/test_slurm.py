@@ -168,6 +168,58 @@ def test_an_elastic_job_returns_to_the_queue_at_the_time_limit(slurm_hosts: Clus
     assert " Restarts=1 " in told(slurm_hosts, job)
 
 
+RESUMES = """
+import json, os, time
+import numpy as np, hvd.numpy as hvd
+hvd.init()
+path, again = "/tmp/requeue.json", os.environ.get("SLURM_RESTART_COUNT", "0")
+begin = hvd.broadcast_object(json.load(open(path)) if hvd.rank() == 0 and os.path.exists(path) else 0)
+print("begins at step", begin, "start", again, flush=True)
+for step in range(begin, begin + 3 if again != "0" else 10**6):
+    hvd.allreduce(np.ones(1), name="step")
+    if hvd.rank() == 0:
+        json.dump(step + 1, open(path + ".new", "w"))
+        os.replace(path + ".new", path)
+    time.sleep(0.1)
+"""
+
+
+def completed_if_released(slurm_hosts: Cluster, job: str) -> bool:
+    """Whether the job has completed.  A waiting job may start now: Slurm sets a later time again until its nodes are free."""
+    said = told(slurm_hosts, job)
+    if "JobState=PENDING" in said:
+        slurm.run(slurm_hosts, "alpha", "scontrol", "update", f"JobId={job}", "StartTime=now")
+    return "JobState=COMPLETED" in said
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("why", ["requeue", "node failure"])
+def test_a_requeued_job_resumes_from_its_checkpoint(slurm_hosts: Cluster, why: str) -> None:
+    """The recipe of docs/hosts.md.  Slurm holds a requeued job back for two minutes."""
+    folder = slurm_hosts.tmp("alpha")
+    out, saved = folder / "requeue.out", folder / "requeue.json"
+    out.unlink(missing_ok=True)
+    saved.unlink(missing_ok=True)
+    (folder / "requeue.sh").write_text(f'#!/bin/sh\nexec {hvdrun.program()} --grace 5 -- {jobs.python()} -c "$RESUMES"\n')
+    args = ["--parsable", "--requeue", "-N2", "-n2", "--open-mode=append", "--output=/tmp/requeue.out", "/tmp/requeue.sh"]
+    job = slurm.run(slurm_hosts, "alpha", "sbatch", *args, env=jobs.environment(RESUMES=RESUMES)).stdout.strip()
+    wait_for(lambda: int(text_of(saved) or 0) >= 3, 90, f"three steps: {text_of(out)}")
+    if why == "requeue":
+        slurm.run(slurm_hosts, "alpha", "scontrol", "requeue", job)
+    else:
+        slurm.run(slurm_hosts, "alpha", "scontrol", "update", "NodeName=beta", "State=DOWN", "Reason=test")
+    try:
+        wait_for(lambda: "JobState=PENDING" in (said := told(slurm_hosts, job)) and " Restarts=1 " in said, 60, "the queue")
+        wait_for(lambda: completed_if_released(slurm_hosts, job), 150, "the end of its second start")
+    finally:
+        slurm.run(slurm_hosts, "alpha", "scancel", job)
+        slurm.run(slurm_hosts, "alpha", "scontrol", "update", "NodeName=beta", "State=RESUME")
+    first, second = (re.findall(rf"begins at step (\d+) start {start}", text_of(out)) for start in "01")
+    assert set(first) == {"0"} and len(second) == 2 and min(map(int, second)) >= 3, text_of(out)
+    assert int(text_of(saved)) == int(second[0]) + 3
+    idle_again(slurm_hosts)
+
+
 def epochs(out: pathlib.Path) -> list[int]:
     """The numbers of the epochs that have ended."""
     return [int(number) for number in re.findall(r"epoch (\d+): ", text_of(out))]

@@ -2,7 +2,6 @@
 
 A file in tests/python/ranks has functions check_*(), which all ranks call in the order of the file, in one launch, because
 importing torch on two ranks costs seconds.  tests/python/test_*.py names the file, and pytest shows the checks.
-seconds.  tests/python/test_*.py names the file, and pytest shows the checks.
 
 HVD_BUILD_DIR: the build folder (default build/).  HVD_TEST_PYTHON: the ranks' interpreter, with torch or the other modules of
 a file (default this one).  HVD_TEST_TENSORFLOW: an interpreter with TensorFlow and JAX (default HVD_TEST_PYTHON).

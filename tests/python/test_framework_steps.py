@@ -142,6 +142,57 @@ def test_a_late_batch_of_tf_data_is_input() -> None:
     rank_1_reads_slowly(run(TAPE))
 
 
+PIPELINE = (
+    BEGIN
+    + """
+import tensorflow as tf
+
+def sleep(x):
+    time.sleep(0.02)
+    return x
+
+def slow(x, y):
+    return tf.ensure_shape(tf.numpy_function(sleep, [x], tf.float32), x.shape), y
+
+pairs = tf.data.Dataset.from_tensors((tf.ones((4, 8)), tf.ones((4, 1)))).repeat(48).map(slow)
+"""
+)
+FIT_PIPELINE = """
+import keras
+import hvd.keras as hvd
+hvd.init()
+model = keras.Sequential([keras.layers.Input((8,)), keras.layers.Dense(1)])
+model.compile(optimizer=hvd.DistributedOptimizer(keras.optimizers.SGD(0.01)), loss="mse", **COMPILE)
+model.fit(pairs, validation_data=pairs.take(4), verbose=0)
+show()
+"""
+LOOP_PIPELINE = """
+import hvd.tensorflow as hvd
+hvd.init()
+for x, y in pairs:
+    hvd.allreduce(x, name="x")
+show()
+"""
+
+
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize(
+    ("script", "batches"),
+    few(
+        [
+            (FIT_PIPELINE.replace("COMPILE", "{}"), 1),
+            (FIT_PIPELINE.replace("COMPILE", '{"steps_per_execution": 4}'), 4),
+            (LOOP_PIPELINE, 1),
+        ]
+    ),
+    ids=["fit", "several steps", "loop"],
+)
+def test_tf_data_tells_how_long_it_makes_a_batch_on_the_last_rank_and_on_the_others(script: str, batches: int) -> None:
+    needs("tensorflow", "keras")
+    for steps in run(PIPELINE + script).values():
+        assert 19 * batches < a_step(steps, "made_ns") < 80 * batches, steps  # a busy machine wakes sleepers late
+
+
 WATCHED = (
     BEGIN
     + """

@@ -41,6 +41,38 @@ def test_a_wait_takes_no_longer_than_its_limit_behind_another_one(monkeypatch: p
     assert max(took) < 1.7, took
 
 
+class _Pending:
+    """A call that ends when the test says so."""
+
+    def __init__(self) -> None:
+        self.ended = threading.Event()
+
+    def await_arrival(self) -> None:
+        self.ended.wait()
+
+
+def test_a_late_call_begins_after_the_earlier_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its caller does not wait; an error of its begin is the error of its wait."""
+    monkeypatch.setattr(_group_work._native, "wait_within", lambda handle, seconds: handle.__index__() == 77)
+    monkeypatch.setattr(_group_work._native, "poll", lambda handle: handle.__index__() == 77)
+    monkeypatch.setattr(_group_work._native, "release", lambda handle: None)
+    group, earlier = GroupState("c10d/test", 30.0), _Pending()
+
+    def refused() -> list[int]:
+        raise ValueError("the world was left")
+
+    good, bad = (GroupWork(group, group.late.add(earlier, submit, 1), []) for submit in (lambda: [77], refused))
+    assert not good.is_completed() and not bad.is_completed()
+    with pytest.raises(dist.DistBackendError, match="Timed out waiting"):
+        good._end(0.05)
+    earlier.ended.set()
+    good.wait()
+    with pytest.raises(ValueError, match="the world was left"):
+        bad.wait()
+    assert bad.is_completed() and not bad.is_success()
+    assert not set(_group_work.under_way.values()) & {good, bad}
+
+
 class _Sets:
     """The sets of a world that are never made."""
 

@@ -288,7 +288,13 @@ def test_exit_code_and_signal(tmp_path: Path) -> None:
         import os, signal, sys
         import hvd
 
-        for end in (lambda: sys.exit(7), lambda: os.kill(os.getpid(), signal.SIGKILL), lambda: (i for i in ())):
+        endings = (
+            lambda: sys.exit(7),
+            lambda: os.kill(os.getpid(), signal.SIGKILL),
+            lambda: (i for i in ()),
+            lambda: sys.exit(0),
+        )
+        for end in endings:
             try:
                 print(hvd.run(end, np=2))
             except RuntimeError as error:
@@ -296,8 +302,9 @@ def test_exit_code_and_signal(tmp_path: Path) -> None:
         """,
     )
     lines = [line for line in done.stdout.splitlines() if line.startswith("CAUGHT")]
-    assert len(lines) == 3, done.stdout + done.stderr
+    assert len(lines) == 4, done.stdout + done.stderr
     assert "7" in lines[0] and "9" in lines[1] and "pickle" in lines[2], lines
+    assert "returned no result: it ended its process" in lines[3], lines
 
 
 def test_what_cannot_be_pickled(tmp_path: Path) -> None:

@@ -50,9 +50,15 @@ test_full_graphs_in_machine_code = pytest.mark.nightly(
     checks_of("torch_full_graph.py", "torch_full_graphs.py", ranks=2, needs=("torch",), CHECK_COMPILER="inductor")
 )
 test_process_groups_of_two = pytest.mark.ci(
-    checks_of("torch_groups.py", "torch_group_memory.py", "torch_group_errors.py", ranks=2, needs=("torch",))
+    checks_of(
+        *("torch_groups.py", "torch_group_messages.py", "torch_group_memory.py", "torch_group_errors.py"),
+        ranks=2,
+        needs=("torch",),
+    )
 )
-test_process_groups_of_four = checks_of("torch_groups.py", "torch_group_errors.py", ranks=4, needs=("torch",))
+test_process_groups_of_four = checks_of(
+    "torch_groups.py", "torch_group_messages.py", "torch_group_errors.py", ranks=4, needs=("torch",)
+)
 test_process_group_users = checks_of("torch_group_users.py", ranks=2, needs=("torch",))
 test_process_group_users_of_four = pytest.mark.nightly(checks_of("torch_group_users.py", ranks=4, needs=("torch",)))
 

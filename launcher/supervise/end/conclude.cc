@@ -8,6 +8,7 @@
 #include "base/format.h"
 #include "base/text.h"
 #include "launcher/control/clock.h"
+#include "launcher/process/signal_queue.h"
 #include "launcher/supervise/end/final_words.h"
 #include "launcher/verdict/verdict_output.h"
 
@@ -67,11 +68,11 @@ std::string what_runs(const Job& job) {
   return join(all, " : ");
 }
 
-/// SIGINT, SIGTERM or SIGHUP, if one waits to be read; else 0.
+/// A signal that ends jobs, if one waits to be read; else 0.
 static int waiting_signal() {
   sigset_t waiting;
   ::sigpending(&waiting);
-  for (const int number : {SIGINT, SIGTERM, SIGHUP})
+  for (const int number : ending_signals)
     if (::sigismember(&waiting, number) == 1) return number;
   return 0;
 }

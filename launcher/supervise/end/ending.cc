@@ -48,9 +48,10 @@ void Ending::stop(const std::string& reason, int signal) {
 void Ending::stop_for_signal(int number) {
   const bool again = reason_.signal != 0 && !goes_on();
   if (!reason_.signal) reason_.signal = number;
-  if (!again) return stop(formatted("hvdrun got signal {}", number), number);
+  const int for_ranks = number == SIGQUIT ? SIGTERM : number;  // Python would end by SIGQUIT without saving anything
+  if (!again) return stop(formatted("hvdrun got signal {}", number), for_ranks);
   printer_.say("hvdrun: killing all ranks");
-  session_.stop_all("again", 0, number);
+  session_.stop_all("again", 0, for_ranks);
   end_.stop_at_once(Clock::now());
 }
 

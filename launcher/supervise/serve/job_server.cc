@@ -166,6 +166,9 @@ std::string JobServer::stacks_text(const Pictures& pictures) const {
       out += indented(picture.python, "  ");
     else if (!picture.state.empty())
       out += "  no Python frames: it has not imported hvd, or is stopped\n";
+    if (picture.worker && !picture.worker->python.empty())
+      out += "  its DataLoader worker, process id " + std::to_string(picture.worker->pid) + "\n" +
+             indented(picture.worker->python, "    ");
     if (!picture.native.empty()) out += indented(picture.native, "  ");
   }
   return out;

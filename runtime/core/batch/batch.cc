@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/read_ahead.h"
 #include "core/backends/device_operations.h"
 #include "core/backends/eager_backend.h"
 #include "core/batch/peers.h"
@@ -117,7 +118,15 @@ void Batch::queue_rows() {
 
 void Batch::run_all_eager(std::span<Operation* const> ops) {
   const std::uint32_t row = work_.rows.begin(ops, work_.transfer());
-  for (Operation* op : ops) run_eager(work_, *op);
+  for (std::size_t i = 0; i < ops.size(); ++i) {
+    if (i + read_ahead / 2 < ops.size()) {
+      const Operation& later = *ops[i + read_ahead / 2];
+      fetch(later.entry, 4);
+      fetch(later.out, 1);
+    }
+    fetch_later(ops, i, 1);
+    run_eager(work_, *ops[i]);
+  }
   work_.rows.end(row, work_.transfer());
   running_ = false;
   end_(ops);

@@ -241,13 +241,13 @@ void Engine::report_wait(std::int64_t now) {
   std::uint64_t progress = 0;
   for (auto& s : mine_) progress += s->progress();
   if (!reports_.waits(progress, now)) return;
-  std::string first;
+  OperationUnderWay first;
   for (auto& s : mine_)
-    if (const std::string name = s->first_name_under_way(); !name.empty() && (first.empty() || name < first))
-      first = name;
+    if (OperationUnderWay o = s->first_under_way(); !o.name.empty() && (first.name.empty() || o.name < first.name))
+      first = std::move(o);
   const gpu::DeviceWait gpu = device_wait();
-  if (first.empty()) first = gpu.tensor;
-  if (!first.empty()) reports_.waits_for(first, gpu);
+  if (first.name.empty()) first = {gpu.tensor, {}};
+  if (!first.name.empty()) reports_.waits_for(first.name, first.what, gpu);
 }
 
 /// How far the GPU is, for the set whose batch has the alphabetically first name.  Under drive_.

@@ -33,9 +33,11 @@ struct alignas(64) NameEntry {
   std::string name;
   std::uint64_t submitted_at = 0;  ///< how many commands had been carried out
   std::uint64_t recorded_at = 0;   ///< where the name is in the recorder's memory; 0: nowhere
-  ops::Scale scale;                ///< follows from the signature
-  trace::Track track;              ///< zeroed when the signature changes
-  Signature signature;             ///< last: its unused dimensions are never touched
+  const void* ahead = nullptr;     ///< the entry submitted read_ahead later the last time, for fetch(); it may be gone
+  const void* ahead_name = nullptr;  ///< the text of its name
+  ops::Scale scale;                  ///< follows from the signature
+  trace::Track track;                ///< zeroed when the signature changes
+  Signature signature;               ///< last: its unused dimensions are never touched
 
   NameEntry() { signature.kind = num_kinds; }  // no operation has this kind
   /// Takes over the signature on which the ranks have agreed, for rank @p rank of @p size.

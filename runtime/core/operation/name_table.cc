@@ -37,7 +37,7 @@ NameEntry* NameTable::find(std::string_view name) const {
 
 /// Like entry(), but faster.  Programs submit their names in the same order again and again.  So the function first
 /// tries the name that followed last time.
-NameEntry& NameTable::next(std::string_view name) {
+NameEntry& NameTable::following(std::string_view name) {
   if (last_ && last_->after && last_->after_epoch == epoch_ && last_->after->name == name)
     return *(last_ = last_->after);
   NameEntry& e = entry(name);
@@ -46,6 +46,19 @@ NameEntry& NameTable::next(std::string_view name) {
     last_->after_epoch = epoch_;
   }
   return *(last_ = &e);
+}
+
+/// following(), and fetches the entry that came some turns later the last time.
+NameEntry& NameTable::next(std::string_view name) {
+  NameEntry& e = following(name);
+  NameEntry* const before = std::exchange(recent_[turn_++ % read_ahead], &e);
+  if (before && before->ahead != &e) {
+    before->ahead = &e;
+    before->ahead_name = e.name.data();
+  }
+  fetch(e.ahead, 2);
+  fetch(e.ahead_name, 1);
+  return e;
 }
 
 std::string NameTable::make_name(const Signature& s) {
@@ -99,6 +112,7 @@ NameEntry* NameTable::release_id(std::uint32_t id) {
 
 void NameTable::forget(const NameEntry& e) {
   last_ = nullptr;
+  recent_ = {};
   ++epoch_;
   entries_.erase(entries_.find(e.name));
 }
@@ -120,10 +134,10 @@ std::string NameTable::some_in_flight() const {
   return text;
 }
 
-const std::string* NameTable::first_in_flight(const Operation* except) const {
-  const std::string* first = nullptr;
+const NameEntry* NameTable::first_in_flight(const Operation* except) const {
+  const NameEntry* first = nullptr;
   for (const auto& [name, e] : entries_)
-    if (e->in_flight.load() && !(except && e->operation == except) && (!first || name < *first)) first = &name;
+    if (e->in_flight.load() && !(except && e->operation == except) && (!first || name < first->name)) first = e.get();
   return first;
 }
 

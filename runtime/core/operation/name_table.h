@@ -3,6 +3,7 @@
 ///
 /// The caller holds the mutex of the process set.  Entries keep their addresses until forget().
 #pragma once
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -12,6 +13,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "common/read_ahead.h"
 #include "core/operation/checked_request.h"
 #include "core/operation/name_entry.h"
 
@@ -56,19 +58,22 @@ class NameTable {
   }
   /// A few of the names in flight, for messages.
   std::string some_in_flight() const;
-  /// The alphabetically first name in flight, without the operation @p except.  nullptr: there is none.
-  const std::string* first_in_flight(const Operation* except) const;
+  /// The entry in flight whose name sorts first, without the operation @p except.  nullptr: there is none.
+  const NameEntry* first_in_flight(const Operation* except) const;
 
  private:
   NameEntry& next(std::string_view name);
+  NameEntry& following(std::string_view name);
   std::string make_name(const Signature& s);
 
   ByName<std::unique_ptr<NameEntry>> entries_;
   std::vector<NameEntry*> by_id_;  ///< by id; as long as the largest id so far needs
   std::uint64_t made_names_[num_kinds] = {};
-  std::vector<NameEntry*> taken_;  ///< by the last take()
-  NameEntry* last_ = nullptr;      ///< the entry submitted last
-  std::uint64_t epoch_ = 0;        ///< the number of names forgotten so far: older `after` pointers are invalid
+  std::vector<NameEntry*> taken_;                ///< by the last take()
+  NameEntry* last_ = nullptr;                    ///< the entry submitted last
+  std::array<NameEntry*, read_ahead> recent_{};  ///< a ring of the entries submitted before; null: forgotten
+  std::size_t turn_ = 0;                         ///< of the ring
+  std::uint64_t epoch_ = 0;  ///< the number of names forgotten so far: older `after` pointers are invalid
 };
 
 }  // namespace hvd::core

@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "common/read_ahead.h"
 #include "memory/futex.h"
 
 namespace hvd::core {
@@ -61,6 +62,7 @@ void OperationTable::take(std::size_t count, Operation** ops) {
       made.generation = first_generation(table_, made.index);
       free_.push_back(&made);
     }
+    if (free_.size() > read_ahead) fetch(free_[free_.size() - 1 - read_ahead], 2);
     Operation& op = *free_.back();
     free_.pop_back();
     next_generation(op);
@@ -86,6 +88,13 @@ Operation* OperationTable::at_handle(std::int64_t handle) const {
   return op.generation.load(std::memory_order_relaxed) == generation ? &op : nullptr;
 }
 
+/// Under mutex_.  In turn @p i of a loop: begins to fetch the operation of a later turn.
+void OperationTable::fetch_handle(std::span<const std::int64_t> handles, std::size_t i) const {
+  if (i + read_ahead >= handles.size()) return;
+  const auto index = static_cast<std::uint64_t>(handles[i + read_ahead]) & 0xffffffffu;
+  if (index > 0 && index <= all_.size()) fetch(&all_[static_cast<std::size_t>(index - 1)], 1);
+}
+
 Operation* OperationTable::hold(std::int64_t handle) {
   const std::lock_guard lock(mutex_);
   Operation* op = at_handle(handle);
@@ -108,8 +117,9 @@ std::size_t OperationTable::release(std::span<const std::int64_t> handles) {
   std::size_t good = 0;
   {
     const std::lock_guard lock(mutex_);
-    for (const std::int64_t handle : handles) {
-      Operation* op = at_handle(handle);
+    for (std::size_t i = 0; i < handles.size(); ++i) {
+      fetch_handle(handles, i);
+      Operation* op = at_handle(handles[i]);
       if (!op) continue;
       ++good;
       next_generation(*op);
@@ -140,6 +150,7 @@ std::size_t OperationTable::ended_well(std::span<const std::int64_t> handles) co
   const std::lock_guard lock(mutex_);
   std::size_t n = 0;
   while (n < handles.size()) {
+    fetch_handle(handles, n);
     const Operation* op = at_handle(handles[n]);
     if (!op || op->state.load(std::memory_order_acquire) != Operation::ended) break;
     ++n;
@@ -183,7 +194,9 @@ void OperationTable::end(std::span<Operation* const> ops) {
   std::vector<Operation*> unheld;
   {
     const std::lock_guard lock(mutex_);
-    for (Operation* op : ops) {
+    for (std::size_t i = 0; i < ops.size(); ++i) {
+      fetch_later(ops, i, 2);
+      Operation* const op = ops[i];
       op->state.store(op->status != HVD_OK  ? Operation::failed
                       : op->more && op->gpu ? Operation::queued
                                             : Operation::ended,

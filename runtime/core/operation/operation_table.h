@@ -66,6 +66,7 @@ class OperationTable {
 
  private:
   Operation* at_handle(std::int64_t handle) const;
+  void fetch_handle(std::span<const std::int64_t> handles, std::size_t i) const;
   bool unused(const Operation& op) const { return op.holders == 0 && op.done(); }
   void recycle(std::span<Operation* const> ops);
 

@@ -1,6 +1,7 @@
 #include "core/set/process_set.h"
 
 #include "common/log.h"
+#include "common/read_ahead.h"
 #include "memory/doorbell.h"
 #include "memory/futex.h"
 #include "negotiate/idset.h"
@@ -152,7 +153,10 @@ void ProcessSet::start_batch(ByteReader& r) {
   if (ops.size() != count) return;
   const std::int64_t now = shared_.recorder.now();
   if (tuning_) measure(ops, fresh);
-  for (const Operation* op : ops) shared_.recorder.began(op->recorded, now);
+  for (std::size_t i = 0; i < ops.size(); ++i) {
+    fetch_later(ops, i, 2);
+    shared_.recorder.began(ops[i]->recorded, now);
+  }
   moves(true, now);
   batch_.begin(ops, flags & negotiate::batch_eager);
 }
@@ -322,7 +326,10 @@ void ProcessSet::outdate(ByteReader& r) {
 
 void ProcessSet::end(std::span<Operation* const> ops, int status, const std::string& error) {
   const std::int64_t now = shared_.recorder.now();
-  for (Operation* op : ops) {
+  for (std::size_t i = 0; i < ops.size(); ++i) {
+    if (i + read_ahead / 2 < ops.size()) fetch(ops[i + read_ahead / 2]->entry, 1);
+    fetch_later(ops, i, 2);
+    Operation* const op = ops[i];
     shared_.recorder.ended(std::exchange(op->recorded, 0), status, now);
     op->status = status;
     if (status != HVD_OK) [[unlikely]] {

@@ -38,6 +38,12 @@
 
 namespace hvd::core {
 
+/// An operation that has not ended.
+struct OperationUnderWay {
+  std::string name;  ///< empty: there is none
+  std::string what;  ///< kind and tensor; empty: not known, or the name begins with the kind
+};
+
 /// Size: two sides with one mutex between them.  A class for each side would need the other side's names, operations
 /// and batch in nearly every function.
 class ProcessSet {
@@ -109,8 +115,8 @@ class ProcessSet {
   const memory::Node& node() const { return node_; }
   /// A few names of operations under way, for messages.
   std::string names_under_way();
-  /// The alphabetically first name under way.  Ranks that wait for the same operations have the same name.
-  std::string first_name_under_way();
+  /// The operation under way whose name sorts first.  Ranks that wait for the same operations have the same name.
+  OperationUnderWay first_under_way();
   /// The error of fail_all(); empty: the set works.
   std::string broken();
   /// A number that grows while operations move or end.
@@ -123,7 +129,8 @@ class ProcessSet {
   std::shared_ptr<gpu::StreamMark> mark_ready(const CheckedRequest& p);
   void check_gpu(gpu::LocalGpu& gpu);
   void bind(const CheckedRequest& p, NameEntry& e, Operation& op);
-  bool announce(std::span<const CheckedRequest> requests, std::span<NameEntry* const> entries);
+  bool announce(std::span<const CheckedRequest> requests, std::span<NameEntry* const> entries,
+                std::span<Operation* const> ops);
   void trace_event(const std::string& text);
   void trace_submitted(NameEntry& e, std::int64_t dim0);
   void count(std::size_t operations);

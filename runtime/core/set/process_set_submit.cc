@@ -1,6 +1,7 @@
 /// @file process_set_submit.cc — the functions of a process set that run on the callers' threads.
 #include <algorithm>
 
+#include "common/read_ahead.h"
 #include "core/set/process_set.h"
 
 namespace hvd::core {
@@ -36,12 +37,8 @@ bool ProcessSet::submit(std::span<const CheckedRequest> requests, Operation** op
   mark_ready(requests);
   const std::span<NameEntry* const> entries = names_.take(requests);
   operations_.take(requests.size(), ops);
-  for (std::size_t i = 0; i < requests.size(); ++i) {
-    bind(requests[i], *entries[i], *ops[i]);
-    if (requests[i].gpu) ops[i]->gpu.make(*requests[i].gpu, requests[i].stream, std::move(ready_[i]));
-  }
   count(requests.size());
-  return announce(requests, entries);
+  return announce(requests, entries, {ops, requests.size()});
 }
 
 /// Fills ready_.  Consecutive tensors of one stream share a mark.
@@ -91,9 +88,11 @@ void ProcessSet::bind(const CheckedRequest& p, NameEntry& e, Operation& op) {
   e.operation = &op;
 }
 
-/// Announces a name by ready bit if it has an id and the same signature as before, else by record.  Between `joining`
-/// and `joined`, all names go by record.  True when the leader must look.
-bool ProcessSet::announce(std::span<const CheckedRequest> requests, std::span<NameEntry* const> entries) {
+/// Makes each of @p ops the operation of its entry, and announces it: by ready bit if the name has an id and the same
+/// signature as before, else by record.  Between `joining` and `joined`, all names go by record.  True when the leader
+/// must look.
+bool ProcessSet::announce(std::span<const CheckedRequest> requests, std::span<NameEntry* const> entries,
+                          std::span<Operation* const> ops) {
   bool records = false;
   std::int64_t bytes = 0;
   const std::int64_t now = shared_.recorder.now();
@@ -101,8 +100,12 @@ bool ProcessSet::announce(std::span<const CheckedRequest> requests, std::span<Na
   const std::uint64_t first = submitted_.load(std::memory_order_relaxed) - requests.size();
   const std::uint64_t executed = node_.board(node_.me).executed.load(std::memory_order_relaxed);
   for (std::size_t i = 0; i < requests.size(); ++i) {
+    fetch_later(entries, i, 4);
+    fetch_later(ops, i, 2);
     NameEntry& e = *entries[i];
-    Operation& op = *e.operation;
+    Operation& op = *ops[i];
+    bind(requests[i], e, op);
+    if (requests[i].gpu) op.gpu.make(*requests[i].gpu, requests[i].stream, std::move(ready_[i]));
     const bool same = e.signature == requests[i].signature;
     if (!same) e.describe(requests[i].signature, world_.rank, world_.size);
     bytes += static_cast<std::int64_t>(e.bytes);
@@ -147,10 +150,12 @@ std::string ProcessSet::names_under_way() {
   return names_.some_in_flight();
 }
 
-std::string ProcessSet::first_name_under_way() {
+OperationUnderWay ProcessSet::first_under_way() {
   std::lock_guard lock(mutex_);
-  const std::string* first = names_.first_in_flight(join_op_);
-  return first ? *first : join_op_ ? negotiate::join_text : "";
+  const NameEntry* const first = names_.first_in_flight(join_op_);
+  if (!first) return {join_op_ ? negotiate::join_text : "", {}};
+  const bool tells = first->name.starts_with(name_of(first->signature.operation()));
+  return {first->name, tells ? std::string() : negotiate::describe(first->signature)};
 }
 
 }  // namespace hvd::core

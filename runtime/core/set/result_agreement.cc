@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "common/slice_hash.h"
 #include "core/operation/name_entry.h"
+#include "ops/kernels/slice_hash.h"
 
 namespace hvd::core {
 namespace {
@@ -72,7 +72,7 @@ void ResultAgreement::note(std::span<Operation* const> ops, std::int64_t step) {
     if (e.id >= looks_.size()) looks_.resize(e.id + 1);
     const TensorSlice slice = slice_of(e.bytes, looks_[e.id]++, steps_);
     const std::uint64_t hash =
-        slice_hash(static_cast<const unsigned char*>(op->out) + slice.begin, slice.end - slice.begin);
+        ops::slice_hash(static_cast<const unsigned char*>(op->out) + slice.begin, slice.end - slice.begin);
     // Release: whoever reads this hash also sees the count of before, which tells that an older hash is overwritten.
     words.hash[noted_ % memory::agreement_words].store(hash, std::memory_order_release);
     if (!results_.empty()) {

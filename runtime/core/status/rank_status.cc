@@ -33,10 +33,12 @@ void store(std::atomic<char> (&to)[size], std::string_view text) {
 
 }  // namespace
 
-void RankStatus::waits(std::string_view name, std::int64_t since_ns, wire::GpuProgress gpu, std::string_view gpu_late) {
+void RankStatus::waits(std::string_view name, std::int64_t since_ns, wire::GpuProgress gpu, std::string_view gpu_late,
+                       std::string_view what) {
   page_->turn.fetch_add(1, std::memory_order_acq_rel);
   store(page_->waits_for, name);
   store(page_->gpu_late, gpu_late);
+  store(page_->waits_what, what);
   page_->gpu.store(gpu, std::memory_order_relaxed);
   page_->waits_ns.store(since_ns, std::memory_order_relaxed);
   page_->turn.fetch_add(1, std::memory_order_release);

@@ -152,9 +152,9 @@ class RankStatus {
   /// Sets the phase in which this rank is.
   void place(wire::RankPhase where);
   /// Notes that no submitted operation has moved since @p since_ns.  @p name: the alphabetically first of these
-  /// operations.  @p gpu_late: see wire::StatusPage.  One thread at a time.
+  /// operations.  @p gpu_late, @p what: see wire::StatusPage.  One thread at a time.
   void waits(std::string_view name, std::int64_t since_ns, wire::GpuProgress gpu = wire::GpuProgress::none,
-             std::string_view gpu_late = {});
+             std::string_view gpu_late = {}, std::string_view what = {});
   void goes_on() {
     if (page_->waits_ns.load(std::memory_order_relaxed) != 0) page_->waits_ns.store(0, std::memory_order_relaxed);
   }

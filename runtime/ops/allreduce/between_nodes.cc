@@ -29,11 +29,14 @@ std::size_t BetweenNodes::wire_bytes(const Slice& s, Range r) const {
   return total;
 }
 
+std::size_t BetweenNodes::room_for_part(const Slice& s, int stage) const {
+  return (wire_bytes(s, s.held[static_cast<std::size_t>(stage) + 1]) + 63) / 64 * 64;
+}
+
 /// The parts of the other nodes lie one after another; this node's own digit has no place.
 unsigned char* BetweenNodes::from(Slice& s, int stage, int d) const {
-  const auto i = static_cast<std::size_t>(stage);
-  const std::size_t bytes = wire_bytes(s, s.held[i + 1]);
-  return s.from.data() + s.at[i] + bytes * static_cast<std::size_t>(d < digit(stage) ? d : d - 1);
+  const auto place = static_cast<std::size_t>(d < digit(stage) ? d : d - 1);
+  return s.from.data() + s.at[static_cast<std::size_t>(stage)] + room_for_part(s, stage) * place;
 }
 
 /// Slices are used again, because new memory costs a page fault for each 4 KiB.
@@ -76,7 +79,7 @@ void BetweenNodes::receive_all(Slice& s) {
   std::size_t room = 0;
   for (int i = 0; i < plan_.stages(); ++i) {
     s.at.push_back(room);
-    room += wire_bytes(s, s.held[static_cast<std::size_t>(i) + 1]) * static_cast<std::size_t>(plan_.stage(i).group - 1);
+    room += room_for_part(s, i) * static_cast<std::size_t>(plan_.stage(i).group - 1);
   }
   if (s.from.size() < room) s.from.resize(room);
   for (auto* m : {&s.parts, &s.results}) {

@@ -65,6 +65,8 @@ class BetweenNodes final : public SliceHook {
   int digit(int stage) const { return plan_.digit(nodes_.node, stage); }
   /// Bytes of a range of the slice on the wire.
   std::size_t wire_bytes(const Slice& s, Range r) const;
+  /// Bytes of the place for one part of a stage: a multiple of 64, since elements of a part must be aligned.
+  std::size_t room_for_part(const Slice& s, int stage) const;
   /// The place for the part that the node with this digit sends in a stage; not for this node's own digit.
   unsigned char* from(Slice& s, int stage, int digit) const;
   void receive_all(Slice& s);

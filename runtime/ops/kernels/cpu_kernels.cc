@@ -13,11 +13,13 @@ ReduceFn reducer_baseline(DType, Reduce);
 WideReduce wide_reducer_baseline(DType, Reduce);
 DotsFn dots_baseline(DType);
 FirstNotFiniteFn first_not_finite_baseline(DType);
+HashBlocksFn hash_blocks_baseline();
 #ifdef HVD_WITH_AVX2
 ReduceFn reducer_avx2(DType, Reduce);
 WideReduce wide_reducer_avx2(DType, Reduce);
 DotsFn dots_avx2(DType);
 FirstNotFiniteFn first_not_finite_avx2(DType);
+HashBlocksFn hash_blocks_avx2();
 
 namespace {
 bool has_avx2() {
@@ -39,11 +41,13 @@ DotsFn dots(DType d) { return has_avx2() ? dots_avx2(d) : dots_baseline(d); }
 FirstNotFiniteFn first_not_finite(DType d) {
   return has_avx2() ? first_not_finite_avx2(d) : first_not_finite_baseline(d);
 }
+HashBlocksFn hash_blocks() { return has_avx2() ? hash_blocks_avx2() : hash_blocks_baseline(); }
 #else
 ReduceFn reducer(DType d, Reduce r) { return reducer_baseline(d, r); }
 WideReduce wide_reducer(DType d, Reduce r) { return wide_reducer_baseline(d, r); }
 DotsFn dots(DType d) { return dots_baseline(d); }
 FirstNotFiniteFn first_not_finite(DType d) { return first_not_finite_baseline(d); }
+HashBlocksFn hash_blocks() { return hash_blocks_baseline(); }
 #endif
 
 #if defined(__x86_64__)

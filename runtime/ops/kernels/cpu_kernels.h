@@ -3,6 +3,7 @@
 #include <cstddef>
 
 #include "common/types.h"
+#include "ops/kernels/slice_hash.h"
 
 namespace hvd::ops {
 
@@ -49,6 +50,9 @@ DotsFn dots(DType dtype);
 using FirstNotFiniteFn = std::size_t (*)(const void* elements, std::size_t count);
 /// nullptr for integers, bool, opaque bytes and 8-bit floats.  A complex number counts as two elements.
 FirstNotFiniteFn first_not_finite(DType dtype);
+
+/// The part of slice_hash() for whole KiB.
+HashBlocksFn hash_blocks();
 
 /// Copies with stores that bypass the caches.  Call store_fence() before you set a flag that publishes the copy.
 void copy_streaming(void* dst, const void* src, std::size_t bytes);

@@ -282,8 +282,17 @@ void StepRecorder::step_ended() {
   if (!used()) return;
   const std::lock_guard lock(mutex_);
   adopt_thread();
-  told_of_steps_ = true;
+  if (!told_of_steps_) forget_rounds();
   end_step(number_ + 1);
+}
+
+/// From now on the program tells of its steps.  Ranks may have seen different numbers of rounds by then, so all count
+/// from 1.
+void StepRecorder::forget_rounds() {
+  told_of_steps_ = true;
+  number_ = written_number_ = 0;
+  steps_a_record_ = 1;
+  short_records_ = 0;
 }
 
 void StepRecorder::round_ended(std::int64_t number) {
@@ -323,7 +332,7 @@ void StepRecorder::write(std::int64_t now) {
   const auto sum = [this](StepPart part) { return sums_[static_cast<std::size_t>(part)]; };
   wire::StepRecord r;
   r.number = written_number_ = number_;
-  r.epoch = epoch_;
+  r.epoch = wire::record_epoch(epoch_, told_of_steps_);
   r.end_ns = now;
   r.step_ns = now - began_ns_;
   r.longest_ns = std::exchange(longest_ns_, 0);

@@ -154,6 +154,7 @@ class StepRecorder {
   void restart(std::int64_t now);
   void count_until(std::int64_t now);
   void count_asked_until(std::int64_t now);
+  void forget_rounds();
   void end_step(std::int64_t number);
   void write(std::int64_t now);
   ProcessUse use() const;

@@ -21,8 +21,6 @@ namespace hvd {
 
 namespace {
 
-constexpr std::size_t most_bytes = 1u << 20;
-
 constexpr long long look_every_ms = 100;        // processes that the program left may keep its streams open
 constexpr long long look_for_end_every_ms = 5;  // its streams have ended, so it ends about now
 
@@ -30,7 +28,8 @@ constexpr long long look_for_end_every_ms = 5;  // its streams have ended, so it
 void drain_rest(Fd& fd, std::string& into) {
   int left = 0;
   if (!fd || ::ioctl(fd.get(), FIONREAD, &left) != 0) return;
-  while (fd && left > 0) left -= static_cast<int>(read_some(fd, into, most_bytes, static_cast<std::size_t>(left)));
+  while (fd && left > 0)
+    left -= static_cast<int>(read_some(fd, into, most_captured_bytes, static_cast<std::size_t>(left)));
 }
 
 /// The program has ended; it stays a zombie.
@@ -83,8 +82,8 @@ CaptureResult capture(const std::vector<std::string>& command, const std::string
     pollfd fds[3] = {{out_read.get(), POLLIN, 0}, {err_read.get(), POLLIN, 0}, {held.fd(), POLLIN, 0}};
     if (::poll(fds, 3, static_cast<int>(std::min<long long>(left, pause))) <= 0) continue;
     if (fds[2].revents) held.end_if_asked();
-    if (out_read && fds[0].revents) read_some(out_read, result.out, most_bytes);
-    if (err_read && fds[1].revents) read_some(err_read, result.err, most_bytes);
+    if (out_read && fds[0].revents) read_some(out_read, result.out, most_captured_bytes);
+    if (err_read && fds[1].revents) read_some(err_read, result.err, most_captured_bytes);
   }
   if (result.timed_out) {
     for (const pid_t below : descendants(child.pid)) ::kill(below, SIGKILL);

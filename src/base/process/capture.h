@@ -1,16 +1,19 @@
 /// @file capture.h — runs a program within a time limit, and captures its output.
 #pragma once
 #include <chrono>
+#include <cstddef>
 #include <string>
 #include <vector>
 
 namespace hvd {
 
+inline constexpr std::size_t most_captured_bytes = 1u << 20;  ///< of each stream; later bytes are discarded
+
 struct CaptureResult {
   bool started = false;    ///< false: `err` says why the program cannot be executed
   bool timed_out = false;  ///< the program and all processes below it were killed at the time limit
   int code = -1;           ///< exit code; after a signal 128 + the signal's number
-  std::string out, err;    ///< the first MiB of each
+  std::string out, err;    ///< the first most_captured_bytes of each
   bool ok() const { return started && !timed_out && code == 0; }
 };
 

@@ -69,12 +69,13 @@ wire::StatusReport StatusPageReader::standing(std::int64_t now_ns) const {
   const std::uint32_t turn = page_->turn.load(std::memory_order_acquire);
   const std::int64_t since = page_->waits_ns.load();
   if (since <= 0 || turn % 2 != 0) return s;
-  std::string name = text_in(page_->waits_for), late = text_in(page_->gpu_late);
+  std::string name = text_in(page_->waits_for), late = text_in(page_->gpu_late), what = text_in(page_->waits_what);
   const wire::GpuProgress gpu = std::min(page_->gpu.load(std::memory_order_acquire), wire::GpuProgress::exchanging);
   if (page_->turn.load() != turn || page_->waits_ns.load() != since) return s;
   s.waits_for = std::move(name);
   s.gpu = gpu;
   s.gpu_late = std::move(late);
+  s.waits_what = std::move(what);
   s.waited_seconds = seconds_since(since);
   return s;
 }

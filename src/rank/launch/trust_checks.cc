@@ -29,6 +29,7 @@ std::string look_at_file(const wire::RankManifest& m, const std::string& file, c
   found.need_trust(file);
   if (found.is_folder) {
     look_at(path, PathUse::modules).need_trust(file);
+    look_at(path / wire::folder_program).need_trust(fs::path(file) / wire::folder_program);
     return {};
   }
   const std::string sha256 = sha256_hex(read_found(found, file, most_script_bytes));

@@ -56,6 +56,7 @@ struct RankManifest {
 
 /// The Python file that a payload runs, as typed: train.py for `train.py` and for `python -u train.py`.  May be empty.
 std::string python_file(const Payload& payload);
+inline constexpr const char* folder_program = "__main__.py";  ///< Python runs it if python_file() is a folder
 /// Whether the payload is a Python that reads its program from its standard input: `python -`, or `python` alone.
 bool is_read_from_input(const Payload& payload);
 /// "python", "/usr/bin/python3.11": a program that runs Python files.

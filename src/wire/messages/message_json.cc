@@ -120,11 +120,17 @@ StartFailure start_failure_from_json(const std::string& text) {
 }
 
 std::string to_json(const StackPicture& p) {
-  return dump(Json{{"state", p.state},
-                   {"python", from_bytes(p.python)},
-                   {"native", from_bytes(p.native)},
-                   {"addresses", p.addresses},
-                   {"unanswered", p.unanswered}});
+  Json json{{"state", p.state},
+            {"python", from_bytes(p.python)},
+            {"native", from_bytes(p.native)},
+            {"addresses", p.addresses},
+            {"unanswered", p.unanswered}};
+  if (p.worker)
+    json["worker"] = {{"pid", p.worker->pid},
+                      {"state", p.worker->state},
+                      {"python", from_bytes(p.worker->python)},
+                      {"call", from_bytes(p.worker->call)}};
+  return dump(json);
 }
 
 StackPicture stack_picture_from_json(const std::string& text) {
@@ -133,6 +139,10 @@ StackPicture stack_picture_from_json(const std::string& text) {
   StackPicture p{f.bytes("state"), f.bytes("python"), f.bytes("native"), {}, {}};
   if (f.has("addresses")) p.addresses = f.list("addresses");
   if (f.has("unanswered")) p.unanswered = f.list("unanswered");
+  if (f.has("worker")) {
+    const Fields w = f.object("worker");
+    p.worker = {static_cast<int>(w.integer("pid", 0, INT32_MAX)), w.bytes("state"), w.bytes("python"), w.bytes("call")};
+  }
   return p;
 }
 
@@ -142,7 +152,8 @@ std::string to_json(const StatusReport& s) {
                    {"waits_for", from_bytes(s.waits_for)},
                    {"waited_seconds", s.waited_seconds},
                    {"gpu", static_cast<int>(s.gpu)},
-                   {"gpu_late", from_bytes(s.gpu_late)}});
+                   {"gpu_late", from_bytes(s.gpu_late)},
+                   {"waits_what", from_bytes(s.waits_what)}});
 }
 
 StatusReport status_report_from_json(const std::string& text) {
@@ -153,7 +164,8 @@ StatusReport status_report_from_json(const std::string& text) {
           f.bytes("waits_for"),
           f.number("waited_seconds", 0, 1e9),
           static_cast<GpuProgress>(f.integer("gpu", 0, static_cast<int>(GpuProgress::exchanging))),
-          f.bytes("gpu_late")};
+          f.bytes("gpu_late"),
+          f.bytes("waits_what")};
 }
 
 std::string to_json(const CleanupResult& s) {

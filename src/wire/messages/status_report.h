@@ -13,7 +13,8 @@ struct StatusReport {
   std::string waits_for;      ///< of the submitted operations, the first by name; empty: the rank does not wait
   double waited_seconds = 0;  ///< since one of the submitted operations last made progress
   GpuProgress gpu = GpuProgress::none;
-  std::string gpu_late{};  ///< computing: the operation whose tensor the GPU has not computed
+  std::string gpu_late{};    ///< computing: the operation whose tensor the GPU has not computed
+  std::string waits_what{};  ///< "allreduce of [16] float32"; empty: waits_for begins with its kind
 };
 std::string to_json(const StatusReport& s);
 StatusReport status_report_from_json(const std::string& text);

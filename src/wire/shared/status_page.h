@@ -47,6 +47,8 @@ struct StatusPage {
   std::atomic<char> waits_for[200] = {};
   std::atomic<GpuProgress> gpu{GpuProgress::none};
   std::atomic<char> gpu_late[200] = {};  ///< computing: the operation whose tensor is not computed; zero-terminated
+  /// Kind and tensor of the operation in waits_for, zero-terminated.  Empty: its name begins with its kind.
+  std::atomic<char> waits_what[120] = {};
 };
 /// Position of a u64 about changes of an elastic job's hosts.  The guard writes it, hvd/elastic.py reads it.
 /// Value: 8 × number of changes so far, + kind of the last change (1 removed, 2 added, 3 both), + 4 while workers of a

@@ -27,7 +27,7 @@ enum class Loader : std::int16_t { none, other, torch, tensorflow };
 /// it begins with hvd.init().
 struct StepRecord {
   std::int64_t number = 0;  ///< from 1 on, in this epoch
-  std::int64_t epoch = 0;   ///< number of the world; the first is 0, and in elastic jobs later ones have larger numbers
+  std::int64_t epoch = 0;   ///< of record_epoch()
   std::int64_t end_ns = 0;  ///< CLOCK_MONOTONIC of the rank's host
   std::int64_t step_ns = 0;
   // Parts of step_ns, of the thread that trains.  All other time of the step is the program's own work.
@@ -64,6 +64,14 @@ struct StepRecord {
   Loader loader = Loader::none;   ///< the source of its batches
 };
 static_assert(sizeof(StepRecord) == 208 && std::is_trivially_copyable_v<StepRecord>);
+
+/// A program may tell of its steps only after some rounds have counted as steps.  The steps then count from 1 again, in
+/// an epoch of their own, because ranks may have seen different numbers of rounds.
+/// @param world  its number; the first is 0, and in elastic jobs later ones have larger numbers
+constexpr std::int64_t record_epoch(std::int64_t world, bool told_of_steps) { return 2 * world + told_of_steps; }
+/// True if the program has told of the steps of this epoch.  False: they are rounds, or start/hvdrank_steps.py wrote
+/// them.
+constexpr bool is_told(std::int64_t epoch) { return epoch % 2 != 0; }
 
 std::string encode(const std::vector<StepRecord>& steps);
 /// Corrects impossible values (a negative length, a part longer than its step), because the rank's process could have

@@ -5,6 +5,7 @@ import runpy
 import sys
 import tempfile
 import threading
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -48,6 +49,25 @@ def check_lists_of_different_lengths_and_unfinished_files():
     orders = [repr(next(iter(reader))) for _ in range(5)]
     reader.set_epoch(0)
     assert len(set(orders)) > 1 and repr(next(iter(reader))) == orders[0]
+
+
+def check_nulls():
+    """NumPy has no value for them among whole numbers and booleans."""
+    file = pathlib.Path(tempfile.mkdtemp()) / "a.parquet"
+    table = {
+        "n": [1, 2, 3, None],
+        "b": [True, None] * 2,
+        "l": [[1], [2], None, [None]],
+        "f": [0.5, None] * 2,
+        "s": ["a", None] * 2,
+    }
+    pq.write_table(pa.table(table), file, row_group_size=2)
+    for name, group in (("n", 1), ("b", 0), ("l", 1)):
+        reader = ParquetBatches(file, 2, columns=[name], rank=0, size=1)
+        raises(ValueError, partial(list, reader), f"column '{name}' has nulls", f"row group {group}", "columns=")
+    assert len(list(ParquetBatches(file, 2, columns=["n"], rank=0, size=2))) == 1  # the other rank has the null
+    (first, _) = ParquetBatches(file, 2, columns=["f", "s"], rank=0, size=1)
+    assert first["f"][0] == 0.5 and np.isnan(first["f"][1]) and first["s"].tolist() == ["a", None]
 
 
 def check_shares_are_disjoint_and_equal():

@@ -202,6 +202,20 @@ def check_the_hash_sees_every_bit_of_every_dtype():
                 flip(whole, shift * size * 8 + bit)
 
 
+def check_threads_hash_as_one_does():
+    draw, before = torch.Generator().manual_seed(7), torch.get_num_threads()
+    parts = [torch.randn(size, generator=draw) for size in (700_000, 1, 2_000_000, 3, 900_000, 4, 1_500_000)]
+    alone = [agreement._host_hashes([part])[0] for part in parts]
+    try:
+        for threads in (1, 2, 4):
+            torch.set_num_threads(threads)
+            assert agreement._host_hashes(parts) == alone
+    finally:
+        torch.set_num_threads(before)
+    flip(parts[2], 8 * 4_000_001)
+    assert [a == b for a, b in zip(agreement._host_hashes(parts), alone, strict=True)] == [True, True, False] + [True] * 4
+
+
 def check_the_vote():
     assert agreement.outvoted([3, 3, 3]) == [] and agreement.outvoted([3, 4]) == [0, 1]
     assert agreement.outvoted([3, 4, 3]) == [1] and agreement.outvoted([1, 2, 3]) == [0, 1, 2]

@@ -81,6 +81,7 @@ def check_sharded_state_after_the_root_alone_has_loaded():
     if RANK == 0:
         fresh.load_state_dict(state)
     raises(ValueError, lambda: hvd.broadcast_optimizer_state(fresh, 0), "load_state_dict() on every rank")
+    raises(ValueError, fresh.state_dict, "differ in kinds or steps", "rank 1", "load_state_dict() on every rank")
     raises(TypeError, lambda: copy.deepcopy(optimizer), "state_dict")
     other.float()(torch.ones(1, 5)).sum().backward()
     raises(ValueError, fresh.step, "float32", "anew")

@@ -212,6 +212,14 @@ def check_errors_of_calls():
     for wrong in (None, "tensor", [1.0], torch.ones(2).to_sparse()):
         raises((TypeError, ValueError), lambda wrong=wrong: hvd.allreduce_(wrong))
         raises((TypeError, ValueError), lambda wrong=wrong: hvd.allgather(wrong))
+    for layout, wrong in (
+        ("sparse_coo", torch.eye(2).to_sparse()),
+        ("sparse_csr", torch.eye(2).to_sparse_csr()),
+        ("_mkldnn", torch.ones(2, 2).to_mkldnn()),
+    ):
+        for call in (hvd.allreduce_async_, hvd.allreduce_, hvd.allgather, hvd.alltoall):
+            raises(ValueError, lambda call=call, wrong=wrong: call(wrong), layout)
+        raises(ValueError, lambda wrong=wrong: hvd.grouped_allreduce_async_([wrong]), layout)
     assert not ops.collectives._pending, ops.collectives._pending
     assert hvd.synchronize(12345) is None
 

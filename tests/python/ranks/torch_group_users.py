@@ -100,6 +100,23 @@ def check_ddp_with_hooks():
     assert all(torch.equal(other, found[0]) for other in [*found, *parts])
 
 
+def check_ddp_with_builtin_hooks():
+    """torch's hooks in C++."""
+
+    def result(backend, kind):
+        network = DistributedDataParallel(model(), process_group=group(backend), bucket_cap_mb=0.001)
+        network._register_builtin_comm_hook(kind)
+        trained(network, torch.optim.SGD(network.parameters(), lr=0.1), [batch(step) for step in range(5)])
+        assert network._get_ddp_logging_data()["comm_hook"] == str(kind)
+        return whole(network.parameters())
+
+    for kind in (dist.BuiltinCommHookType.ALLREDUCE, dist.BuiltinCommHookType.FP16_COMPRESS):
+        found = [result(backend, kind) for backend in BACKENDS]
+        if SIZE == 2:  # the sum of two halves does not depend on the order
+            assert torch.equal(*found), (found[0] - found[1]).abs().max()
+        alike(found, rtol=1e-3, atol=1e-4)
+
+
 def check_ddp_compiled():
     """Compiled code calls the group."""
     network = DistributedDataParallel(model())

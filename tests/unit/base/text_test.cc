@@ -79,3 +79,11 @@ TEST_CASE("text: amounts of memory for people") {
   CHECK(human_bytes(512ll << 20) == "512 MiB");
   CHECK(human_bytes(1536ll << 20) == "1.5 GiB");
 }
+
+TEST_CASE("text: shortened keeps whole characters") {
+  CHECK(shortened("abcdef", 6) == "abcdef");
+  CHECK(shortened("abcdefg", 6) == "abc…");
+  CHECK(shortened("世界世界", 9) == "世界…");
+  CHECK(shortened("世界世界", 8) == "世…");
+  CHECK(shortened("🙂🙂", 7) == "🙂…");
+}

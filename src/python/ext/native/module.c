@@ -213,6 +213,41 @@ static PyObject* py_not_finite(PyObject* self, PyObject* unused) {
   return status == HVD_OK ? PyUnicode_DecodeUTF8(text, (Py_ssize_t)length, "replace") : raise_status(status);
 }
 
+/* The hashes of parts of the host's memory, as signed numbers. */
+static PyObject* py_hashes(PyObject* self, PyObject* parts) {
+  (void)self;
+  const Py_ssize_t count = PySequence_Size(parts);
+  if (count < 0) return NULL;
+  struct part {
+    void* data;
+    size_t bytes;
+    uint64_t hash;
+  }* const all = PyMem_Calloc((size_t)count + 1, sizeof *all);
+  PyObject* found = all ? PyList_New(count) : PyErr_NoMemory();
+  for (Py_ssize_t i = 0; found && i < count; ++i) {
+    PyObject* const pair = PySequence_GetItem(parts, i);
+    if (pair && PyTuple_Check(pair) && PyTuple_Size(pair) == 2) {
+      all[i].data = PyLong_AsVoidPtr(PyTuple_GetItem(pair, 0));
+      all[i].bytes = PyLong_AsSize_t(PyTuple_GetItem(pair, 1));
+    } else if (pair) {
+      PyErr_SetString(PyExc_TypeError, "a part must be an address and a number of bytes");
+    }
+    Py_XDECREF(pair);
+    if (PyErr_Occurred()) Py_CLEAR(found);
+  }
+  if (found) {
+    Py_BEGIN_ALLOW_THREADS;
+    for (Py_ssize_t i = 0; i < count; ++i) all[i].hash = lib.hash(all[i].data, all[i].bytes);
+    Py_END_ALLOW_THREADS;
+  }
+  for (Py_ssize_t i = 0; found && i < count; ++i) {
+    PyObject* const number = PyLong_FromLongLong((long long)all[i].hash);
+    if (!number || PyList_SetItem(found, i, number)) Py_CLEAR(found);
+  }
+  PyMem_Free(all);
+  return found;
+}
+
 static PyObject* py_links(PyObject* self, PyObject* unused) {
   (void)self, (void)unused;
   if (usable_in_world()) return NULL;
@@ -284,6 +319,7 @@ static PyMethodDef world_methods[] = {
     {"part_end", py_part_end, METH_O, "part_end(part)"},
     {"report", py_report, METH_NOARGS, "report() -> bytes: see hvd_report"},
     {"not_finite", py_not_finite, METH_NOARGS, "not_finite() -> str: see hvd_not_finite"},
+    {"hashes", py_hashes, METH_O, "hashes([(address, bytes)]) -> [int]: see hvd_hash"},
     {"links", py_links, METH_NOARGS, "links() -> [(peer, card, bytes, busy_ns, round_trip_ns)]: see hvd_links"},
     {"step_end", py_step_end, METH_NOARGS, "step_end()"},
     {"batches_made", py_batches_made, METH_O, "batches_made(ns): see hvd_batches_made"},

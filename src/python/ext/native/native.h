@@ -62,6 +62,7 @@ typedef struct hvd_functions {
   int (*departed)(void);
   int (*check_world)(void);
   int (*not_finite)(char*, size_t, size_t*);
+  uint64_t (*hash)(const void*, size_t);
   void (*part_begin)(int);
   void (*part_end)(int);
   void (*step_end)(void);

@@ -67,8 +67,8 @@ int open_library(void) {
       bind(path, "hvd_part_begin", &lib.part_begin) || bind(path, "hvd_part_end", &lib.part_end) ||
       bind(path, "hvd_step_end", &lib.step_end) || bind(path, "hvd_batches_made", &lib.batches_made) ||
       bind(path, "hvd_report", &lib.report) || bind(path, "hvd_links", &lib.links) ||
-      bind(path, "hvd_not_finite", &lib.not_finite) || bind(path, "hvd_last_error", &lib.last_error) ||
-      bind(path, "hvd_version", &lib.version))
+      bind(path, "hvd_not_finite", &lib.not_finite) || bind(path, "hvd_hash", &lib.hash) ||
+      bind(path, "hvd_last_error", &lib.last_error) || bind(path, "hvd_version", &lib.version))
     return -1;
   pthread_atfork(NULL, NULL, after_fork_in_child);
   return 0;

@@ -122,7 +122,10 @@ def results(file: BinaryIO, wanted: Sequence[int], code: int, errors: str) -> li
     if code == 0:
         missing = [rank for rank in wanted if rank not in records]
         if missing:
-            raise RuntimeError(f"hvdrun ended well, but brought no result of rank {missing[0]}")
+            raise RuntimeError(
+                f"the job ended well, but the function of rank {missing[0]} returned no result: it ended its process, "
+                "for example by sys.exit(0) or os._exit(0)"
+            )
         return [pickle.load(_checked(rank, records[rank])) for rank in wanted]
     raise _failure(records, code, errors)
 

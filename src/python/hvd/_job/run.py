@@ -74,7 +74,8 @@ def run(
 
     Errors: JobError, a RuntimeError, with the traceback of the rank that failed first, and the verdict as data.
     ValueError for an option that hvdrun refuses; TypeError for an object that cannot be pickled; FileNotFoundError
-    without hvdrun; RuntimeError if an elastic job ends without the rank `only`.
+    without hvdrun; RuntimeError if a function ended its process before it returned, and if an elastic job ends without
+    the rank `only`.
     KeyboardInterrupt ends the job first.
     """
     given = {name: value for name, value in locals().items() if name in RUN_KEYWORDS}

@@ -35,7 +35,6 @@ _PARTS: list[tuple[int, str, str | None, str]] = [
     (PART_SAVE, "torch.serialization", "_open_zipfile_writer_buffer", "__exit__"),
     (PART_SAVE, "torch.serialization", None, "_legacy_save"),
     (PART_SAVE, "torch.distributed.checkpoint.state_dict_saver", None, "_save_state_dict"),
-    (PART_INPUT_TENSORFLOW, "tensorflow.python.data.ops.iterator_ops", "OwnedIterator", "_next_internal"),
     (PART_SAVE, "tensorflow.python.checkpoint.checkpoint", "TrackableSaver", "save"),
     (PART_SAVE, "tensorflow.python.saved_model.save", None, "save_and_return_nodes"),
     (PART_INPUT, "keras.src.trainers.epoch_iterator", "EpochIterator", "__next__"),
@@ -61,6 +60,7 @@ _installed: dict[str, Callable[[], None]] = {}
 # this memory.
 _made = memoryview(mmap.mmap(-1, mmap.PAGESIZE)).cast("q")
 _made_told = _most_workers = 0
+_pipelines: Any = None  # tf_pipelines.Pipelines, once TensorFlow is imported
 _stepping: Any = None  # the optimizer whose step() has begun last
 
 
@@ -115,9 +115,15 @@ def _look() -> None:
         _watch(module, of, name, functools.partial(_part, part))
     # Backends differ: JAX's loop asks the epoch's iterator for batches, others ask the epoch.
     _watch("keras.src.backend.jax.trainer", "JAXEpochIterator", "_get_iterator", _watched_result)
+    iterators = "tensorflow.python.data.ops.iterator_ops"
+    if iterators in sys.modules and "hvdrank" not in __name__:  # that copy of this file must not import hvd
+        _once("hvd._runtime.tf_pipelines", _watch_pipelines)
+        _watch(iterators, "OwnedIterator", "_create_iterator", _iterator_made)
+    _watch(iterators, "OwnedIterator", "_next_internal", _element_fetched)
     for fetcher in ("_MapDatasetFetcher", "_IterableDatasetFetcher"):
         _watch("torch.utils.data._utils.fetch", fetcher, "fetch", _made_beside)
     _watch("torch.utils.data.dataloader", "_MultiProcessingDataLoaderIter", "_next_data", _tell_made_after)
+    _watch("keras.src.callbacks.callback_list", "CallbackList", "on_train_batch_begin", _step_before)
     _watch("keras.src.callbacks.callback_list", "CallbackList", "on_train_batch_end", _step_after)
 
 
@@ -165,6 +171,41 @@ def _watch_compiler() -> Callable[[], None]:
     return remove
 
 
+def _watch_pipelines() -> Callable[[], None]:
+    from hvd._runtime import tf_pipelines
+
+    global _pipelines
+    _pipelines = tf_pipelines.Pipelines(_native.batches_made)
+    return _forget_pipelines
+
+
+def _forget_pipelines() -> None:
+    global _pipelines
+    _pipelines = None
+
+
+def _iterator_made(create: Callable[..., Any]) -> Callable[..., Any]:
+    def watched(iterator: Any, *args: Any, **kwargs: Any) -> Any:
+        result = create(iterator, *args, **kwargs)
+        if _pipelines is not None:
+            _pipelines.made(iterator)
+        return result
+
+    return watched
+
+
+def _element_fetched(fetch: Callable[..., Any]) -> Callable[..., Any]:
+    fetch = _part(PART_INPUT_TENSORFLOW, fetch)
+
+    def watched(iterator: Any) -> Any:
+        element = fetch(iterator)
+        if _pipelines is not None:
+            _pipelines.fetched(iterator)
+        return element
+
+    return watched
+
+
 def _step_begins(optimizer: Any, args: Any, kwargs: Any) -> None:
     global _stepping
     _stepping = optimizer
@@ -191,10 +232,24 @@ def _part(part: int, function: Callable[..., Any]) -> Callable[..., Any]:
     return watched
 
 
+def _step_before(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A step of Keras' fit() fetches its batches after its callbacks."""
+
+    def watched(*args: Any, **kwargs: Any) -> Any:
+        result = function(*args, **kwargs)
+        if _pipelines is not None:
+            _pipelines.step_begins()
+        return result
+
+    return watched
+
+
 def _step_after(function: Callable[..., Any]) -> Callable[..., Any]:
     """Ends a step of Keras' fit() before its callbacks, because a checkpoint that they save belongs to the next step."""
 
     def watched(*args: Any, **kwargs: Any) -> Any:
+        if _pipelines is not None:
+            _pipelines.step_ends()
         _step_end()
         return function(*args, **kwargs)
 

@@ -24,7 +24,9 @@ class ParquetBatches(BaseDataLoader):
     columns: by default all.  shuffle: row groups and the rows in them, in another order in each epoch.
     drop_last: leave out a smaller last batch.
     rank, size: by default this rank's; they need init() then.
-    Errors: FileNotFoundError for a path without files; ImportError without pyarrow; ValueError for other arguments.
+    Errors: FileNotFoundError for a path without files; ImportError without pyarrow; ValueError for other arguments and, while
+    reading, for nulls among whole numbers or booleans, which would change the dtype of some batches.  Other nulls are NaN in
+    floats, NaT in times, and None elsewhere.
     """
 
     def __init__(
@@ -85,6 +87,12 @@ class ParquetBatches(BaseDataLoader):
         file, group, start, count = part
         with self._open(file) as opened:
             table = opened.read_row_group(group, columns=self.columns).slice(start, count)
+        for name in table.column_names:
+            if nulls := _nulls_without_value(table.column(name)):
+                raise ValueError(
+                    f"{file}: column {name!r} has nulls among its numbers ({nulls} of this rank's in row group {group}): drop "
+                    "or fill them before, or leave the column out with columns="
+                )
         rows = list(range(count))
         if self.shuffle:
             order.shuffle(rows)
@@ -118,6 +126,18 @@ def _files(path: Path) -> list[Path]:
     if not found or not all(file.is_file() for file in found):
         raise FileNotFoundError(f"{path}: there is no such Parquet file, nor a folder with .parquet files in it")
     return found
+
+
+def _nulls_without_value(column: Any) -> int:
+    """The number of nulls that have no value in NumPy.  column: of pyarrow."""
+    import pyarrow as pa
+
+    kinds = pa.types
+    while kinds.is_list(column.type) or kinds.is_large_list(column.type) or kinds.is_fixed_size_list(column.type):
+        flat = [chunk.flatten() for chunk in column.chunks]
+        column = pa.chunked_array(flat, column.type.value_type)
+    nulls: int = column.null_count
+    return nulls if kinds.is_integer(column.type) or kinds.is_boolean(column.type) else 0
 
 
 def _stacked(array: Any) -> Any:

@@ -20,6 +20,7 @@ import socket
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 from weakref import WeakSet
 
@@ -36,7 +37,10 @@ from hvd.torch.ops import collectives
 
 __all__ = ["Watch", "outvoted", "watch"]
 
-_PIECE = 512 << 10  # bytes that one hash covers; _weights() has one number for each of its words
+_PIECE = 512 << 10  # bytes on a GPU that one hash covers; _weights() has one number for each of its words
+_HOST_PIECE = 2 << 20  # the same in the host's memory
+_LEAST_SHARE = 4 << 20  # bytes in the host's memory that are worth a thread
+_LEAST_LAYOUT = 64  # steps until the list of tensors is made anew
 _LEAST_WINDOW = 16 << 10  # bytes of a window of a small model
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _SEED = 0x48564441  # any number, the same on all ranks
@@ -81,7 +85,7 @@ def _weights(device: torch.device) -> torch.Tensor:
 
 
 def _hash(part: torch.Tensor) -> torch.Tensor:
-    """The sum of weight times word, modulo 2^64: a scalar on the device of the tensor, [elements].
+    """The sum of weight times word, modulo 2^64: a scalar on the device of the tensor, [elements].  For tensors on GPUs.
 
     This is the multilinear hash of D. Lemire and O. Kaser, "Strongly universal string hashing is fast" (2014).  The
     weights are odd, so a change of one word always changes the hash.
@@ -103,6 +107,27 @@ def _pieces(name: str, parameter: torch.Tensor, key: str | None, tensor: torch.T
         yield _Piece(name, parameter, key, at, min(at + each, flat.numel()), flat.element_size())
 
 
+@functools.cache
+def _threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(thread_name_prefix="hvd-hash")
+
+
+def _host_hashes(parts: list[torch.Tensor]) -> list[int]:
+    """The hashes of tensors that lie without gaps in the host's memory.  torch's other threads, idle now, take their shares."""
+    spans = [(part.data_ptr(), part.numel() * part.element_size()) for part in parts]
+    total = sum(length for _, length in spans)
+    # The last tensors that the optimizer has changed may be in the cache, so they come first.
+    spans.reverse()
+    shares = min(torch.get_num_threads(), total // _LEAST_SHARE) or 1
+    tasks = [_threads().submit(_native.hashes, spans[at::shares]) for at in range(1, shares)]
+    found = [0] * len(spans)
+    found[::shares] = _native.hashes(spans[::shares])
+    for at, task in enumerate(tasks, 1):
+        found[at::shares] = task.result()
+    found.reverse()
+    return found
+
+
 def _flat(tensor: torch.Tensor) -> torch.Tensor:
     real = torch.view_as_real(tensor.detach()) if tensor.is_complex() else tensor.detach()
     return real.reshape(-1)
@@ -115,7 +140,7 @@ def _windows(tensors: list[tuple[str, torch.Tensor, str | None, torch.Tensor]], 
     """
     total = sum(tensor.numel() * tensor.element_size() for *_, tensor in tensors)
     budget = max(_LEAST_WINDOW, 5 * total // (4 * steps))  # bytes end four fifths of the windows,
-    pieces = [piece for one in tensors for piece in _pieces(*one, min(budget, _PIECE))]
+    pieces = [piece for one in tensors for piece in _pieces(*one, min(budget, _HOST_PIECE if one[3].is_cpu else _PIECE))]
     most_pieces = max(8, 5 * len(pieces) // steps)  # and the number of pieces the others
     windows: list[list[_Piece]] = []
     left = 0
@@ -177,6 +202,7 @@ class Watch:
         self._step, self._began = 0, False
         self._layout: list[list[_Piece]] = []
         self._states = -1
+        self._mixed = False  # some ranks use a GPU, others none
         self._sent: tuple[Any, int, list[_Piece], torch.Tensor] | None = None
         self._seen = self._told = ""  # the runtime's line about a NaN in the sums of this step; of the last check
 
@@ -197,7 +223,7 @@ class Watch:
         pieces = [piece for name, p in named.items() if _plain(p) for piece in _pieces(name, p, None, p, _PIECE)]
         hashes = dict.fromkeys(named, 0)
         for piece in pieces:
-            hashes[piece.name] ^= int(self._hash(piece)) * (2 * piece.begin + 1)
+            hashes[piece.name] ^= int(_hash(self._part(piece))) * (2 * piece.begin + 1)
         mine = start_comparison.facts(self._optimizer, named, hashes, len(self._set.ranks or ()))
         told = allgather_object(mine, f"hvd.agreement.{self._number}.start", self._set)
         for line in start_comparison.differences(told, self._set.ranks or ()):
@@ -206,13 +232,29 @@ class Watch:
     def _is_excluded(self, name: str) -> bool:
         return any(fnmatch.fnmatchcase(name, pattern) for pattern in self._exclude)
 
-    def _hash(self, piece: _Piece) -> torch.Tensor:
-        """The hash of the present tensor, since an optimizer may replace the tensors of its state.  0: it has another size."""
+    def _part(self, piece: _Piece) -> torch.Tensor:
+        """The piece of the present tensor: an optimizer may replace the tensors of its state.  Empty: it has another size."""
         tensor = piece.parameter if piece.key is None else self._optimizer.state[piece.parameter].get(piece.key)
         flat = _flat(tensor) if _plain(tensor) else torch.empty(0)
         if flat.numel() < piece.end or flat.element_size() != piece.element_bytes:
-            return torch.zeros((), dtype=torch.int64)
-        return _hash(flat[piece.begin : piece.end])
+            return torch.empty(0)
+        return flat[piece.begin : piece.end]
+
+    def _hashes(self, window: list[_Piece]) -> tuple[torch.Tensor, int]:
+        """The hashes of the pieces, [pieces], on the first one's device.  Also where they were made: 1 host, 2 GPU, 3 both.
+
+        Host and GPU have different hashes.
+        """
+        parts = [self._part(piece) for piece in window]
+        in_host = [at for at, part in enumerate(parts) if part.is_cpu]
+        of_host = torch.tensor(_host_hashes([parts[at] for at in in_host]), dtype=torch.int64)
+        if len(in_host) == len(parts):
+            return of_host, 1
+        device = window[0].parameter.device
+        hashes = [part if part.is_cpu else _hash(part).to(device) for part in parts]
+        for at, one in zip(in_host, of_host.to(device), strict=True):
+            hashes[at] = one
+        return torch.stack(hashes), 3 if in_host else 2
 
     def _compares(self) -> bool:
         # A captured step compares nothing: the comparison needs the host.
@@ -234,15 +276,16 @@ class Watch:
         if not self._compares():
             return
         self.check()
-        if not self._layout or self._step % len(self._layout) == 0 or len(self._optimizer.state) != self._states:
+        turns = -(-_LEAST_LAYOUT // len(self._layout)) * len(self._layout) if self._layout else 1
+        if self._step % turns == 0 or len(self._optimizer.state) != self._states:
             self._layout, self._states = _windows(list(self._tensors()), self._steps), len(self._optimizer.state)
         self._step += 1
         if not self._layout:
             return
         window = self._layout[(self._step - 1) % len(self._layout)]
-        device = window[0].parameter.device
-        hashes = torch.stack([self._hash(piece).to(device) for piece in window])
-        mine = torch.tensor([self._step, bool(self._seen)], device=device)
+        hashes, where = self._hashes(window)
+        device = hashes.device
+        mine = torch.tensor([self._step, 4 * where + bool(self._seen)], device=device)
         digest = torch.cat([(hashes * _weights(device)[: len(window)]).sum().reshape(1), mine])
         handle = collectives.allgather_async(digest.reshape(1, 3), f"hvd.agreement.{self._number}", self._set)
         self._sent, self._told = (handle, self._step, window, hashes), self._seen
@@ -259,9 +302,14 @@ class Watch:
         rows = collectives.synchronize(handle).tolist()
         if len(rows) != len(self._set.ranks or ()) or any(row[1] != step for row in rows):
             return  # a rank has joined (hvd.join), or has made another number of steps
-        if any(row[2] for row in rows):
+        if any(row[2] & 1 for row in rows):
             self._tell_not_finite()
         if not outvoted([row[0] for row in rows]):
+            return
+        if outvoted([row[2] & ~1 for row in rows]):
+            if not self._mixed:
+                self._print("parameters are on a GPU on some ranks, and in host memory on others: they are not compared")
+            self._mixed = True
             return
         self.found += 1
         if self.found & (self.found - 1) and not self._stops:

@@ -22,6 +22,7 @@ from hvd._runtime import world as _world
 from hvd._runtime.objects import broadcast_object
 from hvd.process_sets import ProcessSet, global_process_set
 from hvd.torch._c10d.any_source import SentMessages
+from hvd.torch._c10d.builtin_hooks import replace_builtin_hooks
 from hvd.torch._c10d.group_operations import GroupOperations
 from hvd.torch._c10d.group_profile import TITLES, profiled
 from hvd.torch._c10d.group_sets import GroupSets
@@ -82,6 +83,8 @@ for _method, _title in TITLES.items():
 # torch itself calls them within compiled code, for example in DistributedDataParallel.
 for _class in (*_Common.__mro__[:-1], GroupWork):
     exclude_from_compile(vars(_class).values())
+
+replace_builtin_hooks()
 
 
 class HvdBackend(_Common, _c10d.Backend):  # type: ignore[misc]

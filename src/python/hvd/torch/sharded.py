@@ -80,12 +80,15 @@ class _Bucket:
             yield flat[start:end].view(p.shape).clone()
 
 
-def _summary(state: dict[str, Any], shard: torch.Tensor) -> dict[str, Any]:
+def _summary(state: dict[str, Any], shard: torch.Tensor) -> dict[str, str]:
     """What must be the same on all ranks: the kinds of state, and the numbers among them, such as the step."""
-    return {
-        key: (value.tolist() if value.shape != shard.shape else "a part") if isinstance(value, torch.Tensor) else value
-        for key, value in state.items()
-    }
+    return {key: _described(value, shard) for key, value in state.items()}
+
+
+def _described(value: Any, shard: torch.Tensor) -> str:
+    if isinstance(value, torch.Tensor):
+        return f"{value.dtype} {'part' if value.shape == shard.shape else value.tolist()}"
+    return repr(value) if isinstance(value, (bool, int, float, str, type(None))) else type(value).__name__
 
 
 class ShardedOptimizer(torch.optim.Optimizer):
@@ -321,7 +324,11 @@ class ShardedOptimizer(torch.optim.Optimizer):
 
     @torch.no_grad()
     def state_dict(self) -> dict[str, Any]:
-        """The undivided optimizer's state_dict, on every rank.  Collective."""
+        """The undivided optimizer's state_dict, on every rank.  Collective.
+
+        Errors: ValueError on all ranks if their states differ in kinds or steps, because only some ranks have loaded one.
+        """
+        self._compared()
         positions = self._positions()
         state: dict[int, dict[str, Any]] = {}
         for bucket in self._all():
@@ -387,17 +394,22 @@ class ShardedOptimizer(torch.optim.Optimizer):
         """Overwrites all ranks' options by root_rank's.  Collective.  ValueError on all ranks if their states are of different
         steps: root_rank has only its own part of its state.
         """
-        known = [_summary(self._inner.state.get(bucket.shard, {}), bucket.shard) for bucket in self._all()]
         options = [{key: value for key, value in group.items() if key != "params"} for group in self.param_groups]
-        everyone = {rank: facts for rank, *facts in allgather_object((_world.rank(), known, options), process_set=self._set)}
-        root_known, root_options = everyone[root_rank]
-        if any(other != root_known for other, _ in everyone.values()):
-            raise ValueError(
-                "the ranks' parts of a ShardedOptimizer's state differ in kinds or steps, and no rank has the others' parts: "
-                "call load_state_dict() on every rank"
-            )
+        root_options = self._compared(options)[root_rank]
         for group, new in zip(self.param_groups, root_options):
             group.update(new)
+
+    def _compared(self, further: Any = None) -> dict[int, Any]:
+        """Compares the ranks' states, and returns each rank's further object, by rank.  Collective."""
+        known = [_summary(self._inner.state.get(bucket.shard, {}), bucket.shard) for bucket in self._all()]
+        everyone = allgather_object((_world.rank(), known, further), process_set=self._set)
+        different = [rank for rank, other, _ in everyone if other != everyone[0][1]]
+        if different:
+            raise ValueError(
+                f"the ranks' parts of a ShardedOptimizer's state differ in kinds or steps (rank {different[0]}'s from rank "
+                f"{everyone[0][0]}'s), and no rank has the others' parts: call load_state_dict() on every rank"
+            )
+        return {rank: other for rank, _, other in everyone}
 
     def __getstate__(self) -> dict[str, Any]:
         raise TypeError("a ShardedOptimizer cannot be copied or pickled: copy its state_dict(), which is collective")

@@ -29,8 +29,8 @@ class KernelLog {
   KernelLog();
   /// Whether this user may read the log.
   bool readable() const { return static_cast<bool>(file_); }
-  /// Reads on to the end, and keeps the time of the record that @p pid was killed for memory.
-  /// @return that time in µs of the log.  Nothing: there is no such record so far.
+  /// Reads on, up to the record that @p pid was killed for memory, or to the end.
+  /// @return the record's time, in µs of the log.  Nothing: there is no such record so far.
   std::optional<std::int64_t> time_of_kill(pid_t pid);
   /// Whether every record has been read, and the log counts processes as this process does.  If so, a process without
   /// a record was not killed for memory.

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <string_view>
 #include <vector>
 
 #include "base/error.h"
@@ -15,8 +16,11 @@
 #include "base/format.h"
 #include "base/process/child.h"
 #include "base/process/maker.h"
+#include "base/process/process.h"
+#include "base/process/process_handle.h"
 #include "base/text.h"
 #include "rank/diagnostics/stacks/stopped_stack.h"
+#include "rank/diagnostics/stacks/system_call.h"
 #include "rank/diagnostics/stacks/tcp_peers.h"
 #include "wire/messages/stack_picture.h"
 
@@ -29,7 +33,40 @@ using std::chrono::milliseconds;
 constexpr auto python_limit = milliseconds(1500);  ///< limit until the signal handler writes
 constexpr auto quiet = milliseconds(40);           ///< the handler has ended if the file does not grow for this time
 constexpr auto native_limit = milliseconds(8000);
+constexpr auto worker_limit = milliseconds(300);
+constexpr std::size_t most_workers = 16, most_worker_bytes = 64u << 10;
 constexpr std::size_t most_text_bytes = 256u << 10;  // two such texts fit a message, also if JSON escapes all bytes
+
+/// True if the main thread, as faulthandler writes it, waits for a worker of torch's DataLoader.
+bool waits_for_worker(const std::string& python) {
+  const std::string_view own = std::string_view(python).substr(std::min(python.find("Current thread"), python.size()));
+  const std::size_t loader = own.find("torch/utils/data/dataloader.py\"");
+  if (loader == std::string_view::npos) return false;
+  const std::string_view line = own.substr(loader, own.find('\n', loader) - loader);
+  return line.ends_with(" in _try_get_data");
+}
+
+/// Processes below the rank that may be such workers: those that it has forked, and those that multiprocessing spawned.
+std::vector<pid_t> workers_below(pid_t pid) {
+  std::vector<pid_t> found;
+  for (const pid_t one : descendants(pid)) {
+    if (found.size() == most_workers) break;
+    if (catches_signal(one, stack_signal) ||
+        whole_text(formatted("/proc/{}/cmdline", one)).find("multiprocessing.spawn") != std::string::npos)
+      found.push_back(one);
+  }
+  return found;
+}
+
+bool makes_batch(const wire::WorkerPicture& worker) {
+  return worker.python.find("torch/utils/data/_utils/fetch.py") != std::string::npos;
+}
+
+/// True if a worker without frames seems to wait for work.  Most workers do.
+bool is_idle(const wire::WorkerPicture& worker) {
+  return worker.state == "S" && (worker.call.empty() || worker.call.starts_with("waits for files") ||
+                                 worker.call.starts_with("waits for another thread"));
+}
 
 }  // namespace
 
@@ -41,6 +78,8 @@ StackCapture::StackCapture() : file_(memfd_create("hvdrank-stacks", MFD_CLOEXEC)
 void StackCapture::begin(pid_t pid, bool native) {
   pid_ = pid;
   native_wanted_ = native;
+  workers_.clear();
+  worker_.reset();
   python_.clear(), native_text_.clear();
   size_ = 0;
   step_ = Step::python;
@@ -120,6 +159,13 @@ std::optional<std::string> StackCapture::step() {
     const bool done = size_ > 0 ? now - changed_ > quiet : now >= limit_;
     return done ? after_python() : std::nullopt;
   }
+  if (step_ == Step::worker) {
+    const off_t end = lseek(file_.get(), 0, SEEK_END);
+    if (end > 0 && static_cast<std::size_t>(end) != size_) size_ = static_cast<std::size_t>(end), changed_ = now;
+    if (size_ > 0 ? now - changed_ <= quiet : now < limit_) return {};
+    after_worker();
+    return next_worker() ? std::nullopt : after_workers();
+  }
   if (step_ != Step::native) return {};
   char piece[16384];
   for (ssize_t n; (n = read(helper_.get(), piece, sizeof piece)) != 0;) {
@@ -131,13 +177,53 @@ std::optional<std::string> StackCapture::step() {
   return finish();
 }
 
+/// What has been written since the file was emptied.
+std::string StackCapture::written() {
+  std::string text(std::min(size_, most_text_bytes), '\0');
+  const ssize_t n = pread(file_.get(), text.data(), text.size(), 0);
+  text.resize(n > 0 ? static_cast<std::size_t>(n) : 0);
+  return text;
+}
+
 std::optional<std::string> StackCapture::after_python() {
   if (size_ > 0) {
-    python_.resize(std::min(size_, most_text_bytes));
-    const ssize_t n = pread(file_.get(), python_.data(), python_.size(), 0);
-    python_.resize(n > 0 ? static_cast<std::size_t>(n) : 0);
+    python_ = written();
     if (by_other_thread_) python_ = with_main_as_current(python_);
   }
+  if (waits_for_worker(python_)) workers_ = workers_below(pid_);
+  return next_worker() ? std::nullopt : after_workers();
+}
+
+/// Asks the next worker that can answer.  False: there is none, or one is found that makes a batch.
+bool StackCapture::next_worker() {
+  while (!workers_.empty() && !(worker_ && makes_batch(*worker_))) {
+    const pid_t pid = workers_.back();
+    workers_.pop_back();
+    size_ = 0;
+    const ProcessHandle worker(pid);  // before the looks at it: its id may be another process's by then
+    const char state = process_state(pid);
+    if (state == 0 || state == 'Z') continue;
+    asked_ = {pid, std::string(1, state), {}, system_call_of(pid, pid)};
+    const bool answers = state != 'T' && state != 't' && state != 'D' && catches_signal(pid, stack_signal);
+    if (answers && ftruncate(file_.get(), 0) == 0) {
+      worker.signal(stack_signal);
+      step_ = Step::worker;
+      changed_ = Clock::now();
+      limit_ = changed_ + worker_limit;
+      return true;
+    }
+    after_worker();
+  }
+  return false;
+}
+
+/// Keeps the worker that was asked, unless a better one is known or it waits for work.
+void StackCapture::after_worker() {
+  if (size_ > 0) asked_.python = written().substr(0, most_worker_bytes);
+  if (makes_batch(asked_) || (!worker_ && asked_.python.empty() && !is_idle(asked_))) worker_ = std::move(asked_);
+}
+
+std::optional<std::string> StackCapture::after_workers() {
   if (!native_wanted_) return finish();
   int pipe[2];
   if (pipe2(pipe, O_CLOEXEC) != 0) return finish();
@@ -157,7 +243,7 @@ std::string StackCapture::finish() {
   helper_.reset();
   step_ = Step::idle;
   return to_json(wire::StackPicture{std::string(state_ ? 1 : 0, state_), python_, native_text_, own_addresses(),
-                                    unanswered(pid_)});
+                                    unanswered(pid_), std::move(worker_)});
 }
 
 }  // namespace hvd::rank

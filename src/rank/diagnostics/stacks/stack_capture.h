@@ -3,6 +3,8 @@
 /// Python frames: `import hvd` (or the bootstrap of a pickle) prepares faulthandler.  When the rank gets stack_signal,
 /// faulthandler writes the frames of all threads to a memory file.  This works even while the rank holds the GIL or
 /// runs C code.  The signal is sent only to a process that catches it, because by default it kills.
+/// Workers: if the main thread waits for a DataLoader's worker, the workers are asked too, one after another.  A worker
+/// that the rank has forked has inherited the handler and the file.
 /// Native frames: a second process, `hvdrank --native-stack`, reads the threads through libdw.  If libdw crashes there,
 /// the guard goes on.
 #pragma once
@@ -11,9 +13,11 @@
 #include <chrono>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/file.h"
 #include "wire/messages/source_frame.h"
+#include "wire/messages/stack_picture.h"
 
 namespace hvd::rank {
 
@@ -22,6 +26,7 @@ inline constexpr const char* stack_signal_variable = "HVD_STACK_SIGNAL";
 inline constexpr const char* stack_fd_variable = "HVD_STACK_FD";
 
 /// Takes one picture at a time, in steps, called from the guard's loop.
+/// Size: the state of one picture between two steps; each process that is asked writes into the same file.
 class StackCapture {
  public:
   using Clock = std::chrono::steady_clock;
@@ -39,8 +44,12 @@ class StackCapture {
   std::optional<std::string> step();
 
  private:
-  enum class Step { idle, python, native };
+  enum class Step { idle, python, worker, native };
   std::optional<std::string> after_python();
+  std::string written();
+  bool next_worker();
+  void after_worker();
+  std::optional<std::string> after_workers();
   std::string finish();
   bool ask();
   pid_t start_helper(const char* what, int output) const;
@@ -56,6 +65,9 @@ class StackCapture {
   Fd helper_;
   pid_t helper_pid_ = -1;
   std::string python_, native_text_;
+  wire::WorkerPicture asked_;                  ///< the worker that is asked
+  std::vector<pid_t> workers_;                 ///< processes to be asked yet
+  std::optional<wire::WorkerPicture> worker_;  ///< the one that makes a batch; until one is found, one that cannot tell
 };
 
 /// fatal() for the text that faulthandler wrote; earlier pictures may precede it.  Pure.

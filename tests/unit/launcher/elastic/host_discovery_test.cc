@@ -106,3 +106,27 @@ TEST_CASE("host discovery: reasons that take turns, and answers between them") {
   d.becomes("exit 3");
   CHECK(d.ask().line.find("ended with exit code 3") != std::string::npos);
 }
+
+TEST_CASE("host discovery: a list of 100 KiB is read whole") {
+  Discovering d("i=1000; while [ $i -lt 9000 ]; do echo node-with-a-name-$i:1; i=$((i + 1)); done");
+  const HostDiscovery::Discovered found = d.ask();
+  REQUIRE(found.hosts);
+  CHECK(found.hosts->size() == 8000);
+  CHECK(found.hosts->front().name == "node-with-a-name-1000");
+}
+
+TEST_CASE("host discovery: a script that prints without an end is killed, and told of once") {
+  Discovering d("exec yes node1");
+  const std::string expected = ": printed more than 1 MiB; the job keeps its hosts, and hvdrun runs the script again";
+  CHECK(d.ask().line == d.script.string() + expected);
+  CHECK(d.ask().line.empty());
+  d.becomes("echo node1");
+  CHECK(d.ask().hosts->size() == 1);
+  d.becomes("yes node1 | head -c 1100000");
+  CHECK_FALSE(d.ask().hosts);
+}
+
+TEST_CASE("host discovery: a NUL byte") {
+  Discovering d("printf 'a\\n\\0b\\n'");
+  CHECK(d.ask().line.find("hosts.sh:2:1: a NUL byte is not expected here") != std::string::npos);
+}

@@ -86,9 +86,38 @@ TEST_CASE("hang: a headline in place of a rank, and details") {
         "        rank 1 on a is in my loss.py:88 (forward)\n        more");
 }
 
+TEST_CASE("hang: a DataLoader worker has a line, or without frames a process id, a state and a system call") {
+  const std::string loader =
+      "Current thread 0x1 (most recent call first):\n"
+      "  File \"/v/lib/python3.11/site-packages/torch/utils/data/dataloader.py\", line 9 in _try_get_data\n"
+      "  File \"/home/me/train.py\", line 12 in <module>\n";
+  const std::string fetch =
+      "Current thread 0x1 (most recent call first):\n"
+      "  File \"/v/lib/python3.11/site-packages/PIL/Image.py\", line 3 in load\n"
+      "  File \"/home/me/data.py\", line 41 in __getitem__\n"
+      "  File \"/v/lib/python3.11/site-packages/torch/utils/data/_utils/fetch.py\", line 5 in fetch\n"
+      "  File \"/home/me/train.py\", line 12 in <module>\n";
+  wire::StackPicture picture = seen("S", loader);
+  const auto line = [&] { return told({operation, {1}, 0, 1, 0, "x", 1}, 6, {{1, picture}}); };
+  const std::string before = "hvdrun: rank 1 on a is in train.py:12, waiting for a DataLoader worker";
+  const std::string after = "; 1 rank has waited 6 s for x";
+  CHECK(line() == before + after);
+  picture.worker = {{77, "S", fetch, "sleeps"}};
+  CHECK(line() == before + ", which is in data.py:41 (__getitem__)" + after);
+  picture.worker = {{77, "S", "", "reads from /data/part-3"}};
+  CHECK(line() == before + ", which has process id 77 and reads from /data/part-3" + after);
+  picture.worker = {{77, "D", "", ""}};
+  CHECK(line() == before + ", which has process id 77 and waits for a disk or a device" + after);
+}
+
 TEST_CASE("hang: who is missing, where, and who waits") {
   CHECK(told({operation, {3}, 0, 3, 0, "grad/layer3", 1}, 5.2, {{3, seen("R", python)}}) ==
         "hvdrun: rank 3 on b is in my loss.py:88 (forward); 3 ranks have waited 5 s for grad/layer3");
+  Incident nameless{operation, {3}, 0, 3, 0, "c10d/world #28", 1};
+  nameless.what = "allreduce of [16] float32";
+  CHECK(told(nameless, 5.2, {{3, seen("R", python)}}) ==
+        "hvdrun: rank 3 on b is in my loss.py:88 (forward); 3 ranks have waited 5 s for c10d/world #28 (allreduce of "
+        "[16] float32)");
   CHECK(told({operation, {2, 3}, 0, 2, 0, "x", 300}, 7, {{2, seen("T")}, {3, seen("T")}}) ==
         "hvdrun: ranks 2-3 on b are stopped (kill -CONT lets it go on); 2 ranks have waited 7 s for x and 299 more "
         "tensors");

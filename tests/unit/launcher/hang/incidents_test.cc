@@ -127,6 +127,18 @@ TEST_CASE("incidents: a hang is told, told again ever more rarely, and its end i
   }
 }
 
+TEST_CASE("incidents: an operation whose name does not tell its kind is described by a rank that waits for it") {
+  Job job;
+  job.wait(0, "c10d/world #28");
+  job.rank(0).waits_what = "allreduce of [16] float32";
+  job.miss({1}, "c10d/world #28");
+  job.facts.now = 6;
+  const std::vector<Incident> found = incidents_now(job.facts, {});
+  REQUIRE(found.size() == 1);
+  CHECK(found[0].missing == std::vector<int>{1});
+  CHECK(found[0].what == "allreduce of [16] float32");
+}
+
 TEST_CASE("incidents: one for all that waits for the same ranks, whatever tensor it is now") {
   Job job;
   job.miss({1}, "a");

@@ -60,6 +60,29 @@ TEST_CASE("hosts: all forms of a hostfile") {
         "a=2 b=3 c=1 d=4 node1=1 node2=1 ::1=2 ");
 }
 
+TEST_CASE("hosts: the mark of UTF-8 at a hostfile's begin") {
+  CHECK(file("\xef\xbb\xbf"
+             "a slots=2\nb") == "a=2 b=1 ");
+  CHECK(file("\xef\xbb\xbf# all\na") == "a=1 ");
+  CHECK(file_error("a\n\xef\xbb\xbf"
+                   "b")
+            .starts_with("hosts:2:1: a host name cannot begin with"));
+}
+
+TEST_CASE("hosts: bytes that no text has, and very long words") {
+  using namespace std::string_view_literals;
+  constexpr const char* expected = ": a NUL byte is not expected here (write plain text, in UTF-8)";
+  CHECK(file_error("a slots=2\nb\0 slots=2\n"sv) == std::string("hosts:2:2") + expected);
+  CHECK(file_error("a\n# \0"sv) == std::string("hosts:2:3") + expected);
+  CHECK(error_of([] { parse_discovered("\0a:2"sv, 1, "find"); }) == std::string("find:1:1") + expected);
+  const std::string many(1'000'000, 'x');
+  CHECK(file_error("a\n " + many) == "hosts:2:2: a host name has more than 253 characters");
+  CHECK(file_error("a slots=" + many).size() < 200);
+  CHECK(file_error("a " + many + "=1").size() < 200);
+  CHECK(error_of([&] { parse_discovered(many, 1, "find"); }) == "find:1:1: a host name has more than 253 characters");
+  CHECK(error_of([&] { parse_discovered("a:" + many, 1, "find"); }).size() < 200);
+}
+
 TEST_CASE("hosts: mistakes in a hostfile") {
   CHECK(file_error("a slots=2\nb slots=0") == "hosts:2:9: slots must be > 0 (write host:slots)");
   CHECK(file_error("a\n\n a slot=2") == "hosts:3:4: 'slot' is not a key (write host slots=n max_slots=n)");

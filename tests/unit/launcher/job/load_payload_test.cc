@@ -11,6 +11,7 @@ using wire::PayloadKind;
 TEST_CASE("payload: what the words name") {
   CHECK(classify(PayloadPrefix::plain, {"job.pkl"}).kind == PayloadKind::pickle);
   CHECK(classify(PayloadPrefix::plain, {"train.py", "-x"}).kind == PayloadKind::script);
+  CHECK(classify(PayloadPrefix::plain, {"app.pyz"}).kind == PayloadKind::script);
   CHECK(classify(PayloadPrefix::plain, {"python", "train.py"}).kind == PayloadKind::command);
   CHECK(classify(PayloadPrefix::module, {"pkg.train"}).kind == PayloadKind::module);
   CHECK(classify(PayloadPrefix::dashes, {"train.py"}).kind == PayloadKind::command);

@@ -27,6 +27,11 @@ TEST_CASE("live area: a row is what a terminal shows in one line") {
   CHECK(row_text("50%|\x1b[32m###\x1b[0m|", 80) == "50%|###|");
   CHECK(row_text("a\tb\nc\x07", 80) == "abc");
   CHECK(row_text("äöü and more", 3) == "äöü");
+  CHECK(row_text("訓練中 100", 6) == "訓練中");
+  CHECK(row_text("訓練中", 5) == "訓練");
+  CHECK(row_text("🚀🚀🚀", 4) == "🚀🚀");
+  CHECK(row_text("e\u0301e\u0301e", 2) == "e\u0301e\u0301");
+  CHECK(row_text("한글", 1).empty());
   CHECK(row_text("a\xc2\x9b"
                  "31mb",
                  80) == "a31mb");

@@ -49,6 +49,30 @@ TEST_CASE("live report: the whole job, and its last half minute") {
   CHECK(top_text(report, now + 60).starts_with("no step has ended"));
 }
 
+TEST_CASE("live report: rounds count only until the program reports its first step") {
+  LiveReport report;
+  report.expect(2);
+  const auto told = [](std::int64_t world, std::int64_t number) {
+    wire::StepRecord r = waited(number, 0);
+    r.epoch = wire::record_epoch(world, true);
+    return r;
+  };
+  for (int n = 1; n <= 20; ++n)
+    for (const int rank : {0, 1}) report.add(rank, {waited(n, rank == 0 ? 0 : 50)}, 1);
+  CHECK(report.whole().steps() == 19);
+  report.add(0, {waited(21, 0)}, 1);  // rank 0 has seen one more round
+  for (int n = 1; n <= 40; ++n)
+    for (const int rank : {0, 1}) report.add(rank, {told(0, n)}, 2);
+  CHECK(report.whole().steps() == 39);
+  CHECK(report.recent(2).steps() == 39);
+  for (const int rank : {0, 1}) {  // the rounds of the next world do not count either
+    wire::StepRecord round = waited(1, 0);
+    round.epoch = wire::record_epoch(1, false);
+    report.add(rank, {round, told(1, 1)}, 3);
+  }
+  CHECK(report.whole().steps() == 40);
+}
+
 TEST_CASE("live report: what is left counts at the end; too few steps say nothing") {
   LiveReport report;
   report.expect(2);

@@ -64,6 +64,51 @@ TEST_CASE("verdict as data: an exception, with place, time and the others' ends"
   CHECK(v["headline"].get<std::string>().starts_with("rank 1 on h ended with exit code 1 (m.Boom: x"));
 }
 
+TEST_CASE("verdict as data: a headline has a limit, and the evidence another one") {
+  const std::string text(200'000, 'x');
+  for (const bool elastic : {false, true}) {
+    const auto v = written({death(0, Cause::exited, 1, "ValueError: " + text)}, 1, {}, elastic);
+    for (const auto& headline : {v["headline"], v["incidents"][0]["headline"]}) {
+      CHECK(headline.get<std::string>().size() <= most_headline_bytes);
+      CHECK(headline.get<std::string>().starts_with("rank 0 on h ended with exit code 1 (ValueError: xxx"));
+      CHECK(headline.get<std::string>().ends_with("xxx…)"));
+    }
+    CHECK(v["evidence"].back().get<std::string>().size() == 2000);
+  }
+  wire::DeathRecord wordy = death(0, Cause::unstarted, 4);
+  wordy.text = text, wordy.hint = text;
+  for (const std::string& line : judge({wordy}, 1, {}).lines) CHECK(line.size() <= most_headline_bytes);
+  const Error error(Code::unavailable, "", text);
+  CHECK(nlohmann::json::parse(failed_start_json(job(), error))["headline"].get<std::string>().size() ==
+        most_headline_bytes);
+}
+
+TEST_CASE("verdict as data: the program's own timer ended it") {
+  for (const int number : {SIGALRM, SIGVTALRM, SIGPROF})
+    CHECK(cause_and_advice(death(0, Cause::signalled, number)) == "crash FIX_CODE");
+  CHECK(judge({death(0, Cause::signalled, SIGALRM)}, 1, {}).lines[0] ==
+        "hvdrun: rank 0 on h was killed by signal 14 (SIGALRM), a timer of the program itself");
+  CHECK(cause_and_advice(death(0, Cause::signalled, SIGUSR1)) == "killed RESTART");
+}
+
+TEST_CASE("verdict as data: a service's refusal is no lost connection") {
+  const auto advice = [](const std::string& line) { return cause_and_advice(death(0, Cause::exited, 1, line)); };
+  for (const char* line :
+       {"urllib.error.HTTPError: HTTP Error 404: Not Found", "urllib.error.HTTPError: HTTP Error 401: Unauthorized",
+        "requests.exceptions.HTTPError: 403 Client Error: Forbidden for url: https://x.org/500/",
+        "huggingface_hub.errors.HfHubHTTPError: 404 Client Error: Not Found for url: https://x.org/429",
+        "httpx.HTTPStatusError: Client error '410 Gone' for url 'https://x.org/'"})
+    CHECK_MESSAGE(advice(line) == "exception FIX_CODE", line);
+  for (const char* line :
+       {"urllib.error.HTTPError: HTTP Error 503: Service Unavailable", "urllib.error.HTTPError: HTTP Error 408: Late",
+        "requests.exceptions.HTTPError: 429 Client Error: Too Many Requests for url: https://x.org/404",
+        "requests.exceptions.HTTPError: no status, of https://x.org/404", "requests.exceptions.HTTPError",
+        "httpx.HTTPStatusError: Server error '502 Bad Gateway' for url 'https://x.org/404'",
+        "urllib.error.URLError: <urlopen error [Errno 111] Connection refused>"})
+    CHECK_MESSAGE(advice(line) == "exception RESTART", line);
+  CHECK(advice("ValueError: HTTP Error 503") == "exception FIX_CODE");
+}
+
 TEST_CASE("verdict as data: a good end has no cause; an elastic job lists what it has survived") {
   const auto good = written({death(0, Cause::finished, 0)}, 1);
   CHECK(good["outcome"] == "finished");

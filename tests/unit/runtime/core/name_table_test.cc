@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include "base/error.h"
+#include "common/read_ahead.h"
 #include "core/operation/operation.h"
 
 namespace hvd::testing {
@@ -80,6 +81,22 @@ TEST_CASE("name table: the same entries in any order of names, also after some w
   CHECK(table.find("a") == a);
 }
 
+TEST_CASE("name table: one name a call, while the names of earlier calls are forgotten") {
+  NameTable table;
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < 3 * read_ahead; ++i)
+    names.push_back("a.name.longer.than.a.short.string." + std::to_string(i));
+  for (std::size_t round = 0; round < 4; ++round) {
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      const auto taken = table.take(requests({names[i].c_str()}));
+      CHECK(taken[0]->name == names[i]);
+      end(taken);
+      const std::size_t distance = round * read_ahead / 2;  // shorter, equal and longer than what is remembered
+      if (distance > 0 && i >= distance && i % 3 == 0) table.forget(*table.find(names[i - distance]));
+    }
+  }
+}
+
 TEST_CASE("name table: names that were made count by kind, and a refused call makes none") {
   NameTable table;
   auto nameless = requests({"", "x"});
@@ -114,8 +131,8 @@ TEST_CASE("name table: what is in flight, for messages") {
     e.in_flight = *name != 'a';
     e.operation = *name == 'b' ? &join : &op;
   }
-  CHECK(*table.first_in_flight(nullptr) == "b");
-  CHECK(*table.first_in_flight(&join) == "c");
+  CHECK(table.first_in_flight(nullptr)->name == "b");
+  CHECK(table.first_in_flight(&join)->name == "c");
   CHECK(table.some_in_flight().ends_with(", and 1 more"));
   int count = 0;
   table.in_flight([&](const NameEntry&) { ++count; });

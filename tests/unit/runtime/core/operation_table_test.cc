@@ -107,4 +107,21 @@ TEST_CASE("operation: many are released in one call, each once") {
   CHECK(table.made() == 100);  // they were recycled
 }
 
+TEST_CASE("operation: unknown handles among many") {
+  hvd::core::RankStatus status;
+  OperationTable table{status};
+  std::vector<Operation*> ops(30);
+  table.take(ops.size(), ops.data());
+  std::vector<std::int64_t> handles;
+  for (Operation* op : ops) handles.push_back(OperationTable::handle(*op));
+  for (Operation* op : ops) op->status = HVD_OK;
+  table.end(ops);
+  std::vector<std::int64_t> mixed(handles.begin(), handles.begin() + 12);
+  for (const std::int64_t unknown : {std::int64_t{0}, std::int64_t{-1}, INT64_MAX, std::int64_t{31}, handles[0] + 30})
+    mixed.push_back(unknown);
+  CHECK(table.ended_well(mixed) == 12);
+  CHECK(table.release(mixed) == 12);
+  CHECK(table.release(handles) == 18);
+}
+
 }  // namespace hvd::testing

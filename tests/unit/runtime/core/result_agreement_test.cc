@@ -11,8 +11,9 @@
 #include <set>
 #include <thread>
 
-#include "common/slice_hash.h"
 #include "core/operation/name_entry.h"
+#include "ops/kernels/cpu_kernels.h"
+#include "ops/kernels/slice_hash.h"
 #include "world_of_threads.h"
 
 using namespace hvd;
@@ -24,6 +25,7 @@ using core::outvoted;
 using core::ResultAgreement;
 using core::slice_of;
 using core::TensorSlice;
+using ops::slice_hash;
 
 namespace {
 
@@ -100,18 +102,57 @@ TEST_CASE("agreement: every flipped bit changes the hash, at every length and al
   CHECK(slice_hash(zeros.data(), 31) != slice_hash(zeros.data(), 32));
 }
 
+TEST_CASE("agreement: every flipped bit changes the hash of whole KiB and their rest") {
+  std::mt19937_64 random(2);
+  std::vector<unsigned char> bytes(2100);
+  for (auto& b : bytes) b = static_cast<unsigned char>(random());
+  for (const std::size_t length : {1023ul, 1024ul, 1025ul, 2048ul, 2087ul}) {
+    const std::uint64_t hash = slice_hash(bytes.data(), length);
+    std::vector<unsigned char> moved(length + 3);
+    std::copy_n(bytes.begin(), length, moved.begin() + 3);
+    CHECK(slice_hash(moved.data() + 3, length) == hash);
+    std::size_t missed = 0;
+    for (std::size_t bit = 0; bit < 8 * length; ++bit) {
+      bytes[bit / 8] ^= static_cast<unsigned char>(1 << bit % 8);
+      missed += slice_hash(bytes.data(), length) == hash;
+      bytes[bit / 8] ^= static_cast<unsigned char>(1 << bit % 8);
+    }
+    CHECK(missed == 0);
+  }
+}
+
+TEST_CASE("agreement: the lanes of a block are the same on every CPU") {
+  using namespace ops::slice_hash_detail;
+  std::mt19937_64 random(3);
+  std::vector<std::uint64_t> words(3 * 128);
+  for (auto& w : words) w = random();
+  std::uint64_t found[8], expected[8];
+  for (std::size_t i = 0; i < 8; ++i) found[i] = expected[i] = i;
+  ops::hash_blocks()(words.data(), 3, found);
+  for (std::size_t at = 0; at < words.size(); ++at) {
+    const std::size_t row = at / 8 % rows, lane = at % 8;
+    const std::uint64_t mixed = words[at] ^ keys[row + lane];
+    expected[lane] += (mixed & 0xffffffff) * (mixed >> 32);
+    expected[lane ^ 1] += words[at];
+    if (at % 128 == 127)
+      for (std::size_t i = 0; i < 8; ++i)
+        expected[i] = (expected[i] ^ expected[i] >> 47 ^ keys[rows + lanes + i]) * odd_32;
+  }
+  for (std::size_t i = 0; i < 8; ++i) CHECK(found[i] == expected[i]);
+}
+
 TEST_CASE("agreement: two words that are exchanged, or flipped alike, change the hash") {
-  std::vector<std::uint64_t> words(64);
+  std::vector<std::uint64_t> words(256);
   for (std::size_t i = 0; i < words.size(); ++i) words[i] = i;
-  const std::uint64_t hash = slice_hash(words.data(), 512);
+  const std::uint64_t hash = slice_hash(words.data(), 2048);
   for (std::size_t i = 0; i < words.size(); ++i)
     for (std::size_t j = 0; j < i; ++j) {
       std::swap(words[i], words[j]);
-      CHECK(slice_hash(words.data(), 512) != hash);
+      CHECK(slice_hash(words.data(), 2048) != hash);
       std::swap(words[i], words[j]);
       for (const int bit : {0, 31, 63}) {
         words[i] ^= 1ull << bit, words[j] ^= 1ull << bit;
-        CHECK(slice_hash(words.data(), 512) != hash);
+        CHECK(slice_hash(words.data(), 2048) != hash);
         words[i] ^= 1ull << bit, words[j] ^= 1ull << bit;
       }
     }

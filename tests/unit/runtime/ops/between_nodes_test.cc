@@ -34,9 +34,11 @@ Bytes numbers(const NodeTensor& t, int node) {
   std::mt19937 random(static_cast<unsigned>(node) * 7919 + static_cast<unsigned>(t.elements));
   Bytes bytes(t.elements * element_bytes(t.dtype));
   for (std::size_t i = 0; i < t.elements; ++i) {
-    if (t.dtype == DType::f32) {
+    if (t.dtype == DType::f32 || t.dtype == DType::f64) {
       const float x = std::ldexp(static_cast<float>(random() % 20011) - 9999.0f, static_cast<int>(random() % 20) - 10);
-      std::memcpy(&bytes[4 * i], &x, 4);
+      const double wide = x;
+      if (t.dtype == DType::f32) std::memcpy(&bytes[4 * i], &x, 4);
+      if (t.dtype == DType::f64) std::memcpy(&bytes[8 * i], &wide, 8);
     } else {
       const auto x = static_cast<std::uint16_t>((0x3800 + random() % 0x400) | (random() & 0x8000));
       std::memcpy(&bytes[2 * i], &x, 2);
@@ -200,6 +202,7 @@ const std::vector<std::vector<NodeTensor>> all_tensors = {
     {{DType::f32, 1000}},
     {{DType::f32, 70001}},
     {{DType::f16, 33333}},
+    {{DType::f64, 5}, {DType::f32, 3}},  // the part of each node ends with 4 bytes: the next one must be aligned
     {{DType::f32, 17, true}, {DType::f16, 129, true}, {DType::f32, 20000}, {DType::f16, 3}, {DType::f32, 40001}},
 };
 

@@ -91,22 +91,41 @@ class GroupCalls:
     _barriers: int = 0
 
     def _next_name(self, operation: Operation, agreed: Any) -> CallName:
-        if self._sets.left:
-            self._sets.refuse_if_left(self.state.label)
+        self._check_group()
         name = self.state.names().next((operation, agreed))
         self._calls += 1
-        before = under_way.get(name.handle)
-        if before is not None and not before.is_completed():
-            before.wait()
         return name
+
+    def _check_group(self) -> None:
+        if self._sets.left:
+            self._sets.refuse_if_left(self.state.label)
+        if self.state.timed_out:
+            self.state.refuse()
+
+    def _begun(self, name: CallName, views: Sequence[View], submit: Callable[[], list[int]]) -> list[int]:
+        """Submits a call, or leaves it to a thread if an earlier one of this name is pending."""
+        before = under_way.get(name.handle)
+        if before is None or before.has_arrived():
+            handles = submit()
+        elif all(view[3] == HOST for view in views):
+
+            def submit_late() -> list[int]:
+                self._check_group()
+                return submit()
+
+            handles = self.state.late.add(before, submit_late, len(views))
+        else:  # a GPU's inputs belong to the caller's stream
+            before.wait()
+            handles = submit()
+        name.handle = handles[0]
+        names_of_new[handles[0]] = name.text
+        return handles
 
     def _submit(self, operation: Operation, view: View, agreed: Any, out: Out = 0, splits: Any = None) -> int:
         """agreed: further values that must be equal on all ranks, besides operation."""
         name = self._next_name(operation, agreed)
-        handle = _native.submit((operation, name.text, view, out, splits))  # type: ignore[arg-type]
-        name.handle = handle
-        names_of_new[handle] = name.text
-        return handle
+        request = (operation, name.text, view, out, splits)
+        return self._begun(name, (view,), lambda: [_native.submit(request)])[0]  # type: ignore[arg-type]
 
     def _submit_group(self, operations: list[Operation], views: list[View], outs: Sequence[Out]) -> list[int]:
         """Submits several tensors that run together."""
@@ -115,10 +134,7 @@ class GroupCalls:
         # The first has the name itself, so that it meets a single operation if ranks disagree.
         texts = [name.text, *(b"%s.%d" % (name.text, index) for index in range(1, len(views)))]
         requests = [Request(operation, text, view, out) for operation, text, view, out in zip(operations, texts, views, outs)]
-        handles = _native.submit_many(requests, True)
-        name.handle = handles[0]
-        names_of_new[handles[0]] = name.text
-        return handles
+        return self._begun(name, views, lambda: _native.submit_many(requests, True))
 
     def _take(self, handle: int, view: View, like: torch.Tensor) -> torch.Tensor:
         """The result of an operation that has ended: [elements], of like's dtype."""

@@ -17,6 +17,7 @@ from hvd._runtime import world as _world
 from hvd.torch._adapter import TorchAdapter
 from hvd.torch._c10d.call_names import CallNames
 from hvd.torch._c10d.group_futures import Promise, caller, filler
+from hvd.torch._c10d.late_calls import LateCalls, has_ended, release, wait_within
 from hvd.torch.ops import collectives
 
 _Work: Any = torch._C._distributed_c10d.Work
@@ -37,8 +38,17 @@ class GroupState:
         self.label = label
         self.seconds = seconds
         self.aborted = False
+        self.timed_out = ""  # the call that has reached the group's own limit
+        self.late = LateCalls()
         self._names = CallNames(label)
         self._names_of_callbacks: dict[bytes, CallNames] = {}
+
+    def refuse(self) -> None:
+        """Refuses a call after timed_out: it would be matched with another call of the other ranks."""
+        raise dist.DistBackendError(
+            f"{self.label}: {self.timed_out} timed out before, and still owns its tensor.  End the program, or call "
+            "destroy_process_group() and make the group again"
+        )
 
     def names(self) -> CallNames:
         """The names of this thread's calls: those of its callback, or the program's."""
@@ -113,11 +123,15 @@ class GroupWork(_Work):  # type: ignore[misc]
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Waits for the operation's end.  On GPUs the current stream waits for the results, and the host does not.
 
-        Errors: the operation's; DistBackendError after the time limit.
+        Errors: the operation's; DistBackendError after the time limit.  The operation stays pending then.  After its own
+        timeout it can be waited for again; after the group's, the group refuses further calls.
         """
         if not self._ended:
             seconds = timeout.total_seconds() if timeout else 0.0
-            self._end(seconds if seconds > 0 else self._seconds or self._group.seconds)
+            if seconds > 0:
+                self._end(seconds)
+            else:
+                self._end_or_break()
         if self._error is not None:
             raise copy.copy(self._error)  # the stored error has no traceback, which would keep the caller's variables alive
         if self._ordered:
@@ -210,8 +224,41 @@ class GroupWork(_Work):  # type: ignore[misc]
                 return
         record.__exit__(None, None, None)
 
+    def has_arrived(self) -> bool:
+        """Whether the runtime has ended the operation.  Unlike is_completed(), it leaves an error to the program's own wait:
+        names must restart at the same call on all ranks.
+        """
+        try:
+            return self._ended or self._has_arrived()
+        except Exception:
+            return True  # another thread has released it
+
+    def await_arrival(self) -> None:
+        """Waits until the runtime has ended the operation, without a limit.  Other threads can use this object meanwhile.
+
+        RuntimeError if the group is aborted.
+        """
+        while not self._ended:
+            try:
+                if all(wait_within(handle, _LOOK_SECONDS) for handle in self._handles):
+                    return
+            except Exception:
+                return  # it failed, or another thread has released it
+            if self._group.aborted:
+                raise RuntimeError(f"{self._group.label} was aborted, with this operation under way")
+
     def _has_arrived(self) -> bool:
-        return all(_native.poll(handle) for handle in self._handles)
+        return all(has_ended(handle) for handle in self._handles)
+
+    def _end_or_break(self) -> None:
+        """Waits as long as the group allows."""
+        seconds = self._seconds or self._group.seconds
+        try:
+            self._end(seconds)
+        except dist.DistBackendError:
+            if not self._ended and not self._group.aborted:
+                self._group.timed_out = self._group.timed_out or self._name.decode() or "a message"
+            raise
 
     def _end(self, seconds: float) -> None:
         limit = time.monotonic() + seconds
@@ -228,7 +275,7 @@ class GroupWork(_Work):  # type: ignore[misc]
         failed = None
         for handle in self._handles:
             try:
-                while not _native.wait_within(handle, min(_LOOK_SECONDS, max(0.0, limit - time.monotonic()))):
+                while not wait_within(handle, min(_LOOK_SECONDS, max(0.0, limit - time.monotonic()))):
                     if self._group.aborted:
                         raise dist.DistBackendError(f"{self._group.label} was aborted, with this operation under way")
                     if time.monotonic() >= limit:
@@ -253,7 +300,7 @@ class GroupWork(_Work):  # type: ignore[misc]
                 failed = error
         else:
             for handle in self._handles:
-                _native.release(handle)
+                release(handle)
         self._error = failed.with_traceback(None) if failed is not None else None
         under_way.pop(self._handles[0], None)
         self._owner = self._complete = None
