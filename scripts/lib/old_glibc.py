@@ -95,6 +95,7 @@ def make() -> None:
         if hashlib.sha256(file.read_bytes()).hexdigest() != expected:
             raise SysrootError(f"{file.name} is not the file whose sum scripts/lib/old_glibc.py names")
         SYSTEM.unpack(file)
+    keep_links_inside(SYSTEM.root)
     python = f"libpython{sys.version_info[0]}.{sys.version_info[1]}-dev"
     for file in fetched("headers", system_sources("deb"), "download", *HEADERS, python):
         SYSTEM.unpack(file)
@@ -102,6 +103,15 @@ def make() -> None:
     for source, (package, command) in LIBRARIES.items():
         build_library(source, package, command)
     made.write_text(recipe)
+
+
+def keep_links_inside(root: pathlib.Path) -> None:
+    """Makes absolute links relative: the linker would follow /lib/…/libdl.so.2 into this system, whose libdl is empty."""
+    for path in root.rglob("*"):
+        if path.is_symlink() and path.readlink().is_absolute():
+            target = root / path.readlink().relative_to("/")
+            path.unlink()
+            path.symlink_to(os.path.relpath(target, path.parent))
 
 
 def system_sources(kind: str) -> str:
@@ -128,6 +138,21 @@ def fetched(name: str, sources: str, *command: str) -> list[pathlib.Path]:
     run(["apt-get", "-q", "update"], 300, apt, where)
     run(["apt-get", "-q", *command], 300, apt, where, folder / "new")
     return sorted((folder / "new").iterdir())
+
+
+def fetched_source(source: str) -> tuple[pathlib.Path, pathlib.Path]:
+    """Fetches and unpacks a source package of this system; returns the tree and the file that describes it."""
+    sources = system_sources("deb-src")
+    try:
+        fetched(source, sources, "source", source)
+    except SysrootError:  # a mirror of the security archive may lack sources
+        rest = "".join(row for row in sources.splitlines(True) if "-security" not in row)
+        print(f"glibc-2.27: {source} of the main archive, since that of the security archive cannot be fetched", flush=True)
+        fetched(source, rest, "source", source)
+    folder = SYSTEM.folder / "packages" / source / "new"
+    (tree,) = (path for path in folder.iterdir() if path.is_dir())
+    (description,) = folder.glob("*.dsc")
+    return tree, description
 
 
 def move_compiler() -> None:
@@ -165,16 +190,7 @@ def move_compiler() -> None:
 
 def build_library(source: str, package: str, command: str) -> None:
     """Builds a library of a source package into the system, with the row and the licence of its binary package."""
-    folder = SYSTEM.folder / "packages" / source
-    sources = system_sources("deb-src")
-    try:
-        fetched(source, sources, "source", source)
-    except SysrootError:  # a mirror of the security archive may lack sources
-        rest = "".join(row for row in sources.splitlines(True) if "-security" not in row)
-        print(f"glibc-2.27: {source} of the main archive, since that of the security archive cannot be fetched", flush=True)
-        fetched(source, rest, "source", source)
-    (tree,) = (path for path in (folder / "new").iterdir() if path.is_dir())
-    (description,) = (folder / "new").glob("*.dsc")
+    tree, description = fetched_source(source)
     version = re.findall(r"(?m)^Version: (\S+)", description.read_text())[0]
     before = set(SYSTEM.root.rglob("*"))
     env = {
@@ -225,7 +241,7 @@ needs_exe_wrapper = false
 sys_root = '{SYSTEM.root}'
 pkg_config_libdir = ['{SYSTEM.root}{LIBDIR}/pkgconfig', '{SYSTEM.root}/usr/share/pkgconfig']
 [built-in options]
-cpp_link_args = ['-Wl,--unresolved-symbols=ignore-in-shared-libs']
+cpp_link_args = ['-Wl,--allow-shlib-undefined']
 [host_machine]
 system = 'linux'
 cpu_family = '{machine}'

@@ -322,7 +322,7 @@ def run_aarch64(context: Context) -> Tally:
 
 def run_glibc(context: Context) -> Tally:
     """The wheel for glibc 2.27, and jobs in a root that has nothing else."""
-    code, said = context.command([sys.executable, "scripts/wheel-glibc-2.27"], 3600)
+    code, said = context.command([sys.executable, "scripts/wheel-glibc-2.27", "--with-python"], 3600)
     if code == NOT_HERE:
         return skip("glibc", said.strip().splitlines()[-1].removeprefix("wheel-glibc-2.27: "))
     if code != 0:
