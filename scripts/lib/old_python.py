@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 import pathlib
+import re
 import shutil
 import sys
 
@@ -20,6 +21,10 @@ PACKAGES = {
     "zlib1g-dev=1:1.2.11.dfsg-0ubuntu2": "1bd6bfc66d1de113f14a9afdd61d7f4b911c11c570403dd9785aa937b88f9ea9",
     "libffi6=3.2.1-8": "fa26945b0aadfc72ec623c68be9cc59235a7fe42e2388f7015fd131f4fb06dc9",
     "libffi-dev=3.2.1-8": "ddf07b70dbef7858e3c0df764d3ee12bef12f1badcd947d4614d6567c7026969",
+}
+SEARCHED = {  # by setup.py; in place of this system's folders
+    "system_lib_dirs": [f"{SYSTEM.root}/lib/{TRIPLET}", f"{SYSTEM.root}/usr/lib/{TRIPLET}"],
+    "system_include_dirs": [f"{SYSTEM.root}/usr/include"],
 }
 # libpython is shared, for programs that hvdrank runs in its own process. pip comes along for ensurepip.
 BUILD = (
@@ -48,6 +53,7 @@ def make_python() -> pathlib.Path:
         (PLACE / "lib" / library.name.rpartition(".")[0]).symlink_to(library.name)
     source = f"python{sys.version_info[0]}.{sys.version_info[1]}"
     tree, _ = fetched_source(source)
+    keep_search_inside(tree / "setup.py")
     headers = unpacked / "usr/include"
     env = {
         **{name: value for name, value in os.environ.items() if not name.endswith(("FLAGS", "_PATH")) and name[:2] != "PY"},
@@ -63,3 +69,14 @@ def make_python() -> pathlib.Path:
     shutil.rmtree(tree)
     made.write_text(recipe)
     return PLACE
+
+
+def keep_search_inside(setup: pathlib.Path) -> None:
+    """Changes the setup.py of CPython 3.11, whose compiler would otherwise get this system's headers."""
+    text, changes = re.subn(r"(?m)^( +)self\.add_multiarch_paths\(\)$", r"\1pass", setup.read_text())
+    for name, folders in SEARCHED.items():
+        text, more = re.subn(rf"(?m)^( +{name} =) \['/.*$", rf"\1 {folders}", text, count=1)
+        changes += more
+    if changes != 3:
+        raise SysrootError(f"{setup} is not as expected")
+    setup.write_text(text)

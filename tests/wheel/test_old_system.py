@@ -34,6 +34,9 @@ exit $status
 """
 
 
+KERNELS = pytest.mark.parametrize("kernel", ["", "4.18"], ids=["this kernel", "kernel 4.18"])
+
+
 @pytest.fixture(scope="module")
 def wheel() -> pathlib.Path:
     """The one wheel that needs no newer C library."""
@@ -97,9 +100,10 @@ def test_programs_start(program: str, installed: pathlib.Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_two_ranks_of_a_program(installed: pathlib.Path) -> None:
+@KERNELS
+def test_two_ranks_of_a_program(kernel: str, installed: pathlib.Path) -> None:
     """They are bound to cores, meet, sum and gather, and hvdrun says what is left."""
-    done = inside(installed, "/job/bin/hvdrun", "--verbose", "-np", "2", "/job/old_program")
+    done = inside(installed, "/job/bin/hvdrun", "--verbose", "-np", "2", "/job/old_program", kernel=kernel)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("old program: ok") == 2
     assert "0 processes left on 1 host" in done.stderr
@@ -172,8 +176,6 @@ if hvd.rank() == 1:
     os.kill(os.getpid(), signal.SIGKILL)
 hvd.allreduce(np.ones(3))
 """
-
-KERNELS = pytest.mark.parametrize("kernel", ["", "4.18"], ids=["this kernel", "kernel 4.18"])
 
 
 @KERNELS
