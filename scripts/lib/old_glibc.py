@@ -85,7 +85,8 @@ def make() -> None:
         if shutil.which(program) is None:
             raise SysrootError(f"{program} is not installed (apt-get install {package})")
     made = SYSTEM.folder / "made-with"
-    recipe = hashlib.sha256(pathlib.Path(__file__).read_bytes() + run(["g++", "--version"], 60).encode()).hexdigest()
+    folder_and_compiler = f"{SYSTEM.folder} {run(['g++', '--version'], 60)}"  # the folder's path is in its commands
+    recipe = hashlib.sha256(pathlib.Path(__file__).read_bytes() + folder_and_compiler.encode()).hexdigest()
     if made.exists() and made.read_text() == recipe:
         return
     shutil.rmtree(SYSTEM.folder, ignore_errors=True)
