@@ -1,6 +1,7 @@
 """A CPython for the old C library (old_glibc.py), with which tests install and run the wheel. No wheel contains it.
 
-Debian's source of CPython is built with the compiler of that system. zlib and libffi are Ubuntu 18.04's packages.
+Debian's source of CPython is built with the compiler of that system. zlib, libffi and the libstdc++ that NumPy
+needs are Ubuntu 18.04's packages.
 """
 
 from __future__ import annotations
@@ -20,13 +21,14 @@ PACKAGES = {
     "zlib1g=1:1.2.11.dfsg-0ubuntu2": "2e6dafb986ee8ebbc4e1c344fab090a41710cab878fc9cd89336cdd1740518c5",
     "zlib1g-dev=1:1.2.11.dfsg-0ubuntu2": "1bd6bfc66d1de113f14a9afdd61d7f4b911c11c570403dd9785aa937b88f9ea9",
     "libffi6=3.2.1-8": "fa26945b0aadfc72ec623c68be9cc59235a7fe42e2388f7015fd131f4fb06dc9",
+    "libstdc++6=8-20180414-1ubuntu2": "8668c100a679d68520256f9145ef6f9cf3912aa574605884fe866a4962415422",  # for NumPy
     "libffi-dev=3.2.1-8": "ddf07b70dbef7858e3c0df764d3ee12bef12f1badcd947d4614d6567c7026969",
 }
 SEARCHED = {  # by setup.py; in place of this system's folders
     "system_lib_dirs": [f"{SYSTEM.root}/lib/{TRIPLET}", f"{SYSTEM.root}/usr/lib/{TRIPLET}"],
     "system_include_dirs": [f"{SYSTEM.root}/usr/include"],
 }
-# libpython is shared, for programs that hvdrank runs in its own process. pip comes along for ensurepip.
+# libpython is shared, for programs that hvdrank runs in its own process.
 BUILD = (
     "./configure --prefix=/python --enable-shared --without-ensurepip --disable-test-modules && make -s -j2 && make -s install"
 )
@@ -48,7 +50,7 @@ def make_python() -> pathlib.Path:
         if hashlib.sha256(file.read_bytes()).hexdigest() != expected:
             raise SysrootError(f"{file.name} is not the file whose sum scripts/lib/old_python.py names")
         run(["dpkg-deb", "--extract", str(file), str(unpacked)], 60)
-    for library in (*unpacked.rglob("libz.so.1"), *unpacked.rglob("libffi.so.6")):
+    for library in (*unpacked.rglob("libz.so.1"), *unpacked.rglob("libffi.so.6"), *unpacked.rglob("libstdc++.so.6")):
         shutil.copyfile(library, PLACE / "lib" / library.name)
         (PLACE / "lib" / library.name.rpartition(".")[0]).symlink_to(library.name)
     source = f"python{sys.version_info[0]}.{sys.version_info[1]}"
@@ -66,6 +68,8 @@ def make_python() -> pathlib.Path:
     }
     run(["sh", "-c", BUILD], 1800, env, f"{source} does not build", tree)
     shutil.copytree(target / "python", PLACE, symlinks=True, dirs_exist_ok=True)
+    for module in PLACE.rglob("*_failed.so"):  # it found no libffi where it was built
+        module.rename(module.with_name(module.name.replace("_failed", "")))
     shutil.rmtree(tree)
     made.write_text(recipe)
     return PLACE
