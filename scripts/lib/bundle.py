@@ -30,6 +30,7 @@ class BundledLibrary:
     path: pathlib.Path
     package: str
     version: str
+    compiled_in: bool = False  # then it has no file of its own in the wheel
 
 
 def bundle(tree: pathlib.Path, root: pathlib.Path) -> list[BundledLibrary]:
@@ -57,8 +58,17 @@ def bundle(tree: pathlib.Path, root: pathlib.Path) -> list[BundledLibrary]:
         copy.chmod(0o755)
         subprocess.run(["patchelf", "--set-rpath", "$ORIGIN", str(copy)], check=True, timeout=60)
         copy.write_bytes(asking_for_older(copy.read_bytes()))
+    libraries += compiled_in(root)
+    for library in libraries:
         shutil.copyfile(root / f"usr/share/doc/{library.package}/copyright", licences / f"{library.package}.txt")
     return libraries
+
+
+def compiled_in(root: pathlib.Path) -> list[BundledLibrary]:
+    """The static libraries of `root`, which its file compiled-in names (old_glibc.py)."""
+    listed = root / "usr/share/hvdrun/compiled-in"
+    rows = [row.split() for row in listed.read_text().splitlines()] if listed.exists() else []
+    return [BundledLibrary(pathlib.Path(re.sub(r"[\d.]+$", "", name)), name, version, True) for name, version in rows]
 
 
 def machine_of(program: pathlib.Path) -> str:

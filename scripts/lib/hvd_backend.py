@@ -4,7 +4,8 @@ The tag names the oldest CPython and the oldest C library that the wheel serves:
 of CPython 3.9, but meson-python names the interpreter that builds. The libraries that its programs load are added
 (bundle.py), and so is the bill of materials (sbom.py).
 
-One additional setting: sysroot, the folder of another architecture's system, for which the wheel is built (wheel-aarch64).
+One additional setting: sysroot, the folder of another system, for which the wheel is built (wheel-aarch64,
+wheel-glibc-2.27).
 """
 
 from __future__ import annotations

@@ -320,6 +320,17 @@ def run_aarch64(context: Context) -> Tally:
     return tally
 
 
+def run_glibc(context: Context) -> Tally:
+    """The wheel for glibc 2.27, and jobs in a root that has nothing else."""
+    code, said = context.command([sys.executable, "scripts/wheel-glibc-2.27", "--with-python"], 3600)
+    if code == NOT_HERE:
+        return skip("glibc", said.strip().splitlines()[-1].removeprefix("wheel-glibc-2.27: "))
+    if code != 0:
+        return failure("glibc", "the wheel does not build")
+    chosen = {"HVD_TEST_WHEELS": "dist/glibc-2.27"}
+    return run_pytest(context, "tests/wheel", chosen, only=("test_wheel.py", "test_old_system.py"))
+
+
 OLDER_SPARKS = ("spark35", "spark40")
 SPARKS_CORE = tuple(f"test_{name}.py" for name in ("runner", "results", "errors", "names", "ending", "hosts", "training"))
 
@@ -389,6 +400,7 @@ PARTS = [
     Part("sparks", "Spark 3.5 and 4.0: the same core", run_older_spark, When.night),
     Part("clang", "a second compiler", run_clang, When.night, Order.computing),
     Part("aarch64", "the wheel for aarch64; its tests under qemu", run_aarch64, When.night, Order.computing),
+    Part("glibc", "the wheel for glibc 2.27; jobs with that C library", run_glibc, When.night, Order.computing),
     Part("fuzz", "every parser, a minute each under libFuzzer", run_fuzz, When.night, Order.computing),
     Part("random", "at random: 10 000 GPU operations, 100 000 simulated jobs", run_random, When.night, Order.computing),
     Part("repeat", "unit tests, a hundred times", run_repeat, When.night),

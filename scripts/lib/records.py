@@ -85,6 +85,7 @@ SUBJECTS = (
     Subject("GPUs: a driver and an NCCL written for the tests", r"tests/gpu/(?!test_on_gpu)|/test_\w+_gpu\.py"),
     Subject("a real GPU", r"/test_on_gpu\.py"),
     Subject("aarch64, under qemu", r"/test_emulated\.py"),
+    Subject("glibc 2.27", r"/test_old_system\.py"),
 )
 
 

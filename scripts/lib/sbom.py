@@ -54,7 +54,8 @@ def component(name: str, version: str, spdx: str, compiled_in: bool) -> dict[str
 
 
 def bundled(library: BundledLibrary) -> dict[str, object]:
-    """A row for a library of the system that is in the wheel; its licence is in a file beside it."""
+    """A row for a library of the system that is in the wheel; its licence is in a file there."""
+    how = "linked statically" if library.compiled_in else f"in the wheel: {FOLDER}/{library.path.name}"
     return {
         "type": "library",
         "bom-ref": library.path.name,
@@ -62,7 +63,7 @@ def bundled(library: BundledLibrary) -> dict[str, object]:
         "version": library.version,
         "purl": f"pkg:deb/{library.package}@{library.version}",
         "licenses": [{"license": {"name": f"{FOLDER}/licences/{library.package}.txt"}}],
-        "properties": [{"name": "hvdrun:how", "value": f"in the wheel: {FOLDER}/{library.path.name}"}],
+        "properties": [{"name": "hvdrun:how", "value": how}],
     }
 
 

@@ -50,6 +50,7 @@ AARCH64 = Architecture(
     r"\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\xb7\x00",
     r"\xff\xff\xff\xff\xff\xff\xff\x00\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\xff\xff",
 )
+X86_64 = Architecture("amd64", "x86_64", "", "")  # for this machine; needs no qemu
 
 
 class SysrootError(Exception):
@@ -74,13 +75,9 @@ class Sysroot:
         if made_with.exists() and made_with.read_text() == wanted:
             return
         shutil.rmtree(self.folder, ignore_errors=True)
-        for name in ("lists/partial", "archives/partial", "root/var/lib/dpkg/info"):
+        for name in ("lists/partial", "archives/partial"):
             (self.folder / name).mkdir(parents=True)
-        database = self.root / "var/lib/dpkg/status"
-        database.touch()
-        (self.root / "var/lib/dpkg/info/format").write_text(
-            "1\n"
-        )  # lists are named by architecture, since several may be there
+        database = self.make_database()
         configuration = self.folder / "apt.conf"
         configuration.write_text(
             f'Dir::State::lists "{self.folder}/lists";\nDir::State::status "{database}";\n'
@@ -97,18 +94,30 @@ class Sysroot:
         shutil.rmtree(self.folder / "archives")
         made_with.write_text(wanted)
 
+    def make_database(self) -> pathlib.Path:
+        """Makes dpkg's database, without packages; returns the path of its file of packages."""
+        database: pathlib.Path = self.root / "var/lib/dpkg"
+        (database / "info").mkdir(parents=True)
+        (database / "status").touch()
+        (database / "info/format").write_text("1\n")  # lists are named by architecture, since several may be there
+        return database / "status"
+
     def unpack(self, package: pathlib.Path) -> None:
         """Unpacks its files, and adds its rows to the database that dpkg-query reads."""
         run(["dpkg-deb", "--extract", str(package), str(self.root)], 300)
         fields = run(["dpkg-deb", "--field", str(package)], 60)
         names = dict(line.split(": ", 1) for line in fields.splitlines() if line[:1].isalpha() and ": " in line)
         files = [line.split(maxsplit=5)[5] for line in run(["dpkg-deb", "--contents", str(package)], 60).splitlines()]
-        listed = "\n".join(name.split(" -> ")[0].removeprefix(".").rstrip("/") or "/." for name in files)
-        database = self.root / "var/lib/dpkg"
+        listed = [name.split(" -> ")[0].removeprefix(".").rstrip("/") or "/." for name in files]
         name = names["Package"] + (f":{names['Architecture']}" if names.get("Multi-Arch") == "same" else "")
-        (database / "info" / f"{name}.list").write_text(listed + "\n")
+        self.add_row(name, listed, fields.rstrip("\n"))
+
+    def add_row(self, name: str, files: list[str], fields: str) -> None:
+        """Adds a package to the database: the name of its list, its files as absolute paths, and its fields."""
+        database = self.root / "var/lib/dpkg"
+        (database / "info" / f"{name}.list").write_text("\n".join(files) + "\n")
         with (database / "status").open("a") as status:
-            status.write(fields.rstrip("\n") + "\nStatus: install ok installed\n\n")
+            status.write(fields + "\nStatus: install ok installed\n\n")
 
     def one_program(self) -> list[str]:
         """The command prefix that runs a program of this system. Raises SysrootError if there is no qemu."""
@@ -135,10 +144,14 @@ class Sysroot:
         return ["env", f"HVD_BINFMT={register}", *namespaces, *inside, *command]
 
 
-def run(argv: list[str], limit: float, env: dict[str, str] | None = None, where: str = "") -> str:
-    """The output of a program; SysrootError if it fails."""
+def run(
+    argv: list[str], limit: float, env: dict[str, str] | None = None, where: str = "", folder: pathlib.Path | None = None
+) -> str:
+    """The output of a program, which runs in `folder`; SysrootError if it fails."""
     try:
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=limit, env=env, stdin=subprocess.DEVNULL)
+        done = subprocess.run(
+            argv, capture_output=True, text=True, timeout=limit, env=env, cwd=folder, stdin=subprocess.DEVNULL
+        )
     except FileNotFoundError:
         raise SysrootError(f"{argv[0]} is not installed") from None
     except subprocess.TimeoutExpired:

@@ -37,9 +37,10 @@ def test_what_is_there_stays(tmp_path: pathlib.Path) -> None:
 
 
 def test_recipes_name_the_wheel(tmp_path: pathlib.Path) -> None:
-    """Each recipe has the wheel's name; Python can read those of Spack and EasyBuild."""
+    """Each recipe has the main wheel's name, not the older one's; Python can read those of Spack and EasyBuild."""
     wheel = tmp_path / "hvdrun-0.0.1-cp39-abi3-manylinux_2_34_x86_64.whl"
     wheel.write_bytes(b"no wheel")
+    (tmp_path / "hvdrun-0.0.1-cp39-abi3-manylinux_2_27_x86_64.whl").write_bytes(b"nor this one")
     done = release("recipes", "--out", tmp_path)
     assert done.returncode == 0, done.stderr
     (archive,) = tmp_path.glob("*-recipes.tar.gz")
@@ -68,4 +69,6 @@ def test_every_artefact(tmp_path: pathlib.Path) -> None:
     assert done.returncode == 0, done.stderr
     names = " ".join(sorted(f.name for f in out.iterdir()))
     assert re.search(r"SHA256SUMS.*-recipes.tar.gz.*-site.tar.gz.*\.whl.*\.cdx\.json.*\.tar\.gz.*\.deb", names), names
+    older = re.search(r"manylinux_2_27_\w+\.whl", names)
+    assert (older is None) == ("no wheel for glibc 2.27: " in done.stdout), done.stdout
     subprocess.run(["sha256sum", "--check", "--strict", "SHA256SUMS"], cwd=out, check=True, capture_output=True)
