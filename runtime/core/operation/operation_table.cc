@@ -1,6 +1,8 @@
 #include "core/operation/operation_table.h"
 
+#include <algorithm>
 #include <cstdlib>
+#include <iterator>
 #include <utility>
 
 #include "common/read_ahead.h"
@@ -178,11 +180,19 @@ void OperationTable::sleep(Operation& op, std::int64_t limit_ns) {
   {
     const std::lock_guard lock(mutex_);
     if (op.done()) return;
-    ++op.sleepers;
+    if (++op.sleepers == 1) awaited_.push_back(&op);
   }
   memory::futex_wait(op.state, Operation::under_way, limit_ns);
   const std::lock_guard lock(mutex_);
-  --op.sleepers;
+  if (--op.sleepers == 0) std::erase(awaited_, &op);
+}
+
+std::vector<const Operation*> OperationTable::awaited() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<const Operation*> found;
+  std::copy_if(awaited_.begin(), awaited_.end(), std::back_inserter(found),
+               [](const Operation* op) { return !op->done(); });
+  return found;
 }
 
 void OperationTable::end(std::span<Operation* const> ops) {
