@@ -183,7 +183,7 @@ void Engine::check_stalls() {
 void Engine::look_at_messages(std::int64_t now) {
   std::vector<MessageWaits::AwaitedMessage> awaited;
   std::map<std::string, ProcessSet*> sets;
-  for (const Operation* op : operations().awaited()) {
+  for (const Operation* op : operations().awaited(now)) {
     if (!op->entry || !op->of_set || !negotiate::is_message_name(op->entry->name)) continue;
     const World& pair = op->of_set->world();
     if (pair.size != 2) continue;
@@ -201,10 +201,8 @@ void Engine::look_at_messages(std::int64_t now) {
     const std::string why = "'" + name + "' has waited " + std::to_string(messages_.waited_ns(name, now) / 1000000000) +
                             " s for rank " + std::to_string(set->world().world_rank(other)) +
                             " (HOROVOD_STALL_SHUTDOWN_TIME_SECONDS)";
-    if (Leader* leader = set->leader())
-      leader->gone(other, HVD_TIMEOUT, why);
-    else
-      set->fail_all(HVD_TIMEOUT, why);
+    if (Leader* leader = set->leader()) leader->gone(other, HVD_TIMEOUT, why);  // the other rank learns of it, too
+    set->fail_all(HVD_TIMEOUT, why);
     return messages_.clear();
   }
 }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <iterator>
 #include <utility>
 
 #include "common/read_ahead.h"
@@ -10,6 +9,9 @@
 
 namespace hvd::core {
 namespace {
+
+constexpr std::int64_t sleep_kept_ns = 500'000'000;  ///< longer than a caller's pause between two pieces of its wait
+constexpr std::size_t most_sleeps_kept = 16;         ///< then those that are over are forgotten
 
 std::uint32_t next_table() {
   static std::atomic<std::uint32_t> tables{0};
@@ -180,18 +182,39 @@ void OperationTable::sleep(Operation& op, std::int64_t limit_ns) {
   {
     const std::lock_guard lock(mutex_);
     if (op.done()) return;
-    if (++op.sleepers == 1) awaited_.push_back(&op);
+    ++op.sleepers;
+    if (Sleep* known = sleep_of(op)) {
+      known->left_ns = 0;
+    } else {
+      if (sleeps_.size() >= most_sleeps_kept) forget_sleeps(memory::now_ns());
+      sleeps_.push_back({&op, handle(op), 0});
+    }
   }
   memory::futex_wait(op.state, Operation::under_way, limit_ns);
   const std::lock_guard lock(mutex_);
-  if (--op.sleepers == 0) std::erase(awaited_, &op);
+  if (--op.sleepers > 0) return;
+  if (Sleep* known = sleep_of(op)) known->left_ns = memory::now_ns();
 }
 
-std::vector<const Operation*> OperationTable::awaited() const {
+OperationTable::Sleep* OperationTable::sleep_of(const Operation& op) {
+  const auto found = std::find_if(sleeps_.begin(), sleeps_.end(),
+                                  [&](const Sleep& s) { return s.operation == &op && s.handle == handle(op); });
+  return found == sleeps_.end() ? nullptr : &*found;
+}
+
+/// Forgets the sleeps for operations that have ended or been recycled, and those that ended long ago.
+void OperationTable::forget_sleeps(std::int64_t now_ns) {
+  std::erase_if(sleeps_, [&](const Sleep& s) {
+    return s.operation->done() || s.handle != handle(*s.operation) ||
+           (s.left_ns != 0 && now_ns - s.left_ns > sleep_kept_ns);
+  });
+}
+
+std::vector<const Operation*> OperationTable::awaited(std::int64_t now_ns) {
   const std::lock_guard lock(mutex_);
+  forget_sleeps(now_ns);
   std::vector<const Operation*> found;
-  std::copy_if(awaited_.begin(), awaited_.end(), std::back_inserter(found),
-               [](const Operation* op) { return !op->done(); });
+  for (const Sleep& s : sleeps_) found.push_back(s.operation);
   return found;
 }
 
