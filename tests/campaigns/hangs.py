@@ -137,6 +137,7 @@ def over_hvd(says: str) -> str:
         # . is a number sign, which stands for the culprit here
         return rf"for c10d\S* .\d+ \((?:{'|'.join(sorted(kinds))})"
 
+    says = says.replace("for (broadcast|all_reduce)", "for broadcast")
     says = says.replace("for recv from rank #", "for c10d[^ ]*/send # to % tag 0")  # a message has its direction in its name
     return re.sub(r"for (\w+) (?:\d+|\\d\+)(?: of the default group| of group \w+)?.*", named, says)
 
