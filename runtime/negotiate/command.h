@@ -56,6 +56,12 @@ inline bool is_made_name(std::string_view name) {
   return dot != std::string_view::npos && name.substr(dot).starts_with(".noname.");
 }
 
+/// True if @p name is that of a message between two ranks (hvd/torch/_c10d/point_to_point.py).  A receive may be posted
+/// long before its message is sent.  So the message counts as a wait only while a thread waits for its end.
+inline bool is_message_name(std::string_view name) {
+  return name.starts_with("c10d") && name.find("/send ") != std::string_view::npos;
+}
+
 /// Appends plain values and text to a string of bytes.
 class ByteWriter {
  public:

@@ -105,8 +105,21 @@ BLAMELESS = re.compile(
 )  # one is named, not blamed
 
 
-# Over "hvd": calls that differ are errors, not hangs; the others have no group of torch's to wait in.
-REFUSED_BY_HVD = {"order", "groups", "sources", "destinations", "handles", "port", "world", "address", "rankless", "monitored"}
+# Over "hvd": calls that differ are errors, not hangs; the others have no group of torch's to wait in; new_group() does not
+# wait.
+REFUSED_BY_HVD = {
+    "newgroup",
+    "order",
+    "groups",
+    "sources",
+    "destinations",
+    "handles",
+    "port",
+    "world",
+    "address",
+    "rankless",
+    "monitored",
+}
 KINDS = {
     "all_reduce": "allreduce",
     "all_gather": "allgather",
@@ -124,6 +137,8 @@ def over_hvd(says: str) -> str:
         # . is a number sign, which stands for the culprit here
         return rf"for c10d\S* .\d+ \((?:{'|'.join(sorted(kinds))})"
 
+    says = says.replace("for (broadcast|all_reduce)", "for broadcast")
+    says = says.replace("for recv from rank #", "for c10d[^ ]*/send # to % tag 0")  # a message has its direction in its name
     return re.sub(r"for (\w+) (?:\d+|\\d\+)(?: of the default group| of group \w+)?.*", named, says)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -95,6 +96,52 @@ for step in range(20):
     done = run(tmp_path, script, ranks=3)
     assert done.returncode == 1, done.stderr
     assert "signal" not in done.stderr and told in done.stderr, done.stderr
+
+
+def test_a_receive_posted_in_advance_is_no_wait(tmp_path: pathlib.Path) -> None:
+    """Rank 0's receive is posted long before its message: with collectives, then without, for longer than all limits."""
+    script = """
+dist.init_process_group("hvd")
+rank = dist.get_rank()
+late = torch.zeros(1)
+work = dist.irecv(late, 1, tag=99) if rank == 0 else None
+for _ in range(25):
+    dist.all_reduce(torch.ones(1))
+    time.sleep(0.2)
+time.sleep(6)
+dist.all_reduce(torch.ones(1))
+if work is None:
+    dist.send(torch.ones(1), 0, tag=99)
+else:
+    work.wait()
+    print("got", late.item(), flush=True)
+"""
+    env = hvdrun.environment(HOROVOD_STALL_CHECK_TIME_SECONDS="1", HOROVOD_STALL_SHUTDOWN_TIME_SECONDS="4")
+    done = run(tmp_path, script, env=env)
+    assert done.returncode == 0, done.stderr
+    assert "got 1.0" in done.stdout
+    assert hvdrun.said(done.stderr) == ""
+
+
+@pytest.mark.parametrize("waits", few(["dist.recv(x, 2)", "dist.irecv(x, 2, tag=7).wait()", "dist.send(x, 2)"]))
+def test_a_wait_for_a_message_names_the_other_rank(tmp_path: pathlib.Path, waits: str) -> None:
+    script = f"""
+dist.init_process_group("hvd")
+x = torch.ones(1)
+early = dist.irecv(torch.zeros(1), 0, tag=5) if dist.get_rank() == 2 else None
+if dist.get_rank() == 1:
+    {waits}
+time.sleep(60)
+"""
+    env = hvdrun.environment(HOROVOD_STALL_CHECK_TIME_SECONDS="1", HOROVOD_STALL_SHUTDOWN_TIME_SECONDS="4")
+    done = run(tmp_path, script, ranks=3, env=env)
+    assert done.returncode != 0
+    direction = "1 to 2" if "send" in waits else "2 to 1"
+    assert re.search(
+        rf"rank 2 on localhost is in script.py:\d+.*; 1 rank has waited \d s for c10d/world/send {direction}", done.stderr
+    )
+    assert "send 0 to 2" not in done.stderr
+    assert "' has waited 4 s for rank 2" in done.stderr
 
 
 def test_hosts_tensors_beside_another_backend(tmp_path: pathlib.Path) -> None:

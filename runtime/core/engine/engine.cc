@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -55,7 +56,7 @@ Engine::Engine(std::unique_ptr<transport::Transport> transport, const Config& co
     : shared_(static_cast<int>(config.integer("HVD_STATUS_FD")), static_cast<int>(config.integer("HVD_RECORDER_FD")),
               gpus),
       config_(config),
-      checks_stalls_(StallLimits::of(config).warn_ns > 0),
+      stall_limits_(StallLimits::of(config)),
       reports_(static_cast<int>(config.integer("HVD_LINK_FD")), shared_.status),
       transport_(std::move(transport)) {
   world_ =
@@ -158,9 +159,10 @@ void Engine::leave_message() {
   }
 }
 
-/// Looks for stalls in the sets that this rank leads, at most once in watch_after_ns.  On the engine's thread.
+/// Looks for stalls in the sets that this rank leads, and in its messages, at most once in watch_after_ns.  On the
+/// engine's thread.
 void Engine::check_stalls() {
-  if (!checks_stalls_) return;
+  if (stall_limits_.warn_ns <= 0) return;
   const std::int64_t now = now_ns();
   if (now - stalls_checked_ns_ < watch_after_ns) return;
   stalls_checked_ns_ = now;
@@ -172,7 +174,37 @@ void Engine::check_stalls() {
     stalls_ |= s->leader()->stalls().check(now);
     s->leader()->stalls().long_waits(now, waits);
   }
+  messages_.long_waits(now, stall_limits_.worth_telling_ns(shared_.status.median_step_ns()), waits);
   reports_.stalls(std::move(waits), now);
+}
+
+/// Looks for messages for which a thread waits.  Warns about long waits, and ends sets at the user's limit.  Under
+/// drive_.
+void Engine::look_at_messages(std::int64_t now) {
+  std::vector<MessageWaits::AwaitedMessage> awaited;
+  std::map<std::string, ProcessSet*> sets;
+  for (const Operation* op : operations().awaited(now)) {
+    if (!op->entry || !op->of_set || !negotiate::is_message_name(op->entry->name)) continue;
+    const World& pair = op->of_set->world();
+    if (pair.size != 2) continue;
+    awaited.push_back(
+        {op->entry->name, OperationTable::handle(*op), pair.world_rank(1 - pair.rank), op->of_set->in_batch()});
+    sets[op->entry->name] = op->of_set;
+  }
+  messages_.look(awaited, now);
+  if (stall_limits_.warn_ns <= 0) return;
+  if (const std::string text = messages_.warning(now, stall_limits_.warn_ns); !text.empty()) log_warning(text);
+  const bool paused = shared_.status.limit_is_paused(now);
+  for (const auto& [name, set] : sets) {
+    if (!stall_limits_.is_over(messages_.waited_ns(name, now), paused)) continue;
+    const int other = 1 - set->world().rank;
+    const std::string why = "'" + name + "' has waited " + std::to_string(messages_.waited_ns(name, now) / 1000000000) +
+                            " s for rank " + std::to_string(set->world().world_rank(other)) +
+                            " (HOROVOD_STALL_SHUTDOWN_TIME_SECONDS)";
+    if (Leader* leader = set->leader()) leader->gone(other, HVD_TIMEOUT, why);  // the other rank learns of it, too
+    set->fail_all(HVD_TIMEOUT, why);
+    return messages_.clear();
+  }
 }
 
 /// While operations wait or a GPU works: reports waits and links, and watches the GPUs.  Looks for lost ranks in sets
@@ -184,6 +216,7 @@ void Engine::watch() {
   watched_ns_ = now;
   const std::lock_guard lock(drive_);
   watch_devices();
+  look_at_messages(now);
   report_wait(now);
   if (many_nodes_) look_at_links(now);
   std::vector<std::shared_ptr<ProcessSet>> stuck;
@@ -243,11 +276,13 @@ void Engine::report_wait(std::int64_t now) {
   if (!reports_.waits(progress, now)) return;
   OperationUnderWay first;
   for (auto& s : mine_)
-    if (OperationUnderWay o = s->first_under_way(); !o.name.empty() && (first.name.empty() || o.name < first.name))
+    if (OperationUnderWay o = s->first_under_way(messages_);
+        !o.name.empty() && (first.name.empty() || o.name < first.name))
       first = std::move(o);
   const gpu::DeviceWait gpu = device_wait();
   if (first.name.empty()) first = {gpu.tensor, {}};
-  if (!first.name.empty()) reports_.waits_for(first.name, first.what, gpu);
+  if (first.name.empty()) return reports_.goes_on();  // only messages, which no thread waits for
+  reports_.waits_for(first.name, first.what, gpu);
 }
 
 /// How far the GPU is, for the set whose batch has the alphabetically first name.  Under drive_.

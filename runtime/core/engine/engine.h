@@ -23,6 +23,7 @@
 #include "core/set/set_change.h"
 #include "core/set/set_table.h"
 #include "core/settings/config.h"
+#include "core/status/message_waits.h"
 #include "recorder/trace/trace_window.h"
 #include "recorder/trace/tracer.h"
 #include "transport/transport.h"
@@ -125,6 +126,7 @@ class Engine {
   void finish_devices();
   void check_stalls();
   void report_wait(std::int64_t now_ns);
+  void look_at_messages(std::int64_t now_ns);
   gpu::DeviceWait device_wait();
   void leave_message();
 
@@ -132,8 +134,9 @@ class Engine {
   EngineContext shared_;
   World world_;
   const Config config_;
-  const bool checks_stalls_;
+  const StallLimits stall_limits_;
   GuardReports reports_;
+  MessageWaits messages_;  ///< of the engine's thread
   std::shared_ptr<transport::Transport> transport_;
   std::vector<std::shared_ptr<unsigned char>> arenas_;  ///< of this node's ranks; nullptr: cannot be mapped
   SetTable sets_;

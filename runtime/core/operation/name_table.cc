@@ -134,10 +134,10 @@ std::string NameTable::some_in_flight() const {
   return text;
 }
 
-const NameEntry* NameTable::first_in_flight(const Operation* except) const {
+const NameEntry* NameTable::first_in_flight(const std::function<bool(const NameEntry&)>& counts) const {
   const NameEntry* first = nullptr;
   for (const auto& [name, e] : entries_)
-    if (e->in_flight.load() && !(except && e->operation == except) && (!first || name < first->name)) first = e.get();
+    if (e->in_flight.load() && (!first || name < first->name) && counts(*e)) first = e.get();
   return first;
 }
 

@@ -58,8 +58,8 @@ class NameTable {
   }
   /// A few of the names in flight, for messages.
   std::string some_in_flight() const;
-  /// The entry in flight whose name sorts first, without the operation @p except.  nullptr: there is none.
-  const NameEntry* first_in_flight(const Operation* except) const;
+  /// The entry in flight whose name sorts first, among those that @p counts accepts.  nullptr: there is none.
+  const NameEntry* first_in_flight(const std::function<bool(const NameEntry&)>& counts) const;
 
  private:
   NameEntry& next(std::string_view name);

@@ -1,5 +1,6 @@
 #include "core/operation/operation_table.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <utility>
 
@@ -8,6 +9,9 @@
 
 namespace hvd::core {
 namespace {
+
+constexpr std::int64_t sleep_kept_ns = 500'000'000;  ///< longer than a caller's pause between two pieces of its wait
+constexpr std::size_t most_sleeps_kept = 16;         ///< then those that are over are forgotten
 
 std::uint32_t next_table() {
   static std::atomic<std::uint32_t> tables{0};
@@ -179,10 +183,39 @@ void OperationTable::sleep(Operation& op, std::int64_t limit_ns) {
     const std::lock_guard lock(mutex_);
     if (op.done()) return;
     ++op.sleepers;
+    if (Sleep* known = sleep_of(op)) {
+      known->left_ns = 0;
+    } else {
+      if (sleeps_.size() >= most_sleeps_kept) forget_sleeps(memory::now_ns());
+      sleeps_.push_back({&op, handle(op), 0});
+    }
   }
   memory::futex_wait(op.state, Operation::under_way, limit_ns);
   const std::lock_guard lock(mutex_);
-  --op.sleepers;
+  if (--op.sleepers > 0) return;
+  if (Sleep* known = sleep_of(op)) known->left_ns = memory::now_ns();
+}
+
+OperationTable::Sleep* OperationTable::sleep_of(const Operation& op) {
+  const auto found = std::find_if(sleeps_.begin(), sleeps_.end(),
+                                  [&](const Sleep& s) { return s.operation == &op && s.handle == handle(op); });
+  return found == sleeps_.end() ? nullptr : &*found;
+}
+
+/// Forgets the sleeps for operations that have ended or been recycled, and those that ended long ago.
+void OperationTable::forget_sleeps(std::int64_t now_ns) {
+  std::erase_if(sleeps_, [&](const Sleep& s) {
+    return s.operation->done() || s.handle != handle(*s.operation) ||
+           (s.left_ns != 0 && now_ns - s.left_ns > sleep_kept_ns);
+  });
+}
+
+std::vector<const Operation*> OperationTable::awaited(std::int64_t now_ns) {
+  const std::lock_guard lock(mutex_);
+  forget_sleeps(now_ns);
+  std::vector<const Operation*> found;
+  for (const Sleep& s : sleeps_) found.push_back(s.operation);
+  return found;
 }
 
 void OperationTable::end(std::span<Operation* const> ops) {

@@ -60,6 +60,9 @@ class OperationTable {
   bool has_notified() const { return has_notified_.load(std::memory_order_relaxed); }
   /// Sleeps until the operation has ended, at most @p limit_ns.  The caller holds @p op.
   void sleep(Operation& op, std::int64_t limit_ns);
+  /// The operations under way for which a thread sleeps, or slept within the last half second: callers wait in short
+  /// pieces.  Each once.  The caller holds the drive lock, so none of them ends meanwhile.
+  std::vector<const Operation*> awaited(std::int64_t now_ns);
 
   /// Publishes the end of @p ops, whose results have been written.  The caller holds the drive lock.
   void end(std::span<Operation* const> ops);
@@ -76,6 +79,15 @@ class OperationTable {
   mutable std::mutex mutex_;           ///< of all below, and of an operation's generation, holders and listener
   mutable std::deque<Operation> all_;  ///< by index; their addresses stay
   std::vector<Operation*> free_;
+  /// An operation for which a thread sleeps, or slept.
+  struct Sleep {
+    const Operation* operation = nullptr;
+    std::int64_t handle = 0;
+    std::int64_t left_ns = 0;  ///< when the last thread left; 0: one sleeps
+  };
+  Sleep* sleep_of(const Operation& op);
+  void forget_sleeps(std::int64_t now_ns);
+  std::vector<Sleep> sleeps_;
 };
 
 }  // namespace hvd::core

@@ -33,6 +33,7 @@
 #include "core/set/result_agreement.h"
 #include "core/settings/config.h"
 #include "core/settings/tuning.h"
+#include "core/status/message_waits.h"
 #include "memory/node.h"
 #include "memory/queue.h"
 
@@ -115,8 +116,9 @@ class ProcessSet {
   const memory::Node& node() const { return node_; }
   /// A few names of operations under way, for messages.
   std::string names_under_way();
-  /// The operation under way whose name sorts first.  Ranks that wait for the same operations have the same name.
-  OperationUnderWay first_under_way();
+  /// The operation under way whose name sorts first.  Ranks that wait for the same operations have the same name.  A
+  /// message counts only if @p messages has its name.
+  OperationUnderWay first_under_way(const MessageWaits& messages);
   /// The error of fail_all(); empty: the set works.
   std::string broken();
   /// A number that grows while operations move or end.

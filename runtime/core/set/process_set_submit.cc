@@ -150,9 +150,11 @@ std::string ProcessSet::names_under_way() {
   return names_.some_in_flight();
 }
 
-OperationUnderWay ProcessSet::first_under_way() {
+OperationUnderWay ProcessSet::first_under_way(const MessageWaits& messages) {
   std::lock_guard lock(mutex_);
-  const NameEntry* const first = names_.first_in_flight(join_op_);
+  const NameEntry* const first = names_.first_in_flight([&](const NameEntry& e) {
+    return (!join_op_ || e.operation != join_op_) && (!negotiate::is_message_name(e.name) || messages.has(e.name));
+  });
   if (!first) return {join_op_ ? negotiate::join_text : "", {}};
   const bool tells = first->name.starts_with(name_of(first->signature.operation()));
   return {first->name, tells ? std::string() : negotiate::describe(first->signature)};

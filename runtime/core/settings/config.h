@@ -3,6 +3,7 @@
 /// A value is read where it is used, by its variable's name: config.flag("HVD_NCCL_WIDE").  The table of options
 /// (options/table.h) has its type, default and limits.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 
 #include "options/configuration.h"
@@ -19,6 +20,16 @@ struct StallLimits {
   std::int64_t shutdown_ns = 0;  ///< 0: never
 
   static StallLimits of(const Config& config);
+  /// Nanoseconds after which hvdrun is told of a wait: the larger of tell_ns and three steps, but at most warn_ns.
+  /// While one rank evaluates or writes a checkpoint, the other ranks may wait for about three steps.
+  std::int64_t worth_telling_ns(std::int64_t median_step_ns) const {
+    return std::min(std::max(tell_ns, 3 * median_step_ns), warn_ns);
+  }
+  /// True if a wait has reached the user's limit.  @p paused: missing ranks do work that ends by itself.
+  bool is_over(std::int64_t waited_ns, bool paused) const {
+    constexpr std::int64_t longest_pause_ns = 600'000'000'000;
+    return shutdown_ns > 0 && waited_ns >= shutdown_ns + (paused ? longest_pause_ns : 0);
+  }
 };
 
 }  // namespace hvd::core

@@ -24,8 +24,6 @@ std::int64_t report_every(std::int64_t warn_ns) {
 /// wait lasts.  The command that ends the wait removes the report at once.
 constexpr int report_lasts = 20;
 
-constexpr std::int64_t longest_pause_ns = 600'000'000'000;  ///< of the user's limit, for work that ends by itself
-
 }  // namespace
 
 std::vector<wire::Stall> merge_stalls(std::vector<StallReport> reports) {
@@ -60,6 +58,7 @@ void StallCheck::published(Command type, std::string_view body) {
 void StallCheck::collect(std::int64_t now_ns) {
   for (auto& [name, stall] : stalls_) stall.seen = false;
   auto note = [&](std::uint32_t id, const std::string& name, const negotiate::RankSet& here) {
+    if (negotiate::is_message_name(name)) return;
     Stall& s = stalls_[name];
     if (s.since_ns == 0) s.since_ns = now_ns;
     if (!s.seen) s.here = {};
@@ -114,12 +113,6 @@ void StallCheck::settle(Command type, std::string_view body) {
     forget(std::string(r.text()));
   else if (type == Command::assign)
     forget(std::string(r.rest()));
-}
-
-/// Nanoseconds after which hvdrun is told of a wait: the larger of tell_ns and three steps, but at most warn_ns.  While
-/// one rank evaluates or writes a checkpoint, the other ranks may wait for about three steps.
-std::int64_t StallCheck::worth_telling_ns() const {
-  return std::min(std::max(limits_.tell_ns, 3 * sources_.status.median_step_ns()), limits_.warn_ns);
 }
 
 /// Refuses operations of different kinds with the same name if each rank waits in one of them.  An example is
@@ -185,8 +178,7 @@ bool StallCheck::warn(std::int64_t now_ns) {
   for (auto& [name, s] : stalls_) {
     const std::int64_t waited = now_ns - s.since_ns;
     const negotiate::RankSet missing = s.here.complement(sources_.world.size);
-    const bool is_paused = sources_.status.limit_is_paused(now_ns) && waited < limits_.shutdown_ns + longest_pause_ns;
-    if (limits_.shutdown_ns > 0 && waited >= limits_.shutdown_ns && !is_paused) {
+    if (limits_.is_over(waited, sources_.status.limit_is_paused(now_ns))) {
       sources_.coordinator->gone(missing.empty() ? 0 : missing.first(), HVD_TIMEOUT,
                                  "'" + name + "' has waited " + std::to_string(waited / 1000000000) + " s for " +
                                      missing.mapped(sources_.world.world_ranks).text(16) +

@@ -3,6 +3,8 @@
 /// The check costs nothing until a rank waits.  A rank that has waited for a while rings the doorbell of its node's
 /// leader.  The leader then checks repeatedly until no operation is incomplete.  Leaders report to their parents which
 /// ranks have announced an operation.  Merged reports are a few runs of ranks.  All other ranks are missing.
+///
+/// Messages between two ranks do not count here: message_waits.h.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -70,7 +72,7 @@ class StallCheck {
   bool warn(std::int64_t now_ns);
   void refuse_crossed(std::int64_t now_ns);
   void settle(negotiate::Command type, std::string_view body);
-  std::int64_t worth_telling_ns() const;
+  std::int64_t worth_telling_ns() const { return limits_.worth_telling_ns(sources_.status.median_step_ns()); }
   const std::string* name(std::uint32_t id) const;
 
   const Sources sources_;

@@ -6,12 +6,31 @@
 #include <deque>
 #include <thread>
 
+#include "memory/futex.h"
 #include "world_of_threads.h"
 
 namespace hvd::testing {
 
 using core::Operation;
 using core::OperationTable;
+
+TEST_CASE("operation: it stays awaited between two pieces of a wait, until its end") {
+  hvd::core::RankStatus status;
+  OperationTable table{status};
+  std::vector<Operation*> ops(2);
+  table.take(ops.size(), ops.data());
+  const auto now = [] { return memory::now_ns(); };
+  CHECK(table.awaited(now()).empty());
+  table.sleep(*ops[1], 1000);
+  CHECK(table.awaited(now()) == std::vector<const Operation*>{ops[1]});
+  CHECK(table.awaited(now() + 1'000'000'000).empty());
+  table.sleep(*ops[1], 1000);
+  table.sleep(*ops[1], 1000);
+  CHECK(table.awaited(now()).size() == 1);
+  table.end(std::vector<Operation*>{ops[1]});
+  CHECK(table.awaited(now()).empty());
+  table.end(std::vector<Operation*>{ops[0]});
+}
 
 TEST_CASE("operation: ended by one thread while others sleep, listen, look and let go") {
   hvd::core::RankStatus status;
