@@ -4,8 +4,10 @@ HVD_AGREEMENT is stop, and HVD_AGREEMENT_STEPS is 4.
 """
 
 import contextlib
+import copy
 import random
 import re
+import types
 
 import torch
 from torch import nn
@@ -75,6 +77,97 @@ def check_excluded_parameters_may_differ():
     assert watch.found == 0
 
 
+def check_ranks_may_have_other_watches_beside():
+    """Of a process set that not all ranks are in, and of a copy on one rank."""
+    pair = hvd.add_process_set([0, SIZE - 1])
+    model = make_model()
+    if pair.included():
+        of_pair = make_model(seed=5)
+        set_optimizer = hvd.DistributedOptimizer(
+            torch.optim.SGD(of_pair.parameters(), lr=0.1), of_pair.named_parameters(), process_set=pair
+        )
+        train(of_pair, set_optimizer, batches(2), mine)
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters())
+    copied = copy.deepcopy(optimizer) if RANK == 0 else None
+    train(model, optimizer, batches(2), mine)
+    later, later_optimizer = distributed()
+    train(later, later_optimizer, batches(2), mine)
+    hvd.remove_process_set(pair)
+    del copied
+
+
+def check_parameters_that_are_added_later_are_compared():
+    model = make_model()
+    optimizer = hvd.DistributedOptimizer(torch.optim.Adam(model[0].parameters()), model.named_parameters())
+    train(model, optimizer, batches(2), mine)
+    optimizer.add_param_group({"params": list(model[2].parameters())})
+    train(model, optimizer, batches(2), mine)
+    if RANK == 1:
+        flip(model[2].weight, 50)
+    error, _ = steps_until_found(model, optimizer, most=2 * STEPS)
+    assert " 2.weight, elements " in error, error
+
+
+def check_the_comparison_goes_on_after_a_join():
+    model, optimizer = distributed()
+    train(model, optimizer, batches(5 if RANK == 1 else 7), mine)
+    last = hvd.join()
+    hvd.broadcast_parameters(model.state_dict(), root_rank=last)
+    hvd.broadcast_optimizer_state(optimizer, root_rank=last)
+    train(model, optimizer, batches(4), mine)
+    if RANK == 1:
+        flip(model[2].weight, 50)
+    error, _ = steps_until_found(model, optimizer)
+    assert "2.weight, elements " in error, error
+
+
+class Joins(nn.Module):
+    """Like DistributedDataParallel, which torch.distributed.algorithms.Join tells that it is on."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+        self._join_config = types.SimpleNamespace(enable=False)
+
+
+def check_ranks_make_other_numbers_of_steps_in_torchs_join():
+    model = make_model()
+    joins, optimizer = Joins(model), torch.optim.SGD(model.parameters(), lr=0.0)
+    watch = agreement.watch(joins, optimizer)
+    train(model, optimizer, batches(2))
+    joins._join_config.enable = True
+    train(model, optimizer, batches(4 + RANK))
+    joins._join_config.enable = False
+    train(model, optimizer, batches(2))
+    if RANK == 1:
+        flip(model[0].weight, 50)
+    error, _ = steps_until_found(model, optimizer)
+    assert "model.0.weight, elements " in error and watch.found == 1, error
+
+
+def check_shards_and_parameters_without_memory_are_left_out():
+    class FullyShardedDataParallel(nn.Linear):
+        pass
+
+    torch.manual_seed(RANK)
+    divided = FullyShardedDataParallel(4, 4)
+    torch.manual_seed(1)
+    model = nn.Sequential(divided, nn.Linear(4, 4), nn.LazyLinear(4), nn.Linear(4, 4, device="meta"))
+    watch = agreement.watch(model, torch.optim.SGD([*divided.parameters(), *model[1].parameters()], lr=0.1))
+    assert [name for name, *_ in watch._tensors()] == ["parameter 1.weight", "parameter 1.bias"]
+    watch.close()
+
+    class ZeroRedundancyOptimizer(torch.optim.SGD):
+        pass
+
+    model = nn.Linear(4, 4)
+    zero = ZeroRedundancyOptimizer(model.parameters(), lr=0.1)
+    zero.state[model.weight]["momentum_buffer"] = torch.zeros(4, 4)
+    watch = agreement.watch(model, zero)
+    assert [name for name, *_ in watch._tensors()] == ["parameter weight", "parameter bias"]
+    watch.close()
+
+
 def check_a_nan_names_tensor_element_and_rank():
     for bad, word in ((float("nan"), "NaN"), (float("inf"), "infinity")):
         model, optimizer = distributed(MAKERS["sgd"])
@@ -128,7 +221,7 @@ def check_overflows_that_a_scaler_handles_are_not_reported():
 def lines_of_a_start(model, **options):
     """The lines of the first step."""
     lines, tell = [], agreement.Watch._print
-    agreement.Watch._print = lambda _, text: lines.append(text)
+    agreement.Watch._print = lambda _, text, ranks: lines.append(text)
     try:
         maker = torch.optim.SGD(model.parameters(), **{"lr": 0.1, **options})
         optimizer = hvd.DistributedOptimizer(maker, model.named_parameters())
@@ -156,6 +249,21 @@ def check_the_comparison_at_the_start():
     assert len(seeds) == 1 and re.search(r"a data sampler is DistributedSampler of 60 samples, seed 0", seeds[0]), seeds
     same.seed = 0
     assert lines_of_a_start(make_model()) == []
+
+
+def check_the_start_accepts_any_option_and_sampler():
+    class Bare(torch.utils.data.distributed.DistributedSampler):
+        def __init__(self):
+            self.num_replicas = SIZE
+
+    bare, model = Bare(), make_model()
+    plain = torch.optim.SGD(model.parameters(), lr=0.1)
+    plain.param_groups[0].update(schedule=lambda step: step, owner=bare, limit=float("nan"))
+    facts = start_comparison.facts(plain, {}, {}, SIZE)
+    assert "a data sampler" in facts
+    plain.param_groups[0]["lr"] = float("nan")
+    facts = hvd.allgather_object(start_comparison.facts(plain, {}, {}, SIZE))
+    assert list(start_comparison.differences(facts, range(SIZE))) == []
 
 
 def check_what_counts_as_a_difference():
