@@ -15,7 +15,7 @@ from torch_models import MAKERS, RANK, SIZE, batches, make_model, train
 
 import hvd.torch as hvd
 from hvd.exceptions import DivergedError
-from hvd.torch import agreement, start_comparison
+from hvd.torch import agreement, start_comparison, tensor_windows
 
 STEPS = 4
 mine = slice(RANK, None, SIZE)
@@ -288,7 +288,7 @@ def check_windows_cover_every_element_in_time():
     draw = random.Random(6)
     for steps in (1, 3, 50):
         tensors = [(f"t{i}", t, None, t) for i in range(40) for t in [torch.zeros(draw.choice([1, 7, 1000, 300_000]))]]
-        windows = agreement._windows(tensors, steps)
+        windows = tensor_windows.windows_of(tensors, steps)
         assert len(windows) <= steps + 1
         covered = {name: torch.zeros_like(t, dtype=torch.bool) for name, t, *_ in tensors}
         for window in windows:
@@ -302,26 +302,26 @@ def check_the_hash_sees_every_bit_of_every_dtype():
         for shift in (0, 1):
             whole = torch.zeros(20, dtype=dtype)
             part = whole[shift : shift + 16]
-            before = int(agreement._hash(agreement._flat(part)))
+            before = int(tensor_windows.hash_of(tensor_windows.flattened(part)))
             size = whole.element_size()
             for bit in range(16 * size * 8) if dtype != torch.bool else range(0, 128, 8):
                 flip(whole, shift * size * 8 + bit)
-                assert int(agreement._hash(agreement._flat(part))) != before
+                assert int(tensor_windows.hash_of(tensor_windows.flattened(part))) != before
                 flip(whole, shift * size * 8 + bit)
 
 
 def check_threads_hash_as_one_does():
     draw, before = torch.Generator().manual_seed(7), torch.get_num_threads()
     parts = [torch.randn(size, generator=draw) for size in (700_000, 1, 2_000_000, 3, 900_000, 4, 1_500_000)]
-    alone = [agreement._host_hashes([part])[0] for part in parts]
+    alone = [tensor_windows.host_hashes([part])[0] for part in parts]
     try:
         for threads in (1, 2, 4):
             torch.set_num_threads(threads)
-            assert agreement._host_hashes(parts) == alone
+            assert tensor_windows.host_hashes(parts) == alone
     finally:
         torch.set_num_threads(before)
     flip(parts[2], 8 * 4_000_001)
-    assert [a == b for a, b in zip(agreement._host_hashes(parts), alone, strict=True)] == [True, True, False] + [True] * 4
+    assert [a == b for a, b in zip(tensor_windows.host_hashes(parts), alone, strict=True)] == [True, True, False] + [True] * 4
 
 
 def check_the_vote():

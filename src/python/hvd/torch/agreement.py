@@ -20,12 +20,10 @@ import socket
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 from weakref import WeakSet
 
 import torch
-from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-defined]
 
 from hvd import _native
 from hvd._runtime import environment as _environment
@@ -35,36 +33,26 @@ from hvd.exceptions import DivergedAgainError, DivergedError
 from hvd.process_sets import ProcessSet, global_process_set, number_of
 from hvd.torch._adapter import TorchAdapter
 from hvd.torch.ops import collectives
+from hvd.torch.tensor_windows import (
+    PIECE,
+    Piece,
+    divides_its_state,
+    flattened,
+    hash_of,
+    host_hashes,
+    is_plain,
+    pieces_of,
+    weights_on,
+    windows_of,
+)
 
 __all__ = ["Watch", "outvoted", "watch"]
 
-_PIECE = 512 << 10  # bytes on a GPU that one hash covers; _weights() has one number for each of its words
-_HOST_PIECE = 2 << 20  # the same in the host's memory
-_LEAST_SHARE = 4 << 20  # bytes in the host's memory that are worth a thread
 _LEAST_LAYOUT = 64  # steps until the list of tensors is made anew
-_LEAST_WINDOW = 16 << 10  # bytes of a window of a small model
-_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-_SEED = 0x48564441  # any number, the same on all ranks
 
-_weights_of: dict[torch.device, torch.Tensor] = {}
 _watches: WeakSet[Watch] = WeakSet()
 _begun: Counter[int] = Counter()  # watches that have made a step in this world, by number of their process set
 _repairs = 0  # of this process
-
-
-class _Piece(NamedTuple):
-    """A part of a parameter, or of the optimizer's state `key` for it.  begin, end: in elements; complex numbers are two."""
-
-    name: str
-    parameter: torch.Tensor
-    key: str | None
-    begin: int
-    end: int
-    element_bytes: int
-
-    @property
-    def bytes(self) -> int:
-        return (self.end - self.begin) * self.element_bytes
 
 
 class _Details(NamedTuple):
@@ -75,84 +63,6 @@ class _Details(NamedTuple):
     pieces: list[tuple[str, int, int]]  # name, begin and end in elements
     hashes: list[int]
     repairs: int  # how often this process has been repaired
-
-
-def _weights(device: torch.device) -> torch.Tensor:
-    """Random odd numbers, the same on all ranks: [_PIECE / 8], int64."""
-    if device not in _weights_of:
-        numbers = torch.Generator().manual_seed(_SEED)
-        found = torch.randint(-(2**62), 2**62, (_PIECE // 8,), generator=numbers, dtype=torch.int64)
-        _weights_of[device] = found.mul_(2).add_(1).to(device)
-    return _weights_of[device]
-
-
-def _hash(part: torch.Tensor) -> torch.Tensor:
-    """The sum of weight times word, modulo 2^64: a scalar on the device of the tensor, [elements].  For tensors on GPUs.
-
-    This is the multilinear hash of D. Lemire and O. Kaser, "Strongly universal string hashing is fast" (2014).  The
-    weights are odd, so a change of one word always changes the hash.
-    """
-    size = part.element_size()
-    if size < 8 and part.storage_offset() * size % 8 == 0 and part.numel() * size % 8 == 0:
-        words = part.view(torch.int64)
-    else:
-        words = part.view(_INTEGERS[size]).to(torch.int64)
-    weights = _weights(words.device)[: len(words)]
-    # dot() needs no memory for the products, but has no integers on GPUs.
-    return torch.dot(words, weights) if words.device.type == "cpu" else (words * weights).sum()
-
-
-def _pieces(name: str, parameter: torch.Tensor, key: str | None, tensor: torch.Tensor, most_bytes: int) -> Iterator[_Piece]:
-    flat = _flat(tensor)
-    each = most_bytes // 64 * 64 // flat.element_size()
-    for at in range(0, flat.numel(), each):
-        yield _Piece(name, parameter, key, at, min(at + each, flat.numel()), flat.element_size())
-
-
-@functools.cache
-def _threads() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(thread_name_prefix="hvd-hash")
-
-
-def _host_hashes(parts: list[torch.Tensor]) -> list[int]:
-    """The hashes of tensors that lie without gaps in the host's memory.  torch's other threads, idle now, take their shares."""
-    spans = [(part.data_ptr(), part.numel() * part.element_size()) for part in parts]
-    total = sum(length for _, length in spans)
-    # The last tensors that the optimizer has changed may be in the cache, so they come first.
-    spans.reverse()
-    shares = min(torch.get_num_threads(), total // _LEAST_SHARE) or 1
-    tasks = [_threads().submit(_native.hashes, spans[at::shares]) for at in range(1, shares)]
-    found = [0] * len(spans)
-    found[::shares] = _native.hashes(spans[::shares])
-    for at, task in enumerate(tasks, 1):
-        found[at::shares] = task.result()
-    found.reverse()
-    return found
-
-
-def _flat(tensor: torch.Tensor) -> torch.Tensor:
-    real = torch.view_as_real(tensor.detach()) if tensor.is_complex() else tensor.detach()
-    return real.reshape(-1)
-
-
-def _windows(tensors: list[tuple[str, torch.Tensor, str | None, torch.Tensor]], steps: int) -> list[list[_Piece]]:
-    """Divides the tensors into about `steps` windows at most, of similar cost: bytes, and number of pieces.
-
-    tensors: name, parameter, key, and the tensor itself.
-    """
-    total = sum(tensor.numel() * tensor.element_size() for *_, tensor in tensors)
-    budget = max(_LEAST_WINDOW, 5 * total // (4 * steps))  # bytes end four fifths of the windows,
-    pieces = [piece for one in tensors for piece in _pieces(*one, min(budget, _HOST_PIECE if one[3].is_cpu else _PIECE))]
-    most_pieces = max(8, 5 * len(pieces) // steps)  # and the number of pieces the others
-    windows: list[list[_Piece]] = []
-    left = 0
-    for piece in pieces:
-        if left <= 0 or len(windows[-1]) >= most_pieces:
-            windows.append([])
-            left = budget
-        windows[-1].append(piece)
-        left -= piece.bytes
-    return windows
 
 
 def outvoted(values: Sequence[Any]) -> list[int]:
@@ -202,30 +112,30 @@ class Watch:
         """Starts again, in a new world."""
         self._step = 0
         self._name = ""  # of the operations; "" before the first step
-        self._layout: list[list[_Piece]] = []
+        self._layout: list[list[Piece]] = []
         self._states = -1
         self._mixed = False  # some ranks use a GPU, others none
-        self._sent: tuple[Any, int, list[_Piece], torch.Tensor] | None = None
+        self._sent: tuple[Any, int, list[Piece], torch.Tensor] | None = None
         self._seen = self._told = ""  # the runtime's line about a NaN in the sums of this step; of the last check
 
     def _tensors(self) -> Iterator[tuple[str, torch.Tensor, str | None, torch.Tensor]]:
-        state = {} if _divides_its_state(self._optimizer) else self._optimizer.state
+        state = {} if divides_its_state(self._optimizer) else self._optimizer.state
         for name, parameter in self._named():
-            if self._is_excluded(name) or not _plain(parameter):
+            if self._is_excluded(name) or not is_plain(parameter):
                 continue
             yield f"parameter {name}", parameter, None, parameter
             for key, value in state.get(parameter, {}).items():
-                if _plain(value):
+                if is_plain(value):
                     yield f"optimizer state {key} of {name}", parameter, key, value
 
     def _compare_at_start(self) -> None:
         from hvd.torch import start_comparison
 
         named = {name: p for name, p in self._named() if not self._is_excluded(name)}
-        pieces = [piece for name, p in named.items() if _plain(p) for piece in _pieces(name, p, None, p, _PIECE)]
+        pieces = [piece for name, p in named.items() if is_plain(p) for piece in pieces_of(name, p, None, p, PIECE)]
         hashes = dict.fromkeys(named, 0)
         for piece in pieces:
-            hashes[piece.name] ^= int(_hash(self._part(piece))) * (2 * piece.begin + 1)
+            hashes[piece.name] ^= int(hash_of(self._part(piece))) * (2 * piece.begin + 1)
         mine = start_comparison.facts(self._optimizer, named, hashes, len(self._set.ranks or ()))
         told = allgather_object((_world.rank(), mine), f"{self._name}.start", self._set)
         ranks = [rank for rank, _ in told]  # without those that have joined (hvd.join)
@@ -235,26 +145,26 @@ class Watch:
     def _is_excluded(self, name: str) -> bool:
         return any(fnmatch.fnmatchcase(name, pattern) for pattern in self._exclude)
 
-    def _part(self, piece: _Piece) -> torch.Tensor:
+    def _part(self, piece: Piece) -> torch.Tensor:
         """The piece of the present tensor: an optimizer may replace the tensors of its state.  Empty: it has another size."""
         tensor = piece.parameter if piece.key is None else self._optimizer.state[piece.parameter].get(piece.key)
-        flat = _flat(tensor) if _plain(tensor) else torch.empty(0)
+        flat = flattened(tensor) if is_plain(tensor) else torch.empty(0)
         if flat.numel() < piece.end or flat.element_size() != piece.element_bytes:
             return torch.empty(0)
         return flat[piece.begin : piece.end]
 
-    def _hashes(self, window: list[_Piece]) -> tuple[torch.Tensor, int]:
+    def _hashes(self, window: list[Piece]) -> tuple[torch.Tensor, int]:
         """The hashes of the pieces, [pieces], on the first one's device.  Also where they were made: 1 host, 2 GPU, 3 both.
 
         Host and GPU have different hashes.
         """
         parts = [self._part(piece) for piece in window]
         in_host = [at for at, part in enumerate(parts) if part.is_cpu]
-        of_host = torch.tensor(_host_hashes([parts[at] for at in in_host]), dtype=torch.int64)
+        of_host = torch.tensor(host_hashes([parts[at] for at in in_host]), dtype=torch.int64)
         if len(in_host) == len(parts):
             return of_host, 1
         device = window[0].parameter.device
-        hashes = [part if part.is_cpu else _hash(part).to(device) for part in parts]
+        hashes = [part if part.is_cpu else hash_of(part).to(device) for part in parts]
         for at, one in zip(in_host, of_host.to(device), strict=True):
             hashes[at] = one
         return torch.stack(hashes), 3 if in_host else 2
@@ -287,7 +197,7 @@ class Watch:
         self.check()
         turns = -(-_LEAST_LAYOUT // len(self._layout)) * len(self._layout) if self._layout else 1
         if self._step % turns == 0 or len(self._optimizer.state) != self._states:
-            self._layout, self._states = _windows(list(self._tensors()), self._steps), len(self._optimizer.state)
+            self._layout, self._states = windows_of(list(self._tensors()), self._steps), len(self._optimizer.state)
         self._step += 1
         if not self._layout:
             return
@@ -295,7 +205,7 @@ class Watch:
         hashes, where = self._hashes(window)
         device = hashes.device
         mine = torch.tensor([self._step, 4 * where + bool(self._seen)], device=device)
-        digest = torch.cat([(hashes * _weights(device)[: len(window)]).sum().reshape(1), mine])
+        digest = torch.cat([(hashes * weights_on(device)[: len(window)]).sum().reshape(1), mine])
         handle = collectives.allgather_async(digest.reshape(1, 3), self._name, self._set)
         self._sent, self._told = (handle, self._step, window, hashes), self._seen
 
@@ -414,20 +324,6 @@ def _follow_scalers() -> None:
         return result
 
     scaler.step = forgetting
-
-
-def _divides_its_state(optimizer: torch.optim.Optimizer) -> bool:
-    """torch's ZeRO keeps the state of this rank's part in `state` once a checkpoint is loaded."""
-    return any(base.__name__ == "ZeroRedundancyOptimizer" for base in type(optimizer).__mro__)
-
-
-def _plain(value: Any) -> bool:
-    """Whether the value is a tensor in memory of its own, and no shard."""
-    if not isinstance(value, torch.Tensor) or isinstance(value, UninitializedTensorMixin):
-        return False
-    if hasattr(value, "__tensor_flatten__") or getattr(value, "_is_flat_param", False):
-        return False  # made of other tensors, as DTensor and quantized ones; a shard of FSDP's first version
-    return value.layout == torch.strided and value.device.type != "meta" and value.numel() > 0
 
 
 def watch(
