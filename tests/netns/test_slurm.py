@@ -6,6 +6,7 @@ import pathlib
 import re
 import secrets
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -184,10 +185,16 @@ for step in range(begin, begin + 3 if again != "0" else 10**6):
 """
 
 
-def completed_if_released(slurm_hosts: Cluster, job: str) -> bool:
-    """Whether the job has completed.  A waiting job may start now: Slurm sets a later time again until its nodes are free."""
+def completed_if_released(slurm_hosts: Cluster, job: str, out: pathlib.Path) -> bool:
+    """Whether the job has completed.  AssertionError if it has ended otherwise.
+
+    A waiting job may start 3 s after its requeue: a daemon refuses the credential of a job that starts within the same second.
+    Slurm sets a later time again until the job's nodes are free.
+    """
     said = told(slurm_hosts, job)
-    if "JobState=PENDING" in said:
+    assert not re.search(r"JobState=(FAILED|TIMEOUT|CANCELLED|NODE_FAIL)", said), f"{said}\n{text_of(out)}"
+    requeued = datetime.fromisoformat(re.findall(r"SubmitTime=(\S+)", said)[0])
+    if "JobState=PENDING" in said and datetime.now() > requeued + timedelta(seconds=3):
         slurm.run(slurm_hosts, "alpha", "scontrol", "update", f"JobId={job}", "StartTime=now")
     return "JobState=COMPLETED" in said
 
@@ -210,7 +217,7 @@ def test_a_requeued_job_resumes_from_its_checkpoint(slurm_hosts: Cluster, why: s
         slurm.run(slurm_hosts, "alpha", "scontrol", "update", "NodeName=beta", "State=DOWN", "Reason=test")
     try:
         wait_for(lambda: "JobState=PENDING" in (said := told(slurm_hosts, job)) and " Restarts=1 " in said, 60, "the queue")
-        wait_for(lambda: completed_if_released(slurm_hosts, job), 150, "the end of its second start")
+        wait_for(lambda: completed_if_released(slurm_hosts, job, out), 150, "the end of its second start")
     finally:
         slurm.run(slurm_hosts, "alpha", "scancel", job)
         slurm.run(slurm_hosts, "alpha", "scontrol", "update", "NodeName=beta", "State=RESUME")
