@@ -79,9 +79,9 @@ def check_excluded_parameters_may_differ():
 
 def check_ranks_may_have_other_watches_beside():
     """Of a process set that not all ranks are in, and of a copy on one rank."""
-    pair = hvd.add_process_set([0, SIZE - 1])
+    pair = hvd.add_process_set([0, SIZE - 1]) if SIZE > 2 else None  # two ranks are all ranks
     model = make_model()
-    if pair.included():
+    if pair and pair.included():
         of_pair = make_model(seed=5)
         set_optimizer = hvd.DistributedOptimizer(
             torch.optim.SGD(of_pair.parameters(), lr=0.1), of_pair.named_parameters(), process_set=pair
@@ -92,7 +92,8 @@ def check_ranks_may_have_other_watches_beside():
     train(model, optimizer, batches(2), mine)
     later, later_optimizer = distributed()
     train(later, later_optimizer, batches(2), mine)
-    hvd.remove_process_set(pair)
+    if pair:
+        hvd.remove_process_set(pair)
     del copied
 
 
