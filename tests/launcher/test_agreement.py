@@ -110,3 +110,52 @@ def test_an_elastic_job_goes_on_from_the_commit(tmp_path: pathlib.Path) -> None:
     assert done.stderr.count("agreement: parameter weight, elements ") == 1, done.stderr
     sums = [line.partition("sum ")[2] for line in done.stdout.splitlines() if "sum " in line]
     assert len(sums) == 2 and sums[0] == sums[1], done.stdout
+
+
+# Rank 1 dies once, and a spare takes its place.  watch() replaces the watch that the optimizer has begun.
+REPLACED = """
+import os, sys
+import torch
+import hvd.torch as hvd
+hvd.init()
+torch.manual_seed(0)
+model = torch.nn.Linear(8, 8)
+optimizer = hvd.DistributedOptimizer(torch.optim.Adam(model.parameters()), model.named_parameters())
+hvd.agreement.watch(model, optimizer, exclude=["bias"])
+state = hvd.elastic.TorchState(model, optimizer, step=0)
+@hvd.elastic.run
+def train(state):
+    while state.step < 30:
+        optimizer.zero_grad()
+        model(torch.randn(4, 8)).square().mean().backward()
+        optimizer.step()
+        state.step += 1
+        if state.step == 12 and hvd.rank() == 1 and not os.path.exists(sys.argv[1]):
+            open(sys.argv[1], "w").close()
+            os._exit(9)
+        if state.step % 10 == 0:
+            state.commit()
+    print("ends with", hvd.size(), flush=True)
+train(state)
+"""
+
+
+@pytest.mark.ci
+def test_a_new_rank_of_an_elastic_job_compares_with_the_others(tmp_path: pathlib.Path) -> None:
+    script = tmp_path / "replaced.py"
+    script.write_text(REPLACED)
+    options = [
+        "-np",
+        "2",
+        "--min-np",
+        "2",
+        "--spares",
+        "1",
+        "--agreement",
+        "report",
+        "--stall-check-shutdown-time-seconds",
+        "20",
+    ]
+    done = hvdrun.run(*options, *hvdrun.python_args(), str(script), str(tmp_path / "died"))
+    assert done.returncode == 0 and done.stdout.count("ends with 2") == 2, done.stdout + done.stderr
+    assert "agreement" not in done.stderr, done.stderr

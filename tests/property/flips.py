@@ -4,6 +4,7 @@
 
 One rank changes a bit of a parameter, of the optimizer's state, of a checkpoint that it loads, of its own gradient before the
 exchange, or of its reduced gradient after it; or it flips a bit of a tensor again and again while the tensor is reduced.
+Rank 0 prints a line for each flip.  The exit code is 1 if ranks differ and no line says so, or it names another tensor or rank.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import copy
 import os
 import random
 import re
+import sys
 import tempfile
 import threading
 import time
@@ -31,8 +33,8 @@ PLACES = ("parameter", "optimizer state", "restored checkpoint", "sent gradient"
 told: list[str] = []  # lines about windows that differ; all ranks get the same
 
 
-def described(self: Any, details: Any) -> Any:
-    bad, text = describe(self, details)
+def described(self: Any, details: Any, digests: Any) -> Any:
+    bad, text = describe(self, details, digests)
     told.append(text)
     return bad, text
 
@@ -100,7 +102,7 @@ class Trial:
         bits = torch.cat([t.detach().reshape(-1).float().view(torch.int32) for t in tensors])
         return bool((hvd.allreduce(bits, op=hvd.Max) != hvd.allreduce(bits, op=hvd.Min)).any())
 
-    def run(self) -> dict[str, bool]:
+    def run(self) -> dict[str, Any]:
         self.step(), self.step()
         self.plant()
         found_after = 0
@@ -115,10 +117,20 @@ class Trial:
         rank = f"not on rank {self.culprit} (" in line or hvd.size() == 2
         for one in list(agreement._watches):
             one.close()
-        return {"lasts": lasts, "found": bool(line), "tensor": right, "rank": rank and bool(line)}
+        return {
+            "lasts": lasts,
+            "found": bool(line),
+            "tensor": right,
+            "rank": rank and bool(line),
+            "line": line,
+            "about": self.about(),
+        }
+
+    def about(self) -> str:
+        return f"bit {self.bit} of {self.name} on rank {self.culprit}, {type(self.optimizer).__name__}"
 
 
-def during(draw: random.Random, steps: int, lines: Any) -> dict[str, bool]:
+def during(draw: random.Random, steps: int, lines: Any) -> dict[str, Any]:
     """A thread of the culprit changes one element during 5 * steps operations, whenever it gets a core.
 
     lines: what the runtime has written on rank 0.
@@ -142,7 +154,16 @@ def during(draw: random.Random, steps: int, lines: Any) -> dict[str, bool]:
     text = hvd.broadcast_object(lines(), root_rank=0)
     found = f"'flown.{at}'" in text or f".flown.{at}'" in text
     rank = f"not on rank {culprit} what" in text or hvd.size() == 2
-    return {"lasts": True, "found": found, "tensor": found, "rank": found and rank}
+    about = f"element {at} of rank {culprit}"
+    told_here = next((line for line in text.splitlines() if "flown" in line), "")
+    return {"lasts": True, "found": found, "tensor": found, "rank": found and rank, "line": told_here, "about": about}
+
+
+def is_wrong(place: str, result: dict[str, Any]) -> bool:
+    """Whether ranks differ without a report, or the report names something else."""
+    if place == PLACES[-1] and not result["found"]:
+        return False  # the changes may all have come between two looks
+    return bool(result["lasts"]) and not (result["found"] and result["tensor"] and result["rank"])
 
 
 def main() -> None:
@@ -158,6 +179,7 @@ def main() -> None:
     places = PLACES[:-1] if options.no_exchange else PLACES
     steps = int(os.environ["HVD_AGREEMENT_STEPS"])
     counts: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    wrong = 0
     with tempfile.TemporaryFile() as errors:
         if hvd.rank() == 0:
             os.dup2(errors.fileno(), 2)  # the runtime's lines
@@ -166,19 +188,25 @@ def main() -> None:
             errors.seek(0)
             text = errors.read().decode()
             errors.truncate(0)
+            errors.seek(0)  # stderr shares the offset
             return text
 
         for number in range(options.flips):
             place = places[number % len(places)]
             result = during(draw, steps, lines) if place == PLACES[-1] else Trial(draw, place, steps).run()
+            wrong += is_wrong(place, result)
             counts[place]["flips"] += 1
-            for key, value in result.items():
-                counts[place][key] += value
+            for key in ("lasts", "found", "tensor", "rank"):
+                counts[place][key] += result[key]
+            if hvd.rank() == 0:
+                word = "WRONG" if is_wrong(place, result) else "found" if result["found"] else "-"
+                print(f"{number + 1:4} {word:5} {place}: {result['about']}: {result['line'] or 'no line'}", flush=True)
     if hvd.rank() == 0:
         print(f"{'place':22} {'flips':>6} {'ranks differ':>13} {'found':>6} {'tensor right':>13} {'rank right':>11}")
         for place in places:
             c = counts[place]
             print(f"{place:22} {c['flips']:6} {c['lasts']:13} {c['found']:6} {c['tensor']:13} {c['rank']:11}", flush=True)
+    sys.exit(1 if wrong else 0)
 
 
 if __name__ == "__main__":

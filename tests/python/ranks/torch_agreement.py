@@ -4,8 +4,10 @@ HVD_AGREEMENT is stop, and HVD_AGREEMENT_STEPS is 4.
 """
 
 import contextlib
+import copy
 import random
 import re
+import types
 
 import torch
 from torch import nn
@@ -13,7 +15,7 @@ from torch_models import MAKERS, RANK, SIZE, batches, make_model, train
 
 import hvd.torch as hvd
 from hvd.exceptions import DivergedError
-from hvd.torch import agreement, start_comparison
+from hvd.torch import agreement, start_comparison, tensor_windows
 
 STEPS = 4
 mine = slice(RANK, None, SIZE)
@@ -75,6 +77,98 @@ def check_excluded_parameters_may_differ():
     assert watch.found == 0
 
 
+def check_ranks_may_have_other_watches_beside():
+    """Of a process set that not all ranks are in, and of a copy on one rank."""
+    pair = hvd.add_process_set([0, SIZE - 1]) if SIZE > 2 else None  # two ranks are all ranks
+    model = make_model()
+    if pair and pair.included():
+        of_pair = make_model(seed=5)
+        set_optimizer = hvd.DistributedOptimizer(
+            torch.optim.SGD(of_pair.parameters(), lr=0.1), of_pair.named_parameters(), process_set=pair
+        )
+        train(of_pair, set_optimizer, batches(2), mine)
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters())
+    copied = copy.deepcopy(optimizer) if RANK == 0 else None
+    train(model, optimizer, batches(2), mine)
+    later, later_optimizer = distributed()
+    train(later, later_optimizer, batches(2), mine)
+    if pair:
+        hvd.remove_process_set(pair)
+    del copied
+
+
+def check_parameters_that_are_added_later_are_compared():
+    model = make_model()
+    optimizer = hvd.DistributedOptimizer(torch.optim.Adam(model[0].parameters()), model.named_parameters())
+    train(model, optimizer, batches(2), mine)
+    optimizer.add_param_group({"params": list(model[2].parameters())})
+    train(model, optimizer, batches(2), mine)
+    if RANK == 1:
+        flip(model[2].weight, 50)
+    error, _ = steps_until_found(model, optimizer, most=2 * STEPS)
+    assert " 2.weight, elements " in error, error
+
+
+def check_the_comparison_goes_on_after_a_join():
+    model, optimizer = distributed()
+    train(model, optimizer, batches(5 if RANK == 1 else 7), mine)
+    last = hvd.join()
+    hvd.broadcast_parameters(model.state_dict(), root_rank=last)
+    hvd.broadcast_optimizer_state(optimizer, root_rank=last)
+    train(model, optimizer, batches(4), mine)
+    if RANK == 1:
+        flip(model[2].weight, 50)
+    error, _ = steps_until_found(model, optimizer)
+    assert "2.weight, elements " in error, error
+
+
+class Joins(nn.Module):
+    """Like DistributedDataParallel, which torch.distributed.algorithms.Join tells that it is on."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+        self._join_config = types.SimpleNamespace(enable=False)
+
+
+def check_ranks_make_other_numbers_of_steps_in_torchs_join():
+    model = make_model()
+    joins, optimizer = Joins(model), torch.optim.SGD(model.parameters(), lr=0.0)
+    watch = agreement.watch(joins, optimizer)
+    train(model, optimizer, batches(2))
+    joins._join_config.enable = True
+    train(model, optimizer, batches(4 + RANK))
+    joins._join_config.enable = False
+    train(model, optimizer, batches(2))
+    if RANK == 1:
+        flip(model[0].weight, 50)
+    error, _ = steps_until_found(model, optimizer)
+    assert "model.0.weight, elements " in error and watch.found == 1, error
+
+
+def check_shards_and_parameters_without_memory_are_left_out():
+    class FullyShardedDataParallel(nn.Linear):
+        pass
+
+    torch.manual_seed(RANK)
+    divided = FullyShardedDataParallel(4, 4)
+    torch.manual_seed(1)
+    model = nn.Sequential(divided, nn.Linear(4, 4), nn.LazyLinear(4), nn.Linear(4, 4, device="meta"))
+    watch = agreement.watch(model, torch.optim.SGD([*divided.parameters(), *model[1].parameters()], lr=0.1))
+    assert [name for name, *_ in watch._tensors()] == ["parameter 1.weight", "parameter 1.bias"]
+    watch.close()
+
+    class ZeroRedundancyOptimizer(torch.optim.SGD):
+        pass
+
+    model = nn.Linear(4, 4)
+    zero = ZeroRedundancyOptimizer(model.parameters(), lr=0.1)
+    zero.state[model.weight]["momentum_buffer"] = torch.zeros(4, 4)
+    watch = agreement.watch(model, zero)
+    assert [name for name, *_ in watch._tensors()] == ["parameter weight", "parameter bias"]
+    watch.close()
+
+
 def check_a_nan_names_tensor_element_and_rank():
     for bad, word in ((float("nan"), "NaN"), (float("inf"), "infinity")):
         model, optimizer = distributed(MAKERS["sgd"])
@@ -128,7 +222,7 @@ def check_overflows_that_a_scaler_handles_are_not_reported():
 def lines_of_a_start(model, **options):
     """The lines of the first step."""
     lines, tell = [], agreement.Watch._print
-    agreement.Watch._print = lambda _, text: lines.append(text)
+    agreement.Watch._print = lambda _, text, ranks: lines.append(text)
     try:
         maker = torch.optim.SGD(model.parameters(), **{"lr": 0.1, **options})
         optimizer = hvd.DistributedOptimizer(maker, model.named_parameters())
@@ -158,6 +252,21 @@ def check_the_comparison_at_the_start():
     assert lines_of_a_start(make_model()) == []
 
 
+def check_the_start_accepts_any_option_and_sampler():
+    class Bare(torch.utils.data.distributed.DistributedSampler):
+        def __init__(self):
+            self.num_replicas = SIZE
+
+    bare, model = Bare(), make_model()
+    plain = torch.optim.SGD(model.parameters(), lr=0.1)
+    plain.param_groups[0].update(schedule=lambda step: step, owner=bare, limit=float("nan"))
+    facts = start_comparison.facts(plain, {}, {}, SIZE)
+    assert "a data sampler" in facts
+    plain.param_groups[0]["lr"] = float("nan")
+    facts = hvd.allgather_object(start_comparison.facts(plain, {}, {}, SIZE))
+    assert list(start_comparison.differences(facts, range(SIZE))) == []
+
+
 def check_what_counts_as_a_difference():
     def lines(what, *values):
         usual = {"samplers": [], "values": {}}
@@ -180,7 +289,7 @@ def check_windows_cover_every_element_in_time():
     draw = random.Random(6)
     for steps in (1, 3, 50):
         tensors = [(f"t{i}", t, None, t) for i in range(40) for t in [torch.zeros(draw.choice([1, 7, 1000, 300_000]))]]
-        windows = agreement._windows(tensors, steps)
+        windows = tensor_windows.windows_of(tensors, steps)
         assert len(windows) <= steps + 1
         covered = {name: torch.zeros_like(t, dtype=torch.bool) for name, t, *_ in tensors}
         for window in windows:
@@ -194,26 +303,26 @@ def check_the_hash_sees_every_bit_of_every_dtype():
         for shift in (0, 1):
             whole = torch.zeros(20, dtype=dtype)
             part = whole[shift : shift + 16]
-            before = int(agreement._hash(agreement._flat(part)))
+            before = int(tensor_windows.hash_of(tensor_windows.flattened(part)))
             size = whole.element_size()
             for bit in range(16 * size * 8) if dtype != torch.bool else range(0, 128, 8):
                 flip(whole, shift * size * 8 + bit)
-                assert int(agreement._hash(agreement._flat(part))) != before
+                assert int(tensor_windows.hash_of(tensor_windows.flattened(part))) != before
                 flip(whole, shift * size * 8 + bit)
 
 
 def check_threads_hash_as_one_does():
     draw, before = torch.Generator().manual_seed(7), torch.get_num_threads()
     parts = [torch.randn(size, generator=draw) for size in (700_000, 1, 2_000_000, 3, 900_000, 4, 1_500_000)]
-    alone = [agreement._host_hashes([part])[0] for part in parts]
+    alone = [tensor_windows.host_hashes([part])[0] for part in parts]
     try:
         for threads in (1, 2, 4):
             torch.set_num_threads(threads)
-            assert agreement._host_hashes(parts) == alone
+            assert tensor_windows.host_hashes(parts) == alone
     finally:
         torch.set_num_threads(before)
     flip(parts[2], 8 * 4_000_001)
-    assert [a == b for a, b in zip(agreement._host_hashes(parts), alone, strict=True)] == [True, True, False] + [True] * 4
+    assert [a == b for a, b in zip(tensor_windows.host_hashes(parts), alone, strict=True)] == [True, True, False] + [True] * 4
 
 
 def check_the_vote():

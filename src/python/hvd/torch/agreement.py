@@ -19,8 +19,7 @@ import functools
 import socket
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 from weakref import WeakSet
 
@@ -34,123 +33,36 @@ from hvd.exceptions import DivergedAgainError, DivergedError
 from hvd.process_sets import ProcessSet, global_process_set, number_of
 from hvd.torch._adapter import TorchAdapter
 from hvd.torch.ops import collectives
+from hvd.torch.tensor_windows import (
+    PIECE,
+    Piece,
+    divides_its_state,
+    flattened,
+    hash_of,
+    host_hashes,
+    is_plain,
+    pieces_of,
+    weights_on,
+    windows_of,
+)
 
 __all__ = ["Watch", "outvoted", "watch"]
 
-_PIECE = 512 << 10  # bytes on a GPU that one hash covers; _weights() has one number for each of its words
-_HOST_PIECE = 2 << 20  # the same in the host's memory
-_LEAST_SHARE = 4 << 20  # bytes in the host's memory that are worth a thread
 _LEAST_LAYOUT = 64  # steps until the list of tensors is made anew
-_LEAST_WINDOW = 16 << 10  # bytes of a window of a small model
-_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-_SEED = 0x48564441  # any number, the same on all ranks
 
-_weights_of: dict[torch.device, torch.Tensor] = {}
 _watches: WeakSet[Watch] = WeakSet()
-_made = 0  # watches so far in this world; numbers their operations
+_begun: Counter[int] = Counter()  # watches that have made a step in this world, by number of their process set
 _repairs = 0  # of this process
-
-
-class _Piece(NamedTuple):
-    """A part of a parameter, or of the optimizer's state `key` for it.  begin, end: in elements; complex numbers are two."""
-
-    name: str
-    parameter: torch.Tensor
-    key: str | None
-    begin: int
-    end: int
-    element_bytes: int
-
-    @property
-    def bytes(self) -> int:
-        return (self.end - self.begin) * self.element_bytes
 
 
 class _Details(NamedTuple):
     """What a rank tells the others about a window that differs."""
 
+    rank: int
     host: str
     pieces: list[tuple[str, int, int]]  # name, begin and end in elements
     hashes: list[int]
     repairs: int  # how often this process has been repaired
-
-
-def _weights(device: torch.device) -> torch.Tensor:
-    """Random odd numbers, the same on all ranks: [_PIECE / 8], int64."""
-    if device not in _weights_of:
-        numbers = torch.Generator().manual_seed(_SEED)
-        found = torch.randint(-(2**62), 2**62, (_PIECE // 8,), generator=numbers, dtype=torch.int64)
-        _weights_of[device] = found.mul_(2).add_(1).to(device)
-    return _weights_of[device]
-
-
-def _hash(part: torch.Tensor) -> torch.Tensor:
-    """The sum of weight times word, modulo 2^64: a scalar on the device of the tensor, [elements].  For tensors on GPUs.
-
-    This is the multilinear hash of D. Lemire and O. Kaser, "Strongly universal string hashing is fast" (2014).  The
-    weights are odd, so a change of one word always changes the hash.
-    """
-    size = part.element_size()
-    if size < 8 and part.storage_offset() * size % 8 == 0 and part.numel() * size % 8 == 0:
-        words = part.view(torch.int64)
-    else:
-        words = part.view(_INTEGERS[size]).to(torch.int64)
-    weights = _weights(words.device)[: len(words)]
-    # dot() needs no memory for the products, but has no integers on GPUs.
-    return torch.dot(words, weights) if words.device.type == "cpu" else (words * weights).sum()
-
-
-def _pieces(name: str, parameter: torch.Tensor, key: str | None, tensor: torch.Tensor, most_bytes: int) -> Iterator[_Piece]:
-    flat = _flat(tensor)
-    each = most_bytes // 64 * 64 // flat.element_size()
-    for at in range(0, flat.numel(), each):
-        yield _Piece(name, parameter, key, at, min(at + each, flat.numel()), flat.element_size())
-
-
-@functools.cache
-def _threads() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(thread_name_prefix="hvd-hash")
-
-
-def _host_hashes(parts: list[torch.Tensor]) -> list[int]:
-    """The hashes of tensors that lie without gaps in the host's memory.  torch's other threads, idle now, take their shares."""
-    spans = [(part.data_ptr(), part.numel() * part.element_size()) for part in parts]
-    total = sum(length for _, length in spans)
-    # The last tensors that the optimizer has changed may be in the cache, so they come first.
-    spans.reverse()
-    shares = min(torch.get_num_threads(), total // _LEAST_SHARE) or 1
-    tasks = [_threads().submit(_native.hashes, spans[at::shares]) for at in range(1, shares)]
-    found = [0] * len(spans)
-    found[::shares] = _native.hashes(spans[::shares])
-    for at, task in enumerate(tasks, 1):
-        found[at::shares] = task.result()
-    found.reverse()
-    return found
-
-
-def _flat(tensor: torch.Tensor) -> torch.Tensor:
-    real = torch.view_as_real(tensor.detach()) if tensor.is_complex() else tensor.detach()
-    return real.reshape(-1)
-
-
-def _windows(tensors: list[tuple[str, torch.Tensor, str | None, torch.Tensor]], steps: int) -> list[list[_Piece]]:
-    """Divides the tensors into about `steps` windows at most, of similar cost: bytes, and number of pieces.
-
-    tensors: name, parameter, key, and the tensor itself.
-    """
-    total = sum(tensor.numel() * tensor.element_size() for *_, tensor in tensors)
-    budget = max(_LEAST_WINDOW, 5 * total // (4 * steps))  # bytes end four fifths of the windows,
-    pieces = [piece for one in tensors for piece in _pieces(*one, min(budget, _HOST_PIECE if one[3].is_cpu else _PIECE))]
-    most_pieces = max(8, 5 * len(pieces) // steps)  # and the number of pieces the others
-    windows: list[list[_Piece]] = []
-    left = 0
-    for piece in pieces:
-        if left <= 0 or len(windows[-1]) >= most_pieces:
-            windows.append([])
-            left = budget
-        windows[-1].append(piece)
-        left -= piece.bytes
-    return windows
 
 
 def outvoted(values: Sequence[Any]) -> list[int]:
@@ -166,20 +78,19 @@ class Watch:
 
     def __init__(
         self,
-        named: Iterable[tuple[str, torch.Tensor]],
+        named: Callable[[], Iterable[tuple[str, torch.Tensor]]],
         optimizer: torch.optim.Optimizer,
         exclude: Iterable[str] = (),
         process_set: ProcessSet = global_process_set,
+        model: Any = None,
     ) -> None:
-        """named: parameters by name.  The other arguments are as in watch()."""
-        global _made
-        self._named, self._optimizer, self._set = dict(named), optimizer, process_set
+        """named: the present parameters by name.  The other arguments are as in watch()."""
+        self._joinables = [one for one in (model, optimizer) if hasattr(one, "_join_config")]
+        self._named, self._optimizer, self._set = named, optimizer, process_set
         self._exclude = [exclude] if isinstance(exclude, str) else list(exclude)
         self._steps = _environment.integer("HVD_AGREEMENT_STEPS")
         self._mode = _environment.text("HVD_AGREEMENT")
         self._stops = self._mode in ("stop", "repair")
-        self._number = _made
-        _made += 1
         self.found = 0  # windows that differed
         self.not_finite = 0  # steps on sums with a NaN or an infinity
         self._forget()
@@ -199,72 +110,80 @@ class Watch:
 
     def _forget(self) -> None:
         """Starts again, in a new world."""
-        self._step, self._began = 0, False
-        self._layout: list[list[_Piece]] = []
+        self._step = 0
+        self._name = ""  # of the operations; "" before the first step
+        self._layout: list[list[Piece]] = []
         self._states = -1
         self._mixed = False  # some ranks use a GPU, others none
-        self._sent: tuple[Any, int, list[_Piece], torch.Tensor] | None = None
+        self._sent: tuple[Any, int, list[Piece], torch.Tensor] | None = None
         self._seen = self._told = ""  # the runtime's line about a NaN in the sums of this step; of the last check
 
     def _tensors(self) -> Iterator[tuple[str, torch.Tensor, str | None, torch.Tensor]]:
-        state = self._optimizer.state
-        for name, parameter in self._named.items():
-            if self._is_excluded(name) or not _plain(parameter):
+        state = {} if divides_its_state(self._optimizer) else self._optimizer.state
+        for name, parameter in self._named():
+            if self._is_excluded(name) or not is_plain(parameter):
                 continue
             yield f"parameter {name}", parameter, None, parameter
             for key, value in state.get(parameter, {}).items():
-                if _plain(value):
+                if is_plain(value):
                     yield f"optimizer state {key} of {name}", parameter, key, value
 
     def _compare_at_start(self) -> None:
         from hvd.torch import start_comparison
 
-        named = {name: p for name, p in self._named.items() if not self._is_excluded(name)}
-        pieces = [piece for name, p in named.items() if _plain(p) for piece in _pieces(name, p, None, p, _PIECE)]
+        named = {name: p for name, p in self._named() if not self._is_excluded(name)}
+        pieces = [piece for name, p in named.items() if is_plain(p) for piece in pieces_of(name, p, None, p, PIECE)]
         hashes = dict.fromkeys(named, 0)
         for piece in pieces:
-            hashes[piece.name] ^= int(_hash(self._part(piece))) * (2 * piece.begin + 1)
+            hashes[piece.name] ^= int(hash_of(self._part(piece))) * (2 * piece.begin + 1)
         mine = start_comparison.facts(self._optimizer, named, hashes, len(self._set.ranks or ()))
-        told = allgather_object(mine, f"hvd.agreement.{self._number}.start", self._set)
-        for line in start_comparison.differences(told, self._set.ranks or ()):
-            self._print(f"at the start, {line}")
+        told = allgather_object((_world.rank(), mine), f"{self._name}.start", self._set)
+        ranks = [rank for rank, _ in told]  # without those that have joined (hvd.join)
+        for line in start_comparison.differences([facts for _, facts in told], ranks):
+            self._print(f"at the start, {line}", ranks)
 
     def _is_excluded(self, name: str) -> bool:
         return any(fnmatch.fnmatchcase(name, pattern) for pattern in self._exclude)
 
-    def _part(self, piece: _Piece) -> torch.Tensor:
+    def _part(self, piece: Piece) -> torch.Tensor:
         """The piece of the present tensor: an optimizer may replace the tensors of its state.  Empty: it has another size."""
         tensor = piece.parameter if piece.key is None else self._optimizer.state[piece.parameter].get(piece.key)
-        flat = _flat(tensor) if _plain(tensor) else torch.empty(0)
+        flat = flattened(tensor) if is_plain(tensor) else torch.empty(0)
         if flat.numel() < piece.end or flat.element_size() != piece.element_bytes:
             return torch.empty(0)
         return flat[piece.begin : piece.end]
 
-    def _hashes(self, window: list[_Piece]) -> tuple[torch.Tensor, int]:
+    def _hashes(self, window: list[Piece]) -> tuple[torch.Tensor, int]:
         """The hashes of the pieces, [pieces], on the first one's device.  Also where they were made: 1 host, 2 GPU, 3 both.
 
         Host and GPU have different hashes.
         """
         parts = [self._part(piece) for piece in window]
         in_host = [at for at, part in enumerate(parts) if part.is_cpu]
-        of_host = torch.tensor(_host_hashes([parts[at] for at in in_host]), dtype=torch.int64)
+        of_host = torch.tensor(host_hashes([parts[at] for at in in_host]), dtype=torch.int64)
         if len(in_host) == len(parts):
             return of_host, 1
         device = window[0].parameter.device
-        hashes = [part if part.is_cpu else _hash(part).to(device) for part in parts]
+        hashes = [part if part.is_cpu else hash_of(part).to(device) for part in parts]
         for at, one in zip(in_host, of_host.to(device), strict=True):
             hashes[at] = one
         return torch.stack(hashes), 3 if in_host else 2
 
     def _compares(self) -> bool:
-        # A captured step compares nothing: the comparison needs the host.
+        # A captured step compares nothing: the comparison needs the host.  In torch's Join, ranks make other numbers of steps.
+        if any(one._join_config.enable for one in self._joinables):
+            return False
         return _world.is_initialized() and _world.size() > 1 and bool(self._set.included()) and not TorchAdapter.is_capturing()
 
     def _begins(self, *_: Any) -> None:
         if not self._compares():
             return
-        if not self._began:
-            self._began = True
+        if not self._name:
+            # The first steps come in the same order on all ranks of a set.  Ranks outside of it, and copies of an
+            # optimizer on one rank, make watches of their own.
+            group = number_of(self._set) or 0
+            self._name = f"hvd.agreement.{_begun[group]}"
+            _begun[group] += 1
             self._compare_at_start()
         # A fused optimizer skips the step by itself: the scaler gives it found_inf.
         found_inf = getattr(self._optimizer, "found_inf", None)
@@ -278,7 +197,7 @@ class Watch:
         self.check()
         turns = -(-_LEAST_LAYOUT // len(self._layout)) * len(self._layout) if self._layout else 1
         if self._step % turns == 0 or len(self._optimizer.state) != self._states:
-            self._layout, self._states = _windows(list(self._tensors()), self._steps), len(self._optimizer.state)
+            self._layout, self._states = windows_of(list(self._tensors()), self._steps), len(self._optimizer.state)
         self._step += 1
         if not self._layout:
             return
@@ -286,8 +205,8 @@ class Watch:
         hashes, where = self._hashes(window)
         device = hashes.device
         mine = torch.tensor([self._step, 4 * where + bool(self._seen)], device=device)
-        digest = torch.cat([(hashes * _weights(device)[: len(window)]).sum().reshape(1), mine])
-        handle = collectives.allgather_async(digest.reshape(1, 3), f"hvd.agreement.{self._number}", self._set)
+        digest = torch.cat([(hashes * weights_on(device)[: len(window)]).sum().reshape(1), mine])
+        handle = collectives.allgather_async(digest.reshape(1, 3), self._name, self._set)
         self._sent, self._told = (handle, self._step, window, hashes), self._seen
 
     def check(self) -> None:
@@ -300,6 +219,7 @@ class Watch:
             return
         (handle, step, window, hashes), self._sent = self._sent, None
         rows = collectives.synchronize(handle).tolist()
+        self._step = max(row[1] for row in rows)  # a rank that had joined goes on with the others' windows
         if len(rows) != len(self._set.ranks or ()) or any(row[1] != step for row in rows):
             return  # a rank has joined (hvd.join), or has made another number of steps
         if any(row[2] & 1 for row in rows):
@@ -308,48 +228,51 @@ class Watch:
             return
         if outvoted([row[2] & ~1 for row in rows]):
             if not self._mixed:
-                self._print("parameters are on a GPU on some ranks, and in host memory on others: they are not compared")
+                text = "parameters are on a GPU on some ranks, and in host memory on others: they are not compared"
+                self._print(text, self._set.ranks or [])
             self._mixed = True
             return
         self.found += 1
         if self.found & (self.found - 1) and not self._stops:
             return  # a line for the first, second, fourth, eighth … window
         places = [(piece.name, piece.begin, piece.end) for piece in window]
-        mine = _Details(socket.gethostname(), places, hashes.tolist(), _repairs)
-        details = allgather_object(mine, f"hvd.agreement.{self._number}.details", self._set)
-        bad, text = self._describe(details)
-        self._print(text + (f"; {self.found} windows have differed so far" if self.found > 1 else ""))
-        if self._mode == "repair" and len(bad) < len(details):
+        mine = _Details(_world.rank(), socket.gethostname(), places, hashes.tolist(), _repairs)
+        details = allgather_object(mine, f"{self._name}.details", self._set)
+        bad, text = self._describe(details, [row[0] for row in rows])
+        more = f"; {self.found} windows have differed so far" if self.found > 1 else ""
+        self._print(text + more, [one.rank for one in details])
+        if self._mode == "repair" and len(bad) < len(rows) == len(details):
             self._repair(bad, details, text)
         elif self._stops:
             raise DivergedError(text)
 
     def _repair(self, bad: list[int], details: list[_Details], text: str) -> None:
-        """Gives the ranks at the places `bad` the parameters and the optimizer's state of another rank.
+        """Gives the ranks `bad` the parameters and the optimizer's state of another rank.
 
         Errors: a rank that was repaired before raises DivergedAgainError, and the others DivergedError.
         """
         global _repairs
-        ranks = self._set.ranks or []
-        if any(details[place].repairs for place in bad):
-            if details[ranks.index(_world.rank())].repairs and ranks.index(_world.rank()) in bad:
+        again = [one.rank for one in details if one.rank in bad and one.repairs]
+        if again:
+            if _world.rank() in again:
                 raise DivergedAgainError(f"{text}, and this rank was repaired before")
             raise DivergedError(text)
         tensors = list(self._tensors())
         layout = [(name, list(t.shape), str(t.dtype)) for name, _, _, t in tensors]
-        layouts = allgather_object(layout, f"hvd.agreement.{self._number}.layout", self._set)
+        layouts = allgather_object(layout, f"{self._name}.layout", self._set)
         if any(one != layout for one in layouts):
             raise DivergedError(text)  # tensors are missing, so a broadcast would not fit
-        source = next(rank for place, rank in enumerate(ranks) if place not in bad)
+        source = next(one.rank for one in details if one.rank not in bad)
         values = [tensor.detach() for *_, tensor in tensors]
-        names = [f"hvd.agreement.{self._number}.{at}" for at in range(len(values))]
+        names = [f"{self._name}.{at}" for at in range(len(values))]
         collectives.synchronize(collectives.broadcast_many_async_(values, source, names, self._set))
-        _repairs += ranks.index(_world.rank()) in bad
-        listed = ", ".join(str(ranks[place]) for place in bad)
-        self._print(f"rank {listed} has got the parameters and the optimizer's state of rank {source}")
+        _repairs += _world.rank() in bad
+        listed = ", ".join(map(str, bad))
+        self._print(f"rank {listed} has got the parameters and the optimizer's state of rank {source}", self._set.ranks or [])
 
-    def _print(self, text: str) -> None:
-        if (self._set.ranks or [0])[0] == _world.rank():
+    def _print(self, text: str, ranks: Sequence[int]) -> None:
+        """On the first of `ranks`."""
+        if ranks[0] == _world.rank():
             print(f"hvd: agreement: {text}", file=sys.stderr, flush=True)
 
     def _tell_not_finite(self) -> None:
@@ -357,25 +280,32 @@ class Watch:
         self.not_finite += 1
         if self.not_finite & (self.not_finite - 1) and not self._stops:
             return
-        lines = allgather_object(self._told, f"hvd.agreement.{self._number}.sums", self._set)
-        text = next(line for line in lines if line)
-        self._print(text + (f"; in {self.not_finite} steps so far" if self.not_finite > 1 else ""))
+        told = allgather_object((_world.rank(), self._told), f"{self._name}.sums", self._set)
+        text = next((line for _, line in told if line), "a sum with a NaN or an infinity, seen by a rank that has joined")
+        more = f"; in {self.not_finite} steps so far" if self.not_finite > 1 else ""
+        self._print(text + more, [rank for rank, _ in told])
         if self._stops:
             raise FloatingPointError(text)
 
-    def _describe(self, details: list[_Details]) -> tuple[list[int], str]:
-        """The places in `details`, of each rank, that differ, and one line."""
+    def _describe(self, details: list[_Details], digests: list[int]) -> tuple[list[int], str]:
+        """The ranks that differ, and one line.
+
+        details: of the ranks that have not joined since.  digests: of the window, of all ranks of the set.
+        """
         ranks = self._set.ranks or []
+        bad = [ranks[place] for place in outvoted(digests)]
         places = [one.pieces for one in details]
-        bad, what = outvoted([str(one) for one in places]), "the list of tensors"
-        if not bad:
-            for at, (name, begin, end) in enumerate(places[0]):
-                bad = outvoted([one.hashes[at] for one in details])
-                if bad:
-                    what = f"{name}, elements {begin}-{end},"
-                    break
-        named = ", ".join(f"{ranks[place]} ({details[place].host})" for place in bad)
-        if len(bad) < len(details):
+        what = "the list of tensors" if outvoted([str(one) for one in places]) else "a window of the parameters"
+        for at, (name, begin, end) in enumerate(places[0]) if what != "the list of tensors" else ():
+            values = [one.hashes[at] for one in details]
+            if outvoted(values):
+                what = f"{name}, elements {begin}-{end},"
+                if len(details) == len(ranks):
+                    bad = [ranks[place] for place in outvoted(values)]
+                break
+        hosts = {one.rank: f" ({one.host})" for one in details}
+        named = ", ".join(f"{rank}{hosts.get(rank, '')}" for rank in bad)
+        if len(bad) < len(ranks):
             return bad, f"{what} is not on rank {named} what it is on the others"
         return bad, f"{what} differs between ranks {named}, none of which has a majority"
 
@@ -394,10 +324,6 @@ def _follow_scalers() -> None:
         return result
 
     scaler.step = forgetting
-
-
-def _plain(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and type(value).__name__ != "DTensor" and not value.is_sparse and value.numel() > 0
 
 
 def watch(
@@ -419,20 +345,26 @@ def watch(
     number_of(process_set)
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise ValueError(f"a torch.optim.Optimizer is needed, not a {type(optimizer).__name__}")
-    named = list(model.named_parameters() if isinstance(model, torch.nn.Module) else model)
-    if any(not (isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[1], torch.Tensor)) for pair in named):
+    pairs = list(model.named_parameters() if isinstance(model, torch.nn.Module) else model)
+    if any(not (isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[1], torch.Tensor)) for pair in pairs):
         raise ValueError("the model must be a torch.nn.Module, or pairs of name and parameter")
     for old in list(_watches):
         if old._optimizer is optimizer:
             old.close()
-    return Watch(named, optimizer, exclude, process_set)
+    named = functools.partial(_parameters_of, model) if isinstance(model, torch.nn.Module) else lambda: pairs
+    return Watch(named, optimizer, exclude, process_set, model)
+
+
+def _parameters_of(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """The present parameters by name, without those that FSDP's first version divides among the ranks."""
+    divided = (module for module in model.modules() if type(module).__name__ == "FullyShardedDataParallel")
+    shards = {id(parameter) for module in divided for parameter in module.parameters()}
+    return (pair for pair in model.named_parameters() if id(pair[1]) not in shards)
 
 
 def _world_left() -> None:
-    global _made
-    _made = 0
-    for one in sorted(_watches, key=lambda one: one._number):
-        one._number, _made = _made, _made + 1
+    _begun.clear()
+    for one in _watches:
         one._forget()
 
 

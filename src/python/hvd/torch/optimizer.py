@@ -59,7 +59,7 @@ class _Distributed(GradScalerSupport, _Base):
         if settings.op != Adasum and _environment.text("HVD_AGREEMENT") != "off":
             from hvd.torch.agreement import Watch
 
-            Watch(self._hvd_parameters(), self, (), settings.process_set)
+            Watch(self._hvd_parameters, self, (), settings.process_set)
 
     def _hvd_parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
         for at, group in enumerate(self.param_groups):

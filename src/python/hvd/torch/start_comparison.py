@@ -5,9 +5,11 @@ One line for each difference, on the first rank.  Nothing stops: a rank may diff
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import hashlib
 import platform
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,11 +18,13 @@ from typing import Any
 import torch
 from torch.utils.data.distributed import DistributedSampler
 
+from hvd._runtime import environment as _environment
 from hvd.torch.elastic import ElasticSampler
 
 __all__ = ["differences", "facts"]
 
 _LONGEST = 60  # characters of a value in a line
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # of a function or an object; each process has others
 
 
 def facts(
@@ -30,6 +34,7 @@ def facts(
 
     named: the parameters.  hashes: of their values.  size: the number of ranks that are compared.
     """
+    samplers = _samplers(size)
     return {
         **_versions(),
         "the script": _script(),
@@ -37,14 +42,14 @@ def facts(
         "the optimizer": type(optimizer).__name__,
         "the learning rate": [float(group["lr"]) for group in optimizer.param_groups if "lr" in group],
         "an option of the optimizer": [
-            f"{key}={value}"
+            f"{key}={_ADDRESS.sub('', str(value))}"
             for group in optimizer.param_groups
             for key, value in sorted(group.items())
             if key not in ("params", "lr", "initial_lr")
         ],
         "a parameter": [f"{name} {list(p.shape)} {p.dtype}" for name, p in named.items()],
-        "a data sampler": [text for text, _ in _samplers(size)],
-        "samplers": [part for _, part in _samplers(size)],
+        "a data sampler": [text for text, _ in samplers],
+        "samplers": [part for _, part in samplers],
         "values": hashes,
     }
 
@@ -66,20 +71,30 @@ def _script() -> str:
 
 def _samplers(size: int) -> list[tuple[str, int]]:
     """The samplers that divide data among these ranks: their settings, and the part of this rank."""
+    if not _living_samplers(size):
+        return []
+    gc.collect()  # each rank has other garbage
+    # In an elastic job, samplers of ranks that stay have seen more epochs than those of new ranks.
+    has_epochs = not _environment.flag("HOROVOD_ELASTIC")
     found = []
-    one: Any
-    for one in gc.get_objects():
-        if issubclass(type(one), (DistributedSampler, ElasticSampler)) and getattr(one, "num_replicas", 0) == size:
-            text = f"{type(one).__name__} of {len(one.dataset)} samples, seed {one.seed}, epoch {one.epoch}"
+    for one in _living_samplers(size):
+        with contextlib.suppress(AttributeError, TypeError):  # a user's class may lack anything
+            text = f"{type(one).__name__} of {len(one.dataset)} samples, seed {one.seed}"
+            text += f", epoch {one.epoch}" if has_epochs else ""
             found.append((text + ("" if one.shuffle else ", not shuffled"), int(one.rank)))
     return sorted(found)
+
+
+def _living_samplers(size: int) -> list[Any]:
+    kinds = (DistributedSampler, ElasticSampler)
+    return [one for one in gc.get_objects() if issubclass(type(one), kinds) and getattr(one, "num_replicas", 0) == size]
 
 
 def differences(told: Sequence[dict[str, Any]], ranks: Sequence[int]) -> Iterator[str]:
     """A line for each difference.  told: the facts of each rank.  ranks: their numbers."""
     for what, mine in told[0].items():
         values: list[Any] = [one.get(what) for one in told]
-        if what in ("samplers", "values") or all(value == mine for value in values):
+        if what in ("samplers", "values") or all(str(value) == str(mine) for value in values):  # NaN is not NaN
             continue
         if what == "the seed of torch" and not _has_outsiders(values):
             continue
