@@ -89,13 +89,14 @@ SUBJECTS = (
 )
 
 
-def write(part: str, form: Form, tally: Tally) -> None:
-    """The record of a part that has just run."""
+def write(part: str, form: Form, tally: Tally, wall: float, processor: float) -> None:
+    """The record of a part that has just run.  wall, processor: seconds."""
     record: dict[str, Any] = {
         "part": part,
         "form": form.name,
         "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
         **where(),
+        "seconds": [round(wall), round(processor)],
         "counts": [tally.passed, len(tally.failed), len(tally.skipped)],
         "subjects": subjects_of(tally),
     }

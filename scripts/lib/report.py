@@ -72,7 +72,7 @@ class Report:
             self.live.say(f"  {row}")
             self._rows.append(row)
             self._total += tally
-        records.write(part.name, self._form, tally)
+        records.write(part.name, self._form, tally, row.wall, row.processor)
 
     def try_again(self) -> None:
         """Runs each failed test again, alone.  It stays failed; the report says whether it passes alone."""

@@ -26,7 +26,7 @@ def written(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> dict[str
     ]
     monkeypatch.setattr(records, "FOLDER", tmp_path)
     tally = Tally(2, [Failure(names[1], "why")], [(names[3], "no emulator")], costs=[Cost(name, 1.0, 1.0) for name in names])
-    records.write("wheel", Form.rest, tally)
+    records.write("wheel", Form.rest, tally, 61.2, 30.6)
     found: dict[str, Any] = json.loads((tmp_path / "wheel.rest.json").read_text())
     return found
 
@@ -50,7 +50,8 @@ def test_the_tables(written: dict[str, Any]) -> None:
     table = status.long_table(rows, [written])
     assert f"| CPython | 3.9 | 1 passed, 1 failed | {written['date']} |" in table
     assert "| aarch64, under qemu |  | 1 skipped |  |" in table
-    assert f"| wheel | rest | 2 passed, 1 failed, 1 skipped | {written['date']} | {written['commit']} | 1 |" in table
+    row = f"2 passed, 1 failed, 1 skipped | 61 (31 of processor) | {written['date']} | {written['commit']} | 1 |"
+    assert f"| wheel | rest | {row}" in table
 
 
 def record(part: str, form: str, date: str) -> dict[str, Any]:

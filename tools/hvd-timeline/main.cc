@@ -19,8 +19,13 @@ constexpr std::size_t most_bytes = 512u << 20;
 
 /// 1: the timelines differ.
 int tell_difference(const std::string& path) {
-  const std::vector<std::string> lines =
-      difference_between(hvd::wire::operations_of_file(hvd::read_file(path, most_bytes))).lines;
+  const std::vector<std::string> lines = [&] {
+    try {
+      return difference_between(hvd::wire::operations_of_file(hvd::read_file(path, most_bytes))).lines;
+    } catch (const hvd::Error& error) {  // says which line is wrong, but not of which file
+      throw hvd::Error(error.code, error.where == path ? "" : path, error.what(), error.hint);
+    }
+  }();
   for (const std::string& line : lines) std::puts(line.c_str());
   if (lines.empty()) std::puts("no rank waits for an operation that another has not submitted");
   if (std::fflush(stdout) != 0) return static_cast<int>(hvd::Code::unavailable);

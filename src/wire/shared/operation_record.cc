@@ -112,7 +112,7 @@ std::string operations_file(const JobOperations& ranks) {
 JobOperations operations_of_file(const std::string& text) {
   const std::vector<std::string> lines = split(text, '\n');
   if (text.size() > most_file_bytes || lines.empty() || lines[0] != file_mark)
-    throw Error(Code::usage, "operations", "is no file of operations that hvdrun kept");
+    throw Error(Code::usage, "", "is no file of operations that hvdrun kept");
   JobOperations ranks;
   for (std::size_t i = 1; i < lines.size(); ++i) {
     if (lines[i].empty()) continue;

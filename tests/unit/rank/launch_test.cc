@@ -167,6 +167,8 @@ TEST_CASE("death facts: what the last words and limits tell") {
                           "  what():  no such layer"}) == "C++ exception std::runtime_error: no such layer");
   CHECK(fatal_python_error({"Fatal Python error: a: b", "Python runtime state: preinitialized", ""}) ==
         "Fatal Python error: a: b");
+  CHECK(fatal_python_error({"Timeout (0:00:01)!", "Thread 0x00007f (most recent call first):"}) ==
+        "Timeout (0:00:01)!");
   CHECK(fatal_python_error({"a"}).empty());
   CHECK(thrown_exception({"  what():  of somebody's own"}).empty());
   wire::DeathRecord r;

@@ -39,7 +39,9 @@ std::string thrown_exception(const std::vector<std::string>& tail) {
 }
 
 std::string fatal_python_error(const std::vector<std::string>& tail) {
-  const auto is_fatal = [](const std::string& line) { return line.starts_with("Fatal Python error: "); };
+  const auto is_fatal = [](const std::string& line) {
+    return line.starts_with("Fatal Python error: ") || (line.starts_with("Timeout (") && line.ends_with(")!"));
+  };
   const auto found = std::find_if(tail.rbegin(), tail.rend(), is_fatal);
   return found == tail.rend() ? "" : *found;
 }

@@ -15,7 +15,8 @@ std::string full_shared_memory(const std::string& folder = "/dev/shm");
 /// std::runtime_error: no such layer".  Empty: none.
 std::string thrown_exception(const std::vector<std::string>& tail);
 
-/// The last line "Fatal Python error: ..." of the rank's last lines.  Empty: none.
+/// The last line "Fatal Python error: ..." of the rank's last lines, or faulthandler's "Timeout (0:00:10)!".  Empty:
+/// none.
 std::string fatal_python_error(const std::vector<std::string>& tail);
 
 /// The limit (ulimit) that the rank reached, by its signal.  The guard has the same limits as the rank.  Empty: none.
