@@ -254,7 +254,8 @@ PathCheck look_at(const std::string& path, PathUse purpose, const SoftwareOwners
 std::string read_found(const PathCheck& found, const std::string& path, std::size_t limit_bytes) {
   if (!found.fd) throw Error(Code::usage, path, errno_text(found.error));
   if (found.is_folder) throw Error(Code::usage, path, "is a folder, not a file");
-  if (!found.is_file) throw Error(Code::usage, path, "is no regular file", "to read a list from a pipe, write /dev/stdin");
+  if (!found.is_file)
+    throw Error(Code::usage, path, "is no regular file", "to read a list from a pipe, write /dev/stdin");
   try {
     return read_file(through_proc(found.fd.get()), limit_bytes);
   } catch (const Error& e) { throw Error(e.code, path, std::string(e.what()).substr(e.where.size() + 2), e.hint); }
