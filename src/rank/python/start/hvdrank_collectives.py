@@ -102,10 +102,15 @@ class Watcher:
         self.lock = threading.Lock()  # the parent's thread may have held the old one, and nobody releases it here
 
     def end(self):
-        """Waits at exit until the thread has left torch; otherwise it would abort the process."""
+        """Waits at exit until the thread has left torch; otherwise it would abort the process.
+
+        The pause lets gloo's threads take the interpreter's lock and drop their last tensors.  A thread that waits for the
+        lock when the interpreter ends aborts the process (torch's issue 190489).
+        """
         self.ending = True
-        if self.lock.acquire(timeout=2):
+        if self.lock.acquire(timeout=10):  # a thread that hangs inside torch must not keep the process
             self.lock.release()
+        time.sleep(0.001)
 
     def run(self, link):
         while True:
