@@ -178,6 +178,11 @@ std::vector<Words> words_of_all(const RankMeeting::Gathered& gathered) {
   return all;
 }
 
+bool has_one_daemon(const RankMeeting::Gathered& gathered) {
+  return std::all_of(gathered.members.begin(), gathered.members.end(),
+                     [&](const auto& member) { return member.host == gathered.members[0].host; });
+}
+
 bool is_one_host(const std::vector<int>& hosts) { return std::equal(hosts.begin() + 1, hosts.end(), hosts.begin()); }
 
 }  // namespace
@@ -202,7 +207,8 @@ FoundWorld world_by_meeting(RankMeeting& meeting, const std::vector<int>& ranks,
   for (const auto& member : gathered.members) launch_ranks.push_back(member.rank);
   check_alike(all, gathered.rank);
   const std::vector<int> hosts = hosts_of(gathered, all);
-  const bool is_split = !options.between_hosts && !is_one_host(hosts) && own.choice != "mpi";
+  const bool is_split =
+      !options.between_hosts && has_one_daemon(gathered) && !is_one_host(hosts) && own.choice != "mpi";
   if (is_split) {  // ranks in containers of their own: only now does this job need TCP
     options.between_hosts = true;
     doorway = transport::tcp::open_doorway(options, gathered.rank == 0);

@@ -193,14 +193,13 @@ CONTAINERS = {
 @pytest.mark.parametrize("what", CONTAINERS)
 def test_ranks_in_containers_of_their_own(what: str) -> None:
     """Ranks of one host that share neither memory nor unix sockets connect by TCP.  Before, Open MPI crashed."""
-    program = (
-        HEAD
-        + "hvd.init()\nassert hvd.size() == 3 and total() == 3\n"
-        + textwrap.dedent("""
-    assert hvd.allreduce(np.ones(1 << 18), op=hvd.Sum, name="large")[0] == 3
-    print("well")
-    """)
-    )
+    lines = [
+        "hvd.init()",
+        "assert hvd.size() == 3 and total() == 3",
+        "assert hvd.allreduce(np.ones(1 << 18), op=hvd.Sum, name='large')[0] == 3",
+        "print('well')",
+    ]
+    program = HEAD + "\n".join(lines)
     ranks = ["sh", "-c", f'{CONTAINERS[what]} "$@"', "sh", sys.executable, "-c", program]
     command = [hvdrun.program(), "-np", "3", "--", *ranks]
     if what == "no network":
