@@ -7,10 +7,22 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import zipfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CACHE = ROOT / ".cache/venvs"
 OURS = ("hvd", "horovod", "sparkdl", "hvdrun-*.dist-info", "__editable__*hvdrun*")
+
+
+def laid_out(wheel: pathlib.Path, folder: pathlib.Path) -> None:
+    """Unpacks a wheel in pip's layout, without pip: programs in bin, libraries in lib/hvdrun, packages in lib/python."""
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder / "lib/python")
+    (data,) = (folder / "lib/python").glob("*.data")
+    (data / "data/lib/hvdrun").rename(folder / "lib/hvdrun")
+    (data / "scripts").rename(folder / "bin")
+    for program in (folder / "bin").iterdir():
+        program.chmod(0o755)
 
 
 def bounded(argv: list[str], limit_seconds: float, **options: object) -> str:

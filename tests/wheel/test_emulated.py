@@ -6,9 +6,10 @@ import os
 import pathlib
 import shutil
 import subprocess
-import zipfile
 
 import pytest
+
+from support import environments
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 START = ROOT / ".cache/aarch64/start"
@@ -38,13 +39,7 @@ def installed() -> pathlib.Path:
         pytest.skip("no programs of aarch64 run here (Linux 6.7, user namespaces, qemu-user-static)")
     folder = ROOT / ".cache/aarch64/installed"
     shutil.rmtree(folder, ignore_errors=True)
-    with zipfile.ZipFile(wheels[0]) as archive:
-        archive.extractall(folder / "lib/python")
-    (data,) = (folder / "lib/python").glob("*.data")
-    (data / "data/lib/hvdrun").rename(folder / "lib/hvdrun")
-    (data / "scripts").rename(folder / "bin")
-    for program in (folder / "bin").iterdir():
-        program.chmod(0o755)
+    environments.laid_out(wheels[0], folder)
     return folder
 
 

@@ -50,13 +50,7 @@ def wheel() -> pathlib.Path:
 def installed(wheel: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     """The wheel's files in pip's layout, and a program in C with two ranks' work."""
     folder = tmp_path_factory.mktemp("installed")
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(folder / "lib/python")
-    (data,) = (folder / "lib/python").glob("*.data")
-    (data / "data/lib/hvdrun").rename(folder / "lib/hvdrun")
-    (data / "scripts").rename(folder / "bin")
-    for program in (folder / "bin").iterdir():
-        program.chmod(0o755)
+    environments.laid_out(wheel, folder)
     library = folder / "lib/python/hvd"
     links = [f"-L{library}", "-lhvd", "-Wl,-rpath,/job/lib/python/hvd"]
     command = [str(SYSTEM / "tool/bin/cc"), "-o", str(folder / "old_program"), str(ABI / "old_program.c"), *links]
