@@ -247,6 +247,15 @@ HVD_API void hvd_free(void* data);
  * parent and child share the memory. HVD_UNAVAILABLE if there is too little memory. */
 HVD_API int hvd_alloc(size_t bytes, void** data);
 
+/** Returns device memory of ncclMemAlloc, of at least `bytes`. The runtime registers this memory with NCCL when a
+ * tensor in it travels in an NCCL call of its own. Then NCCL needs no copies through its own buffers where the hardware
+ * allows that. On every rank, the tensors of one operation must lie in such memory, or none. `device`: a CUDA ordinal.
+ * NULL: hvd_last_error tells why. hvd_gpu_free takes the memory back for a later hvd_gpu_alloc of the same size, after
+ * the work that `stream` has now. The process keeps the memory. Both have the form that
+ * torch.cuda.CUDAPluggableAllocator needs. Any thread. */
+HVD_API void* hvd_gpu_alloc(size_t bytes, int device, void* stream);
+HVD_API void hvd_gpu_free(void* data, size_t bytes, int device, void* stream);
+
 /** The number of rows from each member of the set in a finished alltoall (or allgather). splits: [size of the set] is
  * filled. */
 HVD_API int hvd_take_splits(hvd_handle handle, int64_t* splits);

@@ -273,6 +273,17 @@ int hvd_alloc(size_t bytes, void** data) {
   });
 }
 
+void* hvd_gpu_alloc(size_t bytes, int device, void*) {
+  void* data = nullptr;
+  static_cast<void>(exception_barrier([&] { data = hvd::gpu::platform().take_registered(device, bytes); }));
+  return data;
+}
+
+void hvd_gpu_free(void* data, size_t, int device, void* stream) {
+  if (data)
+    static_cast<void>(exception_barrier([&] { hvd::gpu::platform().give_back_registered(data, device, stream); }));
+}
+
 int hvd_take_splits(hvd_handle handle, int64_t* splits) {
   return exception_barrier([&] {
     need(splits, "splits");

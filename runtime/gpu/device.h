@@ -188,6 +188,10 @@ class Platform {
   virtual std::unique_ptr<SetDevice> open(SetContext context, std::unique_ptr<DeviceInheritance> inherited) = 0;
   /// Frees a result, on any GPU of the process.  Returns false if @p result is not device memory of the runtime.
   virtual bool free_result(void* result) = 0;
+  /// Returns device memory that NCCL can register, for give_back_registered().  Throws Error.
+  virtual void* take_registered(int ordinal, std::size_t bytes) = 0;
+  /// Work that @p stream has now may still use the memory.
+  virtual void give_back_registered(void* data, int ordinal, StreamHandle stream) = 0;
   /// what: "cuda", "nccl" or "kernels".  Returns the version; 0: not available.
   virtual int version(std::string_view what) const = 0;
   /// Takes device memory from torch's allocator from now on.  Returns false and sets @p why if it cannot.

@@ -142,6 +142,7 @@ return std::to_array<Option>({
     {.type = flag, .section = gpu, .variable = "HVD_TORCH_MEMORY", .readers = libhvd, .fallback = "1", .help = "0: buffers and results on GPUs come from the driver, not from torch's allocator."},
     {.type = flag, .section = gpu, .variable = "HVD_NCCL_WIDE", .readers = libhvd, .fallback = "0", .help = "1 on all ranks: sums of 16-bit floats on GPUs use 32 bits and are rounded once."},
     {.type = flag, .section = gpu, .variable = "HVD_NCCL_FLOAT8", .readers = libhvd, .fallback = "0", .help = "1 on all ranks: NCCL makes sums of 8-bit floats on GPUs, unless they are averaged or scaled.  This is a quarter of the traffic, but each step rounds and saturates.  It requires NCCL 2.24 and GPUs of compute capability 9.0.  Otherwise sums use 32 bits and are rounded once."},
+    {.type = flag, .section = gpu, .variable = "HVD_NCCL_WINDOWS", .readers = libhvd, .fallback = "0", .help = "1 on all ranks: each process set's fusion buffer is memory of ncclMemAlloc, as large as the fusion threshold, and a symmetric window of NCCL.  It requires NCCL 2.27."},
     // frameworks
     {.type = flag, .section = frameworks, .variable = "HOROVOD_DYNAMIC_PROCESS_SETS", .readers = python, .fallback = "1", .help = "0: process sets can be given to init() only."},
     {.type = number, .section = frameworks, .variable = "HOROVOD_SPARK_START_TIMEOUT", .readers = python, .help = "Seconds that a job in Spark waits for executors, and for its ranks to start.  The start_timeout argument takes precedence.", .least = 0.001, .most = 1e9},

@@ -83,6 +83,22 @@ def check_mixed_sizes_fuse() -> None:
             assert torch.allclose(out, torch.full_like(out, total)), (t.numel(), average)
 
 
+def check_memory_that_nccl_registers() -> None:
+    mine = hvd.alloc(1000, 1000, device="cuda")
+    with torch.cuda.use_mem_pool(hvd.mem_pool()):
+        large = torch.empty(3_000_000, device="cuda")
+    for step in range(3):
+        for tensor in (mine, large):
+            tensor.fill_(rank + step)
+            hvd.allreduce_(tensor, op=hvd.Sum, name=f"registered {tensor.numel()}")
+            assert torch.equal(tensor, torch.full_like(tensor, sum(r + step for r in range(size)))), (tensor.numel(), step)
+            assert torch.equal(hvd.broadcast(tensor, size - 1), tensor)
+    address = mine.data_ptr()
+    mine.sum().item()
+    del mine
+    assert hvd.alloc(1000, 1000, device="cuda").data_ptr() == address
+
+
 def check_memory_is_torchs() -> None:
     """If torch offers its allocator, its statistics count our buffers and results, and all memory of a result returns."""
 

@@ -14,7 +14,7 @@ import pytest
 from python.harness import environment, has, python, run_ranks
 
 HERE = pathlib.Path(__file__).resolve().parent
-CHECKS, GRAPH_CHECKS = 8, 7
+CHECKS, GRAPH_CHECKS = 10, 7
 SHARED = {"NCCL_MULTI_RANK_GPU_ENABLE": "1", "HVD_SHARE_GPUS": "1"}
 
 
@@ -60,6 +60,12 @@ def test_inside_of_cuda_graphs(ranks: int) -> None:
         pytest.skip(reason)
     done = run_ranks(HERE / "graphs_on_gpu.py", ranks=ranks, timeout=100, **SHARED)
     assert "FAILED" not in done.stdout and done.stdout.count("PASSED") == GRAPH_CHECKS, done.stdout[-8000:]
+
+
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize("ranks", [2, 4, 8])
+def test_with_windows(ranks: int) -> None:
+    assert "requires NCCL 2.27" not in run(ranks, HVD_NCCL_WINDOWS="1", **SHARED)
 
 
 @pytest.mark.timeout(200)

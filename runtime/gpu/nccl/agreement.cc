@@ -81,6 +81,17 @@ void decide_capabilities(GpuDecision& d, std::span<const DeviceInfo> devices) {
   d.capabilities.float8 = float8 && (d.capabilities.float8 || !d.capabilities.kernels);
 }
 
+/// All ranks must have memory for windows.  All windows have the size of the smallest.
+void decide_windows(GpuDecision& d, std::span<const DeviceInfo> devices, std::span<const int> world_ranks) {
+  const auto smaller = [](const DeviceInfo& a, const DeviceInfo& b) { return a.window_bytes < b.window_bytes; };
+  const auto [least, most] = std::minmax_element(devices.begin(), devices.end(), smaller);
+  d.window_bytes = least->window_bytes;
+  if (least->window_bytes > 0 || most->window_bytes == 0) return;
+  d.notes.push_back("NCCL gets no window for the fusion buffer: " +
+                    rank(world_ranks, static_cast<std::size_t>(least - devices.begin())) +
+                    " has no memory for a window, or no HVD_NCCL_WINDOWS=1");
+}
+
 /// Sets d.nccl, or the reason why NCCL is not used.
 void decide_nccl(GpuDecision& d, std::span<const DeviceInfo> devices, std::span<const int> world_ranks,
                  std::span<const std::size_t> nodes) {
@@ -99,6 +110,7 @@ void decide_nccl(GpuDecision& d, std::span<const DeviceInfo> devices, std::span<
   decide_forms(d, devices, nodes);
   if (d.reason.empty()) decide_multiprocessors(d, devices, world_ranks);
   d.nccl = d.reason.empty();
+  decide_windows(d, devices, world_ranks);
 }
 
 }  // namespace
@@ -107,6 +119,7 @@ DeviceInfo sound(DeviceInfo c) {
   c.uuid[sizeof c.uuid - 1] = c.why[sizeof c.why - 1] = '\0';
   c.slots = std::max(c.slots, 1);
   c.blocks = std::max(c.blocks, 0);
+  c.window_bytes = std::max<std::int64_t>(c.window_bytes, 0);
   c.through_host &= gpu_kinds;
   return c;
 }

@@ -30,14 +30,15 @@ struct DeviceInfo {
   std::int32_t sums_by_nodes = 0, gathers_by_nodes = 0;
   std::int32_t blocks = 0;         ///< multiprocessors that the set may use on the rank's GPU (multiprocessor_share.h)
   std::uint32_t through_host = 0;  ///< kinds (bit_of) that the user sends through host memory
+  std::int64_t window_bytes = 0;   ///< memory of each slot that can become a window; 0: none (HVD_NCCL_WINDOWS)
   std::uint64_t host = 0;
   char uuid[48] = {};
   char why[128] = {};  ///< the reason if the rank cannot use NCCL
   UniqueId id{};       ///< valid from the set's first rank only
 };
 
-/// Corrects a received DeviceInfo.  Texts end with a zero byte, slots is at least 1, and blocks is at least 0.
-/// through_host has valid kinds only.
+/// Corrects a received DeviceInfo.  Texts end with a zero byte, slots is at least 1, and blocks and
+/// window_bytes are at least 0.  through_host has valid kinds only.
 DeviceInfo sound(DeviceInfo received);
 
 struct GpuDecision {
@@ -51,6 +52,7 @@ struct GpuDecision {
   int slots = 1;
   bool sums_by_nodes = false, gathers_by_nodes = false;
   int blocks = 0;                  ///< multiprocessors for each slot, on each GPU
+  std::int64_t window_bytes = 0;   ///< bytes of each slot's window; 0: no windows
   std::vector<std::string> notes;  ///< one line for each wish of the user that is not met
 };
 

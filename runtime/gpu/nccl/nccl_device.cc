@@ -44,8 +44,10 @@ NcclDevice::~NcclDevice() {
   }
   end_now(failed_, why_failed_);
   if (thread_) thread_->idle_by(std::chrono::steady_clock::now() + patience);
-  if (at_rest())
+  if (at_rest()) {
     for (StreamSlot& l : side_->slots) l.buffer.reset();
+    if (!side_->communicators || side_->communicators->ended()) give_back_windows();
+  }
   thread_.reset();
   if (gpu_) gpu_->tidy();
 }
@@ -172,6 +174,7 @@ gpu::SetDevice::Result NcclDevice::finish() {
   }
   launch_.reset();
   ++turn_;
+  say_windows();
   return results;
 }
 

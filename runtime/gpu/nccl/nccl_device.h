@@ -74,6 +74,10 @@ class NcclDevice final : public gpu::SetDevice {
 
  private:
   DeviceInfo device_info();
+  std::int64_t take_windows(const Library& library, int slots);
+  void give_back_windows();
+  void prefer_windows();
+  void say_windows();
   void join();
   void begin_lengths();
   void take_lengths();
@@ -116,8 +120,10 @@ class NcclDevice final : public gpu::SetDevice {
   std::unique_ptr<InheritedGpu> inherited_;
   std::unique_ptr<MultiprocessorShare> share_;
   std::shared_ptr<LaunchSide> side_ = std::make_shared<LaunchSide>();
-  std::unique_ptr<LaunchThread> thread_;  ///< exists when the communicators do
-  std::size_t turn_ = 0;                  ///< number of finished NCCL batches
+  std::unique_ptr<LaunchThread> thread_;          ///< exists when the communicators do
+  std::size_t turn_ = 0;                          ///< number of finished NCCL batches
+  std::vector<RegisteredMemory::Block> windows_;  ///< [slots] of HVD_NCCL_WINDOWS; empty: none
+  bool said_windows_ = false;
 
   std::vector<DeviceTensor> tensors_;
   std::vector<std::int64_t> my_lengths_;

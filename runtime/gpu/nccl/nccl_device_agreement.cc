@@ -80,6 +80,7 @@ DeviceInfo NcclDevice::device_info() {
   c.sums_by_nodes =
       context_.config.flag("HOROVOD_HIERARCHICAL_ALLREDUCE") || context_.config.flag("HOROVOD_TORUS_ALLREDUCE");
   c.gathers_by_nodes = context_.config.flag("HOROVOD_HIERARCHICAL_ALLGATHER");
+  c.window_bytes = take_windows(*library, c.slots);
   if (!share_) share_ = std::make_unique<MultiprocessorShare>(*gpu_);
   c.blocks = share_->blocks();
   if (context_.world.rank == 0) {
@@ -90,6 +91,29 @@ DeviceInfo NcclDevice::device_info() {
     }
   }
   return c;
+}
+
+/// Takes memory for the windows, before the ranks agree on them.  Returns the bytes of each; 0: there are none.
+std::int64_t NcclDevice::take_windows(const Library& library, int slots) {
+  const auto bytes = static_cast<std::size_t>(context_.config.number("HOROVOD_FUSION_THRESHOLD"));
+  if (!context_.config.flag("HVD_NCCL_WINDOWS") || bytes == 0 || context_.world.size == 1) return 0;
+  if (library.version < window_version || !library.register_window) {
+    log_warning("HVD_NCCL_WINDOWS requires NCCL 2.27, and this is " + version_text(library.version));
+    return 0;
+  }
+  try {
+    for (int i = 0; i < slots; ++i) windows_.push_back(RegisteredMemory::process().take(library, *gpu_, bytes));
+  } catch (const Error& e) {
+    log_warning(std::string("HVD_NCCL_WINDOWS: ") + e.what());
+    give_back_windows();
+    return 0;
+  }
+  return static_cast<std::int64_t>(windows_.front().bytes);
+}
+
+void NcclDevice::give_back_windows() {
+  for (const RegisteredMemory::Block& window : windows_) RegisteredMemory::process().give_back(window.data);
+  windows_.clear();
 }
 
 bool NcclDevice::step_agreement() {
@@ -109,6 +133,7 @@ bool NcclDevice::step_agreement() {
   facts_ = {decision_.nccl, decision_.through_host, decision_.capabilities};
   if (!decision_.nccl) share_.reset();
   if (share_) share_->shrink(decision_.blocks * decision_.slots);
+  if (!decision_.nccl || decision_.window_bytes == 0) give_back_windows();
   mine_.id = devices.front().id;
   if (gpu_) {
     const CurrentContext current(gpu_->driver(), gpu_->context());
@@ -118,6 +143,7 @@ bool NcclDevice::step_agreement() {
       l.stream = gpu_->make_stream();
       l.buffer = std::make_unique<FusionBuffer>(*gpu_, this);
     }
+    prefer_windows();
     captures_ = std::make_shared<NcclCaptures>(*gpu_, context_.world.rank, context_.world.size, decision_);
     if (side_->slots.size() == 1 && context_.config.integer("HVD_RECORDER_FD") >= 0)
       side_->slots.front().running.measure();  // batches of several streams overlap
@@ -126,6 +152,18 @@ bool NcclDevice::step_agreement() {
   if (context_.world.rank == 0) say();
   agreed_ = true;
   return true;
+}
+
+/// Gives each slot's fusion buffer its window.  All windows have the size on which the ranks have agreed.
+void NcclDevice::prefer_windows() {
+  while (windows_.size() > side_->slots.size()) {
+    RegisteredMemory::process().give_back(windows_.back().data);
+    windows_.pop_back();
+  }
+  for (std::size_t i = 0; i < windows_.size(); ++i) {
+    windows_[i].bytes = static_cast<std::size_t>(decision_.window_bytes);
+    side_->slots[i].buffer->prefer(windows_[i]);
+  }
 }
 
 /// Logs how tensors on GPUs travel: a warning if the user may expect another way, else information.
@@ -139,6 +177,16 @@ void NcclDevice::say() const {
     log_info(way + (d.nccl && d.through_host ? ", some operations through host memory" : ""));
   for (const std::string& note : d.notes)
     if (d.nccl) log_warning(note);
+}
+
+/// Says once whether NCCL has made the windows.
+void NcclDevice::say_windows() {
+  if (said_windows_ || windows_.empty() || context_.world.rank != 0 || !side_->communicators->complete()) return;
+  said_windows_ = true;
+  if (side_->communicators->windows() == windows_.size())
+    log_info("the fusion buffer is a window of NCCL, " + std::to_string(windows_.front().bytes >> 20) + " MiB");
+  else
+    log_warning("HVD_NCCL_WINDOWS: NCCL makes no window: it requires that the GPUs can access each other");
 }
 
 /// Makes the thread and the group, when the set first needs NCCL.  The thread makes the communicators.
@@ -163,7 +211,7 @@ void NcclDevice::join() {
   thread_ = std::make_unique<LaunchThread>(*gpu_, context_.wake);
   const bool blocking = decision_.splits && library.version >= blocking_version;
   side_->communicators = std::make_unique<CommunicatorGroup>(
-      std::move(root), nodes, CommunicatorGroup::Form{decision_.slots, decision_.blocks, blocking});
+      std::move(root), nodes, CommunicatorGroup::Form{decision_.slots, decision_.blocks, blocking, windows_});
 }
 
 /// Runs on the LaunchThread, which is idle.  NCCL ties its background work to the thread that makes the call.

@@ -223,6 +223,17 @@ bool finish_split(Communicator& comm) {
   return true;
 }
 
+bool meet(Communicator& comm, int fact) {
+  Round& round = comm.segment->rounds[comm.rounds++];
+  round.color[comm.rank] = fact;
+  round.arrived.fetch_add(1, std::memory_order_acq_rel);
+  const timespec pause{0, 1000000};
+  while (round.arrived.load(std::memory_order_acquire) < comm.size && !comm.aborted.load()) nanosleep(&pause, nullptr);
+  for (int r = 0; r < comm.size; ++r)
+    if (round.color[r] != fact) return false;
+  return true;
+}
+
 void carry_out(Communicator& comm, const std::vector<Call>& calls) { Job{.comm = &comm}.run(calls); }
 
 }  // namespace fake

@@ -88,6 +88,9 @@ Communicator* open_communicator(const std::string& name, int rank, int size);
 void begin_split(Communicator& comm, int color, int key, Communicator** made);
 bool finish_split(Communicator& comm);
 
+/// Waits for all ranks of the communicator, or for its abort. Returns whether all have given the same @p fact.
+bool meet(Communicator& comm, int fact);
+
 /// Carries out @p calls of one communicator, on its stream's thread. Returns when the messages have arrived, or after
 /// an abort.
 void carry_out(Communicator& comm, const std::vector<Call>& calls);

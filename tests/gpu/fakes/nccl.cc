@@ -7,7 +7,8 @@
 /// ncclCommAbort waits for the work of other communicators on the device.
 /// Environment: FAKE_NCCL_VERSION (23007), FAKE_NCCL_FAIL="ncclAllReduce:2:3" (the second call of it, and all later
 /// ones, return 3), FAKE_NCCL_ASYNC="4:6" (after the fourth group the communicator is in error 6, and no group ends),
-/// FAKE_NCCL_ENDLESS (if it is set, new groups end only when they are aborted).
+/// FAKE_NCCL_ENDLESS (if it is set, new groups end only when they are aborted), FAKE_NCCL_NO_WINDOW (if it is set,
+/// ncclCommWindowRegister makes no window).
 #include <sched.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -72,6 +73,7 @@ int failure(const char* function) {
 }
 
 extern "C" int cuCtxGetDevice(int* device);
+extern "C" int cuMemAlloc_v2(unsigned long long* address, std::size_t bytes);
 constexpr int unhandled_cuda_error = 1;
 std::atomic<int> at_work[64];  ///< [device] the number of jobs on its streams
 
@@ -236,6 +238,23 @@ FAKE int ncclCommSplit(Comm comm, int color, int key, Comm* made, NcclConfig* co
   return in_progress;
 }
 #endif
+FAKE int ncclMemAlloc(void** data, std::size_t bytes) {
+  if (const int code = failure("ncclMemAlloc")) return code;
+  return cuMemAlloc_v2(reinterpret_cast<unsigned long long*>(data), bytes) == 0 ? success : unhandled_cuda_error;
+}
+FAKE int ncclCommRegister(Comm comm, void* data, std::size_t, void** handle) {
+  if (const int code = failure("ncclCommRegister")) return code;
+  if (in_progress_now(*comm_of(comm))) return invalid_usage;
+  *handle = data;
+  return success;
+}
+FAKE int ncclCommWindowRegister(Comm comm, void* data, std::size_t bytes, void** window, int) {
+  Communicator* c = comm_of(comm);
+  if (const int code = failure("ncclCommWindowRegister")) return code;
+  if (in_progress_now(*c) || c->rounds == most_rounds || !meet(*c, static_cast<int>(bytes >> 12))) return invalid_usage;
+  *window = std::getenv("FAKE_NCCL_NO_WINDOW") ? nullptr : data;
+  return success;
+}
 FAKE int ncclCommAbort(Comm comm) {
   Communicator* c = comm_of(comm);
   c->aborted = true;

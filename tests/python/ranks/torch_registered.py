@@ -4,6 +4,7 @@ import copy
 import os
 
 import torch
+from refusals import raises
 from torch import nn
 from torch_models import RANK, SIZE
 
@@ -18,6 +19,22 @@ def is_registered(tensor):
             if start <= tensor.data_ptr() < end:
                 return "memfd:hvd-arena" in line
     return False
+
+
+def check_tensors_that_the_script_allocates():
+    """hvd.alloc on a CPU: tensors in memory that the ranks share."""
+    tensor = hvd.alloc(3, 1000, device="cpu")
+    assert tensor.shape == (3, 1000) and tensor.dtype == torch.float32 and not tensor.any()
+    if not os.environ.get("HVD_RANKS_PER_NODE"):
+        assert is_registered(tensor)
+    tensor += hvd.rank()
+    hvd.allreduce_(tensor, op=hvd.Sum, name="allocated")
+    assert (tensor == sum(range(hvd.size()))).all()
+    assert hvd.alloc((2, 3), dtype=torch.int64, device="cpu").tolist() == [[0] * 3] * 2
+    assert hvd.alloc(0, device="cpu").numel() == 0 and hvd.alloc(device="cpu").shape == ()
+    raises(ValueError, lambda: hvd.alloc(3, device="meta"), "cpu and cuda are possible")
+    if not torch.cuda.is_available():
+        raises(RuntimeError, hvd.mem_pool, "hvd.mem_pool")
 
 
 def check_gradients_in_registered_memory():

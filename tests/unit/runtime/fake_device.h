@@ -164,6 +164,8 @@ class FakePlatform final : public gpu::Platform {
     return std::make_unique<FakeDevice>(std::move(context), script);
   }
   bool free_result(void*) override { return false; }
+  void* take_registered(int, std::size_t) override { throw Error(Code::unavailable, "hvd_gpu_alloc", "no NCCL"); }
+  void give_back_registered(void*, int, gpu::StreamHandle) override {}
   int version(std::string_view) const override { return 0; }
   bool use_torch_memory(std::string&) override { return false; }
   void allow_torch_memory(bool) override {}

@@ -133,6 +133,18 @@ void Communicator::forget_factors() {
   }
 }
 
+void Communicator::make_window(const RegisteredMemory::Block& memory) {
+  constexpr int symmetric = 1;  // NCCL_WIN_COLL_SYMMETRIC
+  check(library_.register_window(comm(), memory.data, memory.bytes, &window_, symmetric), "ncclCommWindowRegister");
+}
+
+void Communicator::register_once(const RegisteredMemory::Block& memory) {
+  if (std::find(registered_.begin(), registered_.end(), memory.data) != registered_.end()) return;
+  void* handle = nullptr;  // never needed: the memory exists as long as the process
+  check(library_.register_local(comm(), memory.data, memory.bytes, &handle), "ncclCommRegister");
+  registered_.push_back(memory.data);
+}
+
 void Communicator::abort() noexcept {
   if (from_) {
     std::lock_guard lock(from_->mutex);

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "gpu/cuda/gpu.h"
+#include "gpu/nccl/communicator/registered_memory.h"
 #include "gpu/nccl/communicator/threads.h"
 
 namespace hvd::nccl {
@@ -59,6 +60,14 @@ class Communicator {
   /// Destroys old operators of premultiplied(), and keeps the most recent ones.  The caller calls this function between
   /// two batches.
   void forget_factors();
+  /// Begins to make @p memory a symmetric window, in which NCCL's kernels of all ranks read and write.  Collective: all
+  /// ranks give the same number of bytes, and use the same offsets in later calls.  Only while ready(), and the next
+  /// call must wait until ready() again.
+  void make_window(const RegisteredMemory::Block& memory);
+  /// After make_window() and ready(): whether there is a window.  NCCL makes none if the GPUs cannot access each other.
+  bool has_window() const { return window_ != nullptr; }
+  /// Registers @p memory for later calls, once.  Not collective.  Only while ready().
+  void register_once(const RegisteredMemory::Block& memory);
   /// Begins to end all work of the communicator, including its kernels on the device.  ended() waits for the end.  Not
   /// collective.
   void abort() noexcept;
@@ -97,6 +106,8 @@ class Communicator {
   std::shared_ptr<CommunicatorSplit> part_;  ///< the split that makes a part of this communicator
   std::vector<Factor> factors_;
   std::uint64_t batch_ = 0;
+  void* window_ = nullptr;               ///< NCCL writes it before the communicator is ready
+  std::vector<const void*> registered_;  ///< by register_once()
 };
 
 }  // namespace hvd::nccl

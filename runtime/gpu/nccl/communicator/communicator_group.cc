@@ -1,5 +1,6 @@
 #include "gpu/nccl/communicator/communicator_group.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace hvd::nccl {
@@ -38,6 +39,11 @@ bool CommunicatorGroup::made() {
     make_next();
     return false;
   }
+  if (begun_windows_ < form_.windows.size()) {
+    all_[moving(begun_windows_)]->make_window(form_.windows[begun_windows_]);
+    ++begun_windows_;
+    return false;
+  }
   for (std::size_t i = 0; i < count; ++i) {
     const std::size_t at = moving(count + 2 * i);
     slots_.push_back(
@@ -49,6 +55,17 @@ bool CommunicatorGroup::made() {
 
 std::unique_ptr<Communicator> CommunicatorGroup::split(int color, const Communicator::Subset& part) {
   return all_.front()->split(color, part);
+}
+
+bool CommunicatorGroup::ended() {
+  std::lock_guard lock(mutex_);
+  const auto now = std::chrono::steady_clock::now();
+  return aborted_ && std::all_of(all_.begin(), all_.end(), [now](const auto& c) { return c->ended(now); });
+}
+
+std::size_t CommunicatorGroup::windows() const {
+  return static_cast<std::size_t>(
+      std::count_if(slots_.begin(), slots_.end(), [](const Slot& s) { return s.whole->has_window(); }));
 }
 
 void CommunicatorGroup::watch(bool at_rest) {

@@ -49,6 +49,8 @@ class CommunicatorGroup {
     int slots = 1;          ///< more than one slot needs ncclCommSplit, and so do nodes.any() and `blocking`
     int blocks = 0;         ///< of each slot, see Communicator
     bool blocking = false;  ///< the communicators that move data are split from a root, which moves no data
+    /// [slots] memory of each slot that becomes a window of its communicator; empty: no windows.
+    std::vector<RegisteredMemory::Block> windows = {};
   };
   /// @param root   makes a communicator of all ranks of the set, from which nothing has been split
   CommunicatorGroup(std::function<std::shared_ptr<Communicator>()> root, const NodeLayout& nodes, const Form& form);
@@ -62,6 +64,11 @@ class CommunicatorGroup {
   Slot slot(std::size_t i) const { return slots_[i]; }
   /// Splits a communicator for a part of the set.  See Communicator::split() for the rules and the result.
   std::unique_ptr<Communicator> split(int color, const Communicator::Subset& part);
+
+  /// Returns true when abort() has been called and NCCL has ended all communicators.
+  bool ended();
+  /// Only when complete(): the number of windows that NCCL has made.
+  std::size_t windows() const;
 
   /// Throws Error when a communicator has failed.  at_rest: the LaunchThread is idle.  Otherwise watch() checks only
   /// the blocking communicators, and the thread itself checks the others.
@@ -83,6 +90,7 @@ class CommunicatorGroup {
   /// `whole` of the first slot.
   std::vector<std::shared_ptr<Communicator>> all_;
   std::vector<Slot> slots_;  ///< filled when all communicators are made
+  std::size_t begun_windows_ = 0;
   std::atomic<bool> complete_{false};
 };
 

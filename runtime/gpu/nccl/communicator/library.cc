@@ -35,6 +35,9 @@ std::string find_symbols(Library& l, void* handle) {
   HVD_NCCL_FUNCTIONS(HVD_NCCL_FIND)
 #undef HVD_NCCL_FIND
   l.split = reinterpret_cast<decltype(l.split)>(dlsym(handle, "ncclCommSplit"));
+  l.mem_alloc = reinterpret_cast<decltype(l.mem_alloc)>(dlsym(handle, "ncclMemAlloc"));
+  l.register_local = reinterpret_cast<decltype(l.register_local)>(dlsym(handle, "ncclCommRegister"));
+  l.register_window = reinterpret_cast<decltype(l.register_window)>(dlsym(handle, "ncclCommWindowRegister"));
   l.error_string = reinterpret_cast<decltype(l.error_string)>(dlsym(handle, "ncclGetErrorString"));
   l.last_error = reinterpret_cast<decltype(l.last_error)>(dlsym(handle, "ncclGetLastError"));
   return l.error_string ? "" : "ncclGetErrorString";

@@ -19,6 +19,7 @@ inline constexpr int oldest_version = 21800;
 inline constexpr int float8_version = 22400;      ///< first version with 8-bit floats
 inline constexpr int float8_generation = 9;       ///< first compute capability on which NCCL sums 8-bit floats
 inline constexpr int shared_gpu_version = 23000;  ///< first version that allows several ranks on one GPU
+inline constexpr int window_version = 22700;      ///< first version with symmetric windows
 inline constexpr RedOp sum = 0, product = 1, max = 2, min = 3;
 inline constexpr int type_u8 = 1;    ///< ncclUint8
 inline constexpr int no_color = -1;  ///< NCCL_SPLIT_NOCOLOR: the rank takes part in the split, but is in no part
@@ -68,6 +69,10 @@ struct Library {
 #undef HVD_NCCL_MEMBER
   /// ncclCommSplit; nullptr: this NCCL lacks the function.
   int (*split)(Comm comm, int color, int key, Comm* made, NcclConfig* config) = nullptr;
+  /// ncclMemAlloc, ncclCommRegister and ncclCommWindowRegister; nullptr: this NCCL lacks the function.
+  int (*mem_alloc)(void** data, std::size_t bytes) = nullptr;
+  int (*register_local)(Comm comm, void* data, std::size_t bytes, void** handle) = nullptr;
+  int (*register_window)(Comm comm, void* data, std::size_t bytes, void** window, int flags) = nullptr;
   const char* (*error_string)(int code) = nullptr;
   const char* (*last_error)(Comm comm) = nullptr;
   std::string path;  ///< file name of the library

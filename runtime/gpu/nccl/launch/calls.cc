@@ -54,6 +54,18 @@ void NcclLaunch::prepare() {
   if (!by_nodes_.empty()) groups_.insert(groups_.end(), {Group::inside, Group::across, Group::gather});
 }
 
+/// Registers the memory of tensors that have calls of their own, if it comes from RegisteredMemory.
+void NcclLaunch::register_tensors() {
+  const RegisteredMemory& memory = RegisteredMemory::process();
+  if (!memory.any() || !slot().whole->library().register_local) return;
+  for (std::size_t i = 0; i < tensors_.size(); ++i) {
+    const DeviceTensor& t = tensors_[i];
+    if (!alone_[i] || t.absent || t.bytes() == 0 || by_nodes(t)) continue;
+    for (const void* part : {t.in, static_cast<const void*>(t.out)})
+      if (const auto block = memory.block_of(part)) slot().whole->register_once(*block);
+  }
+}
+
 void NcclLaunch::make_result(DeviceTensor& t, std::size_t bytes) {
   if (!t.takes(bytes)) t.result = where_.gpu.allocate(bytes, where_.stream, where_.set);
 }

@@ -15,6 +15,7 @@ using cuda::mark_of;
 using cuda::Pointer;
 
 Pointer FusionBuffer::of(std::size_t bytes, cuda::Stream stream, bool kernels) {
+  if (bytes <= preferred_.bytes) return reinterpret_cast<Pointer>(preferred_.data);
   if (bytes > bytes_) {
     release();
     ask(bytes, stream, kernels);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "gpu/cuda/gpu.h"
+#include "gpu/nccl/communicator/registered_memory.h"
 #include "gpu/nccl/launch/scaling.h"
 
 namespace hvd::nccl {
@@ -46,6 +47,8 @@ class FusionBuffer {
   /// Returns at least @p bytes, for use on @p stream alone.  The old content is lost.  The context must be current.
   /// kernels: the runtime's kernels pack the buffer, not the driver's copies between device addresses.
   cuda::Pointer of(std::size_t bytes, cuda::Stream stream, bool kernels);
+  /// From now on of() returns @p memory if it is large enough.  The caller keeps the ownership.
+  void prefer(const RegisteredMemory::Block& memory) { preferred_ = memory; }
   bool on_host() const { return on_host_; }
   std::shared_ptr<cuda::Mark> last;  ///< recorded after the buffer's last use
 
@@ -55,6 +58,7 @@ class FusionBuffer {
   void release();
   void ask(std::size_t bytes, cuda::Stream stream, bool kernels);
 
+  RegisteredMemory::Block preferred_;
   cuda::Pointer address_ = 0;
   std::size_t bytes_ = 0;
   bool on_host_ = false;

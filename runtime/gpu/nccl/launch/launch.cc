@@ -70,6 +70,7 @@ void NcclLaunch::queue() {
   for (const FusedGroup& f : fused_)
     for (std::size_t i : f.tensors) alone_[i] = false;
   if (bytes > 0) buffer_ = where_.buffer.of(bytes, where_.stream, where_.capabilities.kernels);
+  register_tensors();
   begin();
   prepare();
   for (at_ = 0; at_ < groups_.size(); ++at_) {

@@ -70,6 +70,7 @@ class NcclLaunch final : public GpuBatch {
   void go_on() const;
   template <class Ready>
   void wait_until(Ready ready) const;
+  void register_tensors();
   void prepare();
   void prepare(DeviceTensor& t);
   /// Allocates the result, unless the caller's memory takes it.

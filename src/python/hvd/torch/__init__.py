@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from hvd.torch.ddp import DDPSettings as DDPSettings
     from hvd.torch.ddp import ddp_comm_hook as ddp_comm_hook
     from hvd.torch.loader import DataLoader as DataLoader
+    from hvd.torch.registered_memory import alloc as alloc
+    from hvd.torch.registered_memory import mem_pool as mem_pool
     from hvd.torch.sharded import ShardedOptimizer as ShardedOptimizer
 
 # Loaded on first use, so that importing this package costs less.
@@ -46,8 +48,10 @@ _LATER = {
     "DataLoader": "loader",
     "ShardedOptimizer": "sharded",
     "agreement": "agreement",
+    "alloc": "registered_memory",
     "ddp_comm_hook": "ddp",
     "elastic": "elastic",
+    "mem_pool": "registered_memory",
 }
 
 __all__ = [
@@ -61,11 +65,13 @@ __all__ = [
     "SyncBatchNorm",
     "agreement",
     "allgather_object",
+    "alloc",
     "broadcast_object",
     "broadcast_optimizer_state",
     "broadcast_parameters",
     "ddp_comm_hook",
     "elastic",
+    "mem_pool",
 ]
 
 

@@ -91,6 +91,9 @@ void expect_no_nccl(const std::string& part) {
   });
 }
 
+/// Every operation works without a window.
+void expect_no_window() { run_world(2, 2, all_operations, with_windows()); }
+
 }  // namespace
 
 TEST_SUITE("errors" * doctest::skip()) {
@@ -293,6 +296,12 @@ TEST_SUITE("errors" * doctest::skip()) {
     for (int r = 0; r < 3; ++r) CHECK(cuda::Gpu::at(r).given() == 0);
   }
   TEST_CASE("NCCL holds its caller for ever") { lose_a_peer(false); }
+  TEST_CASE("no memory for a window") { expect_no_window(); }
+  TEST_CASE("NCCL makes no window") { expect_no_window(); }
+  TEST_CASE("NCCL has no windows") { expect_no_window(); }
+  TEST_CASE("a window fails") {
+    expect_failure(2, 1, HVD_UNAVAILABLE, "ncclCommWindowRegister: internal error (said by the fake )", with_windows());
+  }
   TEST_CASE("the device fails") {
     expect_failure(1, 1, HVD_UNAVAILABLE, "cuStreamWaitEvent: unspecified launch failure");
   }

@@ -52,6 +52,14 @@ inline bool near(const std::vector<float>& a, const std::vector<float>& b) {
   return true;
 }
 
+/// HVD_NCCL_WINDOWS, with windows of 2 MiB.
+inline core::Config with_windows(int streams = 1) {
+  core::Config config;
+  config.set("HVD_NCCL_WINDOWS", true).set("HOROVOD_FUSION_THRESHOLD", 1 << 20);
+  config.set("HOROVOD_NUM_NCCL_STREAMS", streams);
+  return config;
+}
+
 /// Runs all operations once, in every way that a batch can hold them.
 inline void all_operations(Rank& rank) {
   GpuRank gpu(rank);

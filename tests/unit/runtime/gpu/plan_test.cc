@@ -198,3 +198,22 @@ TEST_CASE("what a sum by nodes shares divides by the node's ranks") {
   CHECK(fused[0].bytes == 768);
   CHECK(bytes == 768);
 }
+
+TEST_CASE("windows need memory on all ranks, and have the size of the smallest") {
+  std::vector<DeviceInfo> cards{card(1, "a"), card(1, "b"), card(1, "c")};
+  const std::vector<int> ranks{4, 5, 6};
+  const std::vector<std::size_t> nodes{3};
+  CHECK(decide(cards, ranks, nodes).window_bytes == 0);
+  CHECK(decide(cards, ranks, nodes).notes.empty());
+  for (DeviceInfo& c : cards) c.window_bytes = 4 << 20;
+  cards[1].window_bytes = 2 << 20;
+  CHECK(decide(cards, ranks, nodes).window_bytes == 2 << 20);
+  cards[1].window_bytes = 0;
+  const GpuDecision d = decide(cards, ranks, nodes);
+  CHECK(d.nccl);
+  CHECK(d.window_bytes == 0);
+  REQUIRE(d.notes.size() == 1);
+  CHECK(d.notes[0].find("rank 5 has no memory for a window") != std::string::npos);
+  cards[1].window_bytes = -7;
+  CHECK(sound(cards[1]).window_bytes == 0);
+}
