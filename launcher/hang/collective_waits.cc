@@ -58,21 +58,32 @@ void CollectiveWaits::take(int rank, const wire::CollectiveWait& wait, double no
     waits_.erase(rank);
   else
     waits_[rank] = {wait, now};
-  if (waits_.empty()) differences_.clear();
+  drop_ended();
 }
 
 void CollectiveWaits::rank_ended(int rank) {
   waits_.erase(rank);
-  if (waits_.empty()) differences_.clear();
+  drop_ended();
+}
+
+/// Drops the differences of which no rank waits any more.  A rank that was asked in the middle of a short collective
+/// does not wait either.
+void CollectiveWaits::drop_ended() {
+  const auto waits = [&](int rank) {
+    const auto it = waits_.find(rank);
+    return it != waits_.end() && !it->second.told.what.empty();
+  };
+  std::erase_if(differences_,
+                [&](const Difference& d) { return std::none_of(d.what.waiting.begin(), d.what.waiting.end(), waits); });
 }
 
 bool CollectiveWaits::must_ask(double now) {
   if (asking_ || now < next_ask_) return false;
-  double longest = 0;
+  std::optional<double> longest;
   for (const auto& [rank, wait] : waits_)
-    if (!wait.told.what.empty()) longest = std::max(longest, now - wait.since());
-  if (longest < patience_ - answers_take) return false;
-  next_ask_ = now + (longest > old_wait ? ask_old_every : ask_every);
+    if (!wait.told.what.empty()) longest = std::max(longest.value_or(0), now - wait.since());
+  if (!longest || *longest < patience_ - answers_take) return false;
+  next_ask_ = now + (*longest > old_wait ? ask_old_every : ask_every);
   return asking_ = true;
 }
 
@@ -88,6 +99,7 @@ void CollectiveWaits::answered(const wire::JobCollectives& job, double now) {
     const double since = now - d.seconds;
     differences_.push_back({std::move(d), since});
   }
+  drop_ended();
 }
 
 std::vector<Incident> CollectiveWaits::incidents(double now, int size) const {

@@ -28,6 +28,7 @@ class CollectiveWaits {
   bool is_quiet() const { return waits_.empty(); }
   /// True when the caller must ask all ranks now.  The next call returns false until the caller calls answered().
   bool must_ask(double now);
+  /// Takes the answers.  A wait may have ended meanwhile.
   void answered(const wire::JobCollectives& job, double now);
 
   /// The incidents at the time @p now.  @p size: number of the job's ranks
@@ -40,6 +41,7 @@ class CollectiveWaits {
     double since() const { return at - told.seconds; }
     double init_since() const { return at - told.init->seconds; }
   };
+  void drop_ended();
   void add_starts(double now, int size, std::vector<Incident>& found) const;
 
   const double patience_;

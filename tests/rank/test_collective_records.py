@@ -6,7 +6,9 @@ import importlib.util
 import os
 import pathlib
 import pickle
+import queue
 import sys
+import threading
 import types
 from collections.abc import Iterator
 from typing import Any
@@ -170,8 +172,39 @@ def test_the_root_is_read_from_the_call(function: str, given: dict[str, Any], ro
     assert watcher.root_of(frames[2:]) is None
 
 
+def test_calls_of_one_line_are_told_apart() -> None:
+    """The frame of each call often lies where the last one's was: short calls must not add up to a long one."""
+    collectives = module("hvdrank_collectives")
+    watcher = collectives.Watcher(types.SimpleNamespace(), "")
+    names: dict[str, Any] = {}
+    exec(compile("def all_reduce(end):\n    end.get(timeout=60)", "/site-packages/" + collectives.C10D, "exec"), names)
+    begun: queue.SimpleQueue[int] = queue.SimpleQueue()
+    end: queue.SimpleQueue[int] = queue.SimpleQueue()
+    first = []
+
+    def look() -> None:
+        for _ in range(5):
+            begun.get(timeout=60)
+            seconds: list[float] = []
+            while len(seconds) < 2:
+                if call := watcher.present_call():
+                    seconds.append(call["seconds"])
+            first.append(seconds[0])
+            assert seconds[1] > 0
+            end.put(1)
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    for number in range(5):
+        begun.put(number)
+        names["all_reduce"](end)
+    thread.join(60)
+    assert first == [0] * 5
+
+
 def test_the_recorder_is_switched_on_by_the_variable_that_the_version_knows(monkeypatch: pytest.MonkeyPatch) -> None:
     watcher = module("hvdrank_collectives")
+    monkeypatch.setattr(os, "environ", {})  # later tests start ranks with the real one
     for version, name in (("2.7.1", "TORCH_NCCL_TRACE_BUFFER_SIZE"), ("2.8.0+cu128", "TORCH_FR_BUFFER_SIZE")):
         for variable in ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"):
             monkeypatch.delenv(variable, raising=False)

@@ -65,6 +65,18 @@ def all_frames(frame):
     return frames
 
 
+def is_new(frame):
+    """Whether this function has not seen the frame before.
+
+    Each call has a frame of its own, but often at the address of the last one.  A reference would keep the call's tensors
+    alive.  So the frame itself gets a mark, which only a debugger or a coverage tool reads.
+    """
+    if not frame.f_trace_lines:
+        return False
+    frame.f_trace_lines = False
+    return True
+
+
 class Watcher:
     def __init__(self, c10d, name):
         self.c10d, self.name = c10d, name
@@ -73,7 +85,7 @@ class Watcher:
         self.refused = None  # why the store cannot be reached; "": it can; None: not tried
         self.init = None  # the arguments of the init_process_group() that runs now
         self.calls = self.ddp = None  # hvdrank_calls, where torch's gloo records nothing
-        self.call = None  # the main thread's present call: (id of its frame, instruction, time when it was first seen)
+        self.call = None  # the main thread's present call: (instruction in its frame, time when it was first seen)
         self.ending = False
 
     # ---- the link ----
@@ -225,15 +237,15 @@ class Watcher:
             return None
         function, frame = inside
         now = time.monotonic()
-        if self.call is None or self.call[:2] != (id(frame), frame.f_lasti):
-            self.call = (id(frame), frame.f_lasti, now)
+        if is_new(frame) or self.call is None or self.call[0] != frame.f_lasti:
+            self.call = (frame.f_lasti, now)
         peer = -1
         if function in ("send", "recv"):
             for name in ("group_src", "group_dst", "src", "dst"):
                 value = frame.f_locals.get(name)
                 peer = value if isinstance(value, int) and value >= 0 else peer
         place = place_of([entry[:3] for entry in frames])
-        return {"name": function, "peer": peer, "place": place, "seconds": now - self.call[2]}
+        return {"name": function, "peer": peer, "place": place, "seconds": now - self.call[1]}
 
     def root_of(self, frames):
         """(function, group's name, root as a global rank) of the collective with a root in which these frames are; else

@@ -49,6 +49,26 @@ TEST_CASE("collective waits: ranks are asked when a wait is long, again while it
   CHECK(w.is_quiet());
 }
 
+TEST_CASE("collective waits: an answer that comes after the end of the wait tells nothing") {
+  CollectiveWaits w(5);
+  w.take(0, waits("all_reduce", 4), 100);
+  CHECK(w.must_ask(100));
+  w.take(0, waits("", 0), 101);
+  w.answered(job_where_rank_1_is_missing(5), 101.5);
+  CHECK(w.incidents(120, 2).empty());
+  w.take(0, waits("all_reduce", 2), 130);  // another one
+  CHECK(w.incidents(130, 2).empty());
+}
+
+TEST_CASE("collective waits: a rank that was asked in the middle of a short collective does not wait") {
+  CollectiveWaits w(1);
+  CHECK(!w.must_ask(100));  // no rank waits, even if the patience is as short as the time for answers
+  w.take(2, waits("all_gather", 40), 100);
+  CHECK(w.must_ask(100));
+  w.answered(job_where_rank_1_is_missing(0.1), 100);
+  CHECK(w.incidents(109, 3).empty());
+}
+
 TEST_CASE("collective waits: a job whose collectives are far apart gets more patience") {
   CollectiveWaits w(5);
   w.take(0, waits("all_reduce", 6), 100);
