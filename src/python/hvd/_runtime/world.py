@@ -18,6 +18,7 @@ from hvd import process_sets as _sets
 from hvd._job import started_by_others as _started_by_others
 from hvd._job import step_hooks as _step_hooks
 from hvd._runtime import environment as _environment
+from hvd._runtime import one_process as _one_process
 from hvd.exceptions import HorovodInternalError
 from hvd.process_sets import ProcessSet
 
@@ -236,6 +237,8 @@ def _refuse_a_second_process() -> None:
             " is no rank. Call init() only in the script itself (under if __name__ == '__main__': where workers are"
             " spawned), or give this program a job of its own: hvdrun -np 1"
         )
+    if (folder := _environment.whole.get("PMIX_SERVER_TMPDIR")) and _environment.given("HVD_JOB"):
+        _one_process.claim(f"{folder}/rank-{place}")
     _environment.whole["HVD_INIT"] = f"{place}:{os.getpid()}"
 
 
