@@ -1,6 +1,7 @@
 #include "launcher/elastic/elastic_job.h"
 
 #include <algorithm>
+#include <limits>
 #include <set>
 #include <utility>
 
@@ -374,10 +375,39 @@ void ElasticJob::end_late_ones(double now, ElasticOrders* orders) {
   }
 }
 
+/// The largest world that the named hosts allow, now or after a slot's pause.
+int ElasticJob::most_workers() const {
+  const std::set<SlotPlace> lost = history_.blocked(std::numeric_limits<double>::infinity());
+  std::set<SlotPlace> usable;
+  for (const ElasticHost& host : hosts_)
+    for (int slot = 0; slot < host.slots; ++slot)
+      if (const SlotPlace place{host.name, slot}; !lost.contains(place)) usable.insert(place);
+  for (const ElasticWorker& w : alive())  // a member may stay for a while after its host has left
+    if (!w.place.is_spare) usable.insert(w.place);
+  return static_cast<int>(usable.size());
+}
+
+/// Why the job has fewer slots than it began with.
+std::string ElasticJob::lost_slots() const {
+  std::vector<std::string> reasons;
+  for (const SlotPlace& place : history_.blocked(std::numeric_limits<double>::infinity()))
+    if (!place.is_spare && !left_hosts_.contains(place.host))
+      reasons.push_back(formatted("slot {} of {} has failed twice", place.slot, place.host));
+  constexpr std::size_t most_reasons = 4;
+  if (reasons.size() > most_reasons) reasons = {formatted("{} slots have failed twice", reasons.size())};
+  for (const std::string& host : left_hosts_) reasons.push_back("the job has left " + host);
+  return join(reasons, "; ");
+}
+
 void ElasticJob::check_limits(const WorldPlan& plan, double now, ElasticOrders* orders) {
   if (limits_.most_resets && resets_ > *limits_.most_resets)
     orders->end = formatted("the world has changed {} times, and --reset-limit is {}", resets_, *limits_.most_resets);
   if (plan.suffices || !broken_) return too_few_since_.reset();
+  if (const int most = most_workers(); !limits_.hosts_may_change && most < limits_.world.least) {
+    orders->end = formatted("{} left, --min-np asks for {}, and no host can be added: {}", count_of(most, "slot"),
+                            limits_.world.least, lost_slots());
+    return;
+  }
   if (!too_few_since_) {
     too_few_since_ = now;
     orders->lines.push_back(formatted(

@@ -8,7 +8,8 @@
 ///   ready before a death, so the spare is in the next world.
 /// - A slot that fails twice gets no worker, permanently or for a time (slot_history.h).
 /// - The job ends if no member is left and the state is not kept elsewhere.  It ends if the world has been too small
-///   for too long.  It ends if the same traceback has ended workers three times in a row.
+///   for too long, or if too few slots remain and no other slot can come.  It ends if the same traceback has ended
+///   workers three times in a row.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -28,6 +29,7 @@ struct ElasticLimits {
   double wait_seconds = 600;         ///< limit of the wait for enough workers
   std::optional<int> most_resets{};  ///< limit of the changes of the world; nothing: no limit
   double prepare_seconds = 600;      ///< from a new worker's init() until it is ready
+  bool hosts_may_change = true;      ///< a script or a file may name other slots while the job runs
 };
 
 /// The change of hosts that ranks are told.  The numbers are Horovod's.
@@ -102,6 +104,8 @@ class ElasticJob {
   void dismiss(const std::vector<int>& workers, double now, ElasticOrders* orders);
   void end_late_ones(double now, ElasticOrders* orders);
   void check_limits(const WorldPlan& plan, double now, ElasticOrders* orders);
+  int most_workers() const;
+  std::string lost_slots() const;
   HostChange change_to(const std::vector<std::int32_t>& next) const;
   std::string sizes() const;
 

@@ -158,6 +158,8 @@ void place_ranks(Job& job, const Environment& environment) {
     job.elastic->places = places_of(job.map, wanted.allocation, local);
     job.elastic->first = np;
     job.elastic->source = discovery_source(settings, environment);
+    job.elastic->limits.hosts_may_change =
+        !job.elastic->source.program.empty() || !job.elastic->source.hostfile.empty();
     for (std::size_t i = 0; i < hosts.size(); ++i)
       if (local[i]) job.elastic->here.insert(hosts[i].host);
     job.elastic->may_spread = !job.map.all_local() || settings.has("host-discovery-script");

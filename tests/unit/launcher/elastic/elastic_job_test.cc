@@ -214,6 +214,40 @@ TEST_CASE("elastic job: too few wait for more, and not for ever") {
   SUBCASE("none comes") { CHECK_FALSE(job.turn(62).end.empty()); }
 }
 
+TEST_CASE("elastic job: it ends at once when too few slots remain and no other can come") {
+  const auto fails_twice = [](ElasticJob& job) {
+    CHECK(job.survives(killed(1), 1));
+    CHECK(job.turn(1).end.empty());  // the slot gets another worker
+    CHECK(job.survives(killed(2), 2));
+    return job.turn(2);
+  };
+  const auto job_with = [](ElasticLimits limits, std::optional<std::pair<int, int>> pause = {}) {
+    ElasticJob job(limits, {{0, {"a", 0}}, {1, {"a", 1}}}, {{"a", 2}}, SlotHistory(pause));
+    job.waits(0, 0), job.waits(1, 0);
+    job.met(1, {0, 1}, 0);
+    return job;
+  };
+  ElasticLimits limits{{2, {}}, 60, {}};
+  limits.hosts_may_change = false;
+  SUBCASE("hosts are fixed") {
+    ElasticJob job = job_with(limits);
+    const ElasticOrders orders = fails_twice(job);
+    CHECK(orders.end == "1 slot left, --min-np asks for 2, and no host can be added: slot 1 of a has failed twice");
+    REQUIRE(orders.lines.size() == 1);  // "slot 1 of a has failed again"; nothing says that the job waits
+  }
+  SUBCASE("the slot only rests") {
+    ElasticJob job = job_with(limits, std::pair(5, 5));
+    CHECK(fails_twice(job).end.empty());
+    CHECK(job.turn(8).start.size() == 1);
+  }
+  SUBCASE("hosts may change") {
+    limits.hosts_may_change = true;
+    ElasticJob job = job_with(limits);
+    CHECK(fails_twice(job).end.empty());
+    CHECK_FALSE(job.turn(62).end.empty());
+  }
+}
+
 TEST_CASE("elastic job: who has the state does not leave for new ones that may not have got it yet") {
   ElasticJob job({{1, {}}, 600, {}}, {{0, {"a", 0}, WorkerStage::starting}}, {{"a", 1}}, SlotHistory());
   job.waits(0, 0);
