@@ -1,6 +1,7 @@
 #include "launcher/verdict/exception_line.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "base/text.h"
@@ -43,6 +44,32 @@ std::size_t member_column(std::string_view line) {
   return line.find_first_not_of(" +-", 0) > plus ? plus : line.npos;
 }
 
+/// Whether another exception of a chain follows this line, and is the one that its program raised.
+bool is_before_exception(std::string_view line) {
+  return trim(line).ends_with("Traceback (most recent call last):") ||
+         line.starts_with("The above exception was the direct cause of the following exception:") ||
+         line.starts_with("During handling of the above exception, another exception occurred:");
+}
+
+/// The exception line of the group's member that begins after line @p at, with its bar in @p column: the last one of a
+/// chain of exceptions.
+std::string member_line(const std::vector<std::string>& lines, std::size_t at, std::size_t column) {
+  std::string found;
+  bool expected = true;
+  for (std::size_t i = at + 1; i < lines.size(); ++i) {
+    const std::size_t mark = lines[i].find_first_not_of(' ');
+    if (mark == std::string::npos || (lines[i][mark] != '|' && lines[i][mark] != '+') || mark < column) break;
+    if (mark == column && lines[i][mark] == '+' && member_column(lines[i]) == column) break;  // the next member
+    if (mark != column || lines[i][mark] != '|') continue;                                    // a group in this member
+    const std::string_view line = without_bar(lines[i]);
+    if (trim(line).empty() || line.front() == ' ') continue;
+    const bool is_before = is_before_exception(line);
+    if (expected && !is_before) found = first_part(line);
+    expected = is_before;
+  }
+  return found;
+}
+
 /// The exception lines of a group's members, joined by "; ".  @p at: the group's own line.  Empty: the line belongs to
 /// no group.
 std::string members_after(const std::vector<std::string>& lines, std::size_t at) {
@@ -54,14 +81,7 @@ std::string members_after(const std::vector<std::string>& lines, std::size_t at)
     if (level == std::string::npos) level = column;
     if (column < level) break;  // a member of an outer group
     if (column > level) continue;
-    for (std::size_t j = i + 1; j < lines.size(); ++j) {
-      const std::string_view line = without_bar(lines[j]);
-      if (line.size() == lines[j].size()) break;  // the member's lines have ended
-      if (trim(line).empty() || line.front() == ' ' || trim(line).ends_with("Traceback (most recent call last):"))
-        continue;
-      found.push_back(first_part(line));
-      break;
-    }
+    if (std::string line = member_line(lines, i, column); !line.empty()) found.push_back(std::move(line));
   }
   return join(found, "; ");
 }

@@ -38,6 +38,24 @@ TEST_CASE("exception line: the last exception of a chain, the leading one of a g
                      "    | ExceptionGroup: inner (1 sub-exception)\n    +-+---------------- 1 ----------------\n"
                      "      | OSError: gone\n      +------------------------------------\n") ==
       "ExceptionGroup: many (3 sub-exceptions): ValueError: a; KeyError: 'b'; ExceptionGroup: inner (1 sub-exception)");
+  const std::string group =
+      "  + Exception Group Traceback (most recent call last):\n  |   File \"a\", line 1\n  |     f()\n"
+      "  | ExceptionGroup: many (2 sub-exceptions)\n  +-+---------------- 1 ----------------\n";
+  const std::string second =
+      "    +---------------- 2 ----------------\n    | OSError: gone\n    +------------------------------------\n";
+  CHECK(exception_line(group +
+                       "    | KeyError: 'inner'\n    | \n"
+                       "    | The above exception was the direct cause of the following exception:\n    | \n"
+                       "    | ValueError: outer\n" +
+                       second) == "ExceptionGroup: many (2 sub-exceptions): ValueError: outer; OSError: gone");
+  CHECK(exception_line(group +
+                       "    | Exception Group Traceback (most recent call last):\n    |   File \"a\", line 2\n"
+                       "    | ExceptionGroup: inner (1 sub-exception)\n    +-+---------------- 1 ----------------\n"
+                       "      | TypeError: 1\n      +------------------------------------\n    | \n"
+                       "    | During handling of the above exception, another exception occurred:\n    | \n"
+                       "    | Traceback (most recent call last):\n    |   File \"a\", line 3\n"
+                       "    | RuntimeError: late\n    | see the manual\n" +
+                       second) == "ExceptionGroup: many (2 sub-exceptions): RuntimeError: late; OSError: gone");
   CHECK(exception_line(stack + "RuntimeError: Caught ValueError in DataLoader worker process 0.\nOriginal " + stack +
                        "ValueError: bad image\n") == "ValueError: bad image");
 }
