@@ -129,7 +129,7 @@ else:
     done = run(tmp_path, script, env=env)
     assert done.returncode == 0, done.stderr
     assert "got 1.0" in done.stdout
-    assert hvdrun.said(done.stderr) == ""
+    assert not re.search("c10d|all_reduce|send|recv", done.stderr), done.stderr  # a slow start may be told
 
 
 @pytest.mark.parametrize("waits", few(["dist.recv(x, 2)", "dist.irecv(x, 2, tag=7).wait()", "dist.send(x, 2)"]))
