@@ -234,6 +234,7 @@ void Session::died(int rank, wire::DeathRecord record) {
   if (record.phase.empty()) record.phase = state.phase;
   if (state.aborted && record.cause != wire::Cause::finished) {  // MPI_Abort counts as the cause of the end
     record.cause = wire::Cause::exited;
+    record.fact = wire::DeathFact::none;
     record.code = state.aborted->status;
     record.text = state.aborted->text;
     record.time_ns = std::min(record.time_ns, state.aborted->time_ns);

@@ -149,7 +149,7 @@ int hvd_submit_many(const hvd_request* requests, size_t count, uint32_t flags, h
     const Use e;
     std::shared_ptr<const SetInfo> hold;
     ProcessSet& set = set_of(*e, requests, hold);
-    thread_local std::vector<CheckedRequest> prepared;  // kept between calls: half a megabyte for 1 000 tensors
+    thread_local std::vector<CheckedRequest> prepared;  // kept between calls: 128 KB for 1 000 tensors
     thread_local std::vector<Operation*> ops;
     ops.resize(count);
     prepared.clear();

@@ -8,7 +8,7 @@
 
 namespace hvd {
 
-inline constexpr std::size_t read_ahead = 8;  ///< turns between the fetch and the use
+inline constexpr std::size_t read_ahead = 16;  ///< turns between the fetch and the use
 
 /// Begins to fetch the first @p lines cache lines of an object.  The object may be gone, or null.
 inline void fetch(const void* object, std::size_t lines) {

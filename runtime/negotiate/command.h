@@ -156,7 +156,7 @@ inline TunedSettings get_settings(ByteReader& r) {
 /// Reads the bytes of Signature::blob().  Throws std::runtime_error if they are no possible signature.
 inline Signature read_signature(std::string_view blob) {
   Signature s;
-  constexpr std::size_t head = offsetof(Signature, dims);
+  constexpr std::size_t head = sizeof(SignatureHead);
   if (blob.size() < head || blob.size() > sizeof s) throw std::runtime_error("negotiation: a signature is malformed");
   std::memcpy(static_cast<void*>(&s), blob.data(), blob.size());
   bool good = s.ndim <= max_dims && s.bytes() == blob.size();

@@ -1,5 +1,6 @@
 /// @file idset.h — sets of tensor ids on the wire.  A thousand neighbouring ids take a few bytes.
 #pragma once
+#include <bit>
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -35,10 +36,16 @@ inline void put_ids(ByteWriter& w, std::span<const std::uint64_t> words, std::si
       if (first < 0) first = base;
       continue;
     }
-    for (std::uint32_t b = 0; b < 64; ++b) {
-      const bool set = word >> b & 1;
-      if (set && first < 0) first = base + b;
-      if (!set && first >= 0) close(base + b);
+    for (std::uint32_t b = 0; b < 64;) {  // from one end of a run to the next
+      const std::uint64_t rest = word >> b;
+      if (first < 0) {
+        if (rest == 0) break;
+        b += static_cast<std::uint32_t>(std::countr_zero(rest));
+        first = base + b;
+      } else {
+        b += static_cast<std::uint32_t>(std::countr_one(rest));
+        if (b < 64) close(base + b);
+      }
     }
   }
   if (first >= 0) close(static_cast<std::uint32_t>(words.size() * 64));

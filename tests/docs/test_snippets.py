@@ -13,6 +13,7 @@ from support.hvdrun import ROOT
 # Programs that cannot run unchanged, and the test that runs them.
 ELSEWHERE = {
     ("man/hvd-gpu.7", "torch.cuda.CUDAGraph()"): "tests/gpu/graphs_on_gpu.py, where there is a GPU",
+    ("man/hvd-gpu.7", "use_mem_pool"): "tests/gpu/ranks_on_gpu.py, where there is a GPU",
     ("docs/spark.md", "SparkSession.builder"): "tests/spark calls these on a session of its own",
     ("docs/spark.md", "run_elastic(main"): "tests/spark",
     ("docs/spark.md", "TorchEstimator(num_proc=2"): "tests/spark: the estimators",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import pathlib
 import random
@@ -103,6 +104,17 @@ def test_mpi_over_two_hosts(mpirun: str, two_hosts: Cluster, programs: dict[str,
     done = two_hosts.run("alpha", [*job, "abort"], timeout=90)
     assert done.returncode == 7, done.stderr
     assert "hvdrun: rank 1 on beta ended with exit code 7" in done.stderr
+
+
+@mpirun
+def test_mpi_abort_is_no_end_from_outside(mpirun: str, programs: dict[str, str], tmp_path: pathlib.Path) -> None:
+    """A restart would end in the same way."""
+    verdict = tmp_path / "verdict.json"
+    job = [*OURS, "-np", "2", "--mpirun", mpirun, "--verdict-filename", str(verdict), "--", programs[mpirun], "abort"]
+    done = hvdrun.run(*job)
+    assert done.returncode == 7 and "rank 1 on localhost ended with exit code 7: it called MPI_Abort" in done.stderr
+    said = json.loads(verdict.read_text())
+    assert (said["cause"], said["advice"]["action"]) == ("exit_code", "FIX_CODE"), said
 
 
 @mpirun

@@ -97,7 +97,7 @@ def test_ctrl_c_ends_the_script_and_its_children(tmp_path: pathlib.Path, first: 
             sleepers.wait_for(3)
             job.send_signal(signal.SIGINT)
             assert job.wait(10 * hvdrun.patience()) == -signal.SIGINT
-            sleepers.wait_for(0, 5)
+            sleepers.wait_for(0, 5 * hvdrun.patience())
         finally:
             sleepers.kill()
 

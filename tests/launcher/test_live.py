@@ -222,6 +222,33 @@ def test_the_report_tells_of_steps_and_the_slowest_rank(env: dict[str, str], tmp
     assert report["others_waited_seconds"] > 0.02
 
 
+def test_processes_that_a_rank_forks_after_should_stop_end_at_sigterm(env: dict[str, str], tmp_path: pathlib.Path) -> None:
+    """Python ends daemon processes by SIGTERM, and waits for them without a limit."""
+    pytest.importorskip("numpy")
+    (tmp_path / "job.py").write_text(
+        "import multiprocessing, os, signal, time\n"
+        "import hvd.numpy as hvd\n"
+        "hvd.init()\n"
+        "hvd.should_stop()\n"
+        "context = multiprocessing.get_context('fork')\n"
+        "context.Process(target=time.sleep, args=(60,), daemon=True).start()\n"
+        "def sleep(begun):\n"
+        "    begun.set()\n"
+        "    time.sleep(60)\n"
+        "for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):\n"
+        "    begun = context.Event()\n"
+        "    child = context.Process(target=sleep, args=(begun,))\n"
+        "    child.start()\n"
+        "    if number == signal.SIGINT: begun.wait()  # Python itself may lose it before\n"
+        "    os.kill(child.pid, number)\n"
+        "    child.join()\n"
+        "    print(number.name, child.exitcode)\n"
+    )
+    done = hvdrun.run("-np", "1", *hvdrun.python_args(), "job.py", cwd=tmp_path, env=env)
+    assert done.returncode == 0, done.stderr
+    assert re.findall(r"(SIG\w+) (-?\d+)", done.stdout) == [("SIGTERM", "-15"), ("SIGHUP", "-1"), ("SIGINT", "1")]
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_should_stop_is_agreed_at_one_step(env: dict[str, str], tmp_path: pathlib.Path, number: int) -> None:
     """hvdrun must end: every rank learns of it at the same call, saves, and exits with success."""

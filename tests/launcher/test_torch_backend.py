@@ -20,12 +20,13 @@ FRONT = "import hvd.torch, time, torch, torch.distributed as dist\n"
 
 def run(folder: pathlib.Path, script: str, *args: str, ranks: int = 2, env: dict[str, str] | None = None):  # type: ignore[no-untyped-def]
     (folder / "script.py").write_text(FRONT + script)
-    return hvdrun.run("-np", str(ranks), *args, *hvdrun.python_args(), "script.py", cwd=folder, env=env)
+    words = ["-np", str(ranks), *args, *hvdrun.python_args(), "script.py"]
+    return hvdrun.run(*words, cwd=folder, env=env, timeout=120 * max(1, min(hvdrun.patience() / 2, 1.8)))
 
 
 def stall_limits() -> tuple[int, dict[str, str]]:
     """Seconds after which a stall ends the job, and both limits' variables.  A slow start must not count as a stall."""
-    seconds = round(4 * min(hvdrun.patience(), 6))
+    seconds = round(4 * min(hvdrun.patience(), 5))
     check = str(max(1, seconds // 4))
     return seconds, {"HOROVOD_STALL_CHECK_TIME_SECONDS": check, "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": str(seconds)}
 
@@ -112,8 +113,10 @@ dist.init_process_group("hvd")
 rank = dist.get_rank()
 late = torch.zeros(1)
 work = dist.irecv(late, 1, tag=99) if rank == 0 else None
-for _ in range({5 * (seconds + 1)}):
-    dist.all_reduce(torch.ones(1))
+begin, more = time.monotonic(), torch.ones(1)
+while more:
+    more = torch.tensor(float(rank == 0 and time.monotonic() - begin < {seconds + 1}))
+    dist.all_reduce(more)
     time.sleep(0.2)
 time.sleep({seconds + 2})
 dist.all_reduce(torch.ones(1))
@@ -126,7 +129,7 @@ else:
     done = run(tmp_path, script, env=env)
     assert done.returncode == 0, done.stderr
     assert "got 1.0" in done.stdout
-    assert hvdrun.said(done.stderr) == ""
+    assert not re.search("c10d|all_reduce|send|recv", done.stderr), done.stderr  # a slow start may be told
 
 
 @pytest.mark.parametrize("waits", few(["dist.recv(x, 2)", "dist.irecv(x, 2, tag=7).wait()", "dist.send(x, 2)"]))

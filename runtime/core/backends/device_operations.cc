@@ -26,7 +26,6 @@ gpu::DeviceTensor device_tensor(const From& from, const Signature& s) {
   t.absent = !from.gpu;
   if (t.kind == Kind::allgather || t.kind == Kind::alltoall) {
     t.rows = from.dim0;
-    t.sent = from.splits;
   } else if (t.kind == Kind::reducescatter) {
     t.rows = s.dims[0];
     if (t.rows > 0) t.row_bytes /= static_cast<std::size_t>(t.rows);
@@ -36,6 +35,7 @@ gpu::DeviceTensor device_tensor(const From& from, const Signature& s) {
 
 gpu::DeviceTensor device_tensor(const Operation& op) {
   gpu::DeviceTensor t = device_tensor(op, op.entry->signature);
+  if (is_among(t.kind, own_rows_kinds)) t.sent = op.splits;
   if (op.gpu) t.ready = op.gpu->ready;
   t.name = op.entry->name;
   return t;
@@ -59,7 +59,11 @@ void take_result(Operation& op, gpu::DeviceTensor& t, const World& world) {
 
 }  // namespace
 
-gpu::DeviceTensor device_tensor(const CheckedRequest& request) { return device_tensor(request, request.signature); }
+gpu::DeviceTensor device_tensor(const CheckedRequest& request, int members) {
+  gpu::DeviceTensor t = device_tensor(request, request.whole_signature());
+  if (t.kind == Kind::alltoall) t.sent = request.rows_for(members);
+  return t;
+}
 
 std::vector<gpu::DeviceTensor> device_tensors(std::span<Operation* const> ops) {
   std::vector<gpu::DeviceTensor> tensors;

@@ -13,8 +13,8 @@
 
 namespace hvd::core {
 
-/// A tensor that is in GPU memory, with `ready` unset.
-gpu::DeviceTensor device_tensor(const CheckedRequest& request);
+/// A tensor that is in GPU memory, with `ready` unset.  @p members: of the process set.
+gpu::DeviceTensor device_tensor(const CheckedRequest& request, int members);
 /// [ops] The tensors that the GPUs exchange.
 std::vector<gpu::DeviceTensor> device_tensors(std::span<Operation* const> ops);
 /// Writes the results into the same operations.

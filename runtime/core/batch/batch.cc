@@ -121,7 +121,8 @@ void Batch::run_all_eager(std::span<Operation* const> ops) {
   for (std::size_t i = 0; i < ops.size(); ++i) {
     if (i + read_ahead / 2 < ops.size()) {
       const Operation& later = *ops[i + read_ahead / 2];
-      fetch(later.entry, 4);
+      fetch(later.entry, 1);
+      fetch(&later.entry->scale, 1);
       fetch(later.out, 1);
     }
     fetch_later(ops, i, 1);

@@ -157,7 +157,7 @@ void Engine::capture(ProcessSet& set, std::span<const CheckedRequest> requests, 
   operations().take(requests.size(), ops);
   for (std::size_t i = 0; i < requests.size(); ++i) {
     if (requests[i].signature.operation() == Kind::alltoall) {
-      ops[i]->received = requests[i].splits;  // all parts are equal
+      ops[i]->received = requests[i].rows_for(set.world().size);  // all parts are equal
       ops[i]->more = true;
     }
     ops[i]->state.store(Operation::ended, std::memory_order_release);

@@ -32,21 +32,25 @@ std::string_view name_in(const hvd_request& q) {
   return {q.name, length};
 }
 
-void copy_shape(const hvd_request& q, CheckedRequest& p) {
-  Signature& s = p.signature;
+/// Returns true if the tensor has no elements.
+bool check_shape(const hvd_request& q, CheckedRequest& p) {
+  SignatureHead& s = p.signature;
   if (q.ndim < 0 || q.ndim > max_dims) refuse(q, "ndim " + std::to_string(q.ndim) + " is not from 0 to 64");
   if (q.ndim > 0 && !q.shape) refuse(q, "shape is NULL");
   s.ndim = static_cast<std::uint8_t>(q.ndim);
+  p.shape = q.shape;
+  bool empty = false;
   const auto size = static_cast<std::int64_t>(element_bytes(s.type()));
   std::int64_t bytes = size;
   for (int i = 0; i < q.ndim; ++i) {
     if (q.shape[i] < 0) refuse(q, "dimension " + std::to_string(i) + " is negative");
-    s.dims[i] = q.shape[i];
+    empty |= q.shape[i] == 0;
     // A dimension of 0 makes the tensor empty.  The product of the other dimensions must still be a valid size.
     const std::int64_t d = q.shape[i] > 0 ? q.shape[i] : 1;
     if (__builtin_mul_overflow(bytes, d, &bytes) || bytes > INT64_MAX / 2)
       refuse(q, "the shape has more bytes than an address can count");
   }
+  return empty;
 }
 
 /// Returns the request in the current layout.  A caller that was compiled with an older header gives a shorter request,
@@ -65,29 +69,26 @@ const hvd_request& widen(const hvd_request* request, hvd_request& widened) {
   return widened;
 }
 
-/// Moves the first dimension from the signature to dim0.  Ranks compare signatures, which must be equal; the first
-/// dimension may differ between ranks.
+/// Fills dim0.  Ranks compare signatures, which must be equal; the first dimension may differ between ranks.
 void own_rows(const hvd_request& q, CheckedRequest& p, const char* verb) {
   if (p.signature.ndim == 0) refuse(q, std::string("a scalar has no first dimension to ") + verb, "reshape it to [1]");
-  p.dim0 = p.signature.dims[0];
-  p.signature.dims[0] = -1;
+  p.dim0 = p.shape[0];
 }
 
 void check_splits(const hvd_request& q, CheckedRequest& p, int size) {
-  const auto n = static_cast<std::size_t>(size);
+  p.splits = q.splits;
   if (!q.splits) {
     if (p.dim0 % size != 0)
       refuse(q,
              "the first dimension, " + std::to_string(p.dim0) + ", is no multiple of the " + std::to_string(size) +
                  " ranks",
              "give splits");
-    p.splits.assign(n, p.dim0 / size);
     return;
   }
   if (q.num_splits != size)
     refuse(q, std::to_string(q.num_splits) + " splits were given for " + std::to_string(size) + " ranks");
   std::int64_t sum = 0;
-  for (std::size_t r = 0; r < n; ++r) {
+  for (int r = 0; r < size; ++r) {
     const std::int64_t rows = q.splits[r];
     if (rows < 0) refuse(q, "splits[" + std::to_string(r) + "] is negative");
     if (rows > p.dim0 - sum) refuse(q, "the splits add up to more than the first dimension, " + std::to_string(p.dim0));
@@ -95,10 +96,9 @@ void check_splits(const hvd_request& q, CheckedRequest& p, int size) {
   }
   if (sum != p.dim0)
     refuse(q, "the splits add up to " + std::to_string(sum) + ", the first dimension is " + std::to_string(p.dim0));
-  p.splits.assign(q.splits, q.splits + n);
 }
 
-void check_reduction(const hvd_request& q, Signature& s) {
+void check_reduction(const hvd_request& q, SignatureHead& s) {
   if (q.reduce < 0 || q.reduce >= num_reduces) refuse(q, "unknown reduce op " + std::to_string(q.reduce));
   if (!reducible(s.type(), static_cast<Reduce>(q.reduce)))
     refuse(q, std::string(name_of(static_cast<Reduce>(q.reduce))) + " of " + name_of(s.type()) + " is not possible",
@@ -120,7 +120,7 @@ CheckedRequest check_request(const hvd_request* request, const World& world, gpu
   const hvd_request& q = widen(request, widened);
   check_kind(q);
   CheckedRequest p;
-  Signature& s = p.signature;
+  SignatureHead& s = p.signature;
   p.name = name_in(q);
   p.in = q.in;
   s.kind = static_cast<std::uint8_t>(q.kind);
@@ -137,8 +137,7 @@ CheckedRequest check_request(const hvd_request* request, const World& world, gpu
     p.stream = q.stream;
     s.device = 0;  // signatures are equal on all ranks, so they do not contain the GPU's number
   }
-  copy_shape(q, p);
-  const bool empty = s.payload_bytes() == 0;
+  const bool empty = check_shape(q, p);
   if (s.operation() == Kind::broadcast) {
     if (q.root < 0 || q.root >= world.size)
       refuse(q, "root rank " + std::to_string(q.root) + " is not from 0 to " + std::to_string(world.size - 1));

@@ -15,7 +15,7 @@ namespace hvd::core {
 struct Operation;
 
 /// Lives in a NameTable, or in a StandIn.  The mutex of the process set protects all members, except where a comment
-/// says otherwise.  Operations on known tensors touch only the first cache line.
+/// says otherwise.  Submitting a known tensor touches the first three cache lines, running it the first and `scale`.
 struct alignas(64) NameEntry {
   Operation* operation = nullptr;           ///< the operation in flight
   std::uint32_t id = negotiate::no_slot;    ///< none until the coordinator assigns one
@@ -35,9 +35,9 @@ struct alignas(64) NameEntry {
   std::uint64_t recorded_at = 0;   ///< where the name is in the recorder's memory; 0: nowhere
   const void* ahead = nullptr;     ///< the entry submitted read_ahead later the last time, for fetch(); it may be gone
   const void* ahead_name = nullptr;  ///< the text of its name
+  Signature signature;               ///< its unused dimensions are never touched
   ops::Scale scale;                  ///< follows from the signature
   trace::Track track;                ///< zeroed when the signature changes
-  Signature signature;               ///< last: its unused dimensions are never touched
 
   NameEntry() { signature.kind = num_kinds; }  // no operation has this kind
   /// Takes over the signature on which the ranks have agreed, for rank @p rank of @p size.

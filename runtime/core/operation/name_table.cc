@@ -61,7 +61,7 @@ NameEntry& NameTable::next(std::string_view name) {
   return e;
 }
 
-std::string NameTable::make_name(const Signature& s) {
+std::string NameTable::make_name(const SignatureHead& s) {
   return negotiate::made_name(name_of(s.operation()), made_names_[s.kind]++);
 }
 

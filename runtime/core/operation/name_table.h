@@ -64,7 +64,7 @@ class NameTable {
  private:
   NameEntry& next(std::string_view name);
   NameEntry& following(std::string_view name);
-  std::string make_name(const Signature& s);
+  std::string make_name(const SignatureHead& s);
 
   ByName<std::unique_ptr<NameEntry>> entries_;
   std::vector<NameEntry*> by_id_;  ///< by id; as long as the largest id so far needs

@@ -68,12 +68,12 @@ struct alignas(64) Operation {
   ProcessSet* of_set = nullptr;  ///< valid while under way
   std::uint8_t parity = 0;       ///< which of its two slots an eager tensor is in
   bool by_bit = false;           ///< announced by its ready bit, not by a record
-  bool more = false;             ///< some member after dim0 has been written
+  bool more = false;             ///< some member of the second line, other than the listener, has been written
+  bool listened = false;         ///< `listener` is set; like it, written under the table's lock
   std::uint32_t recorded = 0;    ///< its number in the recorder
 
-  // The second cache line, which most operations do not touch.
-  /// Called when the operation has ended; null: no caller listens.
-  void (*listener)(void*) = nullptr;
+  // The second cache line, which an operation touches only if `more` or `listened`.
+  void (*listener)(void*) = nullptr;  ///< called when the operation has ended
   void* listener_context = nullptr;
   std::int64_t dim0 = 0;        ///< allgather, alltoall: this rank's own first dimension
   std::size_t out_bytes = 0;    ///< reducescatter, alltoall: of `out`

@@ -41,6 +41,7 @@ void clear(Operation& op) {
   free_result(op);
   op.gpu.reset();
   op.dim0 = 0;
+  op.out_bytes = 0;
   op.last_rank = -1;
   op.error.clear();
   op.splits.clear();
@@ -66,13 +67,12 @@ void OperationTable::take(std::size_t count, Operation** ops) {
       made.generation = first_generation(table_, made.index);
       free_.push_back(&made);
     }
-    if (free_.size() > read_ahead) fetch(free_[free_.size() - 1 - read_ahead], 2);
+    if (free_.size() > read_ahead) fetch(free_[free_.size() - 1 - read_ahead], 1);
     Operation& op = *free_.back();
     free_.pop_back();
     next_generation(op);
     op.holders = 1;
     op.state.store(Operation::under_way, std::memory_order_relaxed);
-    op.listener = nullptr;
     op.status = 0;
     ops[i] = &op;
   }
@@ -166,8 +166,9 @@ bool OperationTable::listen(Operation& op, void (*tell)(void*), void* context) {
   has_notified_.store(true, std::memory_order_relaxed);
   {
     const std::lock_guard lock(mutex_);
-    if (op.listener) return false;
+    if (op.listened) return false;
     if (!op.done()) {
+      op.listened = true;
       op.listener = tell;
       op.listener_context = context;
       status_.asked();
@@ -228,14 +229,14 @@ void OperationTable::end(std::span<Operation* const> ops) {
   {
     const std::lock_guard lock(mutex_);
     for (std::size_t i = 0; i < ops.size(); ++i) {
-      fetch_later(ops, i, 2);
+      fetch_later(ops, i, 1);
       Operation* const op = ops[i];
       op->state.store(op->status != HVD_OK  ? Operation::failed
                       : op->more && op->gpu ? Operation::queued
                                             : Operation::ended,
                       std::memory_order_release);
       if (op->sleepers > 0) memory::futex_wake(op->state);
-      if (op->listener) listening.push_back({std::exchange(op->listener, nullptr), op->listener_context});
+      if (std::exchange(op->listened, false)) listening.push_back({op->listener, op->listener_context});
       if (op->holders == 0) unheld.push_back(op);
     }
   }

@@ -71,7 +71,7 @@ CapturedCall CapturedCall::of(std::string_view message) {
 
 std::string requests_text(std::span<const CheckedRequest> requests) {
   ByteWriter w;
-  for (const CheckedRequest& p : requests) w.text(p.name).text(p.signature.blob()).put(p.dim0);
+  for (const CheckedRequest& p : requests) w.text(p.name).text(p.whole_signature().blob()).put(p.dim0);
   return std::move(w.bytes());
 }
 

@@ -154,7 +154,7 @@ void ProcessSet::start_batch(ByteReader& r) {
   const std::int64_t now = shared_.recorder.now();
   if (tuning_) measure(ops, fresh);
   for (std::size_t i = 0; i < ops.size(); ++i) {
-    fetch_later(ops, i, 2);
+    fetch_later(ops, i, 1);
     shared_.recorder.began(ops[i]->recorded, now);
   }
   moves(true, now);
@@ -328,7 +328,7 @@ void ProcessSet::end(std::span<Operation* const> ops, int status, const std::str
   const std::int64_t now = shared_.recorder.now();
   for (std::size_t i = 0; i < ops.size(); ++i) {
     if (i + read_ahead / 2 < ops.size()) fetch(ops[i + read_ahead / 2]->entry, 1);
-    fetch_later(ops, i, 2);
+    fetch_later(ops, i, 1);
     Operation* const op = ops[i];
     shared_.recorder.ended(std::exchange(op->recorded, 0), status, now);
     op->status = status;

@@ -47,15 +47,16 @@ gpu::StreamHandle captured_stream(std::span<const CheckedRequest> requests) {
 /// Collective, in the set's first captured call.  An empty tensor on the GPUs makes the ranks agree on them.  It needs
 /// no NCCL: the communicators of the set's batches could not be made now, because they join in threads of NCCL's.
 void ProcessSet::open_captures(const CheckedRequest& request, const RunOne& run) {
+  const std::int64_t no_elements = 0;
   CheckedRequest p;
   p.name = "captured calls";
+  p.shape = &no_elements;
   p.gpu = request.gpu;
   p.stream = request.stream;
   p.signature.dtype = static_cast<std::uint8_t>(DType::f32);
   p.signature.reduce = static_cast<std::uint8_t>(Reduce::sum);
   p.signature.device = 0;
   p.signature.ndim = 1;
-  p.signature.dims[0] = 0;
   result_of(run, operations_, p);
   captures_ = batch_.device()->captures();
 }
@@ -67,10 +68,10 @@ std::vector<CapturedCall> ProcessSet::exchange_captured(const CapturedCall& mine
   p.name = "captured call";
   p.in = message.data();
   p.dim0 = static_cast<std::int64_t>(message.size());
+  p.shape = &p.dim0;
   p.signature.kind = static_cast<std::uint8_t>(Kind::allgather);
   p.signature.dtype = static_cast<std::uint8_t>(DType::u8);
   p.signature.ndim = 1;
-  p.signature.dims[0] = -1;
   std::vector<std::int64_t> received;
   const std::string all = result_of(run, operations_, p, &received);
   std::vector<CapturedCall> calls;
@@ -91,7 +92,7 @@ void ProcessSet::capture(std::span<const CheckedRequest> requests, const RunOne&
   CapturedCall mine;
   mine.requests = requests_text(requests);
   std::vector<gpu::DeviceTensor> tensors;
-  for (const CheckedRequest& p : requests) tensors.push_back(device_tensor(p));
+  for (const CheckedRequest& p : requests) tensors.push_back(device_tensor(p, world_.size));
   try {
     if (!captures_) throw Error(Code::usage, "", "its GPU cannot be used");
     if (first) mine.offer = captures_->offer();

@@ -26,7 +26,7 @@ Operation& ProcessSet::submit_join(const CheckedRequest& p) {
   Operation* op = nullptr;
   operations_.take(1, &op);
   bind(p, e, *op);
-  e.signature = p.signature;
+  e.signature = p.whole_signature();
   e.in_flight.store(true, std::memory_order_relaxed);
   join_op_ = op;
   op->recorded = shared_.recorder.submitted({submitted_.load(std::memory_order_relaxed), id_, p.signature.kind}, "join",

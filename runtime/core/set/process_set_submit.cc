@@ -27,14 +27,16 @@ bool ProcessSet::submit(std::span<const CheckedRequest> requests, Operation** op
     *ops = &submit_join(requests.front());
     return true;
   }
-  if (std::any_of(requests.begin(), requests.end(),
-                  [](const CheckedRequest& p) { return p.signature.operation() == Kind::join; }))
-    throw Error(Code::usage, "join", "cannot be one of many");
+  bool on_gpu = false;
+  for (const CheckedRequest& p : requests) {
+    if (p.signature.operation() == Kind::join) throw Error(Code::usage, "join", "cannot be one of many");
+    on_gpu |= p.gpu != nullptr;
+  }
   if (group_failures_.any()) {
     group_failures_.forget_seen([this](std::int64_t handle) { return operations_.valid(handle); });
     group_failures_.refuse(requests, world_.world_rank(world_.rank));
   }
-  mark_ready(requests);
+  if (on_gpu) mark_ready(requests);
   const std::span<NameEntry* const> entries = names_.take(requests);
   operations_.take(requests.size(), ops);
   count(requests.size());
@@ -43,11 +45,11 @@ bool ProcessSet::submit(std::span<const CheckedRequest> requests, Operation** op
 
 /// Fills ready_.  Consecutive tensors of one stream share a mark.
 void ProcessSet::mark_ready(std::span<const CheckedRequest> requests) {
+  ready_.resize(requests.size());
   for (std::size_t i = 0; i < requests.size(); ++i) {
     const CheckedRequest& p = requests[i];
     if (!p.gpu) continue;
-    ready_.resize(requests.size());
-    if (p.signature.payload_bytes() == 0) {  // an empty tensor is ready
+    if (p.whole_signature().payload_bytes() == 0) {  // an empty tensor is ready
       check_gpu(*p.gpu);
       ready_[i] = nullptr;
       continue;
@@ -81,10 +83,12 @@ void ProcessSet::bind(const CheckedRequest& p, NameEntry& e, Operation& op) {
   op.entry = &e;
   op.in = p.in;
   op.out = p.out;
-  op.dim0 = p.dim0;
-  op.out_bytes = p.out_bytes;
   op.more = p.has_result() || p.gpu;
-  if (!p.splits.empty()) op.splits = p.splits;
+  if (op.more) {
+    op.dim0 = p.dim0;
+    op.out_bytes = p.out_bytes;
+  }
+  if (p.signature.operation() == Kind::alltoall) op.splits = p.rows_for(world_.size);
   e.operation = &op;
 }
 
@@ -100,20 +104,20 @@ bool ProcessSet::announce(std::span<const CheckedRequest> requests, std::span<Na
   const std::uint64_t first = submitted_.load(std::memory_order_relaxed) - requests.size();
   const std::uint64_t executed = node_.board(node_.me).executed.load(std::memory_order_relaxed);
   for (std::size_t i = 0; i < requests.size(); ++i) {
-    fetch_later(entries, i, 4);
-    fetch_later(ops, i, 2);
+    fetch_later(entries, i, 3);
+    fetch_later(ops, i, 1);
     NameEntry& e = *entries[i];
     Operation& op = *ops[i];
     bind(requests[i], e, op);
     if (requests[i].gpu) op.gpu.make(*requests[i].gpu, requests[i].stream, std::move(ready_[i]));
-    const bool same = e.signature == requests[i].signature;
-    if (!same) e.describe(requests[i].signature, world_.rank, world_.size);
+    const bool same = e.signature.is(requests[i].signature, requests[i].shape);
+    if (!same) e.describe(requests[i].whole_signature(), world_.rank, world_.size);
     bytes += static_cast<std::int64_t>(e.bytes);
     const Signature& s = e.signature;
     op.recorded = shared_.recorder.submitted({first + i, id_, s.kind, s.dtype, static_cast<std::int64_t>(e.bytes)},
                                              e.name, e.recorded_at, now);
     e.submitted_at = group_failures_.submitted_at(e, executed);
-    if (tracer_.enabled()) trace_submitted(e, op.dim0);
+    if (tracer_.enabled()) trace_submitted(e, requests[i].dim0);
     if (e.id != no_slot && same && !records_only_) {
       announcer_.begin(e, op);
       pending_[e.id] = &op;

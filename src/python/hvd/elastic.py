@@ -191,7 +191,7 @@ class State:
                 latest = timestamp
                 what |= update
         hosts, leaves = (before, latest, what), False
-        if _is_elastic() and _world.is_initialized():
+        if _is_elastic() and _world.is_active():
             hosts, leaves = _preemption.agree(hosts)
         else:
             hosts = self._bcast_object(hosts)
@@ -280,7 +280,7 @@ def check_results(copies: Any = None) -> None:
         torch.cuda.synchronize()
     if jax is not None and hasattr(jax, "block_until_ready"):
         jax.block_until_ready(copies)
-    if _world.is_initialized():
+    if _world.is_active():
         _native.check_world()
 
 
@@ -351,7 +351,7 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], None], keep_global_batc
         if not _file:
             return train(state, *args, **kwargs)
         _file.begin_call(getattr(func, "__qualname__", type(func).__name__))
-        is_writer = _world.is_initialized() and _world.rank() == 0
+        is_writer = _world.is_active() and _world.rank() == 0
         with _preemption.finishes_writing(_flush, is_writer or _is_elastic()):
             return train(state, *args, **kwargs)
 
@@ -389,7 +389,7 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], None], keep_global_batc
                         known, state._commits, call = told[0]
                         _file.take_call(next((call for trained, _, call in told if trained), call))
                         has_state = (not known and _file.load(state, held)) or has_state
-                    if not has_state and _world.is_initialized() and _world.rank() == 0:
+                    if not has_state and _world.is_active() and _world.rank() == 0:
                         raise RuntimeError("all ranks that had the training's state are gone; start from a checkpoint")
                     _shares.agree()
                     state.sync()

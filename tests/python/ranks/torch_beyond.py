@@ -142,6 +142,44 @@ def check_sharded_missing_gradients_and_clipping():
     assert_same(model, reference, rtol=1e-4, atol=1e-5)
 
 
+def check_sharded_refuses_changed_gradients():
+    """They were sent in backward(), so the step would ignore the change."""
+    model = make_model()
+    optimizer = hvd.ShardedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
+    for change in (
+        lambda: torch.nn.utils.clip_grad_norm_(model.parameters(), 0.01),
+        lambda: [p.grad.zero_() for p in model.parameters()],
+        lambda: setattr(model[0].weight, "grad", model[0].weight.grad * 2),
+    ):
+        for waits in (False, True):
+            model(torch.ones(2, 5).double()).sum().backward()
+            if waits:
+                optimizer.synchronize()
+            change()
+            raises(ValueError, optimizer.step, "changed after backward()", "optimizer.clip_grad_norm_")
+            optimizer.zero_grad()
+    model(torch.ones(2, 5).double()).sum().backward()
+    optimizer.step()  # without a change
+
+
+def check_sharded_skips_a_step():
+    """A script may leave out step() after clip_grad_norm_() or synchronize(): the next step has only its own gradient."""
+    for clears in (False, True):
+        weight = nn.Parameter(torch.zeros(4, dtype=torch.float64))
+        optimizer = hvd.ShardedOptimizer(torch.optim.SGD([weight], lr=1.0))
+        for gradient in (100.0, 1.0, 50.0, 2.0):
+            if clears:
+                optimizer.zero_grad()
+            else:
+                weight.grad = None
+            (weight.sum() * gradient).backward()
+            norm = optimizer.clip_grad_norm_(1e9)
+            torch.testing.assert_close(norm.double(), torch.tensor(2 * gradient).double())
+            if gradient < 10:
+                optimizer.step()
+        torch.testing.assert_close(weight.detach(), torch.full((4,), -3.0).double())
+
+
 def check_sharded_with_a_scaler():
     Scaler = getattr(torch.amp, "GradScaler", None)
     if Scaler is None:

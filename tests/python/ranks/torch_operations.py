@@ -326,14 +326,14 @@ def check_forked_child():
             hvd.allreduce(torch.zeros(1))
             text = "no error"
         except ValueError as error:
-            text = f"{hvd.rank()} {error}"
+            text = f"{hvd.rank()} {hvd.is_initialized()} {error}"
         os.write(into, text.encode())
         os._exit(0)
     os.close(into)
     with os.fdopen(out) as pipe:
         text = pipe.read()
     os.waitpid(child, 0)
-    assert text.startswith(f"{RANK} ") and "fork" in text, text
+    assert text.startswith(f"{RANK} True ") and "fork" in text, text
     same(hvd.allreduce(torch.ones(2), op=hvd.Sum), torch.full((2,), float(SIZE)))
 
 

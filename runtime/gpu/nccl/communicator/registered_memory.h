@@ -1,6 +1,6 @@
 /// @file registered_memory.h — device memory of ncclMemAlloc, which NCCL can register.
 ///
-/// NCCL registers memory with a communicator.  Then its kernels, NVLink SHARP and network cards access this memory
+/// NCCL registers memory with a communicator.  Then its kernels, NVLink SHARP and network interfaces access this memory
 /// directly, without a copy through NCCL's own buffers.  Memory of cuMemAlloc and of torch's allocator does not serve.
 ///
 /// Blocks are never freed: a communicator that still ends may use them.  A block that is given back serves the next

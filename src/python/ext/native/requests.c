@@ -1,7 +1,6 @@
 /* requests.c — converts a Request (hvd/_runtime/requests.py) into an hvd_request. */
 #include "requests.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,10 +18,22 @@ void free_box(request_box* box) {
   free(box->splits);
 }
 
+/* Writes ".NUMBER" with its zero byte, and returns its length without that byte.  to: room for 24 bytes. */
+static size_t write_number(char* to, unsigned long long number) {
+  char reversed[24];
+  size_t digits = 0, length = 0;
+  do reversed[digits++] = (char)('0' + number % 10);
+  while (number /= 10);
+  to[length++] = '.';
+  while (digits) to[length++] = reversed[--digits];
+  to[length] = 0;
+  return length;
+}
+
 /* KIND.TEXT, or KIND.TEXT.MEMBER with member >= 0.  0, or -1 with an exception. */
 static int compose_name(name_box* box, int kind, const char* text, size_t length, long long member) {
   char number[24] = "";
-  const size_t digits = member < 0 ? 0 : (size_t)snprintf(number, sizeof number, ".%lld", member);
+  const size_t digits = member < 0 ? 0 : write_number(number, (unsigned long long)member);
   const size_t front = strlen(kind_names[kind]);
   const size_t total = front + 1 + length + digits + 1;
   char* to = box->here;

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
+from hvd._job import forked_children as _forked_children
 from hvd._runtime import environment as _environment
 from hvd._runtime import objects as _objects
 from hvd._runtime import world as _world
@@ -82,13 +83,8 @@ def ends_in_native_code() -> Iterator[None]:
         os.close(wakeup)
 
 
-def _forked() -> None:
-    """A child, such as a DataLoader's worker, ends at SIGTERM."""
-    if signal.getsignal(signal.SIGTERM) in (note, end):
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-
-
-os.register_at_fork(after_in_child=_forked)
+for _handler in (note, end):
+    _forked_children.have_default(signal.SIGTERM, _handler, signal.SIG_DFL)
 
 
 @contextmanager

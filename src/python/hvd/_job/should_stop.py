@@ -7,6 +7,7 @@ import signal
 import threading
 from typing import Any
 
+from hvd._job import forked_children as _forked_children
 from hvd._job import preemption as _preemption
 from hvd._runtime import objects as _objects
 from hvd._runtime import world as _world
@@ -14,10 +15,14 @@ from hvd.process_sets import global_process_set
 
 told = False  # should_stop() has returned True
 _asked = False
-_listening_in = -1  # process with our handler: a forked child has the handler too, but not our job
+_listening_in = -1  # process with our handler
 
 # The signals that end a job, and their default actions.
-_STANDARD = {signal.SIGTERM: signal.SIG_DFL, signal.SIGHUP: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
+_STANDARD: dict[signal.Signals, Any] = {
+    signal.SIGTERM: signal.SIG_DFL,
+    signal.SIGHUP: signal.SIG_DFL,
+    signal.SIGINT: signal.default_int_handler,
+}
 
 
 def _note(number: int, frame: Any) -> None:
@@ -37,6 +42,10 @@ def _listen() -> None:
     _listening_in = os.getpid()
 
 
+for _number, _default in _STANDARD.items():
+    _forked_children.have_default(_number, _note, _default)
+
+
 def should_stop() -> bool:
     """True on all ranks, at the same call, once any of them was told to end.
 
@@ -47,7 +56,8 @@ def should_stop() -> bool:
     """
     global told
     _world.need()
-    _listen()
+    if _world.is_active():  # a forked child gets its error from the exchange
+        _listen()
     votes = _objects._exchange(b"\1" if _asked else b"\0", "hvd.should_stop", global_process_set)
     stops = any(bytes(vote) == b"\1" for vote in votes)
     told = told or stops

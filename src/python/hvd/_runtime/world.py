@@ -67,6 +67,7 @@ class World(NamedTuple):
 
 
 _world: World | None = None
+_entered_in = 0  # the process that is the rank
 _at_exit = False
 # A newcomer: a rank that an elastic job has started while others train (docs/decisions/63-elastic-jobs.md).
 _expects = 0  # number of the process in which init() has returned expected numbers, while this rank is in no world
@@ -102,7 +103,7 @@ def init(comm: Any = None, process_sets: Sequence[ProcessSet] | str | None = Non
             raise ValueError(f'process_sets is {process_sets!r}: it must be a list of ProcessSet, or "dynamic"')
         _environment.whole["HOROVOD_DYNAMIC_PROCESS_SETS"] = "1"
         process_sets = None
-    fresh = not is_initialized()
+    fresh = not is_active()
     if fresh:
         ranks = _ranks_of(comm)
         _refuse_a_second_process()
@@ -172,8 +173,8 @@ def _join(ranks: list[int] | None) -> None:
 
 
 def _enter(world: World, ranks: list[int] | None) -> None:
-    global _world
-    _world = world
+    global _world, _entered_in
+    _world, _entered_in = world, os.getpid()
     if _environment.flag("HOROVOD_ELASTIC"):
         _show_place(world)
     _sets.world_changed(world.rank, world.size, ranks)
@@ -290,7 +291,12 @@ def _keep_at_exit() -> None:
 
 
 def is_initialized() -> bool:
-    """Whether init() was called, and no shutdown() since."""
+    """Whether init() was called, and no shutdown() since.  A forked child, such as a DataLoader worker, inherits the answer."""
+    return _world is not None and (is_active() or _entered_in != os.getpid())
+
+
+def is_active() -> bool:
+    """is_initialized(), and this process is the rank itself, not a forked child: it can call the operations."""
     return _world is not None and (_expects > 0 or _native.is_initialized())
 
 

@@ -97,7 +97,7 @@ class SyncBatchNormalization(_Base):  # type: ignore[misc, valid-type]
 
     def _alone(self) -> bool:
         of = self._hvd_process_set
-        return not _world.is_initialized() or ((of.size() or 1) == 1 and not of.may_change())
+        return not _world.is_active() or ((of.size() or 1) == 1 and not of.may_change())
 
     @unconverted
     def _moments(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:

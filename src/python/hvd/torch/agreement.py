@@ -173,7 +173,7 @@ class Watch:
         # A captured step compares nothing: the comparison needs the host.  In torch's Join, ranks make other numbers of steps.
         if any(one._join_config.enable for one in self._joinables):
             return False
-        return _world.is_initialized() and _world.size() > 1 and bool(self._set.included()) and not TorchAdapter.is_capturing()
+        return _world.is_active() and _world.size() > 1 and bool(self._set.included()) and not TorchAdapter.is_capturing()
 
     def _begins(self, *_: Any) -> None:
         if not self._compares():
@@ -319,7 +319,7 @@ def _follow_scalers() -> None:
     @functools.wraps(step)
     def forgetting(*args: Any, **kwargs: Any) -> Any:
         result = step(*args, **kwargs)
-        if _world.is_initialized():
+        if _world.is_active():
             _native.not_finite()
         return result
 

@@ -50,7 +50,7 @@ class _Distributed(GradScalerSupport, _Base):
         self._scaler_synchronized = False
         self._should_synchronize = True
         is_fixed = not _environment.flag("HOROVOD_ELASTIC")  # in an elastic job other ranks may join
-        alone = not _world.is_initialized() or (_world.size() == 1 and is_fixed)
+        alone = not _world.is_active() or (_world.size() == 1 and is_fixed)
         if alone or not settings.process_set.included():
             return
         self._hvd.watch(self._hvd_parameters())

@@ -158,7 +158,7 @@ def rendezvous(timeout: timedelta) -> tuple[Any, int, int]:
 
     Rank 0 serves the store, on a new port for each world.  Other hosts use rank 0's HOROVOD_HOSTNAME, or its own host name.
     """
-    if not _world.is_initialized():
+    if not _world.is_active():
         _world.init()
     _world.need()
     mine = None
@@ -176,7 +176,7 @@ def rendezvous(timeout: timedelta) -> tuple[Any, int, int]:
 
 def _check_world(options: Any) -> None:
     """Raises RuntimeError if torch's rank and number of ranks differ from hvdrun's."""
-    if not _world.is_initialized():
+    if not _world.is_active():
         _world.init()
     _world.need()
     if (_world.rank(), _world.size()) != (options.group_rank, options.group_size):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import os
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from hvd import _native
+from hvd._runtime import environment as _environment
 from hvd.torch._adapter import _from_dlpack
 
 __all__ = ["alloc", "mem_pool"]
@@ -19,7 +19,7 @@ _CPU = torch.device("cpu")
 
 
 def _libhvd() -> str:
-    return os.environ.get("HVD_LIBRARY") or str(Path(_native.__file__).with_name("libhvd.so"))
+    return _environment.text("HVD_LIBRARY") or str(Path(_native.__file__).with_name("libhvd.so"))
 
 
 def _try(path: str, device: int) -> None:

@@ -97,9 +97,10 @@ class ShardedOptimizer(torch.optim.Optimizer):
         optimizer = hvd.ShardedOptimizer(torch.optim.AdamW(model.parameters(), lr=1e-3))
 
     For optimizers that treat each element by itself (SGD, Adam and most others).  Steps equal DistributedOptimizer's up
-    to rounding.  Parameters become views of larger tensors; p.grad stays this rank's own gradient.  A missing gradient
-    counts as zeros.  state_dict() is collective.  Its result has the form of the undivided optimizer's.  Both the
-    undivided optimizer and this class, on any number of ranks, can load it.
+    to rounding.  Parameters become views of larger tensors; p.grad stays this rank's own gradient.  backward() sends it, so
+    step() refuses later changes: clip with clip_grad_norm_() of this class.  A missing gradient counts as zeros.
+    state_dict() is collective.  Its result has the form of the undivided optimizer's.  Both the undivided optimizer and
+    this class, on any number of ranks, can load it.
 
     optimizer: its state, if any, must be the same on all ranks.
     backward_passes_per_step, op (Average or Sum), compression: as in DistributedOptimizer.
@@ -131,6 +132,7 @@ class ShardedOptimizer(torch.optim.Optimizer):
         super().__init__(optimizer.param_groups, optimizer.defaults)
         self._buckets: list[list[_Bucket]] = []
         self._left: dict[torch.Tensor, int] = {}
+        self._sent: dict[torch.Tensor, tuple[int, int]] = {}  # address and version of each gradient when it was sent
         self._hooks: list[Any] = []
         for index, group in enumerate(self.param_groups):
             self._buckets.append(self._bucketed(index, group["params"], bucket_bytes))
@@ -168,6 +170,7 @@ class ShardedOptimizer(torch.optim.Optimizer):
 
     def _hook(self, bucket: _Bucket, p: torch.Tensor, place: tuple[int, int]) -> Callable[..., None]:
         def ready(*_: Any) -> None:
+            self._skip_step()
             self._left[p] -= 1
             if self._left[p] > 0:
                 return
@@ -184,14 +187,25 @@ class ShardedOptimizer(torch.optim.Optimizer):
 
         return ready
 
-    @staticmethod
-    def _copy_in(bucket: _Bucket, p: torch.Tensor, place: tuple[int, int]) -> None:
+    def _copy_in(self, bucket: _Bucket, p: torch.Tensor, place: tuple[int, int]) -> None:
         if bucket.gradient is None:
             bucket.gradient = torch.zeros_like(bucket.flat)
         if p.grad is not None:
             if p.grad.is_sparse:
                 raise ValueError("ShardedOptimizer cannot have sparse gradients: use hvd.DistributedOptimizer")
             bucket.gradient[place[0] : place[1]].copy_(p.grad.detach().reshape(-1))
+            self._sent[p] = (p.grad.data_ptr(), p.grad._version)
+
+    def _refuse_changes(self) -> None:
+        """ValueError if the script has changed a gradient after it was sent: the step would ignore the change."""
+        for p, sent in self._sent.items():
+            if p.grad is not None and (p.grad.data_ptr(), p.grad._version) != sent:
+                raise ValueError(
+                    "a gradient was changed after backward(), and ShardedOptimizer has sent it already: call "
+                    "optimizer.clip_grad_norm_(max_norm) in place of torch.nn.utils.clip_grad_norm_(), and leave "
+                    "scaler.unscale_() out"
+                )
+        self._sent.clear()
 
     def _send(self, bucket: _Bucket) -> None:
         gradient, bucket.context = self._compression.compress(bucket.gradient)  # type: ignore[arg-type]
@@ -217,7 +231,16 @@ class ShardedOptimizer(torch.optim.Optimizer):
             self._left = dict.fromkeys(self._left, self._passes)
             self._synchronized = True
 
-    _synchronized = False
+    _synchronized = False  # shards have the reduced gradients, and step() has not been called yet
+
+    def _skip_step(self) -> None:
+        """Forgets reduced gradients that the script has not used for a step."""
+        if self._synchronized:
+            self._synchronized = False
+            self._overflow = None
+            self._sent.clear()
+            for bucket in self._all():
+                bucket.shard.grad = None
 
     def clip_grad_norm_(self, max_norm: float) -> torch.Tensor:
         """Scales the reduced gradients so that the 2-norm of all of them is at most max_norm; returns the previous norm.
@@ -244,6 +267,7 @@ class ShardedOptimizer(torch.optim.Optimizer):
         """A GradScaler asks before it looks for infinities: it must find them on all ranks, or on none."""
         if self._overflow is None and self._busy():
             self.synchronize()
+            self._refuse_changes()
             shards = [bucket.shard.grad for bucket in self._all() if bucket.shard.grad is not None]
             bad = torch.tensor([float(any(not bool(torch.isfinite(shard).all()) for shard in shards))])
             self._overflow = bool(collectives.allreduce(bad, None, "sharded.overflow", Max, process_set=self._set).item())
@@ -263,6 +287,7 @@ class ShardedOptimizer(torch.optim.Optimizer):
         if not self._synchronized:
             self.synchronize()
         self._synchronized = False
+        self._refuse_changes()
         if any(p.requires_grad and p not in self._left for group in self.param_groups for p in group["params"]):
             raise ValueError("a parameter was frozen when this ShardedOptimizer was made: make it anew to train it")
         if self._unscaled():
@@ -314,6 +339,7 @@ class ShardedOptimizer(torch.optim.Optimizer):
         """The optimizer's own.  AssertionError between backward() and step()."""
         if self._busy():
             raise AssertionError("zero_grad() between backward() and step(): the gradients are being reduced")
+        self._skip_step()
         super().zero_grad(set_to_none)
 
     # ---- the state

@@ -125,7 +125,7 @@ class SyncBatchNorm(_BatchNorm):
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Normalises [N, C, ...]; collective while training."""
         own_statistics = self.training or not self.track_running_stats
-        if not own_statistics or not _world.is_initialized() or (self.process_set.size() or 1) == 1:
+        if not own_statistics or not _world.is_active() or (self.process_set.size() or 1) == 1:
             return super().forward(input)
         self._check_input_dim(input)
         momentum = 0.0 if self.momentum is None else self.momentum

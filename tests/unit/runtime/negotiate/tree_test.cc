@@ -398,7 +398,7 @@ TEST_CASE("negotiate: records that none can be") {
   refused(12, std::string("\xff\xff\0\0", 4));      // the signature's length
   refused(16 + 3, "\xff");                          // its dimensions
   const std::int64_t huge = std::int64_t{1} << 62;  // and the check itself does not overflow
-  refused(16 + offsetof(Signature, dims), std::string(reinterpret_cast<const char*>(&huge), sizeof huge));
+  refused(16 + sizeof(SignatureHead), std::string(reinterpret_cast<const char*>(&huge), sizeof huge));
   std::string_view left = sound;
   Record got;
   REQUIRE(next_record(left, got));

