@@ -52,7 +52,7 @@ void Timeline::append_time(std::string_view key, std::int64_t ns) {
 
 void Timeline::end_event() {
   ++events_;
-  if (text_.size() >= flush_bytes) flush();
+  if (text_.size() >= repeated_bytes_ + flush_bytes) flush();
 }
 
 void Timeline::describe(std::string_view line) {
@@ -72,6 +72,7 @@ void Timeline::flush() {
   const bool good = text_.empty() || emit_(text_);
   text_.clear();
   if (!good) begin_again();
+  repeated_bytes_ = text_.size();
 }
 
 /// Writes names and tracks again: later events must not refer to earlier events.

@@ -96,6 +96,7 @@ class Timeline {
   std::map<int, std::unique_ptr<Rank>> ranks_;
   std::unordered_map<std::string, std::uint32_t> rows_;
   std::size_t rows_bytes_ = 0;
+  std::size_t repeated_bytes_ = 0;  ///< of text_: names that begin_again() has written
   std::uint64_t events_ = 0, lost_ = 0;
 };
 

@@ -35,11 +35,28 @@ std::size_t packet_end(std::string_view bytes, std::size_t at) {
   return 0;
 }
 
+/// The tag of a packet's first field, if that field holds bytes.
+std::string tag_of_bytes(std::uint32_t field) {
+  ProtoText tag;
+  tag.varint(std::uint64_t{field} << 3 | 2);
+  return tag.text();
+}
+
+/// The number of whole events.  Names and other metadata do not count, because a later write repeats them.
 std::uint64_t events_in(std::string_view events, TimelineFormat format) {
-  if (format == TimelineFormat::chrome)
-    return static_cast<std::uint64_t>(std::count(events.begin(), events.end(), '\n'));
+  static const std::string track_tag = tag_of_bytes(packet_track), note_tag = tag_of_bytes(packet_note_field);
   std::uint64_t count = 0;
-  for (std::size_t at = 0; (at = packet_end(events, at)) != 0;) ++count;
+  if (format == TimelineFormat::chrome) {
+    for (std::size_t end = 0; (end = events.find('\n')) != events.npos; events.remove_prefix(end + 1))
+      if (!events.starts_with(R"({"ph":"M")")) ++count;
+    return count;
+  }
+  for (std::size_t end = 0; (end = packet_end(events, 0)) != 0; events.remove_prefix(end)) {
+    std::size_t begin = 1;
+    while (static_cast<std::uint8_t>(events[begin]) >= 0x80) ++begin;  // the packet's length
+    const std::string_view body = events.substr(begin + 1, end - begin - 1);
+    if (!body.starts_with(track_tag) && !body.starts_with(note_tag)) ++count;
+  }
   return count;
 }
 

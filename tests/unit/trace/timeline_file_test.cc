@@ -44,14 +44,16 @@ void wait_for(const std::string& path, std::string_view part, std::string& text)
   }
 }
 
-/// Returns a rank's frames for @p operations allreduces.
-test::Frames recording(int operations) {
+/// Returns a rank's frames for @p operations allreduces, of one tensor or of a tensor each.
+test::Frames recording(int operations, bool named = false) {
   test::MemorySink::Store store;
   trace::Tracer tracer(trace::Tracer::Options{4u << 20, 10});
   tracer.start(std::make_unique<test::MemorySink>(store), false);
-  trace::Track track;
+  std::vector<trace::Track> tracks(named ? static_cast<std::size_t>(operations) : 1);
   for (int i = 0; i < operations; ++i) {
-    tracer.submitted(track, {"a", trace::TraceOp::allreduce, 7, {}, 0});
+    const std::string name = named ? "tensor " + std::to_string(i) : "a";
+    trace::Track& track = tracks[named ? static_cast<std::size_t>(i) : 0];
+    tracer.submitted(track, {name, trace::TraceOp::allreduce, 7, {}, 0});
     tracer.batch_begin(1);
     tracer.batch_tensor(track);
     tracer.batch_end(1);
@@ -297,6 +299,35 @@ TEST_CASE("timeline file: on a full disk whole events are left out, and the end 
   CHECK(events.size() >= 2);
   CHECK(events.back()["name"] == "hvd_end");
   CHECK(trace::TraceFile::older_path(packed) == folder.path + "/t.older.json.gz");
+  signal(SIGXFSZ, handler);
+}
+
+TEST_CASE("timeline file: on a full disk each event is tried and counted once, however many names there are") {
+  const test::TempFolder folder;
+  struct rlimit before {};
+  getrlimit(RLIMIT_FSIZE, &before);
+  const auto handler = signal(SIGXFSZ, SIG_IGN);
+  for (const char* name : {"/t.json", "/t.json.gz", "/t.pftrace"}) {
+    CAPTURE(std::string(name));
+    trace::TraceFile file(folder.path + name, 1u << 30, "");
+    int writes = 0;
+    trace::Timeline timeline(
+        0, [&](std::string_view events) { return ++writes, file.write(events); }, file.format());
+    const struct rlimit limit { 20'000, before.rlim_max };
+    REQUIRE(setrlimit(RLIMIT_FSIZE, &limit) == 0);
+    timeline.name_rank(0, "host");
+    for (const auto& frame : recording(6000, true)) CHECK(timeline.feed(0, frame));
+    timeline.show_all();
+    file.write_end("end");
+    REQUIRE(setrlimit(RLIMIT_FSIZE, &before) == 0);
+    std::string warning = file.warning();
+    REQUIRE(warning.ends_with(" events did not fit; the others can be read"));
+    warning.erase(0, warning.find("-f): ") + 5);
+    CHECK(std::stoull(warning) > 6000);
+    const unsigned packets = file.format() == trace::TimelineFormat::perfetto ? 2 : 1;  // a beginning and an end
+    CHECK(std::stoull(warning) <= packets * timeline.events());
+    CHECK(writes < 100);
+  }
   signal(SIGXFSZ, handler);
 }
 
