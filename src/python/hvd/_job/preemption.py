@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
-from hvd._job import forked_children as _forked_children
 from hvd._runtime import environment as _environment
+from hvd._runtime import forked_children as _forked_children
 from hvd._runtime import objects as _objects
 from hvd._runtime import world as _world
 from hvd.exceptions import HorovodInternalError, HostsUpdatedInterrupt

@@ -7,8 +7,8 @@ import signal
 import threading
 from typing import Any
 
-from hvd._job import forked_children as _forked_children
 from hvd._job import preemption as _preemption
+from hvd._runtime import forked_children as _forked_children
 from hvd._runtime import objects as _objects
 from hvd._runtime import world as _world
 from hvd.process_sets import global_process_set

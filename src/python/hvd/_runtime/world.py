@@ -95,7 +95,6 @@ def init(comm: Any = None, process_sets: Sequence[ProcessSet] | str | None = Non
     rank joins the world in hvd.elastic.run, or in the first call that needs the world.  There it may get other numbers.
     Errors: ValueError for ranks that do not exist, and for a repeated set (the world and the other sets then exist);
     RuntimeError if a required MPI is missing.
-    RuntimeError if a required MPI is missing.
     """
     global _at_exit
     if isinstance(process_sets, str):
