@@ -33,7 +33,7 @@ TEST_CASE("windows: every operation, one for each slot and rank; the next world 
   CHECK(windows_in([] { run_world(3, 3, all_operations, with_windows(2)); }) == 6);
 }
 
-TEST_CASE("windows: a process set has its own; a set of one rank has none") {
+TEST_CASE("windows: each set has its own, but a set of one rank has none") {
   const auto sets = [](Rank& rank) {
     GpuRank gpu(rank);
     all_operations(rank);
