@@ -48,6 +48,7 @@ FOREIGN = {
     "PYTHONPATH",
     "PMIX_NAMESPACE",
     "PMIX_RANK",
+    "PMIX_SERVER_TMPDIR",
     "TERM",
     "TMPDIR",
     "XDG_RUNTIME_DIR",
