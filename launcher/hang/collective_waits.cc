@@ -66,8 +66,7 @@ void CollectiveWaits::rank_ended(int rank) {
   drop_ended();
 }
 
-/// Drops the differences of which no rank waits any more.  A rank that was asked in the middle of a short collective
-/// does not wait either.
+/// Drops each difference whose ranks have all stopped waiting.  A rank without a pending collective does not wait.
 void CollectiveWaits::drop_ended() {
   const auto waits = [&](int rank) {
     const auto it = waits_.find(rank);

@@ -34,9 +34,11 @@ def _in_parent() -> None:
 
 
 def _in_child() -> None:
-    for number, default in _ours().items():
-        signal.signal(number, default)
-    _in_parent()
+    try:
+        for number, default in _ours().items():
+            signal.signal(number, default)
+    finally:
+        _in_parent()  # a child with blocked signals would never end
 
 
 os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)

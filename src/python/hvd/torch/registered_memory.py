@@ -62,11 +62,11 @@ def alloc(*size: int, dtype: torch.dtype | None = None, device: torch.device | s
     """
     dtype = dtype or torch.get_default_dtype()
     where = torch.device(device) if device is not None else torch.empty(0).device
+    shape = torch.Size(size[0] if len(size) == 1 and not isinstance(size[0], int) else size)
     if where.type == "cuda":
         with torch.cuda.use_mem_pool(mem_pool()):
-            return torch.empty(*size, dtype=dtype, device=where)
+            return torch.empty(shape, dtype=dtype, device=where)
     if where != _CPU:
         raise ValueError(f"alloc: device {where}: cpu and cuda are possible")
-    shape = torch.Size(size[0] if len(size) == 1 and not isinstance(size[0], int) else size)
     count = shape.numel() * dtype.itemsize
     return _from_dlpack(_native.alloc(max(count, 1)))[:count].view(dtype).view(shape)
