@@ -296,7 +296,7 @@ def is_initialized() -> bool:
 
 def is_active() -> bool:
     """is_initialized(), and this process is the rank itself, not a forked child: it can call the operations."""
-    return _world is not None and (_expects > 0 or _native.is_initialized())
+    return _world is not None and (_expects == os.getpid() or _native.is_initialized())
 
 
 def rank() -> int:

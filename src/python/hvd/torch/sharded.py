@@ -198,14 +198,14 @@ class ShardedOptimizer(torch.optim.Optimizer):
 
     def _refuse_changes(self) -> None:
         """ValueError if the script has changed a gradient after it was sent: the step would ignore the change."""
-        for p, sent in self._sent.items():
-            if p.grad is not None and (p.grad.data_ptr(), p.grad._version) != sent:
+        sent, self._sent = self._sent, {}
+        for p, as_sent in sent.items():
+            if p.grad is not None and (p.grad.data_ptr(), p.grad._version) != as_sent:
                 raise ValueError(
                     "a gradient was changed after backward(), and ShardedOptimizer has sent it already: call "
                     "optimizer.clip_grad_norm_(max_norm) in place of torch.nn.utils.clip_grad_norm_(), and leave "
                     "scaler.unscale_() out"
                 )
-        self._sent.clear()
 
     def _send(self, bucket: _Bucket) -> None:
         gradient, bucket.context = self._compression.compress(bucket.gradient)  # type: ignore[arg-type]
