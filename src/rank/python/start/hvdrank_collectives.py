@@ -10,6 +10,7 @@ import functools
 import json
 import os
 import pickle
+import re
 import socket
 import sys
 import threading
@@ -30,12 +31,17 @@ DTYPES = {
     "Bool": "bool",
 }
 LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python3", "<frozen ", "<hvdrun>", "/proc/self/fd/")
+OUR_PACKAGES = re.compile(
+    r"/(hvd|horovod)/(_|(common|data|jax|keras|mxnet|ray|runner|spark|tensorflow|torch)/"
+    r"|(elastic|exceptions|network|numpy|process_sets)\.py)"
+)
 C10D = "torch/distributed/distributed_c10d.py"
 ROOTS = {"broadcast": "src", "scatter": "src", "reduce": "dst", "gather": "dst"}  # the parameter that names the root
 
 
 def is_library(file):
-    return any(part in file for part in LIBRARIES)
+    """As in source_frame.cc: also the packages hvd and horovod in a folder that is no site-packages."""
+    return any(part in file for part in LIBRARIES) or OUR_PACKAGES.search(file) is not None
 
 
 def place_of(frames):
