@@ -180,7 +180,8 @@ def one(
     began = time.monotonic()
     args = [*more, python, str(SCRIPT if case in CASES else HEALTHY_SCRIPT), case, str(culprit)]
     with started(args, hosts) as job:
-        killer = threading.Timer(LIMIT_SECONDS, job.send_signal, [signal.SIGINT])
+        # Several imports of torch at once take minutes on a busy machine.
+        killer = threading.Timer(LIMIT_SECONDS * min(3, hvdrun.patience()), job.send_signal, [signal.SIGINT])
         killer.start()
         found = None
         while found is None and (line := hvdrun.next_line(job.stderr)):
