@@ -47,3 +47,19 @@ def test_delays_in_waits_are_read_rarely(steps: Any, monkeypatch: pytest.MonkeyP
     recorder.part_end(steps.WAITING)
     assert recorder.delayed == recorder.own_delay == 7_000_000
     recorder.stop()
+
+
+def test_the_time_of_a_wait_counts_once(steps: Any) -> None:
+    """Work.wait() by itself, and within a longer wait such as DistributedDataParallel's."""
+    recorder = steps.Recorder(bytearray())
+    wait = recorder.waits(lambda: time.sleep(0.01))
+    began = time.monotonic_ns()
+    wait()
+    alone = recorder.sums[steps.WAITING]
+    recorder.part_begin(steps.WAITING)
+    wait()
+    recorder.part_end(steps.WAITING)
+    took = time.monotonic_ns() - began
+    assert 10_000_000 <= alone <= took - 10_000_000 and 20_000_000 <= recorder.sums[steps.WAITING] <= took
+    assert recorder.operations == 2 and recorder.within == [steps.WORK]
+    recorder.stop()
