@@ -1,7 +1,8 @@
 """Measures the cost of hvdrun's watch over torch's own gloo: python scripts/bench/watch_costs.py [--hvdrun FILE] [--rounds N].
 
 The figures are processor time of all threads of a rank, so other processes on the machine disturb little.  Three ranks, each
-in a world of one, take turns in each round.  The table has the median of the rounds and their quartiles.
+in a world of one, take turns in each round.  A disturbance only adds to a turn: the table has the tenth of each rank's turns
+that is the least, what the others add to it, and the median of the differences in parentheses.
 
 alone     without hvdrun, torch's flight recorder off: processor time
 recorder  without hvdrun, the recorder on, as torch 2.15 has it by default: what it adds
@@ -29,7 +30,7 @@ import tempfile
 import time
 from collections.abc import Callable
 
-COLLECTIVES, STEPS, A_STEP = 200, 10, 20
+COLLECTIVES, STEPS, A_STEP = 40, 2, 20  # a turn is shorter than a time slice
 IDLE_SECONDS = 5.0
 TELL_TIME = "import time; print(time.process_time())"
 Rank = tuple[socket.socket, subprocess.Popen[bytes]]
@@ -101,14 +102,16 @@ def start_costs(launch: list[str]) -> str:
     for _ in range(20):
         for kept, option in zip(times, (["-E"], [])):
             argv = [*launch, "--", sys.executable, *option, "-c", TELL_TIME]
-            kept.append(1e3 * float(subprocess.run(argv, check=True, capture_output=True, text=True, timeout=60).stdout))
+            kept.append(
+                1e3 * float(subprocess.run(argv, check=True, capture_output=True, text=True, timeout=60).stdout.split()[-1])
+            )
     return f"start       {spread(times[0])} ms; hvdrun adds {spread([a - b for b, a in zip(*times)])}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--hvdrun", default=shutil.which("hvdrun") or str(pathlib.Path(sys.executable).with_name("hvdrun")))
-    parser.add_argument("--rounds", type=int, default=100)
+    parser.add_argument("--rounds", type=int, default=500)
     options = parser.parse_args()
     launch = [options.hvdrun, "--no-report", "-np", "1"]
     with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
@@ -121,7 +124,7 @@ def main() -> None:
             job = subprocess.Popen(
                 [*words, *(["--"] if words else []), *command], env={**os.environ, "TORCH_FR_BUFFER_SIZE": size}
             )
-            server.settimeout(120)
+            server.settimeout(600)  # imports of torch on a busy machine
             ranks[name] = server.accept()[0], job
         order = list(ranks)
         for word in ("collective", "of a step"):
@@ -131,8 +134,11 @@ def main() -> None:
                     value = ask(ranks[name], word)
                     if turn >= 5:
                         found[name].append(value)
-            more = {name: spread([a - b for a, b in zip(found[name], found["alone"])]) for name in ("recorder", "hvdrun")}
-            cells = f"alone {spread(found['alone'])}; recorder +{more['recorder']}; hvdrun +{more['hvdrun']} µs"
+            least = {name: statistics.quantiles(values, n=10)[0] for name, values in found.items()}
+            cells = f"alone {least['alone']:.2f} ({statistics.median(found['alone']):.2f}) µs"
+            for name in ("recorder", "hvdrun"):
+                median = statistics.median(a - b for a, b in zip(found[name], found["alone"]))
+                cells += f"; {name} +{least[name] - least['alone']:.2f} (+{median:.2f})"
             print(f"{word:11} {cells}", flush=True)
         print(f"{'idle':11} " + "; ".join(f"{name} {ask(ranks[name], 'idle'):.0f}" for name in ("alone", "hvdrun")), flush=True)
         for link, job in ranks.values():
