@@ -38,7 +38,7 @@ SHORT_OF_CORES = 20  # as in step_recorder.cc
 # Where cores are short, the delays of threads are read at the start and the end of waits.  A reading would cost more than a
 # short collective, so values of a certain age will do.
 READ_OWN_AGAIN_NS = 500_000  # the main thread's
-READING_SHARE = 200  # all threads': at least so many times as long as a reading takes
+READING_SHARE = 200  # all threads': this multiple of the time that a reading takes
 MOST_THREADS = 200  # the names of at most this number of threads are read
 
 
