@@ -16,8 +16,8 @@ import jax.numpy as jnp
 import numpy
 from planted_cause import BATCH, STEPS, planted
 
-import hvd.data
 import hvd.jax as hvd
+from hvd.data import watched
 
 
 def batches() -> Iterator[Any]:
@@ -50,7 +50,7 @@ def main() -> None:
     params = hvd.broadcast_parameters({"first": jnp.ones((256, 640)), "second": jnp.ones((640, 640))}, root_rank=0)
     square = jnp.ones((256, 256))
     with tempfile.TemporaryDirectory() as folder:
-        for number, batch in zip(range(STEPS), hvd.data.watched(batches())):
+        for number, batch in zip(range(STEPS), watched(batches())):
             for _ in range(4 if planted("twice the work") else 1):
                 work(square).block_until_ready()
             if planted("pause"):
