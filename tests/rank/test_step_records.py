@@ -33,10 +33,12 @@ def test_delays_in_waits_are_read_rarely(steps: Any, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(steps.Recorder, "delay_of", staticmethod(delay_of))
     recorder = steps.Recorder(bytearray())
     recorder.cores_are_short = True
+    wait = recorder.waits(lambda: None)
     readings, began = 0, time.monotonic_ns()
     for _ in range(2000):
         recorder.part_begin(steps.WAITING)
         recorder.part_end(steps.WAITING)
+        wait()
     took = time.monotonic_ns() - began
     assert readings <= 5 + 3 * took / steps.READ_OWN_AGAIN_NS
 
@@ -46,6 +48,14 @@ def test_delays_in_waits_are_read_rarely(steps: Any, monkeypatch: pytest.MonkeyP
     time.sleep(max(0.02, 2e-9 * recorder.read_again_ns))
     recorder.part_end(steps.WAITING)
     assert recorder.delayed == recorder.own_delay == 7_000_000
+
+    def long_wait() -> None:
+        nonlocal delay
+        delay += 3_000_000
+        time.sleep(max(0.02, 2e-9 * recorder.read_again_ns))
+
+    recorder.waits(long_wait)()
+    assert recorder.delayed == recorder.own_delay == 10_000_000
     recorder.stop()
 
 

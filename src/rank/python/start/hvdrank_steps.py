@@ -37,7 +37,7 @@ LONGEST_STEP_NS = 300_000_000_000
 SHORT_OF_CORES = 20  # as in step_recorder.cc
 # Where cores are short, the delays of threads are read at the start and the end of waits.  A reading would cost more than a
 # short collective, so values of a certain age will do.
-READ_OWN_AGAIN_NS = 500_000  # the main thread's
+READ_OWN_AGAIN_NS = 1_000_000  # the main thread's
 READING_SHARE = 200  # all threads': this multiple of the time that a reading takes
 MOST_THREADS = 200  # the names of at most this number of threads are read
 
@@ -347,9 +347,11 @@ class Recorder:
         thread, clock = threading.get_ident, monotonic_ns
 
         def waited(*args, **kwargs):
-            if self.cores_are_short or len(self.within) > 1 or len(COLLECTIONS) > 1 or thread() != self.trainer:
+            if len(self.within) > 1 or len(COLLECTIONS) > 1 or thread() != self.trainer:
                 return waited_with_care(*args, **kwargs)
-            began = clock()
+            began = self.wait_began_ns = clock()
+            if self.cores_are_short and began - self.read_own_ns > READ_OWN_AGAIN_NS:
+                self.begin_delay(began)
             try:
                 return wait(*args, **kwargs)
             finally:  # as part_begin(), part_end() and count() do, in a third of their time
@@ -358,6 +360,8 @@ class Recorder:
                 sums[WORK] += began - before
                 sums[WAITING] += now - began
                 self.counted_ns = now
+                if self.cores_are_short and now - began >= self.read_again_ns:
+                    self.end_delay(now)
 
         def waited_with_care(*args, **kwargs):
             self.part_begin(WAITING)
