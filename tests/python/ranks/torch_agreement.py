@@ -122,6 +122,53 @@ def check_the_comparison_goes_on_after_a_join():
     assert "2.weight, elements " in error, error
 
 
+def check_ranks_may_join_before_their_first_step():
+    told, tell = [], agreement.Watch._print
+    agreement.Watch._print = lambda _, text, ranks: told.append(text)
+    try:
+        model, optimizer = distributed()
+        for epoch in range(3):
+            train(model, optimizer, batches(2 * RANK), mine)
+            last = hvd.join()
+            if epoch < 2:
+                hvd.broadcast_parameters(model.state_dict(), root_rank=last)
+                hvd.broadcast_optimizer_state(optimizer, root_rank=last)
+            train(model, optimizer, batches(2), mine)
+    except DivergedError:
+        assert epoch == 2
+    else:
+        raise AssertionError("ranks without the same parameters go on")
+    finally:
+        agreement.Watch._print = tell
+    starts = [line for line in told if " have other values on rank " in line]
+    assert len(starts) == 1 and starts[0].startswith("after hvd.join(), 4 of 4 parameters"), told
+
+
+def check_ranks_may_skip_steps():
+    """A branch on one rank: the others must not wait for that rank, which may wait for them in the next gradients."""
+    before = agreement._PATIENCE, agreement._PATIENCE_FOR_DETAILS
+    agreement._PATIENCE, agreement._PATIENCE_FOR_DETAILS = 0.2, 1.0
+    try:
+        for skipped in (1, 2):
+            model, found = make_model(), []
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            hvd.agreement.watch(model, optimizer)
+            for step, (x, y) in enumerate(batches(14)):
+                optimizer.zero_grad()
+                (model(x) - y).square().mean().backward()
+                for name, parameter in model.named_parameters():
+                    hvd.allreduce_(parameter.grad, name=f"skipped.{name}")
+                if RANK == 1 and step in range(4, 4 + skipped):
+                    continue
+                try:
+                    optimizer.step()
+                except DivergedError as error:
+                    found.append(str(error))
+            assert found and ("is not on rank 1 (" if SIZE > 2 else "differs between ranks 0 (") in found[0], found
+    finally:
+        agreement._PATIENCE, agreement._PATIENCE_FOR_DETAILS = before
+
+
 class Joins(nn.Module):
     """Like DistributedDataParallel, which torch.distributed.algorithms.Join tells that it is on."""
 

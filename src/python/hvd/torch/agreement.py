@@ -16,6 +16,8 @@ from __future__ import annotations
 
 import fnmatch
 import functools
+import io
+import pickle
 import socket
 import sys
 from collections import Counter
@@ -29,6 +31,7 @@ from hvd import _native
 from hvd._runtime import environment as _environment
 from hvd._runtime import world as _world
 from hvd._runtime.objects import allgather_object
+from hvd._runtime.submission import hand_over
 from hvd.exceptions import DivergedAgainError, DivergedError
 from hvd.process_sets import ProcessSet, global_process_set, number_of
 from hvd.torch._adapter import TorchAdapter
@@ -49,6 +52,9 @@ from hvd.torch.tensor_windows import (
 __all__ = ["Watch", "outvoted", "watch"]
 
 _LEAST_LAYOUT = 64  # steps until the list of tensors is made anew
+_PATIENCE = 2.0  # seconds that a step waits for ranks that have made fewer steps; then training goes on
+_LEAST_PATIENCE = 0.1  # after several such waits
+_PATIENCE_FOR_DETAILS = 5.0
 
 _watches: WeakSet[Watch] = WeakSet()
 _begun: Counter[int] = Counter()  # watches that have made a step in this world, by number of their process set
@@ -56,13 +62,32 @@ _repairs = 0  # of this process
 
 
 class _Details(NamedTuple):
-    """What a rank tells the others about a window that differs."""
+    """What a rank tells the others about a window that differs, or a sum that is not finite."""
 
     rank: int
     host: str
     pieces: list[tuple[str, int, int]]  # name, begin and end in elements
     hashes: list[int]
     repairs: int  # how often this process has been repaired
+    not_finite: str  # the runtime's line about a NaN in the sums of that step
+
+
+class _Sent(NamedTuple):
+    """A comparison that is under way."""
+
+    handle: Any
+    step: int
+    window: list[Piece]
+    hashes: torch.Tensor
+    not_finite: str
+
+
+class _Asked(NamedTuple):
+    """The exchange of details that is under way.  All ranks begin it after the same comparison."""
+
+    handle: Any
+    tells_sum: bool
+    digests: list[int]  # of the ranks of the set; empty: no window is told
 
 
 def outvoted(values: Sequence[Any]) -> list[int]:
@@ -91,6 +116,8 @@ class Watch:
         self._steps = _environment.integer("HVD_AGREEMENT_STEPS")
         self._mode = _environment.text("HVD_AGREEMENT")
         self._stops = self._mode in ("stop", "repair")
+        self._told_at_start: set[str] = set()
+        self._when = "at the start"
         self.found = 0  # windows that differed
         self.not_finite = 0  # steps on sums with a NaN or an infinity
         self._forget()
@@ -111,12 +138,23 @@ class Watch:
     def _forget(self) -> None:
         """Starts again, in a new world."""
         self._step = 0
-        self._name = ""  # of the operations; "" before the first step
+        self._name = ""  # of the operations; "" before the first step in this world, or since a join
         self._layout: list[list[Piece]] = []
         self._states = -1
         self._mixed = False  # some ranks use a GPU, others none
-        self._sent: tuple[Any, int, list[Piece], torch.Tensor] | None = None
-        self._seen = self._told = ""  # the runtime's line about a NaN in the sums of this step; of the last check
+        self._sent: _Sent | None = None
+        self._asked: _Asked | None = None
+        self._patience = _PATIENCE
+        self._seen = ""  # the runtime's line about a NaN in the sums of this step
+        self._since = [0, 0]  # steps on such sums, and windows that differed: the same on all ranks
+
+    def _joined(self) -> None:
+        """All ranks of the set have joined (hvd.join): they may have made other numbers of steps, some of them none."""
+        for pending in (self._sent, self._asked):
+            if pending is not None:
+                collectives.synchronize(pending.handle)
+        self._forget()
+        self._when = "after hvd.join()"
 
     def _tensors(self) -> Iterator[tuple[str, torch.Tensor, str | None, torch.Tensor]]:
         state = {} if divides_its_state(self._optimizer) else self._optimizer.state
@@ -140,7 +178,9 @@ class Watch:
         told = allgather_object((_world.rank(), mine), f"{self._name}.start", self._set)
         ranks = [rank for rank, _ in told]  # without those that have joined (hvd.join)
         for line in start_comparison.differences([facts for _, facts in told], ranks):
-            self._print(f"at the start, {line}", ranks)
+            if line not in self._told_at_start:  # it may be told again after each join
+                self._print(f"{self._when}, {line}", ranks)
+            self._told_at_start.add(line)
 
     def _is_excluded(self, name: str) -> bool:
         return any(fnmatch.fnmatchcase(name, pattern) for pattern in self._exclude)
@@ -192,9 +232,8 @@ class Watch:
         self._seen = "" if skips else seen
 
     def _stepped(self, *_: Any) -> None:
-        if not self._compares():
+        if not self._compares() or not self._has_ended(self._patience):
             return
-        self.check()
         turns = -(-_LEAST_LAYOUT // len(self._layout)) * len(self._layout) if self._layout else 1
         if self._step % turns == 0 or len(self._optimizer.state) != self._states:
             self._layout, self._states = windows_of(list(self._tensors()), self._steps), len(self._optimizer.state)
@@ -207,7 +246,7 @@ class Watch:
         mine = torch.tensor([self._step, 4 * where + bool(self._seen)], device=device)
         digest = torch.cat([(hashes * weights_on(device)[: len(window)]).sum().reshape(1), mine])
         handle = collectives.allgather_async(digest.reshape(1, 3), self._name, self._set)
-        self._sent, self._told = (handle, self._step, window, hashes), self._seen
+        self._sent = _Sent(handle, self._step, window, hashes, self._seen)
 
     def check(self) -> None:
         """Waits for the last comparison and reports it.  Collective if there is anything to report.
@@ -215,33 +254,79 @@ class Watch:
         Errors, with --agreement stop: DivergedError; FloatingPointError after a step on a NaN or an infinity.  With repair:
         the same, except for the first difference of a rank.
         """
-        if self._sent is None:
-            return
-        (handle, step, window, hashes), self._sent = self._sent, None
-        rows = collectives.synchronize(handle).tolist()
+        self._has_ended(None)
+
+    def _has_ended(self, patience: float | None) -> bool:
+        """Takes up and reports what is under way.  False: other ranks have not come so far in `patience` seconds.
+
+        None: waits without a limit.  A rank that skips a step must not hold up the others, who may hold up that rank in
+        return, in the next gradients.  It takes part in its next step.
+        """
+        if self._sent is not None:
+            if not self._arrives(self._sent.handle, patience):
+                self._patience = max(_LEAST_PATIENCE, self._patience / 2)
+                return False
+            sent, self._sent = self._sent, None
+            self._look(sent, collectives.synchronize(sent.handle).tolist())
+        if self._asked is not None:
+            # After this exchange, all ranks are in the same step again.
+            if not self._arrives(self._asked.handle, patience and _PATIENCE_FOR_DETAILS):
+                return False
+            asked, self._asked = self._asked, None
+            self._report(asked)
+        return True
+
+    @staticmethod
+    def _arrives(handle: Any, patience: float | None) -> bool:
+        if patience is None:
+            return True  # the caller's synchronize() waits
+        hand_over()
+        return _native.wait_within(handle, patience)
+
+    def _look(self, sent: _Sent, rows: list[list[int]]) -> None:
+        """Asks for details if a window differs, or a sum was not finite.  rows: of all ranks that have not joined."""
         self._step = max(row[1] for row in rows)  # a rank that had joined goes on with the others' windows
-        if len(rows) != len(self._set.ranks or ()) or any(row[1] != step for row in rows):
+        if len(rows) != len(self._set.ranks or ()) or any(row[1] != sent.step for row in rows):
             return  # a rank has joined (hvd.join), or has made another number of steps
+        tells_sum, differing = False, []
         if any(row[2] & 1 for row in rows):
-            self._tell_not_finite()
-        if not outvoted([row[0] for row in rows]):
-            return
-        if outvoted([row[2] & ~1 for row in rows]):
+            self.not_finite += 1
+            tells_sum = self._is_worth_telling(0)
+        digests = [row[0] for row in rows]
+        if outvoted(digests) and outvoted([row[2] & ~1 for row in rows]):
             if not self._mixed:
                 text = "parameters are on a GPU on some ranks, and in host memory on others: they are not compared"
                 self._print(text, self._set.ranks or [])
             self._mixed = True
+        elif outvoted(digests):
+            self.found += 1
+            differing = digests if self._is_worth_telling(1) else []
+        if tells_sum or differing:
+            places = [(piece.name, piece.begin, piece.end) for piece in sent.window]
+            host = socket.gethostname()
+            mine = _Details(_world.rank(), host, places, sent.hashes.tolist(), _repairs, sent.not_finite)
+            data = torch.frombuffer(bytearray(pickle.dumps(mine)), dtype=torch.uint8)
+            handle = collectives.allgather_async(data, f"{self._name}.details", self._set)
+            self._asked = _Asked(handle, tells_sum, differing)
+
+    def _is_worth_telling(self, what: int) -> bool:
+        """A line for the first, second, fourth, eighth … time."""
+        self._since[what] += 1
+        return self._stops or not self._since[what] & (self._since[what] - 1)
+
+    def _report(self, asked: _Asked) -> None:
+        data = io.BytesIO(collectives.synchronize(asked.handle).numpy().tobytes())
+        details: list[_Details] = []
+        while data.tell() < len(data.getbuffer()):
+            details.append(pickle.load(data))
+        if asked.tells_sum and any(one.not_finite for one in details):
+            self._tell_not_finite(details)
+        if not asked.digests:
             return
-        self.found += 1
-        if self.found & (self.found - 1) and not self._stops:
-            return  # a line for the first, second, fourth, eighth … window
-        places = [(piece.name, piece.begin, piece.end) for piece in window]
-        mine = _Details(_world.rank(), socket.gethostname(), places, hashes.tolist(), _repairs)
-        details = allgather_object(mine, f"{self._name}.details", self._set)
-        bad, text = self._describe(details, [row[0] for row in rows])
+        bad, text = self._describe(details, asked.digests)
         more = f"; {self.found} windows have differed so far" if self.found > 1 else ""
         self._print(text + more, [one.rank for one in details])
-        if self._mode == "repair" and len(bad) < len(rows) == len(details):
+        if self._mode == "repair" and len(bad) < len(asked.digests) == len(details):
             self._repair(bad, details, text)
         elif self._stops:
             raise DivergedError(text)
@@ -275,15 +360,11 @@ class Watch:
         if ranks[0] == _world.rank():
             print(f"hvd: agreement: {text}", file=sys.stderr, flush=True)
 
-    def _tell_not_finite(self) -> None:
-        """Prints the line of the first rank that has one: for the first, second, fourth, eighth … step."""
-        self.not_finite += 1
-        if self.not_finite & (self.not_finite - 1) and not self._stops:
-            return
-        told = allgather_object((_world.rank(), self._told), f"{self._name}.sums", self._set)
-        text = next((line for _, line in told if line), "a sum with a NaN or an infinity, seen by a rank that has joined")
+    def _tell_not_finite(self, details: list[_Details]) -> None:
+        """Prints the line of the first rank that has one."""
+        text = next(one.not_finite for one in details if one.not_finite)
         more = f"; in {self.not_finite} steps so far" if self.not_finite > 1 else ""
-        self._print(text + more, [rank for rank, _ in told])
+        self._print(text + more, [one.rank for one in details])
         if self._stops:
             raise FloatingPointError(text)
 
@@ -368,4 +449,12 @@ def _world_left() -> None:
         one._forget()
 
 
+def _all_joined(group: int) -> None:
+    _begun.pop(group, None)
+    for one in _watches:
+        if number_of(one._set) == group:
+            one._joined()
+
+
 _world.when_left.append(_world_left)
+_world.when_joined.append(_all_joined)

@@ -195,7 +195,18 @@ def _forget_names() -> None:
     _named.clear()
 
 
+def _forget_names_of(process_set: int) -> None:
+    for (group, base_name), entries in list(_named.items()):
+        if group != process_set:
+            continue
+        for entry in entries:
+            entry.name, entry.order = "", None
+        # A gradient in progress keeps its name from others.
+        _named[group, base_name] = WeakSet(entry for entry in entries if entry.gradient is not None)
+
+
 _world.when_left.append(_forget_names)
+_world.when_joined.append(_forget_names_of)
 
 
 def first_free(entries: list[ParameterEntry]) -> int:
