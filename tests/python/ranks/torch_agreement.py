@@ -358,18 +358,40 @@ def check_the_hash_sees_every_bit_of_every_dtype():
                 flip(whole, shift * size * 8 + bit)
 
 
+def check_the_places_of_pieces():
+    """Only memory without gaps is read as it lies; both ways have the same digest."""
+    model = make_model()
+    watch = agreement.watch(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    whole = torch.arange(40.0).reshape(5, 8)
+    (piece,) = tensor_windows.pieces_of("t", whole, None, whole, tensor_windows.PIECE)
+    assert tensor_windows.place_of(piece, whole) == (whole.data_ptr(), 160)
+    later = piece._replace(begin=7, end=9)
+    assert tensor_windows.place_of(later, whole) == (whole.data_ptr() + 28, 8)
+    for other in (whole.t(), whole[:, ::2], whole[:2], whole.double(), whole.to_sparse(), whole.to("meta"), None):
+        assert tensor_windows.place_of(piece, other) is None
+    transposed = whole.t()
+    (piece,) = tensor_windows.pieces_of("t", transposed, None, transposed, tensor_windows.PIECE)
+    dense = transposed.contiguous()
+    assert watch._hashes([piece]) == (tensor_windows.host_hashes([(dense.data_ptr(), 160)]), 1)
+    watch.close()
+    hashes = [-1, 2**62, 3, -(2**63)]
+    weights = tensor_windows.weights_on(torch.device("cpu"))[:4]
+    assert tensor_windows.host_digest(hashes) == int((torch.tensor(hashes) * weights).sum())
+
+
 def check_threads_hash_as_one_does():
     draw, before = torch.Generator().manual_seed(7), torch.get_num_threads()
     parts = [torch.randn(size, generator=draw) for size in (700_000, 1, 2_000_000, 3, 900_000, 4, 1_500_000)]
-    alone = [tensor_windows.host_hashes([part])[0] for part in parts]
+    places = [(part.data_ptr(), part.numel() * part.element_size()) for part in parts]
+    alone = [tensor_windows.host_hashes([place])[0] for place in places]
     try:
         for threads in (1, 2, 4):
             torch.set_num_threads(threads)
-            assert tensor_windows.host_hashes(parts) == alone
+            assert tensor_windows.host_hashes(places) == alone
     finally:
         torch.set_num_threads(before)
     flip(parts[2], 8 * 4_000_001)
-    assert [a == b for a, b in zip(tensor_windows.host_hashes(parts), alone, strict=True)] == [True, True, False] + [True] * 4
+    assert [a == b for a, b in zip(tensor_windows.host_hashes(places), alone, strict=True)] == [True, True, False] + [True] * 4
 
 
 def check_the_vote():

@@ -19,6 +19,7 @@ import functools
 import io
 import pickle
 import socket
+import struct
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -30,6 +31,7 @@ import torch
 from hvd import _native
 from hvd._runtime import environment as _environment
 from hvd._runtime import world as _world
+from hvd._runtime.bytes_gather import BytesGather
 from hvd._runtime.objects import allgather_object
 from hvd._runtime.submission import hand_over
 from hvd.exceptions import DivergedAgainError, DivergedError
@@ -42,9 +44,11 @@ from hvd.torch.tensor_windows import (
     divides_its_state,
     flattened,
     hash_of,
+    host_digest,
     host_hashes,
     is_plain,
     pieces_of,
+    place_of,
     weights_on,
     windows_of,
 )
@@ -72,20 +76,38 @@ class _Details(NamedTuple):
     not_finite: str  # the runtime's line about a NaN in the sums of that step
 
 
+_ROW = struct.Struct("=qqq")
+
+
+class _TensorGather:
+    """A BytesGather of a row on a GPU, int64 [3]: the host does not wait for the GPU."""
+
+    def __init__(self, name: str, row: torch.Tensor, process_set: ProcessSet) -> None:
+        self._handle = collectives.allgather_async(row.view(torch.uint8), name, process_set)
+
+    def arrives(self, seconds: float) -> bool:
+        hand_over()
+        return _native.wait_within(self._handle, seconds)  # type: ignore[arg-type]
+
+    def result(self) -> bytes:
+        return bytes(collectives.synchronize(self._handle).tolist())
+
+
 class _Sent(NamedTuple):
     """A comparison that is under way."""
 
-    handle: Any
+    gather: BytesGather | _TensorGather
+    expected: bytes  # the rows if all ranks have what this rank has; empty: to be looked at
     step: int
     window: list[Piece]
-    hashes: torch.Tensor
+    hashes: list[int] | torch.Tensor
     not_finite: str
 
 
 class _Asked(NamedTuple):
     """The exchange of details that is under way.  All ranks begin it after the same comparison."""
 
-    handle: Any
+    gather: BytesGather
     tells_sum: bool
     digests: list[int]  # of the ranks of the set; empty: no window is told
 
@@ -142,6 +164,8 @@ class Watch:
         self._layout: list[list[Piece]] = []
         self._states = -1
         self._mixed = False  # some ranks use a GPU, others none
+        self._is_on = False  # in this step
+        self._ranks = 0  # number of the ranks that are compared
         self._sent: _Sent | None = None
         self._asked: _Asked | None = None
         self._patience = _PATIENCE
@@ -152,7 +176,7 @@ class Watch:
         """All ranks of the set have joined (hvd.join): they may have made other numbers of steps, some of them none."""
         for pending in (self._sent, self._asked):
             if pending is not None:
-                collectives.synchronize(pending.handle)
+                pending.gather.result()
         self._forget()
         self._when = "after hvd.join()"
 
@@ -185,38 +209,46 @@ class Watch:
     def _is_excluded(self, name: str) -> bool:
         return any(fnmatch.fnmatchcase(name, pattern) for pattern in self._exclude)
 
+    def _present(self, piece: Piece) -> torch.Tensor | None:
+        """The piece's whole tensor: an optimizer may replace the tensors of its state."""
+        return piece.parameter if piece.key is None else self._optimizer.state[piece.parameter].get(piece.key)
+
     def _part(self, piece: Piece) -> torch.Tensor:
-        """The piece of the present tensor: an optimizer may replace the tensors of its state.  Empty: it has another size."""
-        tensor = piece.parameter if piece.key is None else self._optimizer.state[piece.parameter].get(piece.key)
-        flat = flattened(tensor) if is_plain(tensor) else torch.empty(0)
+        """The piece of the present tensor.  Empty: the tensor has another size."""
+        tensor = self._present(piece)
+        flat = flattened(tensor) if tensor is not None and is_plain(tensor) else torch.empty(0)
         if flat.numel() < piece.end or flat.element_size() != piece.element_bytes:
             return torch.empty(0)
         return flat[piece.begin : piece.end]
 
-    def _hashes(self, window: list[Piece]) -> tuple[torch.Tensor, int]:
-        """The hashes of the pieces, [pieces], on the first one's device.  Also where they were made: 1 host, 2 GPU, 3 both.
+    def _hashes(self, window: list[Piece]) -> tuple[list[int] | torch.Tensor, int]:
+        """The hashes of the pieces: a list in host memory, else [pieces] on the first one's device.
 
-        Host and GPU have different hashes.
+        Also where they were made: 1 host, 2 GPU, 3 both.  Host and GPU have different hashes.
         """
+        places = [place_of(piece, self._present(piece)) for piece in window]
+        if None not in places:
+            return host_hashes(places), 1  # type: ignore[arg-type]
         parts = [self._part(piece) for piece in window]
         in_host = [at for at, part in enumerate(parts) if part.is_cpu]
-        of_host = torch.tensor(host_hashes([parts[at] for at in in_host]), dtype=torch.int64)
+        of_host = host_hashes([(parts[at].data_ptr(), parts[at].numel() * parts[at].element_size()) for at in in_host])
         if len(in_host) == len(parts):
             return of_host, 1
         device = window[0].parameter.device
         hashes = [part if part.is_cpu else hash_of(part).to(device) for part in parts]
-        for at, one in zip(in_host, of_host.to(device), strict=True):
+        for at, one in zip(in_host, torch.tensor(of_host, dtype=torch.int64).to(device), strict=True):
             hashes[at] = one
         return torch.stack(hashes), 3 if in_host else 2
 
     def _compares(self) -> bool:
         # A captured step compares nothing: the comparison needs the host.  In torch's Join, ranks make other numbers of steps.
-        if any(one._join_config.enable for one in self._joinables):
+        if self._joinables and any(one._join_config.enable for one in self._joinables):
             return False
         return _world.is_active() and _world.size() > 1 and bool(self._set.included()) and not TorchAdapter.is_capturing()
 
     def _begins(self, *_: Any) -> None:
-        if not self._compares():
+        self._is_on = self._compares()
+        if not self._is_on:
             return
         if not self._name:
             # The first steps come in the same order on all ranks of a set.  Ranks outside of it, and copies of an
@@ -224,6 +256,7 @@ class Watch:
             group = number_of(self._set) or 0
             self._name = f"hvd.agreement.{_begun[group]}"
             _begun[group] += 1
+            self._ranks = len(self._set.ranks or ())
             self._compare_at_start()
         # A fused optimizer skips the step by itself: the scaler gives it found_inf.
         found_inf = getattr(self._optimizer, "found_inf", None)
@@ -232,7 +265,7 @@ class Watch:
         self._seen = "" if skips else seen
 
     def _stepped(self, *_: Any) -> None:
-        if not self._compares() or not self._has_ended(self._patience):
+        if not self._is_on or not self._has_ended(self._patience):
             return
         turns = -(-_LEAST_LAYOUT // len(self._layout)) * len(self._layout) if self._layout else 1
         if self._step % turns == 0 or len(self._optimizer.state) != self._states:
@@ -242,11 +275,18 @@ class Watch:
             return
         window = self._layout[(self._step - 1) % len(self._layout)]
         hashes, where = self._hashes(window)
-        device = hashes.device
-        mine = torch.tensor([self._step, 4 * where + bool(self._seen)], device=device)
-        digest = torch.cat([(hashes * weights_on(device)[: len(window)]).sum().reshape(1), mine])
-        handle = collectives.allgather_async(digest.reshape(1, 3), self._name, self._set)
-        self._sent = _Sent(handle, self._step, window, hashes, self._seen)
+        flags = 4 * where + bool(self._seen)
+        gather: BytesGather | _TensorGather
+        expected = b""
+        if isinstance(hashes, list):
+            row = _ROW.pack(host_digest(hashes), self._step, flags)
+            gather = BytesGather(self._name, row, self._set)
+            expected = b"" if self._seen else row * self._ranks
+        else:
+            mine = torch.tensor([self._step, flags], device=hashes.device)
+            digest = (hashes * weights_on(hashes.device)[: len(window)]).sum().reshape(1)
+            gather = _TensorGather(self._name, torch.cat([digest, mine]), self._set)
+        self._sent = _Sent(gather, expected, self._step, window, hashes, self._seen)
 
     def check(self) -> None:
         """Waits for the last comparison and reports it.  Collective if there is anything to report.
@@ -263,27 +303,22 @@ class Watch:
         return, in the next gradients.  It takes part in its next step.
         """
         if self._sent is not None:
-            if not self._arrives(self._sent.handle, patience):
+            if patience is not None and not self._sent.gather.arrives(patience):
                 self._patience = max(_LEAST_PATIENCE, self._patience / 2)
                 return False
             sent, self._sent = self._sent, None
-            self._look(sent, collectives.synchronize(sent.handle).tolist())
+            rows = sent.gather.result()
+            if rows != sent.expected or not rows:
+                self._look(sent, list(_ROW.iter_unpack(rows)))
         if self._asked is not None:
             # After this exchange, all ranks are in the same step again.
-            if not self._arrives(self._asked.handle, patience and _PATIENCE_FOR_DETAILS):
+            if patience is not None and not self._asked.gather.arrives(_PATIENCE_FOR_DETAILS):
                 return False
             asked, self._asked = self._asked, None
             self._report(asked)
         return True
 
-    @staticmethod
-    def _arrives(handle: Any, patience: float | None) -> bool:
-        if patience is None:
-            return True  # the caller's synchronize() waits
-        hand_over()
-        return _native.wait_within(handle, patience)
-
-    def _look(self, sent: _Sent, rows: list[list[int]]) -> None:
+    def _look(self, sent: _Sent, rows: list[tuple[int, int, int]]) -> None:
         """Asks for details if a window differs, or a sum was not finite.  rows: of all ranks that have not joined."""
         self._step = max(row[1] for row in rows)  # a rank that had joined goes on with the others' windows
         if len(rows) != len(self._set.ranks or ()) or any(row[1] != sent.step for row in rows):
@@ -303,11 +338,10 @@ class Watch:
             differing = digests if self._is_worth_telling(1) else []
         if tells_sum or differing:
             places = [(piece.name, piece.begin, piece.end) for piece in sent.window]
-            host = socket.gethostname()
-            mine = _Details(_world.rank(), host, places, sent.hashes.tolist(), _repairs, sent.not_finite)
-            data = torch.frombuffer(bytearray(pickle.dumps(mine)), dtype=torch.uint8)
-            handle = collectives.allgather_async(data, f"{self._name}.details", self._set)
-            self._asked = _Asked(handle, tells_sum, differing)
+            hashes = sent.hashes if isinstance(sent.hashes, list) else sent.hashes.tolist()
+            mine = pickle.dumps(_Details(_world.rank(), socket.gethostname(), places, hashes, _repairs, sent.not_finite))
+            gather = BytesGather(f"{self._name}.details", mine, self._set)
+            self._asked = _Asked(gather, tells_sum, differing)
 
     def _is_worth_telling(self, what: int) -> bool:
         """A line for the first, second, fourth, eighth … time."""
@@ -315,7 +349,7 @@ class Watch:
         return self._stops or not self._since[what] & (self._since[what] - 1)
 
     def _report(self, asked: _Asked) -> None:
-        data = io.BytesIO(collectives.synchronize(asked.handle).numpy().tobytes())
+        data = io.BytesIO(asked.gather.result())
         details: list[_Details] = []
         while data.tell() < len(data.getbuffer()):
             details.append(pickle.load(data))
