@@ -1,4 +1,4 @@
-"""Compares the cost of --agreement with a comparison by hand: python scripts/bench/agreement.py [--ranks N] [--rounds N].
+"""Compares the cost of --agreement with a comparison by hand: python scripts/bench/agreement.py [--rounds N] [--processor].
 
 Each row is a step of 16.8 M parameters: milliseconds, the median of the rounds, and the percent that it takes longer than
 without.  The ranks take turns with all rows in each round, so a busy machine slows all rows alike.
@@ -11,6 +11,10 @@ gather    torch's way by hand: an allgather of all parameters after each step, a
 sums      the same with a sum in double for each parameter in place of the parameters
 
 The last rows are microseconds of an allreduce of 4 bytes.
+
+--processor counts processor time of the training thread instead, which other load on the machine changes less.  One
+process makes all comparisons in turns, after each step one of them; least and median.  Here `results` is the hash of all
+gradients; the runtime makes it earlier, while they are in the cache.  The hand-made rows also wait, so look at their time.
 """
 
 from __future__ import annotations
@@ -131,14 +135,76 @@ def measured(rounds: int, optimizer: str) -> None:
         print(f"4 B, {row:9} {statistics.median(taken):.2f} us", flush=True)
 
 
+def counted(rounds: int, optimizer_name: str) -> None:
+    """Processor time on each rank, under hvdrun."""
+    set_up("full")
+    import hvd.torch as hvd
+    from hvd import _native
+
+    torch.set_num_threads(1)
+    torch.manual_seed(1)
+    model = torch.nn.Sequential(*[layer for _ in range(4) for layer in (torch.nn.Linear(2048, 2048), torch.nn.ReLU())])
+    optimizer = hvd.DistributedOptimizer(OPTIMIZERS[optimizer_name](model.parameters()), model.named_parameters())
+    for watch in list(hvd.agreement._watches):
+        watch.close()
+    watches = {}
+    for row, steps in (("rotating", "500"), ("full", "1")):
+        os.environ["HVD_AGREEMENT_STEPS"] = steps
+        watches[row] = watch = hvd.agreement.Watch(model.named_parameters, optimizer)
+        for hook in watch._hooks:
+            hook.remove()  # the rows take turns, so they are called by hand
+    parameters, batch = list(model.parameters()), torch.randn(16, 2048)
+
+    def compare(row: str) -> None:
+        if row in watches:
+            watches[row]._begins()
+            watches[row]._stepped()
+        elif row == "results":
+            _native.hashes([(p.grad.data_ptr(), p.grad.numel() * p.grad.element_size()) for p in parameters])
+        elif row != "off" and not compared(row, model):
+            raise AssertionError("the ranks differ")
+
+    taken: dict[str, list[tuple[float, float]]] = {row: [] for row in ("step", *ROWS)}
+
+    def count(row: str, work: Callable[[], object]) -> None:
+        begun = time.thread_time(), time.perf_counter()
+        work()
+        taken[row].append((1e3 * (time.thread_time() - begun[0]), 1e3 * (time.perf_counter() - begun[1])))
+
+    def step() -> None:
+        optimizer.zero_grad()
+        model(batch).pow(2).mean().backward()
+        optimizer.step()
+
+    for _ in range(rounds + 2):  # two of them to get warm
+        for row in ROWS:
+            count("step", step)
+            count(row, functools.partial(compare, row))
+    if hvd.rank() == 0:
+        least_step = min(time for _, time in taken["step"])
+        print(f"{'':9} {'processor ms: least':>20} {'median':>8} {'of a step':>10} {'time ms: least':>15} {'median':>8}")
+        for row, pairs in taken.items():
+            processor, times = zip(*pairs[2:], strict=True)
+            share = 100 * min(processor) / least_step
+            print(
+                f"{row:9} {min(processor):20.3f} {statistics.median(processor):8.3f} {share:8.2f} %"
+                f" {min(times):15.3f} {statistics.median(times):8.3f}",
+                flush=True,
+            )
+    for watch in watches.values():
+        watch.check()
+    hvd.shutdown()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--processor", action="store_true", help="counts processor time")
     parser.add_argument("--optimizer", choices=list(OPTIMIZERS), default="sgd")
     options = parser.parse_args()
     if "HVD_RANK" in os.environ or "HOROVOD_RANK" in os.environ:
-        return measured(options.rounds, options.optimizer)
+        return (counted if options.processor else measured)(options.rounds, options.optimizer)
     beside = os.path.join(os.path.dirname(sys.executable), "hvdrun")
     hvdrun = os.environ.get("HVDRUN") or (beside if os.path.exists(beside) else shutil.which("hvdrun") or "hvdrun")
     command = [hvdrun, "-np", str(options.ranks), "--no-report", sys.executable, __file__, *sys.argv[1:]]

@@ -51,7 +51,7 @@ def judge(trial: Trial, _: None, options: argparse.Namespace) -> list[Outcome]:
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
-            env=hvdrun.environment(EQUAL_FOLDER=folder),
+            env=hvdrun.environment(EQUAL_FOLDER=folder, EQUAL_DIE_EVERY=str(options.die_every)),
         )
         with job:
             for line in job.stdout or ():
@@ -72,6 +72,7 @@ def judge(trial: Trial, _: None, options: argparse.Namespace) -> list[Outcome]:
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--steps", type=int, default=10_000, help="of a job with NumPy; the others make a tenth")
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4])
+    parser.add_argument("--die-every", type=int, default=2_000, help="of an elastic job: the steps for each death")
     parser.add_argument("--only", help="cases whose name has this in it")
     parser.add_argument("--progress", action="store_true", help="shows the lines of progress")
 

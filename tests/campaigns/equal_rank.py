@@ -3,7 +3,8 @@
     equal_rank.py KIND STEPS SEED
 
 KIND: horovod, ddp, fsdp2, numpy or elastic.  Rank 0 prints a line for each tenth of the steps.  In the elastic
-job, ranks die at random steps.  The horovod job also restores a checkpoint, freezes and unfreezes a layer, and joins.
+job, ranks die at random steps.  The horovod job also restores a checkpoint, freezes and unfreezes a layer, and joins, the
+first time before some ranks have made a step.  EQUAL_PAUSE: all ranks rest while this file exists.
 """
 
 from __future__ import annotations
@@ -17,12 +18,17 @@ import time
 from typing import Any
 
 BEGUN = time.monotonic()
-JOIN_EVERY, RESTORE_EVERY, DIE_EVERY = 5_000, 3_000, 2_000
+JOIN_EVERY, RESTORE_EVERY, LOOK_EVERY = 5_000, 3_000, 200
+DIE_EVERY = int(os.environ.get("EQUAL_DIE_EVERY", "2000"))
 
 
-def progress(step: int, steps: int, rank: int) -> None:
-    if rank == 0 and step % max(1, steps // 10) == 0:
+def progress(step: int, steps: int, hvd: Any) -> None:
+    """Also rests, on all ranks, while rank 0 finds the file EQUAL_PAUSE."""
+    if hvd.rank() == 0 and step % max(1, steps // 10) == 0:
         print(f"step {step} of {steps} after {time.monotonic() - BEGUN:.0f} s", flush=True)
+    file = os.environ.get("EQUAL_PAUSE")
+    while file and step % LOOK_EVERY == 0 and hvd.broadcast_object(os.path.exists(file), root_rank=0, name="pause"):
+        time.sleep(1)
 
 
 def tiny_model(torch: Any, norm: bool = True) -> Any:
@@ -49,9 +55,10 @@ def horovod(steps: int, seed: int) -> None:
     optimizer = hvd.DistributedOptimizer(plain, model.named_parameters())
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)
     torch.manual_seed(seed * 100 + hvd.rank())
-    for step in range(1, steps + 1):
-        one_step(torch, model, optimizer)
-        if step % RESTORE_EVERY == 0:
+    for step in range(steps + 1):
+        if step:
+            one_step(torch, model, optimizer)
+        if step and step % RESTORE_EVERY == 0:
             file = io.BytesIO()
             torch.save((model.state_dict(), optimizer.state_dict()), file)
             file = io.BytesIO(hvd.broadcast_object(file.getvalue(), root_rank=0))
@@ -59,12 +66,13 @@ def horovod(steps: int, seed: int) -> None:
             model.load_state_dict(of_model), optimizer.load_state_dict(of_optimizer)
             model[0].requires_grad_(step // RESTORE_EVERY % 2 == 0)
         if step % JOIN_EVERY == 0:
-            for _ in range(hvd.rank() + 1):
+            for _ in range(hvd.rank()):
                 one_step(torch, model, optimizer)
             last = hvd.join()
             hvd.broadcast_parameters(model.state_dict(), root_rank=last)
             hvd.broadcast_optimizer_state(optimizer, root_rank=last)
-        progress(step, steps, hvd.rank())
+        if step:
+            progress(step, steps, hvd)
 
 
 def torch_group(steps: int, seed: int, divided: bool) -> None:
@@ -87,7 +95,7 @@ def torch_group(steps: int, seed: int, divided: bool) -> None:
     torch.manual_seed(seed * 100 + hvd.rank())
     for step in range(1, steps + 1):
         one_step(torch, model, optimizer)
-        progress(step, steps, hvd.rank())
+        progress(step, steps, hvd)
     dist.destroy_process_group()
 
 
@@ -102,7 +110,7 @@ def numpy(steps: int, seed: int) -> None:
     for step in range(1, steps + 1):
         at = step % len(tensors)
         hvd.allreduce(tensors[at], name=f"tensor.{at}")
-        progress(step, steps, hvd.rank())
+        progress(step, steps, hvd)
 
 
 def elastic(steps: int, seed: int) -> None:
@@ -115,21 +123,25 @@ def elastic(steps: int, seed: int) -> None:
     optimizer = hvd.DistributedOptimizer(torch.optim.Adam(model.parameters()), model.named_parameters())
     hvd.agreement.watch(model, optimizer, exclude=["1.*"])
     state = hvd.elastic.TorchState(model, optimizer, step=0)
-    marks, dice = pathlib.Path(os.environ["EQUAL_FOLDER"]), random.Random(seed)
-    deaths = {dice.randrange(1, DIE_EVERY) + DIE_EVERY * number for number in range(steps // DIE_EVERY)}
+    marks, dice, full = pathlib.Path(os.environ["EQUAL_FOLDER"]), random.Random(seed), hvd.size()
+    deaths = sorted(dice.randrange(1, DIE_EVERY) + DIE_EVERY * number for number in range(steps // DIE_EVERY))
 
     @hvd.elastic.run
     def train(state: Any) -> None:
+        begun = state.step
         while state.step < steps:
             one_step(torch, model, optimizer)
             state.step += 1
-            mark = marks / f"died.{state.step}"
-            if state.step in deaths and hvd.rank() == state.step % hvd.size() and not mark.exists():
-                mark.touch()
+            due = next((d for d in deaths if d <= state.step and not (marks / f"died.{d}").exists()), 0)
+            settled = state.step > begun + 20  # all ranks have a commit
+            if due and settled and hvd.size() == full and hvd.rank() == due % full:
+                (marks / f"died.{due}").touch()
                 os._exit(9)
+            if due and hvd.size() < full:
+                time.sleep(0.1)  # until a spare rank is there
             if state.step % 20 == 0:
                 state.commit()
-            progress(state.step, steps, hvd.rank())
+            progress(state.step, steps, hvd)
 
     train(state)
 

@@ -122,6 +122,53 @@ def check_the_comparison_goes_on_after_a_join():
     assert "2.weight, elements " in error, error
 
 
+def check_ranks_may_join_before_their_first_step():
+    told, tell = [], agreement.Watch._print
+    agreement.Watch._print = lambda _, text, ranks: told.append(text)
+    try:
+        model, optimizer = distributed()
+        for epoch in range(3):
+            train(model, optimizer, batches(2 * RANK), mine)
+            last = hvd.join()
+            if epoch < 2:
+                hvd.broadcast_parameters(model.state_dict(), root_rank=last)
+                hvd.broadcast_optimizer_state(optimizer, root_rank=last)
+            train(model, optimizer, batches(2), mine)
+    except DivergedError:
+        assert epoch == 2
+    else:
+        raise AssertionError("ranks without the same parameters go on")
+    finally:
+        agreement.Watch._print = tell
+    starts = [line for line in told if " have other values on rank " in line]
+    assert len(starts) == 1 and starts[0].startswith("after hvd.join(), 4 of 4 parameters"), told
+
+
+def check_ranks_may_skip_steps():
+    """A branch on one rank: the others must not wait for that rank, which may wait for them in the next gradients."""
+    before = agreement._PATIENCE, agreement._PATIENCE_FOR_DETAILS
+    agreement._PATIENCE, agreement._PATIENCE_FOR_DETAILS = 0.2, 1.0
+    try:
+        for skipped in (1, 2):
+            model, found = make_model(), []
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            hvd.agreement.watch(model, optimizer)
+            for step, (x, y) in enumerate(batches(14)):
+                optimizer.zero_grad()
+                (model(x) - y).square().mean().backward()
+                for name, parameter in model.named_parameters():
+                    hvd.allreduce_(parameter.grad, name=f"skipped.{name}")
+                if RANK == 1 and step in range(4, 4 + skipped):
+                    continue
+                try:
+                    optimizer.step()
+                except DivergedError as error:
+                    found.append(str(error))
+            assert found and ("is not on rank 1 (" if SIZE > 2 else "differs between ranks 0 (") in found[0], found
+    finally:
+        agreement._PATIENCE, agreement._PATIENCE_FOR_DETAILS = before
+
+
 class Joins(nn.Module):
     """Like DistributedDataParallel, which torch.distributed.algorithms.Join tells that it is on."""
 
@@ -311,18 +358,40 @@ def check_the_hash_sees_every_bit_of_every_dtype():
                 flip(whole, shift * size * 8 + bit)
 
 
+def check_the_places_of_pieces():
+    """Only memory without gaps is read as it lies; both ways have the same digest."""
+    model = make_model()
+    watch = agreement.watch(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    whole = torch.arange(40.0).reshape(5, 8)
+    (piece,) = tensor_windows.pieces_of("t", whole, None, whole, tensor_windows.PIECE)
+    assert tensor_windows.place_of(piece, whole) == (whole.data_ptr(), 160)
+    later = piece._replace(begin=7, end=9)
+    assert tensor_windows.place_of(later, whole) == (whole.data_ptr() + 28, 8)
+    for other in (whole.t(), whole[:, ::2], whole[:2], whole.double(), whole.to_sparse(), whole.to("meta"), None):
+        assert tensor_windows.place_of(piece, other) is None
+    transposed = whole.t()
+    (piece,) = tensor_windows.pieces_of("t", transposed, None, transposed, tensor_windows.PIECE)
+    dense = transposed.contiguous()
+    assert watch._hashes([piece]) == (tensor_windows.host_hashes([(dense.data_ptr(), 160)]), 1)
+    watch.close()
+    hashes = [-1, 2**62, 3, -(2**63)]
+    weights = tensor_windows.weights_on(torch.device("cpu"))[:4]
+    assert tensor_windows.host_digest(hashes) == int((torch.tensor(hashes) * weights).sum())
+
+
 def check_threads_hash_as_one_does():
     draw, before = torch.Generator().manual_seed(7), torch.get_num_threads()
     parts = [torch.randn(size, generator=draw) for size in (700_000, 1, 2_000_000, 3, 900_000, 4, 1_500_000)]
-    alone = [tensor_windows.host_hashes([part])[0] for part in parts]
+    places = [(part.data_ptr(), part.numel() * part.element_size()) for part in parts]
+    alone = [tensor_windows.host_hashes([place])[0] for place in places]
     try:
         for threads in (1, 2, 4):
             torch.set_num_threads(threads)
-            assert tensor_windows.host_hashes(parts) == alone
+            assert tensor_windows.host_hashes(places) == alone
     finally:
         torch.set_num_threads(before)
     flip(parts[2], 8 * 4_000_001)
-    assert [a == b for a, b in zip(tensor_windows.host_hashes(parts), alone, strict=True)] == [True, True, False] + [True] * 4
+    assert [a == b for a, b in zip(tensor_windows.host_hashes(places), alone, strict=True)] == [True, True, False] + [True] * 4
 
 
 def check_the_vote():

@@ -108,6 +108,24 @@ def check_joined_ranks():
     assert all(torch.equal(each, everyones[-1]) for each in everyones)
 
 
+def check_ranks_may_join_before_their_first_step():
+    """Their optimizers have no names for gradients yet; the others' optimizers have."""
+    one, other = make_model(), make_model(seed=4)
+    optimizers = [hvd.DistributedOptimizer(sgd(model.parameters()), model.named_parameters()) for model in (one, other)]
+    pairs = list(zip((one, other), optimizers, strict=True))
+    for _ in range(2):
+        for _ in range(2 * RANK):
+            for model, optimizer in pairs:
+                train(model, optimizer, batches(1), MINE)
+        last = hvd.join()
+        for model, optimizer in pairs:
+            hvd.broadcast_parameters(model.state_dict(), last)
+            hvd.broadcast_optimizer_state(optimizer, last)
+            train(model, optimizer, batches(2), MINE)
+            everyones = hvd.allgather(model[0].weight.detach()[None])
+            assert all(torch.equal(each, everyones[-1]) for each in everyones)
+
+
 def check_a_second_optimizer_over_the_same_parameters():
     """A notebook's cell that runs twice, and fine-tuning: the last one gets the gradients, and any of them can step."""
     for between in (False, True):

@@ -10,6 +10,7 @@ from torch_models import RANK, SIZE
 
 import horovod.torch as hvd
 from hvd._runtime import requests as _requests
+from hvd._runtime import world as _world
 from hvd._runtime.submission import before_waiting
 
 IN_C = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None) is not None  # torch 2.10 and later
@@ -207,10 +208,11 @@ def check_a_wait_hands_over():
     def join():
         """Only begins: otherwise operations to which other ranks contribute zeros would be submitted twice."""
         plain, _requests.join = _requests.join, lambda process_set: 0
+        after, _world.when_joined = _world.when_joined, []
         try:
             hvd.join()
         finally:
-            _requests.join = plain
+            _requests.join, _world.when_joined = plain, after
 
     for wait in (hvd.barrier, lambda: hvd.allreduce(torch.ones(1), name="waits"), join):
         fail_on_the_last_rank(model, optimizer)

@@ -33,6 +33,7 @@ from hvd._native import (
     Sum,
 )
 from hvd._runtime import requests as _requests
+from hvd._runtime import world as _world
 from hvd._runtime.arguments import member_names, reduce_op, scatter_op
 from hvd._runtime.requests import HOST, U8, Operation, Request, View
 from hvd._runtime.submission import Adapter, Handle, Submissions, T, before_waiting, hand_over
@@ -355,7 +356,10 @@ class Collectives(Submissions[T]):
         if group is None:
             raise ValueError(f"join: this process set does not exist (anymore): {process_set}")
         hand_over()
-        return _requests.join(group)
+        last = _requests.join(group)
+        for forget in _world.when_joined:
+            forget(group)
+        return last
 
     def barrier(self, process_set: ProcessSet = global_process_set) -> None:
         """Returns when all ranks of the set have called it."""

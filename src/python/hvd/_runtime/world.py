@@ -277,6 +277,10 @@ before_rejoin: list[Callable[[], None]] = []
 # ranks.
 when_left: list[Callable[[], None]] = []
 
+# Called with the number of a process set when all its ranks have joined (hvd.join).  Some may have made steps that others
+# have not, so each forgets what the ranks agree on at a first step.
+when_joined: list[Callable[[int], None]] = []
+
 # Called at the end of a world: owners of pending operations' tensors, since handles do not survive a world.
 tables_of_handles: list[dict[int, Any]] = []
 

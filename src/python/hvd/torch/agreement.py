@@ -16,7 +16,10 @@ from __future__ import annotations
 
 import fnmatch
 import functools
+import io
+import pickle
 import socket
+import struct
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -28,7 +31,9 @@ import torch
 from hvd import _native
 from hvd._runtime import environment as _environment
 from hvd._runtime import world as _world
+from hvd._runtime.bytes_gather import BytesGather
 from hvd._runtime.objects import allgather_object
+from hvd._runtime.submission import hand_over
 from hvd.exceptions import DivergedAgainError, DivergedError
 from hvd.process_sets import ProcessSet, global_process_set, number_of
 from hvd.torch._adapter import TorchAdapter
@@ -39,9 +44,11 @@ from hvd.torch.tensor_windows import (
     divides_its_state,
     flattened,
     hash_of,
+    host_digest,
     host_hashes,
     is_plain,
     pieces_of,
+    place_of,
     weights_on,
     windows_of,
 )
@@ -49,6 +56,9 @@ from hvd.torch.tensor_windows import (
 __all__ = ["Watch", "outvoted", "watch"]
 
 _LEAST_LAYOUT = 64  # steps until the list of tensors is made anew
+_PATIENCE = 2.0  # seconds that a step waits for ranks that have made fewer steps; then training goes on
+_LEAST_PATIENCE = 0.1  # after several such waits
+_PATIENCE_FOR_DETAILS = 5.0
 
 _watches: WeakSet[Watch] = WeakSet()
 _begun: Counter[int] = Counter()  # watches that have made a step in this world, by number of their process set
@@ -56,13 +66,50 @@ _repairs = 0  # of this process
 
 
 class _Details(NamedTuple):
-    """What a rank tells the others about a window that differs."""
+    """What a rank tells the others about a window that differs, or a sum that is not finite."""
 
     rank: int
     host: str
     pieces: list[tuple[str, int, int]]  # name, begin and end in elements
     hashes: list[int]
     repairs: int  # how often this process has been repaired
+    not_finite: str  # the runtime's line about a NaN in the sums of that step
+
+
+_ROW = struct.Struct("=qqq")
+
+
+class _TensorGather:
+    """A BytesGather of a row on a GPU, int64 [3]: the host does not wait for the GPU."""
+
+    def __init__(self, name: str, row: torch.Tensor, process_set: ProcessSet) -> None:
+        self._handle = collectives.allgather_async(row.view(torch.uint8), name, process_set)
+
+    def arrives(self, seconds: float) -> bool:
+        hand_over()
+        return _native.wait_within(self._handle, seconds)  # type: ignore[arg-type]
+
+    def result(self) -> bytes:
+        return bytes(collectives.synchronize(self._handle).tolist())
+
+
+class _Sent(NamedTuple):
+    """A comparison that is under way."""
+
+    gather: BytesGather | _TensorGather
+    expected: bytes  # the rows if all ranks have what this rank has; empty: to be looked at
+    step: int
+    window: list[Piece]
+    hashes: list[int] | torch.Tensor
+    not_finite: str
+
+
+class _Asked(NamedTuple):
+    """The exchange of details that is under way.  All ranks begin it after the same comparison."""
+
+    gather: BytesGather
+    tells_sum: bool
+    digests: list[int]  # of the ranks of the set; empty: no window is told
 
 
 def outvoted(values: Sequence[Any]) -> list[int]:
@@ -91,6 +138,8 @@ class Watch:
         self._steps = _environment.integer("HVD_AGREEMENT_STEPS")
         self._mode = _environment.text("HVD_AGREEMENT")
         self._stops = self._mode in ("stop", "repair")
+        self._told_at_start: set[str] = set()
+        self._when = "at the start"
         self.found = 0  # windows that differed
         self.not_finite = 0  # steps on sums with a NaN or an infinity
         self._forget()
@@ -111,12 +160,25 @@ class Watch:
     def _forget(self) -> None:
         """Starts again, in a new world."""
         self._step = 0
-        self._name = ""  # of the operations; "" before the first step
+        self._name = ""  # of the operations; "" before the first step in this world, or since a join
         self._layout: list[list[Piece]] = []
         self._states = -1
         self._mixed = False  # some ranks use a GPU, others none
-        self._sent: tuple[Any, int, list[Piece], torch.Tensor] | None = None
-        self._seen = self._told = ""  # the runtime's line about a NaN in the sums of this step; of the last check
+        self._is_on = False  # in this step
+        self._ranks = 0  # number of the ranks that are compared
+        self._sent: _Sent | None = None
+        self._asked: _Asked | None = None
+        self._patience = _PATIENCE
+        self._seen = ""  # the runtime's line about a NaN in the sums of this step
+        self._since = [0, 0]  # steps on such sums, and windows that differed: the same on all ranks
+
+    def _joined(self) -> None:
+        """All ranks of the set have joined (hvd.join): they may have made other numbers of steps, some of them none."""
+        for pending in (self._sent, self._asked):
+            if pending is not None:
+                pending.gather.result()
+        self._forget()
+        self._when = "after hvd.join()"
 
     def _tensors(self) -> Iterator[tuple[str, torch.Tensor, str | None, torch.Tensor]]:
         state = {} if divides_its_state(self._optimizer) else self._optimizer.state
@@ -140,43 +202,53 @@ class Watch:
         told = allgather_object((_world.rank(), mine), f"{self._name}.start", self._set)
         ranks = [rank for rank, _ in told]  # without those that have joined (hvd.join)
         for line in start_comparison.differences([facts for _, facts in told], ranks):
-            self._print(f"at the start, {line}", ranks)
+            if line not in self._told_at_start:  # it may be told again after each join
+                self._print(f"{self._when}, {line}", ranks)
+            self._told_at_start.add(line)
 
     def _is_excluded(self, name: str) -> bool:
         return any(fnmatch.fnmatchcase(name, pattern) for pattern in self._exclude)
 
+    def _present(self, piece: Piece) -> torch.Tensor | None:
+        """The piece's whole tensor: an optimizer may replace the tensors of its state."""
+        return piece.parameter if piece.key is None else self._optimizer.state[piece.parameter].get(piece.key)
+
     def _part(self, piece: Piece) -> torch.Tensor:
-        """The piece of the present tensor: an optimizer may replace the tensors of its state.  Empty: it has another size."""
-        tensor = piece.parameter if piece.key is None else self._optimizer.state[piece.parameter].get(piece.key)
-        flat = flattened(tensor) if is_plain(tensor) else torch.empty(0)
+        """The piece of the present tensor.  Empty: the tensor has another size."""
+        tensor = self._present(piece)
+        flat = flattened(tensor) if tensor is not None and is_plain(tensor) else torch.empty(0)
         if flat.numel() < piece.end or flat.element_size() != piece.element_bytes:
             return torch.empty(0)
         return flat[piece.begin : piece.end]
 
-    def _hashes(self, window: list[Piece]) -> tuple[torch.Tensor, int]:
-        """The hashes of the pieces, [pieces], on the first one's device.  Also where they were made: 1 host, 2 GPU, 3 both.
+    def _hashes(self, window: list[Piece]) -> tuple[list[int] | torch.Tensor, int]:
+        """The hashes of the pieces: a list in host memory, else [pieces] on the first one's device.
 
-        Host and GPU have different hashes.
+        Also where they were made: 1 host, 2 GPU, 3 both.  Host and GPU have different hashes.
         """
+        places = [place_of(piece, self._present(piece)) for piece in window]
+        if None not in places:
+            return host_hashes(places), 1  # type: ignore[arg-type]
         parts = [self._part(piece) for piece in window]
         in_host = [at for at, part in enumerate(parts) if part.is_cpu]
-        of_host = torch.tensor(host_hashes([parts[at] for at in in_host]), dtype=torch.int64)
+        of_host = host_hashes([(parts[at].data_ptr(), parts[at].numel() * parts[at].element_size()) for at in in_host])
         if len(in_host) == len(parts):
             return of_host, 1
         device = window[0].parameter.device
         hashes = [part if part.is_cpu else hash_of(part).to(device) for part in parts]
-        for at, one in zip(in_host, of_host.to(device), strict=True):
+        for at, one in zip(in_host, torch.tensor(of_host, dtype=torch.int64).to(device), strict=True):
             hashes[at] = one
         return torch.stack(hashes), 3 if in_host else 2
 
     def _compares(self) -> bool:
         # A captured step compares nothing: the comparison needs the host.  In torch's Join, ranks make other numbers of steps.
-        if any(one._join_config.enable for one in self._joinables):
+        if self._joinables and any(one._join_config.enable for one in self._joinables):
             return False
         return _world.is_active() and _world.size() > 1 and bool(self._set.included()) and not TorchAdapter.is_capturing()
 
     def _begins(self, *_: Any) -> None:
-        if not self._compares():
+        self._is_on = self._compares()
+        if not self._is_on:
             return
         if not self._name:
             # The first steps come in the same order on all ranks of a set.  Ranks outside of it, and copies of an
@@ -184,6 +256,7 @@ class Watch:
             group = number_of(self._set) or 0
             self._name = f"hvd.agreement.{_begun[group]}"
             _begun[group] += 1
+            self._ranks = len(self._set.ranks or ())
             self._compare_at_start()
         # A fused optimizer skips the step by itself: the scaler gives it found_inf.
         found_inf = getattr(self._optimizer, "found_inf", None)
@@ -192,9 +265,8 @@ class Watch:
         self._seen = "" if skips else seen
 
     def _stepped(self, *_: Any) -> None:
-        if not self._compares():
+        if not self._is_on or not self._has_ended(self._patience):
             return
-        self.check()
         turns = -(-_LEAST_LAYOUT // len(self._layout)) * len(self._layout) if self._layout else 1
         if self._step % turns == 0 or len(self._optimizer.state) != self._states:
             self._layout, self._states = windows_of(list(self._tensors()), self._steps), len(self._optimizer.state)
@@ -203,11 +275,18 @@ class Watch:
             return
         window = self._layout[(self._step - 1) % len(self._layout)]
         hashes, where = self._hashes(window)
-        device = hashes.device
-        mine = torch.tensor([self._step, 4 * where + bool(self._seen)], device=device)
-        digest = torch.cat([(hashes * weights_on(device)[: len(window)]).sum().reshape(1), mine])
-        handle = collectives.allgather_async(digest.reshape(1, 3), self._name, self._set)
-        self._sent, self._told = (handle, self._step, window, hashes), self._seen
+        flags = 4 * where + bool(self._seen)
+        gather: BytesGather | _TensorGather
+        expected = b""
+        if isinstance(hashes, list):
+            row = _ROW.pack(host_digest(hashes), self._step, flags)
+            gather = BytesGather(self._name, row, self._set)
+            expected = b"" if self._seen else row * self._ranks
+        else:
+            mine = torch.tensor([self._step, flags], device=hashes.device)
+            digest = (hashes * weights_on(hashes.device)[: len(window)]).sum().reshape(1)
+            gather = _TensorGather(self._name, torch.cat([digest, mine]), self._set)
+        self._sent = _Sent(gather, expected, self._step, window, hashes, self._seen)
 
     def check(self) -> None:
         """Waits for the last comparison and reports it.  Collective if there is anything to report.
@@ -215,33 +294,73 @@ class Watch:
         Errors, with --agreement stop: DivergedError; FloatingPointError after a step on a NaN or an infinity.  With repair:
         the same, except for the first difference of a rank.
         """
-        if self._sent is None:
-            return
-        (handle, step, window, hashes), self._sent = self._sent, None
-        rows = collectives.synchronize(handle).tolist()
+        self._has_ended(None)
+
+    def _has_ended(self, patience: float | None) -> bool:
+        """Takes up and reports what is under way.  False: other ranks have not come so far in `patience` seconds.
+
+        None: waits without a limit.  A rank that skips a step must not hold up the others, who may hold up that rank in
+        return, in the next gradients.  It takes part in its next step.
+        """
+        if self._sent is not None:
+            if patience is not None and not self._sent.gather.arrives(patience):
+                self._patience = max(_LEAST_PATIENCE, self._patience / 2)
+                return False
+            sent, self._sent = self._sent, None
+            rows = sent.gather.result()
+            if rows != sent.expected or not rows:
+                self._look(sent, list(_ROW.iter_unpack(rows)))
+        if self._asked is not None:
+            # After this exchange, all ranks are in the same step again.
+            if patience is not None and not self._asked.gather.arrives(_PATIENCE_FOR_DETAILS):
+                return False
+            asked, self._asked = self._asked, None
+            self._report(asked)
+        return True
+
+    def _look(self, sent: _Sent, rows: list[tuple[int, int, int]]) -> None:
+        """Asks for details if a window differs, or a sum was not finite.  rows: of all ranks that have not joined."""
         self._step = max(row[1] for row in rows)  # a rank that had joined goes on with the others' windows
-        if len(rows) != len(self._set.ranks or ()) or any(row[1] != step for row in rows):
+        if len(rows) != len(self._set.ranks or ()) or any(row[1] != sent.step for row in rows):
             return  # a rank has joined (hvd.join), or has made another number of steps
+        tells_sum, differing = False, []
         if any(row[2] & 1 for row in rows):
-            self._tell_not_finite()
-        if not outvoted([row[0] for row in rows]):
-            return
-        if outvoted([row[2] & ~1 for row in rows]):
+            self.not_finite += 1
+            tells_sum = self._is_worth_telling(0)
+        digests = [row[0] for row in rows]
+        if outvoted(digests) and outvoted([row[2] & ~1 for row in rows]):
             if not self._mixed:
                 text = "parameters are on a GPU on some ranks, and in host memory on others: they are not compared"
                 self._print(text, self._set.ranks or [])
             self._mixed = True
+        elif outvoted(digests):
+            self.found += 1
+            differing = digests if self._is_worth_telling(1) else []
+        if tells_sum or differing:
+            places = [(piece.name, piece.begin, piece.end) for piece in sent.window]
+            hashes = sent.hashes if isinstance(sent.hashes, list) else sent.hashes.tolist()
+            mine = pickle.dumps(_Details(_world.rank(), socket.gethostname(), places, hashes, _repairs, sent.not_finite))
+            gather = BytesGather(f"{self._name}.details", mine, self._set)
+            self._asked = _Asked(gather, tells_sum, differing)
+
+    def _is_worth_telling(self, what: int) -> bool:
+        """A line for the first, second, fourth, eighth … time."""
+        self._since[what] += 1
+        return self._stops or not self._since[what] & (self._since[what] - 1)
+
+    def _report(self, asked: _Asked) -> None:
+        data = io.BytesIO(asked.gather.result())
+        details: list[_Details] = []
+        while data.tell() < len(data.getbuffer()):
+            details.append(pickle.load(data))
+        if asked.tells_sum and any(one.not_finite for one in details):
+            self._tell_not_finite(details)
+        if not asked.digests:
             return
-        self.found += 1
-        if self.found & (self.found - 1) and not self._stops:
-            return  # a line for the first, second, fourth, eighth … window
-        places = [(piece.name, piece.begin, piece.end) for piece in window]
-        mine = _Details(_world.rank(), socket.gethostname(), places, hashes.tolist(), _repairs)
-        details = allgather_object(mine, f"{self._name}.details", self._set)
-        bad, text = self._describe(details, [row[0] for row in rows])
+        bad, text = self._describe(details, asked.digests)
         more = f"; {self.found} windows have differed so far" if self.found > 1 else ""
         self._print(text + more, [one.rank for one in details])
-        if self._mode == "repair" and len(bad) < len(rows) == len(details):
+        if self._mode == "repair" and len(bad) < len(asked.digests) == len(details):
             self._repair(bad, details, text)
         elif self._stops:
             raise DivergedError(text)
@@ -275,15 +394,11 @@ class Watch:
         if ranks[0] == _world.rank():
             print(f"hvd: agreement: {text}", file=sys.stderr, flush=True)
 
-    def _tell_not_finite(self) -> None:
-        """Prints the line of the first rank that has one: for the first, second, fourth, eighth … step."""
-        self.not_finite += 1
-        if self.not_finite & (self.not_finite - 1) and not self._stops:
-            return
-        told = allgather_object((_world.rank(), self._told), f"{self._name}.sums", self._set)
-        text = next((line for _, line in told if line), "a sum with a NaN or an infinity, seen by a rank that has joined")
+    def _tell_not_finite(self, details: list[_Details]) -> None:
+        """Prints the line of the first rank that has one."""
+        text = next(one.not_finite for one in details if one.not_finite)
         more = f"; in {self.not_finite} steps so far" if self.not_finite > 1 else ""
-        self._print(text + more, [rank for rank, _ in told])
+        self._print(text + more, [one.rank for one in details])
         if self._stops:
             raise FloatingPointError(text)
 
@@ -368,4 +483,12 @@ def _world_left() -> None:
         one._forget()
 
 
+def _all_joined(group: int) -> None:
+    _begun.pop(group, None)
+    for one in _watches:
+        if number_of(one._set) == group:
+            one._joined()
+
+
 _world.when_left.append(_world_left)
+_world.when_joined.append(_all_joined)

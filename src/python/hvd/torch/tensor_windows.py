@@ -18,9 +18,11 @@ __all__ = [
     "divides_its_state",
     "flattened",
     "hash_of",
+    "host_digest",
     "host_hashes",
     "is_plain",
     "pieces_of",
+    "place_of",
     "weights_on",
     "windows_of",
 ]
@@ -33,6 +35,7 @@ _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _SEED = 0x48564441  # any number, the same on all ranks
 
 _weights_of: dict[torch.device, torch.Tensor] = {}
+_first_weights: list[int] = []  # of the host's
 
 
 class Piece(NamedTuple):
@@ -87,12 +90,29 @@ def _threads() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(thread_name_prefix="hvd-hash")
 
 
-def host_hashes(parts: list[torch.Tensor]) -> list[int]:
-    """The hashes of tensors that lie without gaps in the host's memory.  torch's other threads, idle now, take their shares."""
-    spans = [(part.data_ptr(), part.numel() * part.element_size()) for part in parts]
-    total = sum(length for _, length in spans)
+def place_of(piece: Piece, tensor: torch.Tensor | None) -> tuple[int, int] | None:
+    """The address and the bytes of the piece in the host's memory.  tensor: the present one.  None: that memory has gaps, is
+    on a GPU, or is too small.
+    """
+    if (
+        (type(tensor) is not torch.nn.Parameter and type(tensor) is not torch.Tensor)
+        or not tensor.is_cpu
+        or tensor.layout is not torch.strided
+        or not tensor.is_contiguous()
+        or tensor.element_size() != piece.element_bytes
+        or tensor.numel() < piece.end
+        or tensor.is_conj()
+        or tensor.is_neg()
+    ):
+        return None
+    return tensor.data_ptr() + piece.begin * piece.element_bytes, piece.bytes
+
+
+def host_hashes(places: list[tuple[int, int]]) -> list[int]:
+    """The hashes of memory of the host: address and bytes.  torch's other threads, idle now, take their shares."""
+    total = sum(length for _, length in places)
     # The last tensors that the optimizer has changed may be in the cache, so they come first.
-    spans.reverse()
+    spans = places[::-1]
     shares = min(torch.get_num_threads(), total // _LEAST_SHARE) or 1
     tasks = [_threads().submit(_native.hashes, spans[at::shares]) for at in range(1, shares)]
     found = [0] * len(spans)
@@ -101,6 +121,15 @@ def host_hashes(parts: list[torch.Tensor]) -> list[int]:
         found[at::shares] = task.result()
     found.reverse()
     return found
+
+
+def host_digest(hashes: list[int]) -> int:
+    """The sum of hash times weight, modulo 2^64, signed: like weights_on()'s on a GPU."""
+    if len(_first_weights) < min(len(hashes), PIECE // 8):
+        count = min(PIECE // 8, 2 * len(hashes))
+        _first_weights[:] = weights_on(torch.device("cpu"))[:count].tolist()
+    total = sum(map(int.__mul__, hashes, _first_weights)) & (1 << 64) - 1
+    return total - (total >> 63 << 64)
 
 
 def flattened(tensor: torch.Tensor) -> torch.Tensor:

@@ -195,7 +195,15 @@ def _forget_names() -> None:
     _named.clear()
 
 
+def _agree_again(process_set: int) -> None:
+    for (group, _), entries in _named.items():
+        if group == process_set:
+            for entry in entries:
+                entry.name, entry.order = "", None  # the number stays, if all ranks have it: number_before()
+
+
 _world.when_left.append(_forget_names)
+_world.when_joined.append(_agree_again)
 
 
 def first_free(entries: list[ParameterEntry]) -> int:
@@ -203,6 +211,12 @@ def first_free(entries: list[ParameterEntry]) -> int:
     others = [other for entry in entries for other in _named.get((entry.process_set, entry.base_name), ())]
     mine = {id(entry.parameter) for entry in entries}
     return max((other.number + 1 for other in others if id(other.parameter) not in mine), default=0)
+
+
+def number_before(entries: list[ParameterEntry]) -> int:
+    """Returns the number that the names of these entries had before a join; -1: they had none, or several."""
+    numbers = {e.number if e in _named.get((e.process_set, e.base_name), ()) else -1 for e in entries}
+    return numbers.pop() if len(numbers) == 1 else -1
 
 
 def give_names(entries: list[ParameterEntry], number: int) -> None:

@@ -47,6 +47,7 @@ from hvd.torch._optimizer.parameter_entries import (
     give_names,
     layout_number,
     memory_order,
+    number_before,
     own,
     owner_of,
 )
@@ -288,13 +289,18 @@ class Reducer(GradientTransport):
                 self._hook(entry)
 
     def _name(self, entries: list[ParameterEntry]) -> None:
-        """Agrees with all ranks on names, by a number that is free on all.  entries: in order; those with a name keep it."""
+        """Agrees with all ranks on names, by a number that is free on all.  entries: in order; those with a name keep it.
+
+        After a join, a number that all ranks have stays.
+        """
         new = [entry for entry in entries if not entry.name]
         if new:
             layout = layout_number(new)
-            mine = torch.tensor([[first_free(new), layout]])
+            mine = torch.tensor([[first_free(new), layout, number_before(new)]])
             found = collectives.allgather(mine, f"{new[0].base_name}.number", self.settings.process_set)
-            give_names(new, int(found[:, 0].max()))
+            before = found[:, 2]
+            stays = bool((before == before[0]).all()) and int(before[0]) >= 0
+            give_names(new, int(before[0] if stays else found[:, 0].max()))
             lie_alike = bool((found[:, 1] == layout).all())
             for entry in new:
                 entry.measure()
