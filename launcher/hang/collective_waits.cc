@@ -9,10 +9,11 @@ namespace hvd::launcher {
 namespace {
 
 constexpr double ask_every = 2, ask_old_every = 10, old_wait = 30;
-constexpr double answers_take = 1;          // ranks are asked this long before a wait is reported
-constexpr double most_usual = 60;           // longest patience in a job with long pauses between collectives
-constexpr double patience_with_faults = 4;  // the calls do not fit together
-constexpr double patience_with_stuck = 8;   // all ranks have enqueued the collective: its data may be under way
+constexpr double answers_take = 1;           // ranks are asked this long before a wait is reported
+constexpr double most_usual = 60;            // longest patience in a job with long pauses between collectives
+constexpr double patience_with_faults = 4;   // the calls do not fit together
+constexpr double patience_with_stuck = 8;    // all ranks have enqueued the collective: its data may be under way
+constexpr double patience_with_queued = 20;  // the same on GPUs, which may still compute
 
 /// "WORLD_SIZE is 2 on rank 0, 3 on rank 1"; empty: the value is the same on all ranks.
 std::string unlike(const char* name, const std::map<std::string, std::vector<int>>& by_value) {
@@ -104,8 +105,11 @@ void CollectiveWaits::answered(const wire::JobCollectives& job, double now) {
 std::vector<Incident> CollectiveWaits::incidents(double now, int size) const {
   std::vector<Incident> found;
   for (const auto& [d, since] : differences_) {
-    const bool is_stuck = d.fault == wire::CollectiveFault::stuck;
-    const double least = is_stuck ? std::max(patience_, patience_with_stuck) : patience_;
+    const bool is_queued = d.fault == wire::CollectiveFault::queued;
+    const bool is_stuck = is_queued || d.fault == wire::CollectiveFault::stuck;
+    const double least = is_queued  ? std::max(patience_, patience_with_queued)
+                         : is_stuck ? std::max(patience_, patience_with_stuck)
+                                    : patience_;
     if (now - since < std::max(least, std::min(2 * d.usual_seconds, most_usual))) continue;
     Incident i{is_stuck ? IncidentKind::stuck : IncidentKind::operation,
                d.missing,

@@ -1,6 +1,7 @@
-"""hvdrun -np 2 planted_hang_job.py CASE CULPRIT: a job over torch's own gloo that hangs.
+"""hvdrun -np 2 planted_hang_job.py CASE CULPRIT: a job over torch's own gloo that hangs; PLANTED_BACKEND names another one.
 
-The line at which the culprit stands is marked with the name of its case.  Nothing imports hvd.
+Over NCCL all tensors are on GPU 0, and each rank ends with a wait for that GPU.  The line at which the culprit stands is
+marked with the name of its case.  Nothing imports hvd.
 """
 
 from __future__ import annotations
@@ -360,7 +361,11 @@ def main(case: Callable[[], None]) -> None:
     if backend == "hvd":
         import_module("hvd.torch")
     dist.init_process_group(backend, timeout=datetime.timedelta(seconds=LONG))  # here: init
+    if backend == "nccl":
+        torch.set_default_device("cuda:0")
     case()
+    if backend == "nccl":
+        torch.cuda.synchronize()
     if dist.is_initialized():
         dist.destroy_process_group()
 

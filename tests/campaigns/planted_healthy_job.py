@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import subprocess
 import time
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -92,6 +93,14 @@ def evaluate(seconds: float) -> None:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         torch.ones(64, 64) @ torch.ones(64, 64)  # here: healthy_evaluation
+
+
+def healthy_queued() -> None:
+    """Over NCCL only: the GPU computes for a long time before it comes to a collective that all ranks have enqueued."""
+    steps()
+    wait: Any = torch.cuda._sleep
+    wait(12_000_000_000)  # cycles
+    steps()
 
 
 def healthy_short() -> None:

@@ -96,7 +96,15 @@ FORMS: dict[str, Any] = {
         "version": "2.2",
         "entries": [
             dict(ENTRY, process_group=("0", "default_pg"), collective_seq_id=4, p2p_seq_id=0, is_p2p=False, retired=False),
-            dict(ENTRY, process_group=("0", "default_pg"), collective_seq_id=3, p2p_seq_id=0, is_p2p=False, retired=True),
+            dict(
+                ENTRY,
+                profiling_name="nccl:all_reduce_barrier",
+                process_group=("0", "default_pg"),
+                collective_seq_id=3,
+                p2p_seq_id=0,
+                is_p2p=False,
+                retired=True,
+            ),
             dict(
                 ENTRY,
                 profiling_name="nccl:recv 1<-0",
@@ -143,6 +151,7 @@ def test_nccl_records_of_each_form(version: str, records: list[Any], monkeypatch
     assert sorted((row[1], bool(row[4] & 1)) for row in answer["records"]) == sorted(records)
     if records:
         assert [row[2] for row in answer["records"] if row[4] & 2] == ["recv 1<-0"]
+        assert [row[2:4] for row in answer["records"] if row[1] == 3] == [["barrier", ""]]
 
 
 @pytest.mark.parametrize(
@@ -187,7 +196,7 @@ def test_calls_of_one_line_are_told_apart() -> None:
             begun.get(timeout=60)
             seconds: list[float] = []
             while len(seconds) < 2:
-                if call := watcher.present_call():
+                if call := watcher.present_call()[0]:
                     seconds.append(call["seconds"])
             first.append(seconds[0])
             assert seconds[1] > 0
@@ -200,6 +209,69 @@ def test_calls_of_one_line_are_told_apart() -> None:
         names["all_reduce"](end)
     thread.join(60)
     assert first == [0] * 5
+
+
+def test_an_open_message_counts_while_the_main_thread_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:
+    """NCCL's recv() returns at once.  The record has ranks of the group, here 2 and 5 of the world."""
+    collectives = module("hvdrank_collectives")
+    watcher = collectives.Watcher(types.SimpleNamespace(), "")
+    now = [100.0]
+    monkeypatch.setattr(collectives.time, "monotonic", lambda: now[0])
+    entries = [{"profiling_name": "nccl:recv 1<-0", "process_group": ("3", "pair")}]
+    members = {"3": {2: 0, 5: 1}}
+
+    def message() -> Any:
+        return watcher.message_of(entries, members, frames)
+
+    frame: Any = types.SimpleNamespace(f_lasti=8, f_trace_lines=True)
+    frames = [("/home/me/train.py", 8, "main", frame)]
+    assert message() is None
+    now[0] += 1.9
+    assert message() is None
+    now[0] += 0.2
+    assert message() == {"name": "recv", "peer": 2, "place": "train.py:8 (main)", "seconds": pytest.approx(2.1)}
+    assert watcher.message_of([], members, frames) is None and watcher.message_of(entries, members, []) is None
+    frame.f_lasti = 10  # it goes on: the program has posted the message in advance
+    assert message() is None
+
+
+def seconds_told(watcher: Any, *opened: tuple[int, int, float], gloo: bool = False) -> list[float]:
+    """After an answer with these open collectives: group, number, seconds since they were enqueued."""
+    rows = [[group, number, "all_reduce", "", 4 * gloo, seconds, "", -1] for group, number, seconds in opened]
+    watcher.count_from_progress(rows, ["0", "1"])
+    return [row[5] for row in rows]
+
+
+def test_collectives_that_are_enqueued_in_advance_wait_from_the_last_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rank that is ahead of the others by many steps waits a short time for each collective."""
+    collectives = module("hvdrank_collectives")
+    watcher = collectives.Watcher(types.SimpleNamespace(), "")
+    now = [100.0]
+    monkeypatch.setattr(collectives.time, "monotonic", lambda: now[0])
+    assert seconds_told(watcher, (0, 7, 4.0)) == [4]  # one alone: since it was enqueued
+    now[0] += 2
+    assert seconds_told(watcher, (0, 7, 6.0), (0, 8, 1.0)) == [6, 1]
+    now[0] += 2
+    assert seconds_told(watcher, (0, 8, 3.0), (0, 9, 3.0)) == [0, 0]  # 7 has ended
+    now[0] += 2
+    assert seconds_told(watcher, (0, 8, 5.0), (0, 9, 5.0)) == [2, 2]
+    assert seconds_told(watcher, (0, 8, 5.0), (0, 9, 5.0), (1, 3, 9.0)) == [2, 2, 9]
+    now[0] += 2
+    assert seconds_told(watcher, (0, 9, 7.0), (1, 3, 11.0)) == [0, 0]  # on GPUs one group may wait for another one
+    now[0] += 2
+    assert seconds_told(watcher, (1, 3, 13.0)) == [0]
+    now[0] += 2
+    assert seconds_told(watcher, (1, 3, 15.0)) == [2]
+    assert seconds_told(watcher) == []
+    now[0] += 90
+    assert seconds_told(watcher, (1, 20, 7.0), (1, 21, 6.0)) == [0, 0]  # the last answer is old
+
+
+def test_each_group_of_gloo_has_its_own_progress() -> None:
+    watcher = module("hvdrank_collectives").Watcher(types.SimpleNamespace(), "")
+    assert seconds_told(watcher, (0, 1, 4.0), (1, 3, 9.0), gloo=True) == [4, 9]
+    first, second = seconds_told(watcher, (0, 2, 6.0), (1, 3, 11.0), gloo=True)
+    assert first == 0 and second == 11
 
 
 def test_the_recorder_is_switched_on_by_the_variable_that_the_version_knows(monkeypatch: pytest.MonkeyPatch) -> None:

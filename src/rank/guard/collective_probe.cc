@@ -49,7 +49,7 @@ wire::CollectiveWait wait_of(const wire::RankCollectives& told, double still_sec
   wire::CollectiveWait wait;
   wait.init = told.init;
   for (const wire::CollectiveRecord& r : told.last)
-    if (!r.ended && r.seconds >= wait.seconds) wait.what = r.kind, wait.seconds = r.seconds;
+    if (!r.ended && !r.point_to_point && r.seconds >= wait.seconds) wait.what = r.kind, wait.seconds = r.seconds;
   if (wait.what.empty() && told.call)
     wait.what = told.call->name, wait.seconds = std::max(told.call->seconds, still_seconds);
   if (wait.seconds < worth_telling_seconds) wait.what.clear(), wait.seconds = 0;
@@ -100,7 +100,7 @@ void CollectiveProbe::accept_rank() {
     link_ = std::move(link);
     pid_ = peer->pid;
     told_.reset();
-    open_question_ = asked_since_still_ = false;
+    open_question_ = asked_since_still_ = has_open_ = false;
     still_since_ = asked_at_ = Clock::now();
   }
 }
@@ -126,6 +126,8 @@ void CollectiveProbe::take(const std::string& text, Outbox& outbox, Clock::time_
   try {
     told_ = {wire::rank_collectives_from_json(text), now};
   } catch (const Error&) { return; }
+  const auto& records = told_->collectives.last;
+  has_open_ = std::any_of(records.begin(), records.end(), [](const auto& record) { return !record.ended; });
   if (told_->collectives.whole) all_asked_ = false;
   const wire::CollectiveWait wait = wait_of(told_->collectives, seconds_of(now - still_since_));
   const bool news = wait.what != said_.what || wait.init.has_value() != said_.init.has_value() ||
@@ -149,9 +151,10 @@ void CollectiveProbe::look(Clock::time_point now) {
   const bool waits = !said_.what.empty() || said_.init;
   const auto since_asked = now - asked_at_;
   const bool is_old = now - still_since_ > old_wait;
-  const bool due = waits   ? since_asked >= (is_old ? ask_old_every : ask_waiting_every)
-                   : still ? !asked_since_still_ && now - still_since_ >= still_enough
-                           : since_asked >= ask_busy_every;
+  const bool is_idle = still && !(asked_since_still_ && has_open_);  // an open record may become a long wait
+  const bool due = waits     ? since_asked >= (is_old ? ask_old_every : ask_waiting_every)
+                   : is_idle ? !asked_since_still_ && now - still_since_ >= still_enough
+                             : since_asked >= ask_busy_every;
   if (!due) return;
   asked_at_ = now;
   // A question from before still_enough does not count, because its answer cannot show a long wait.

@@ -2,7 +2,8 @@
 ///
 /// Python connects when the program first calls init_process_group() (python/start/hvdrank_collectives.py).  Once a
 /// second the guard reads from /proc whether the rank's main thread has run.  The guard asks a sleeping rank once, and
-/// a running rank every few seconds, since NCCL's waits use the processor.  While a rank waits, the guard asks again.
+/// a running rank every few seconds, since NCCL's waits use the processor.  While a rank waits, or has a collective
+/// under way, the guard asks again.
 #pragma once
 #include <poll.h>
 #include <sys/types.h>
@@ -62,6 +63,7 @@ class CollectiveProbe {
   std::string activity_;  ///< of the main thread, when the guard looked last
   Clock::time_point still_since_{}, look_at_{}, asked_at_{}, all_limit_{};
   bool asked_since_still_ = false, open_question_ = false, all_asked_ = false;
+  bool has_open_ = false;  ///< the last answer had a collective or a message under way
 };
 
 }  // namespace hvd::rank

@@ -98,18 +98,29 @@ std::vector<GroupView> group_views(const JobCollectives& job, const RankNumbers&
   return out;
 }
 
-/// The rank's open collective that was enqueued first; null: none.
+/// The rank's open collective that was enqueued first; null: none.  A message may be posted long in advance, so an open
+/// one shows no wait.
 const CollectiveRecord* first_open(const RankCollectives& told) {
   for (const CollectiveRecord& r : told.last)
-    if (!r.ended) return &r;
+    if (!r.ended && !r.point_to_point) return &r;
   return nullptr;
+}
+
+/// The main thread's line; empty: not known.  Records have no lines of their own; the last open one has this line.
+std::string present_place(const RankCollectives& told) {
+  if (told.call) return told.call->place;
+  return told.last.empty() || told.last.back().ended ? "" : told.last.back().place;
 }
 
 bool waits(const RankCollectives& told) { return first_open(told) != nullptr || told.call.has_value(); }
 
-std::string call_text(const PresentCall& call) {
-  return call.name +
-         (call.peer < 0 ? "" : (call.name == "send" ? " to rank " : " from rank ") + std::to_string(call.peer));
+/// "recv from rank 1", "all_reduce of group tensor_parallel", "barrier".
+std::string call_text(const RankCollectives& told) {
+  const PresentCall& call = *told.call;
+  if (call.peer >= 0)
+    return call.name + (call.name == "send" ? " to rank " : " from rank ") + std::to_string(call.peer);
+  if (call.group <= 0) return call.name;
+  return call.name + " of " + group_text(told.groups[static_cast<std::size_t>(call.group)], false);
 }
 
 std::string open_text(const RankCollectives& told, const CollectiveRecord& r) {
@@ -121,7 +132,7 @@ std::string open_text(const RankCollectives& told, const CollectiveRecord& r) {
 /// The present or last action of a rank for which other ranks wait.
 std::string instead(const RankCollectives& told) {
   if (const CollectiveRecord* open = first_open(told)) return "waits for " + open_text(told, *open) + " instead";
-  if (told.call) return formatted("is in {}{} instead", call_text(*told.call), at(told.call->place));
+  if (told.call) return formatted("is in {}{} instead", call_text(told), at(told.call->place));
   if (told.last.empty()) return told.torch.empty() ? "has not answered" : "has enqueued nothing";
   return "has not enqueued it; its last was " + open_text(told, told.last.back());
 }
@@ -157,6 +168,20 @@ std::string first_other_line(const GroupView& view, std::int64_t end) {
     return formatted("their lines differ from collective {} on: {}", number, join(parts, ", "));
   }
   return {};
+}
+
+/// "rank 0 is at train.py:8": the members whose records at @p number have no line.
+std::vector<std::string> present_places(const GroupView& view, std::int64_t number, const JobCollectives& job) {
+  std::map<std::string, Ranks> by_place;
+  for (const auto& [rank, member] : view.members) {
+    const auto found = member.records.find(number);
+    if (found == member.records.end() || !found->second.place.empty()) continue;
+    if (std::string place = present_place(job.at(rank)); !place.empty()) by_place[std::move(place)].push_back(rank);
+  }
+  std::vector<std::string> lines;
+  for (const auto& [place, ranks] : by_place)
+    if (lines.size() < 3) lines.push_back(ranks_text(ranks, "is now" + at(place)));
+  return lines;
 }
 
 /// The difference at @p number in @p view; nothing: the members agree.
@@ -196,6 +221,7 @@ std::optional<CollectiveDifference> difference_at(const GroupView& view, std::in
     for (const auto& [text, ranks] : variants)
       if (ranks.size() < most) d.missing.insert(d.missing.end(), ranks.begin(), ranks.end());
     std::sort(d.missing.begin(), d.missing.end());
+    d.details = present_places(view, number, job);
     return d;
   }
   d.details = details_of(d.missing, job, true);
@@ -203,7 +229,7 @@ std::optional<CollectiveDifference> difference_at(const GroupView& view, std::in
   return d;
 }
 
-/// Nothing: some member has not enqueued collective @p number, is through, or may not have begun it yet.
+/// Nothing: some member has not enqueued collective @p number, or is through.
 std::optional<CollectiveDifference> stuck_at(const GroupView& view, std::int64_t number, const JobCollectives& job) {
   CollectiveDifference d;
   d.fault = CollectiveFault::stuck;
@@ -215,11 +241,13 @@ std::optional<CollectiveDifference> stuck_at(const GroupView& view, std::int64_t
     const auto member = view.members.find(rank);
     if (member == view.members.end()) return {};
     const auto found = member->second.records.find(number);
-    if (found == member->second.records.end() || found->second.ended || !found->second.at_once) return {};
+    if (found == member->second.records.end() || found->second.ended) return {};
     const CollectiveRecord& r = found->second;
+    if (!r.at_once) d.fault = CollectiveFault::queued;
     d.seconds = any ? std::min(d.seconds, r.seconds) : r.seconds;
     d.usual_seconds = std::max(d.usual_seconds, job.at(rank).longest_gap_seconds);
-    if (!r.place.empty()) places[r.place].push_back(rank);
+    if (std::string place = r.place.empty() ? present_place(job.at(rank)) : r.place; !place.empty())
+      places[std::move(place)].push_back(rank);
     roots_are_known &= r.root >= 0;
     any = &r;
   }
@@ -230,6 +258,8 @@ std::optional<CollectiveDifference> stuck_at(const GroupView& view, std::int64_t
   if (has_root(any->kind) && !roots_are_known)
     d.details.emplace_back(has_source(any->kind) ? "different sources (src=) on the ranks look like this"
                                                  : "different destinations (dst=) on the ranks look like this");
+  if (d.fault == CollectiveFault::queued)
+    d.details.emplace_back("their GPUs still compute, or the exchange does not end; NCCL_DEBUG=INFO tells more");
   return d;
 }
 
@@ -250,19 +280,28 @@ void add_differences_of_calls(const JobCollectives& job, const RankNumbers& numb
   std::map<std::string, CollectiveDifference> by_text;
   for (const auto& [rank, told] : job) {
     if (!told.call || first_open(told)) continue;
-    CollectiveDifference& d = by_text[call_text(*told.call)];
-    d.what = call_text(*told.call);
+    CollectiveDifference& d = by_text[call_text(told)];
+    d.what = call_text(told);
     d.waiting.push_back(rank);
     d.seconds = std::max(d.seconds, told.call->seconds);
-    if (told.call->peer < 0) continue;
-    if (const int peer = numbers.of(told.call->peer);
-        std::find(d.missing.begin(), d.missing.end(), peer) == d.missing.end())
-      d.missing.push_back(peer);
+    std::vector<int> awaited;
+    if (told.call->peer >= 0)
+      awaited.push_back(numbers.of(told.call->peer));
+    else if (told.call->group > 0)
+      for (const int member : told.groups[static_cast<std::size_t>(told.call->group)].ranks)
+        awaited.push_back(numbers.of(member));
+    else
+      for (const auto& [other, _] : job) awaited.push_back(other);
+    d.missing.insert(d.missing.end(), awaited.begin(), awaited.end());
   }
   for (auto& [text, d] : by_text) {
-    const bool to_all = d.missing.empty();
-    for (const auto& [rank, told] : job)
-      if (to_all && std::find(d.waiting.begin(), d.waiting.end(), rank) == d.waiting.end()) d.missing.push_back(rank);
+    const bool to_one = job.at(d.waiting[0]).call->peer >= 0;
+    std::sort(d.missing.begin(), d.missing.end());
+    d.missing.erase(std::unique(d.missing.begin(), d.missing.end()), d.missing.end());
+    if (!to_one)
+      std::erase_if(d.missing, [&waiting = d.waiting](int rank) {
+        return std::find(waiting.begin(), waiting.end(), rank) != waiting.end();
+      });
     if (d.missing.empty()) continue;  // all are in it
     d.details = details_of(d.missing, job, false);
     found.push_back(std::move(d));
@@ -290,7 +329,9 @@ std::vector<CollectiveDifference> collective_differences(const JobCollectives& j
              return it == job.end() || !waits(it->second);
            });
   };
-  const auto is_stuck = [](const CollectiveDifference& d) { return d.fault == CollectiveFault::stuck; };
+  const auto is_stuck = [](const CollectiveDifference& d) {
+    return d.fault == CollectiveFault::stuck || d.fault == CollectiveFault::queued;
+  };
   if (std::any_of(found.begin(), found.end(), is_cause)) {
     std::erase_if(found, [&](const CollectiveDifference& d) { return !is_cause(d); });
     for (CollectiveDifference& d : found)
@@ -313,7 +354,7 @@ std::vector<std::string> difference_lines(const std::vector<CollectiveDifference
   for (const CollectiveDifference& d : differences) {
     if (d.fault == CollectiveFault::different)
       lines.push_back(d.what);
-    else if (d.fault == CollectiveFault::stuck)
+    else if (d.fault == CollectiveFault::stuck || d.fault == CollectiveFault::queued)
       lines.push_back(ranks_text(d.waiting, "waits for " + d.what) + ", and all have enqueued it");
     else if (!d.missing.empty())
       lines.push_back(ranks_text(d.missing, "has not enqueued " + d.what) + "; " +
@@ -333,7 +374,7 @@ std::string collectives_text(const RankCollectives& told, std::size_t most) {
     out += formatted("  began {:.3f} s ago, has ended: {}\n", ended[i]->seconds, open_text(told, *ended[i]));
   for (std::size_t i = 0; i < std::min(most, open.size()); ++i)
     out += formatted("  waits for {:.3f} s: {}\n", open[i]->seconds, open_text(told, *open[i]));
-  if (open.empty() && told.call) out += formatted("  is in {}{}\n", call_text(*told.call), at(told.call->place));
+  if (open.empty() && told.call) out += formatted("  is in {}{}\n", call_text(told), at(told.call->place));
   if (told.init) out += formatted("  is in init_process_group() for {:.3f} s\n", told.init->seconds);
   if (out.empty() && told.torch.empty()) out = "  has not answered what it does in torch.distributed\n";
   return out;

@@ -17,6 +17,7 @@ enum class CollectiveFault {
   different,  ///< members have enqueued different ones under the same number
   cycle,      ///< the ranks wait for each other
   stuck,      ///< all members have enqueued it, and none is through
+  queued,     ///< the same, but it may be behind other work of the GPUs
 };
 
 /// A collective that does not end.  Ranks are hvdrun's.
@@ -25,7 +26,7 @@ struct CollectiveDifference {
   std::string what;                  ///< "all_reduce 2 of the default group ([8] float32)"
   std::vector<int> missing;          ///< different: those that are in the minority
   std::vector<int> waiting;          ///< have enqueued it
-  double seconds = 0;                ///< the longest wait; stuck: the shortest
+  double seconds = 0;                ///< the longest wait; stuck, queued: the shortest
   double usual_seconds = 0;          ///< the longest pause between two collectives of a waiting rank
   std::vector<std::string> details;  ///< more lines for the user, about ranks that did otherwise
 };

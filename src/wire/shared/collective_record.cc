@@ -44,8 +44,13 @@ Json json_of(const GroupStart& start) {
 }
 
 PresentCall present_call_of(const Json& json) {
-  return {text_of(json.at("name")), rank_of(json.at("peer")), text_of(json.at("place")),
-          seconds_of(json.at("seconds"))};
+  PresentCall call;
+  call.name = text_of(json.at("name"));
+  call.peer = rank_of(json.at("peer"));
+  call.place = text_of(json.at("place"));
+  call.seconds = seconds_of(json.at("seconds"));
+  if (json.contains("group")) call.group = rank_of(json.at("group"));
+  return call;
 }
 
 bool has(const Json& json, const char* name) { return json.contains(name) && !json.at(name).is_null(); }
@@ -86,6 +91,7 @@ RankCollectives collectives_of(const Json& json) try {
     c.groups.push_back(std::move(group));
   }
   for (const Json& row : json.at("records")) c.last.push_back(record_of(row, c.groups.size()));
+  if (c.call && c.call->group >= static_cast<int>(c.groups.size())) c.call->group = -1;
   if (c.groups.size() > most_groups || c.last.size() > most_records)
     throw Error(Code::usage, "collectives", "there are too many");
   return c;
@@ -101,9 +107,12 @@ Json json_of(const RankCollectives& c) {
   Json json{{"whole", c.whole},       {"rank", c.rank},   {"pid", c.pid},       {"torch", c.torch},
             {"recorded", c.recorded}, {"groups", groups}, {"records", records}, {"longest_gap", c.longest_gap_seconds}};
   if (c.init) json["init"] = json_of(*c.init);
-  if (c.call)
-    json["call"] = {
-        {"name", c.call->name}, {"peer", c.call->peer}, {"place", c.call->place}, {"seconds", c.call->seconds}};
+  if (const auto& call = c.call)
+    json["call"] = {{"name", call->name},
+                    {"peer", call->peer},
+                    {"place", call->place},
+                    {"seconds", call->seconds},
+                    {"group", call->group}};
   return json;
 }
 

@@ -41,12 +41,14 @@ struct GroupStart {
   std::string refused;  ///< why this rank cannot connect to the store; empty: it can, or has not tried
 };
 
-/// The function of torch.distributed in which the main thread is.
+/// The function of torch.distributed in which the main thread is.  NCCL's send() and recv() return at once; for these,
+/// the message that is open while the main thread stands still.
 struct PresentCall {
   std::string name;    ///< "recv"
   int peer = -1;       ///< send and recv: the other rank
   std::string place;   ///< the user's line
   double seconds = 0;  ///< since this call was first seen
+  int group = -1;      ///< index of RankCollectives::groups; -1: the default group, or not known
 };
 
 struct RankCollectives {

@@ -71,3 +71,25 @@ TEST_CASE(
   probe.step(outbox, now + 1600ms);
   CHECK(probe.last()->last.size() == 1);
 }
+
+TEST_CASE("collective probe: a rank that sleeps with a collective under way is asked again") {
+  CollectiveProbe probe;
+  Outbox outbox;
+  const Fd rank = connected(probe.name());
+  const auto was_asked = [&] {
+    char question = 0;
+    bool asked = false;
+    while (::recv(rank.get(), &question, 1, MSG_DONTWAIT) == 1) asked = true;
+    return asked;
+  };
+  const auto tell = [&](const std::string& text) {
+    REQUIRE(::send(rank.get(), text.data(), text.size(), 0) == static_cast<ssize_t>(text.size()));
+  };
+  auto now = CollectiveProbe::Clock::now() + 1s;
+  probe.step(outbox, now);
+  probe.step(outbox, now += 4s);
+  REQUIRE(was_asked());
+  tell(answer(false));  // its wait is short as yet
+  for (int second = 0; second < 4; ++second) probe.step(outbox, now += 1s);
+  CHECK(was_asked());
+}

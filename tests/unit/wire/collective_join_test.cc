@@ -35,7 +35,7 @@ RankCollectives told(int rank, std::vector<CollectiveRecord> last,
   return c;
 }
 
-PresentCall call(const std::string& name, int peer, const std::string& place) { return {name, peer, place, 6}; }
+PresentCall call(const std::string& name, int peer, const std::string& place) { return {name, peer, place, 6, -1}; }
 
 std::string lines(const JobCollectives& job) { return join(difference_lines(collective_differences(job)), "\n"); }
 
@@ -58,7 +58,8 @@ TEST_CASE("collectives: the first that a rank has not enqueued") {
 TEST_CASE("collectives: nobody is to blame while all have enqueued it, or none waits") {
   JobCollectives job;
   for (const int rank : {0, 1, 2}) job[rank] = told(rank, {record(1, "all_reduce", false)});
-  CHECK(collective_differences(job).empty());
+  REQUIRE(collective_differences(job).size() == 1);
+  CHECK(collective_differences(job)[0].missing.empty());
   for (auto& [rank, c] : job) c.last[0].ended = true;
   job[1].last.clear();
   CHECK(collective_differences(job).empty());
@@ -80,7 +81,7 @@ TEST_CASE("collectives: kind, shape and dtype differ under one number") {
   job[2].last[0] = record(4, "all_reduce", false, 0, "[9] float32");
   CHECK(collective_differences(job).size() == 1);
   for (auto& [rank, c] : job) c.last[0].kind = "alltoall_base";  // ranks may give others more or less
-  CHECK(collective_differences(job).empty());
+  CHECK(collective_differences(job).at(0).fault == CollectiveFault::queued);
 }
 
 TEST_CASE("collectives: ranks give one broadcast different sources") {
@@ -124,9 +125,63 @@ TEST_CASE("collectives: all have enqueued one, and none is through") {
     CHECK(collective_differences(job).size() == 1);
     CHECK(collective_differences(job)[0].fault == CollectiveFault::stuck);
   }
-  SUBCASE("one is through") { job[1].last[0].ended = true; }
-  SUBCASE("it may not have begun, behind a stream's work") { job[1].last[0].at_once = false; }
-  if (job.size() == 3) CHECK(collective_differences(job).empty());
+  SUBCASE("one is through") {
+    job[1].last[0].ended = true;
+    CHECK(collective_differences(job).empty());
+  }
+  SUBCASE("it may not have begun, behind a stream's work") {
+    job[1].last[0].at_once = false;
+    REQUIRE(collective_differences(job).size() == 1);
+    CHECK(collective_differences(job)[0].fault == CollectiveFault::queued);
+    CHECK(lines(job).find("their GPUs still compute, or the exchange does not end") != std::string::npos);
+  }
+}
+
+TEST_CASE("collectives: an older collective differs, and the ranks are elsewhere now") {
+  JobCollectives job;
+  for (const int rank : {0, 1}) {
+    job[rank] = told(rank, {record(6, rank ? "barrier" : "all_reduce", false), record(7, "all_reduce", false)});
+    job[rank].last[0].place.clear();
+  }
+  CHECK(lines(job) ==
+        "the ranks differ at collective 6 of the default group: all_reduce ([8] float32) on rank 0; barrier ([8] "
+        "float32) on rank 1\n"
+        "ranks 0-1 are now at t.py:17");
+}
+
+TEST_CASE("collectives: a message that was posted in advance is no wait") {
+  JobCollectives job;
+  const std::vector<CollectiveGroup> pair{{"0", "default", {0, 1}}};
+  job[0] = told(0, {record(6, "all_reduce", false)}, pair);
+  job[1] = told(1, {record(1, "send 1->0", false)}, pair);
+  job[1].last[0].point_to_point = true;
+  REQUIRE(collective_differences(job).size() == 1);
+  CHECK(collective_differences(job)[0].missing == std::vector<int>{1});
+  CHECK(collective_differences(job)[0].fault == CollectiveFault::missing);
+}
+
+TEST_CASE("collectives: calls in two groups in another order, without records") {
+  JobCollectives job;
+  const std::vector<CollectiveGroup> groups{{"0", "default", {0, 1, 2}}, {"1", "a", {0, 1}}, {"2", "b", {0, 1}}};
+  for (const int rank : {0, 1, 2}) job[rank] = told(rank, {}, groups);
+  job[0].call = {"all_reduce", -1, "t.py:4", 5, 1};
+  SUBCASE("both wait") {
+    job[1].call = {"all_reduce", -1, "t.py:4", 5, 2};
+    CHECK(lines(job) ==
+          "rank 1 has not enqueued all_reduce of group a; rank 0 waits for it\n"
+          "rank 1 is in all_reduce of group b at t.py:4 instead\n"
+          "rank 0 has not enqueued all_reduce of group b; rank 1 waits for it\n"
+          "rank 0 is in all_reduce of group a at t.py:4 instead\n"
+          "these ranks wait for each other");
+  }
+  SUBCASE("one does not come; the third is no member") {
+    REQUIRE(collective_differences(job).size() == 1);
+    CHECK(collective_differences(job)[0].missing == std::vector<int>{1});
+  }
+  SUBCASE("both are in it") {
+    job[1].call = job[0].call;
+    CHECK(collective_differences(job).empty());
+  }
 }
 
 TEST_CASE("collectives: a rank that waits itself is not the cause") {

@@ -10,11 +10,13 @@ import functools
 import json
 import os
 import pickle
+import re
 import socket
 import sys
 import threading
 import time
 
+STILL_SECONDS = 2  # a main thread that stands still so long may wait for the GPU
 MOST_RECORDS = 192  # of all groups, in one answer
 MOST_BYTES = 150_000  # less than a packet may have
 DTYPES = {
@@ -31,6 +33,8 @@ DTYPES = {
 }
 LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python3", "<frozen ", "<hvdrun>", "/proc/self/fd/")
 C10D = "torch/distributed/distributed_c10d.py"
+KINDS = {"all_reduce_barrier": "barrier"}  # NCCL's name of it
+MESSAGE = re.compile(r"(send|recv) \d+(?:->|<-)(\d+)")  # NCCL's record of a message, with ranks of the group
 ROOTS = {"broadcast": "src", "scatter": "src", "reduce": "dst", "gather": "dst"}  # the parameter that names the root
 
 
@@ -86,6 +90,9 @@ class Watcher:
         self.init = None  # the arguments of the init_process_group() that runs now
         self.calls = self.ddp = None  # hvdrank_calls, where torch's gloo records nothing
         self.call = None  # the main thread's present call: (instruction in its frame, time when it was first seen)
+        self.still = None  # the main thread's innermost frame: the same
+        self.first_open = {}  # group's name → (number of its first open collective, whether of NCCL), in the last answer
+        self.moved_at = {}  # group's name → time of the first answer with its present first open collective
         self.ending = False
 
     # ---- the link ----
@@ -210,8 +217,8 @@ class Watcher:
                 self.refused = self.reach(init)  # after a success it is not tried again
             told["init"]["reach"] = self.refused or ""
         try:
-            told["call"] = self.present_call()
-            self.add_records(told, whole)
+            told["call"], group = self.present_call()
+            self.add_records(told, whole, group)
         except Exception as error:  # this torch has other internals: the answer says so
             told["trouble"] = repr(error)[:200]
         return told
@@ -221,7 +228,7 @@ class Watcher:
         return str(getattr(sys.modules.get("torch"), "__version__", ""))
 
     def present_call(self):
-        """The function of distributed_c10d in which the main thread is: its name, the user's line, seconds."""
+        """The function of distributed_c10d in which the main thread is: its name, the user's line, seconds; its group."""
         frames = all_frames(sys._current_frames().get(threading.main_thread().ident))
         inside = None
         for file, _, function, frame in frames:
@@ -234,18 +241,43 @@ class Watcher:
             inside = (name, frames[0][3])
         if inside is None or inside[0] == "init_process_group":
             self.call = None
-            return None
+            return None, None
         function, frame = inside
         now = time.monotonic()
-        if is_new(frame) or self.call is None or self.call[0] != frame.f_lasti:
-            self.call = (frame.f_lasti, now)
+        self.call = self.seen_since(self.call, frame, now)
         peer = -1
         if function in ("send", "recv"):
             for name in ("group_src", "group_dst", "src", "dst"):
                 value = frame.f_locals.get(name)
                 peer = value if isinstance(value, int) and value >= 0 else peer
         place = place_of([entry[:3] for entry in frames])
-        return {"name": function, "peer": peer, "place": place, "seconds": now - self.call[1]}
+        call = {"name": function, "peer": peer, "place": place, "seconds": now - self.call[1]}
+        return call, frame.f_locals.get("group")
+
+    @staticmethod
+    def seen_since(before, frame, now):
+        """(instruction, time since when the frame is at it), from the same pair of the last question, or None."""
+        if is_new(frame) or before is None or before[0] != frame.f_lasti:
+            return frame.f_lasti, now
+        return before
+
+    def message_of(self, entries, members, frames):
+        """The present call of a rank whose main thread stands still, while a message through NCCL is open; else None.
+
+        NCCL's send() and recv() return at once.  The main thread then waits for the GPU.  A thread that goes on does not
+        wait, because a program may post messages in advance.
+        """
+        if not frames:
+            return None
+        now = time.monotonic()
+        self.still = self.seen_since(self.still, frames[0][3], now)
+        seconds = now - self.still[1]
+        found = entries and MESSAGE.search(str(entries[0]["profiling_name"]))
+        if not found or seconds < STILL_SECONDS:
+            return None
+        ranks = members.get(str(entries[0]["process_group"][0]), {})
+        peer = next((rank for rank, in_group in ranks.items() if in_group == int(found[2])), -1)
+        return {"name": found[1], "peer": peer, "place": place_of([entry[:3] for entry in frames]), "seconds": seconds}
 
     def root_of(self, frames):
         """(function, group's name, root as a global rank) of the collective with a root in which these frames are; else
@@ -264,9 +296,9 @@ class Watcher:
             root = 0 if in_group is None else self.c10d.get_global_rank(group, in_group)
         return str(self.c10d._world.pg_names.get(group)), int(root)
 
-    def add_records(self, told, whole):
+    def add_records(self, told, whole, group_of_call):
         world = self.c10d._world
-        numbers = {}
+        numbers, members_of = {}, {}
         names, recorded_by_nccl = set(), set()
         for group, ranks in list(world.pg_group_ranks.items()):
             name = str(world.pg_names.get(group, ""))
@@ -275,6 +307,7 @@ class Watcher:
             configured = str(world.pg_backend_config.get(group, "")) if hasattr(world, "pg_backend_config") else ""
             names.update(part.split(":")[-1] for part in (configured or backend).split(",") if part)
             numbers[name] = len(told["groups"])
+            members_of[name] = ranks
             if backend == "nccl":
                 recorded_by_nccl.add(name)
             description = str(getattr(group, "group_desc", "") or "")
@@ -285,7 +318,7 @@ class Watcher:
         if not told["groups"]:
             return
         now = time.time()
-        rows = []
+        rows, messages = [], []
         for entry in self.entries(names, whole):
             number = numbers.get(str(entry["process_group"][0]))
             if number is None:
@@ -293,16 +326,19 @@ class Watcher:
             if entry["process_group"][0] in recorded_by_nccl and entry["profiling_name"].startswith("call:"):
                 continue
             kind = str(entry["profiling_name"]).split(":", 1)[-1].strip("_")
+            kind = KINDS.get(kind, kind)
             ended = bool(entry.get("retired")) or entry.get("state") == "completed"
             peer_to_peer = bool(entry.get("is_p2p"))
             sequence = entry["p2p_seq_id" if peer_to_peer else "collective_seq_id"]
             frames = [(f["filename"], f["line"], f["name"]) for f in entry.get("frames", ())]
+            if peer_to_peer and not ended:
+                messages.append(entry)
             rows.append(
                 [
                     number,
                     int(sequence),
                     kind,
-                    tensor_text(entry.get("input_sizes") or (), entry.get("input_dtypes") or ()),
+                    "" if kind == "barrier" else tensor_text(entry.get("input_sizes") or (), entry.get("input_dtypes") or ()),
                     int(ended) + 2 * int(peer_to_peer) + 4 * int(not str(entry["profiling_name"]).startswith("nccl:")),
                     max(0.0, now - entry["time_created_ns"] / 1e9),
                     place_of(frames),
@@ -311,19 +347,47 @@ class Watcher:
             )
         told["recorded"] = self.records_exist(names)
         rows.sort(key=lambda row: -row[5])
+        gaps = [a[5] - b[5] for a, b in zip(rows[2:], rows[3:])]
+        told["longest_gap"] = max(gaps[-64:], default=0.0) if whole else 0.0
+        self.count_from_progress([row for row in rows if not row[4] & 3], [group[0] for group in told["groups"]])
         opened = [row for row in rows if not row[4] & 1]
+        frames = all_frames(sys._current_frames().get(threading.main_thread().ident))
+        if told["call"] is None:
+            told["call"] = self.message_of(messages, members_of, frames)
         if opened:
-            frames = all_frames(sys._current_frames().get(threading.main_thread().ident))
             if not opened[-1][6]:  # no line was recorded: the main thread's present line is the best guess
                 opened[-1][6] = place_of([entry[:3] for entry in frames])
             function, group, root = self.root_of(frames) or ("", "", -1)
             if opened[-1][2] == function and opened[-1][0] == numbers.get(group):
                 opened[-1][7] = root
-        gaps = [a[5] - b[5] for a, b in zip(rows[2:], rows[3:])]
-        told["longest_gap"] = max(gaps[-64:], default=0.0) if whole else 0.0
         told["records"] = rows[-MOST_RECORDS:]
         used = {0}.union(row[0] for row in told["records"])
+        if told["call"] is not None:
+            name = next((world.pg_names.get(group) for group in world.pg_group_ranks if group is group_of_call), None)
+            told["call"]["group"] = numbers.get(str(name), -1)
+            used.add(told["call"]["group"])
         told["groups"] = [group if n in used else [group[0], group[1], []] for n, group in enumerate(told["groups"])]
+
+    def count_from_progress(self, opened, names):
+        """Shortens the seconds of these open collectives (rows, in their order): they count from the last progress.
+
+        A rank may enqueue many collectives in advance, and then waits for each one a short time.  Collectives of several
+        groups of NCCL may wait for each other's streams, so progress in one group counts for all of them.
+        """
+        now = time.monotonic()
+        before, self.first_open = self.first_open, {}
+        several = set()
+        for row in opened:
+            name = names[row[0]]
+            if self.first_open.setdefault(name, (row[1], not row[4] & 4))[0] != row[1]:
+                several.add(name)
+        moved = {name for name, first in before.items() if self.first_open.get(name) != first}
+        moved |= several - set(before)  # the others may have ended just now
+        if any(on_gpus for name, (_, on_gpus) in [*before.items(), *self.first_open.items()] if name in moved):
+            moved |= {name for name, (_, on_gpus) in self.first_open.items() if on_gpus}
+        self.moved_at = {name: now if name in moved else self.moved_at.get(name, 0.0) for name in names}
+        for row in opened:
+            row[5] = min(row[5], now - self.moved_at[names[row[0]]])
 
     def records_exist(self, names):
         torch = sys.modules["torch"]._C._distributed_c10d

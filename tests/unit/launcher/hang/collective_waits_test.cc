@@ -89,6 +89,10 @@ TEST_CASE("collective waits: a collective that all have enqueued may still move 
   CHECK(w.incidents(102, 2)[0].kind == IncidentKind::stuck);
   CHECK(w.incidents(102, 2)[0].missing.empty());
   CHECK(w.incidents(102, 2)[0].waiting == 2);
+  job[1].last[0].at_once = false;  // it may be behind other work of a GPU
+  w.answered(job, 100);
+  CHECK(w.incidents(113.9, 2).empty());
+  CHECK(w.incidents(114, 2).size() == 1);
 }
 
 TEST_CASE("collective waits: in an elastic job only ranks that have answered are missing") {
