@@ -16,7 +16,7 @@ namespace hvd::launcher {
 namespace {
 
 constexpr std::uint32_t files_read_record = 0xfffffffe, failure_record = 0xffffffff, end_record = 0xfffffffd,
-                        verdict_record = 0xfffffffc;
+                        verdict_record = 0xfffffffc, ranks_record = 0xfffffffb;
 constexpr int reader_may_rest_ms = 60000;
 
 std::string header(std::uint32_t rank, std::uint64_t bytes) {
@@ -40,6 +40,11 @@ Results::Results(const std::string& where)
   if (flags < 0 || ::fcntl(fd_.get(), F_SETFD, FD_CLOEXEC) != 0 || ::fcntl(fd_.get(), F_SETFL, flags | O_NONBLOCK) != 0)
     throw Error(Code::unavailable, where_, "cannot be written: " + errno_text(errno));
   record(files_read_record, {});
+  flush_ready();
+}
+
+void Results::begin(std::size_t ranks) {
+  record(ranks_record, std::to_string(ranks));
   flush_ready();
 }
 

@@ -13,6 +13,7 @@ namespace hvd::launcher {
 /// Pieces are passed on as they arrive: hvdrun keeps no result.  The output is a sequence of records, little endian:
 /// u32 rank, u32 zero, u64 length, bytes.
 /// - The first record has rank 0xfffffffe and no bytes.  It means: hvdrun has read its files.
+/// - A record has rank 0xfffffffb.  Its bytes are the number of ranks at the start, in decimal.
 /// - The pieces of all ranks follow, in any order between ranks.  The pieces of one rank, joined, are its result.
 /// - After a failure, a record has rank 0xffffffff.  Its bytes are the first cause as JSON (wire/messages/death.h).
 /// - If the job did not end well, a record has rank 0xfffffffc.  Its bytes are the verdict (hvdrun-verdict(5)).
@@ -25,6 +26,7 @@ class Results {
 
   /// True: a program reads the results, and tells its user how the first rank failed.  False: they go to a file.
   bool for_program() const { return for_program_; }
+  void begin(std::size_t ranks);
   void put(int rank, std::string_view piece) { record(static_cast<std::uint32_t>(rank), piece); }
   /// Bytes that wait for the reader of a pipe.
   std::size_t pending_bytes() const { return pending_.size() - written_; }

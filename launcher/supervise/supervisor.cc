@@ -114,7 +114,7 @@ void Supervisor::start() {
   become_subreaper();
   const EventSink events = [this](const JobEvent& event) { on_event(event); };
   session_ = launch_.begin(events);
-  streams_.begin_input(job_.settings, *session_);
+  streams_.begin(job_.settings, *session_);
   parts_ = std::make_unique<Parts>(*this, events);
 }
 

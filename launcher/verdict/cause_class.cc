@@ -107,12 +107,27 @@ bool has_line(const DeathRecord& d, std::string_view begin) {
   return std::ranges::any_of(d.tail, [&](const std::string& line) { return line.starts_with(begin); });
 }
 
+/// True for the messages of torch's CPU allocator, of C++, and of XLA and TensorFlow on the CPU.
+bool tells_no_memory(const std::string& line) {
+  for (const char* sign : {"can't allocate memory: you tried to allocate", "not enough memory: you tried to allocate",
+                           "Error: std::bad_alloc", "RESOURCE_EXHAUSTED: Out of memory", "OOM when allocating tensor"})
+    if (line.find(sign) != std::string::npos) return true;
+  return false;
+}
+
+/// NumPy's error for a file that takes a part of an array, without an errno: "OSError: 100 requested and 12 written".
+bool is_short_write(const std::string& line) {
+  return line.starts_with("OSError: ") && line.find(" requested and ") != std::string::npos &&
+         line.ends_with(" written");
+}
+
 CauseClass class_of_exception(const DeathRecord& d) {
   const std::string line = exception_line(d.traceback), type = type_of(line);
   const int number = errno_of(line);
   if (type == "ModuleNotFoundError") return CauseClass::missing_module;
-  if (type == "MemoryError" || type == "_ArrayMemoryError" || number == ENOMEM) return CauseClass::out_of_memory;
-  if (number == ENOSPC || number == EDQUOT) return CauseClass::disk_full;
+  if (type == "MemoryError" || type == "_ArrayMemoryError" || number == ENOMEM || tells_no_memory(line))
+    return CauseClass::out_of_memory;
+  if (number == ENOSPC || number == EDQUOT || is_short_write(line)) return CauseClass::disk_full;
   if (number == EMFILE || number == ENFILE) return CauseClass::limit;
   if (type == "DivergedError") return CauseClass::diverged;
   return CauseClass::exception;

@@ -235,7 +235,7 @@ def parser_of() -> argparse.ArgumentParser:
         "--python", type=pathlib.Path, default=ROOT / ".venv/bin/python", help="with torch and hvdrun beside it"
     )
     parser.add_argument("--horovod", type=pathlib.Path, metavar="VENV")
-    parser.add_argument("--hosts", type=int, default=2, choices=[2, 3])
+    parser.add_argument("--hosts", type=int, default=2, choices=[2, 3, 4])
     parser.add_argument("--slots", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--limit", nargs="+", default=["none"], metavar="LIMIT", help="none, 1gbit, 1ms, 0.1%% …")

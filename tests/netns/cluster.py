@@ -1,4 +1,4 @@
-"""Two or three hosts on one machine, for tests.
+"""Up to four hosts on one machine, for tests.
 
 Each host has its own network namespace, hostname, process ids, /tmp, /dev/shm, /run, /etc/hosts and /etc/ssh, and a real sshd
 that its neighbours can use without a question.  The hosts are connected by a bridge in a further network namespace. They are
@@ -28,7 +28,7 @@ from types import TracebackType
 from typing import IO, Any
 
 HERE = pathlib.Path(__file__).resolve().parent
-NAMES = ("alpha", "beta", "gamma")
+NAMES = ("alpha", "beta", "gamma", "delta")
 NETWORK = "10.77.0"
 START_LIMIT_SECONDS = 60.0
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -67,7 +67,7 @@ class NotEnded(AssertionError):
 
 
 class Cluster:
-    """Hosts alpha, beta and (with hosts=3) gamma, at 10.77.0.1, .2, .3.
+    """Hosts alpha, beta, gamma and delta, as many as asked for, at 10.77.0.1, .2, .3, .4.
 
     `ttl_seconds` bounds the life of the whole cluster, even without its owner.
     """

@@ -20,7 +20,7 @@ import sys
 import open_ports  # beside this file
 
 SSH_PORT = 22
-NAMES = {"alpha", "beta", "gamma"}
+NAMES = {"alpha", "beta", "gamma", "delta"}
 PLACES = ("/tmp", "/dev/shm", "/run")
 TRAPS = ("ompi.{host}.0", "prte.{host}.0", "openmpi-sessions-0@{host}_0", "hvdrun", "hvdrun-0", "hvd", "control.sock")
 LINKS = ("vader_segment.{host}.0", "sm_segment.{host}.0", "hvd-0", "hvd_0", "payload", "job.pkl")

@@ -236,6 +236,28 @@ def test_one_ranks_result(tmp_path: Path) -> None:
     assert done.stdout == "['mine']\nonly=2: there are ranks 0 to 1\n", done.stdout + done.stderr
 
 
+@pytest.mark.parametrize("where", ['hosts="localhost:2"', 'hostfile="hosts"'])
+def test_without_a_number_each_slot_has_a_rank(tmp_path: Path, where: str) -> None:
+    (tmp_path / "hosts").write_text("localhost slots=2\n")
+    done = run_script(
+        tmp_path,
+        f"""
+        import hvd
+
+        def main():
+            import os
+            return os.environ["HVD_RANK"] + os.environ["HVD_SIZE"]
+
+        print(hvd.run(main, {where}), hvd.run(main, {where}, only=1), hvd.run(main, {where}, num_proc=1))
+        try:
+            hvd.run(main, {where}, only=2)
+        except ValueError as error:
+            print(error)
+        """,
+    )
+    assert done.stdout == "['02', '12'] ['12'] ['01']\nonly=2: there are ranks 0 to 1\n", done.stdout + done.stderr
+
+
 def test_one_ranks_result_of_an_elastic_job(tmp_path: Path) -> None:
     """The rank is one of those at the end; the others' results are not pickled."""
     done = run_script(

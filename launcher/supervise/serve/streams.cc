@@ -14,7 +14,8 @@ Streams::Streams(const Settings& settings, Printer& printer) : printer_(printer)
   if (settings.has("results")) results_ = std::make_unique<Results>(settings.text("results"));
 }
 
-void Streams::begin_input(const Settings& settings, Session& session) {
+void Streams::begin(const Settings& settings, Session& session) {
+  if (results_) results_->begin(session.ranks().size());
   const auto rank = settings.integer("stdin");
   if (!rank) return;
   input_ = std::make_unique<Input>(0, *rank, [this, &session, r = *rank](std::string piece) {

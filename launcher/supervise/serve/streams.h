@@ -20,8 +20,9 @@ class Streams {
  public:
   /// Opens --results.  Throws Error{unavailable}.
   Streams(const Settings& settings, Printer& printer);
-  /// With --stdin: pieces of the input go to its rank, once it runs.
-  void begin_input(const Settings& settings, Session& session);
+  /// Tells the reader of the results the number of ranks.  With --stdin: pieces of the input go to its rank, once it
+  /// runs.
+  void begin(const Settings& settings, Session& session);
 
   bool collects_results() const { return results_ != nullptr; }
   const Results* results() const { return results_.get(); }

@@ -58,6 +58,7 @@ TEST_CASE("last words: advice for errors that do not explain themselves") {
   CHECK(hint_for("ValueError: boom\n", 4LL << 30).empty());
   CHECK(tells_full_disk("OSError: [Errno 28] No space left on device"));
   CHECK(tells_full_disk("RuntimeError: PytorchStreamWriter failed writing file data/0: file write failed"));
+  CHECK(tells_full_disk("OSError: 1000000 requested and 131056 written"));
   CHECK_FALSE(tells_full_disk("ValueError: boom"));
 }
 

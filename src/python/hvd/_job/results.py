@@ -16,10 +16,11 @@ from typing import Any, BinaryIO, Callable
 from hvd._runtime import environment as _environment
 from hvd.exceptions import JobError
 
-__all__ = ["Ranked", "elastic_results", "results", "results_file", "true_code", "wanted_ranks"]
+__all__ = ["Ranked", "elastic_results", "ranks_of_job", "results", "results_file", "true_code", "wanted_ranks"]
 
 _VERDICT = 0xFFFFFFFF  # in place of a rank: the first cause of a failure
 _VERDICT_DATA = 0xFFFFFFFC  # in place of a rank: the verdict of a job that failed, hvdrun-verdict(5)
+_RANKS = 0xFFFFFFFB  # in place of a rank: the number of ranks; the lowest number that is no rank
 _EXIT = 0xFFFFFFFD  # in place of a rank: hvdrun's exit code
 _UNKNOWN = -1  # an unknown exit code
 _RECORD = struct.Struct("<IIQ")  # rank, zero, bytes that follow
@@ -98,6 +99,12 @@ def _checked(rank: int, pieces: _Pieces) -> BinaryIO:
     return io.BufferedReader(pieces.rewind(), _PART)
 
 
+def ranks_of_job(file: BinaryIO) -> int:
+    """The number of ranks of a job that has begun; 0: it has not."""
+    record = _records(file).get(_RANKS)
+    return int(record.rewind().readall()) if record is not None else 0
+
+
 def wanted_ranks(ranks: int, only: int | None) -> Sequence[int]:
     """The ranks that must return a result.  Errors: ValueError for a rank that does not exist."""
     if only is None:
@@ -164,7 +171,7 @@ def elastic_results(file: BinaryIO, code: int, errors: str, only: int | None = N
     records = _records(file)
     if code != 0:
         raise _failure(records, code, errors)
-    ranked = [pickle.load(_checked(number, pieces)) for number, pieces in records.items() if number < _VERDICT_DATA]
+    ranked = [pickle.load(_checked(number, pieces)) for number, pieces in records.items() if number < _RANKS]
     found = dict(sorted(ranked, key=lambda pair: pair[0]))
     if only is None:
         return list(found.values())

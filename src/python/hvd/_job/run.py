@@ -20,7 +20,7 @@ from typing import Any, Callable
 
 from hvd._job.options import RUN_KEYWORDS
 from hvd._job.payload import pickled_call
-from hvd._job.results import Ranked, elastic_results, results, results_file, true_code, wanted_ranks
+from hvd._job.results import Ranked, elastic_results, ranks_of_job, results, results_file, true_code, wanted_ranks
 from hvd._runtime import environment as _environment
 
 __all__ = ["run"]
@@ -70,6 +70,7 @@ def run(
     An elastic job (min_num_proc, max_num_proc, host_discovery_script) returns the results of the ranks at its end.  The
     ranks' output appears here while they run, in a script, a REPL and a notebook cell.
 
+    num_proc: by default one rank for each slot of the hosts or the hostfile; without these, one rank.
     hosts: "h1:2,h2:2".  executable: the ranks' Python, this one by default.  only: the one rank that returns a result.
     shown(): makes a filter of a stream's output.  The other arguments are hvdrun's options of the same names.
 
@@ -83,13 +84,16 @@ def run(
     __tracebackhide__ = True  # IPython leaves this frame out
     if not callable(func):
         raise TypeError(f"hvd.run needs something to call, not a {type(func).__name__}")
-    given["num_proc"] = ranks = _count(num_proc, np)
+    ranks = _count(num_proc, np)
     given["executable"] = executable or sys.executable
     is_elastic = any(given.get(name) is not None for name in _ELASTIC)
+    by_slots = not is_elastic and num_proc is None and np is None and (hosts is not None or hostfile is not None)
+    given["num_proc"] = None if by_slots else ranks
     if is_elastic:
         given["only"] = None  # hvdrun knows only the processes' first ranks
         ranks = max_num_proc or max_np or max(ranks, (only or 0) + 1)
-    wanted = wanted_ranks(ranks, only)
+    if not by_slots:
+        wanted_ranks(ranks, only)  # an error comes before the job
     payload = pickled_call(Ranked(func, only) if is_elastic else func, tuple(args), dict(kwargs or {}))
     name = re.sub(r"\W+", "_", getattr(func, "__name__", type(func).__name__)).strip("_") or "payload"
     own, file = _payload_file(name + ".pkl", payload)
@@ -106,7 +110,8 @@ def run(
         code, errors = supervise(command, brought.fileno(), tick, shown)
         code = true_code(brought, code)
         if not is_elastic:
-            return results(brought, wanted, code, errors)
+            ranks = ranks_of_job(brought) if by_slots else ranks
+            return results(brought, () if code else wanted_ranks(ranks, only), code, errors)
         return elastic_results(brought, code, errors, only)
 
 

@@ -21,8 +21,9 @@ constexpr std::string_view no_input[] = {"EOFError: EOF when reading a line", "b
 constexpr std::string_view no_memory[] = {"MemoryError", "std::bad_alloc", "Cannot allocate memory",
                                           "can't allocate memory", "Unable to allocate"};
 
-constexpr std::string_view full_disk[] = {"No space left on device", "Disk quota exceeded", "file write failed",
-                                          "inline_container.cc", "PytorchStreamWriter failed"};
+constexpr std::string_view full_disk[] = {
+    "No space left on device",    "Disk quota exceeded", "file write failed", "inline_container.cc",
+    "PytorchStreamWriter failed", " requested and "};  // the last: NumPy's "9 requested and 4 written"
 
 constexpr std::string_view dead_worker[] = {"DataLoader worker (pid", "BrokenProcessPool"};
 

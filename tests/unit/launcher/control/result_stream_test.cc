@@ -42,6 +42,7 @@ TEST_CASE("pieces wait for a pipe's reader, and come in order") {
   {
     Results results(std::to_string(ends[1]));
     CHECK((::fcntl(ends[1], F_GETFD) & FD_CLOEXEC) != 0);
+    results.begin(2);
     for (int i = 0; i < 10; ++i) {
       results.put(i % 2, piece + std::to_string(i));
       results.flush_ready();
@@ -57,7 +58,8 @@ TEST_CASE("pieces wait for a pipe's reader, and come in order") {
   }
   for (ssize_t n; (n = ::read(reader.get(), part, sizeof part)) > 0;) data.append(part, static_cast<std::size_t>(n));
   auto found = read_back(data);
-  CHECK(found.size() == 6);
+  CHECK(found.size() == 7);
+  CHECK(found[0xfffffffb] == "2");
   CHECK(found[0xfffffffc] == "{}");
   CHECK(found.contains(0xfffffffe));
   CHECK(data.substr(0, 4) == "\xfe\xff\xff\xff");

@@ -131,6 +131,12 @@ TEST_CASE("verdict as data: causes and advice") {
         "missing_module FIX_CODE");
   CHECK(cause_and_advice(death(0, Cause::exited, 1, "numpy._core._exceptions._ArrayMemoryError: Unable")) ==
         "out_of_memory MORE_MEMORY");
+  CHECK(cause_and_advice(death(0, Cause::exited, 1,
+                               "RuntimeError: [enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't "
+                               "allocate memory: you tried to allocate 4000000000000000 bytes.")) ==
+        "out_of_memory MORE_MEMORY");
+  CHECK(cause_and_advice(death(0, Cause::exited, 1, "OSError: 1000000 requested and 131056 written")) ==
+        "disk_full STOP");
   CHECK(cause_and_advice(death(0, Cause::exited, 1, "OSError: [Errno 28] No space left on device")) ==
         "disk_full STOP");
   CHECK(cause_and_advice(death(0, Cause::exited, 1, "OSError: [Errno 24] Too many open files: 'a'")) == "limit STOP");
