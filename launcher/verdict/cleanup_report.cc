@@ -30,6 +30,9 @@ std::string names_of(const std::vector<std::string>& hosts) {
 std::vector<std::string> trouble_lines(const std::map<std::string, HostCleanup>& hosts) {
   std::vector<std::string> lines, unseen;
   for (const auto& [host, after] : hosts) {
+    if (after.gpu_bytes > 0)
+      lines.push_back(formatted("hvdrun: on {} ended ranks still have {} of GPU memory: look with nvidia-smi", host,
+                                human_bytes(after.gpu_bytes)));
     if (!after.looked_at) unseen.push_back(host);
     if (!after.swept.left.empty())
       lines.push_back(
@@ -43,8 +46,12 @@ std::vector<std::string> trouble_lines(const std::map<std::string, HostCleanup>&
 
 std::vector<std::string> cleanup_lines(const std::map<std::string, HostCleanup>& hosts) {
   std::vector<std::string> lines, clean;
+  bool no_gpu_memory = true;
   for (const auto& [host, after] : hosts) {
-    if (after.looked_at && after.swept.left.empty()) clean.push_back(host);
+    if (after.looked_at && after.swept.left.empty()) {
+      clean.push_back(host);
+      no_gpu_memory &= after.gpu_bytes == 0;
+    }
     std::vector<std::string> parts;
     if (!after.swept.ended.empty()) parts.push_back(counts_text(after.swept.ended) + " had to be ended");
     if (const std::size_t n = after.swept.files.size(); n > 0)
@@ -53,7 +60,7 @@ std::vector<std::string> cleanup_lines(const std::map<std::string, HostCleanup>&
     if (!parts.empty()) lines.push_back(formatted("hvdrun: on {} {}", host, join(parts, "; ")));
   }
   if (!clean.empty())
-    lines.push_back(formatted("hvdrun: 0 processes left on {}{}",
+    lines.push_back(formatted("hvdrun: 0 processes{} left on {}{}", no_gpu_memory ? ", 0 bytes of GPU memory" : "",
                               count_of(static_cast<long long>(clean.size()), "host"),
                               clean.size() > most_shown ? "" : ": " + join(clean, ", ")));
   return lines;

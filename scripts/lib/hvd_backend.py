@@ -1,8 +1,8 @@
 """The build backend: meson-python, and three changes to its wheel.
 
 The tag names the oldest CPython and the oldest C library that the wheel serves: the one extension module uses the limited API
-of CPython 3.9, but meson-python names the interpreter that builds. The libraries that its programs load are added
-(bundle.py), and so is the bill of materials (sbom.py).
+of CPython 3.9, but meson-python names the interpreter that builds. An interpreter without a GIL gets a wheel of its own. The
+libraries that the programs load are added (bundle.py), and so is the bill of materials (sbom.py).
 
 One additional setting: sysroot, the folder of another system, for which the wheel is built (wheel-aarch64,
 wheel-glibc-2.27).
@@ -14,6 +14,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import sysconfig
 import tempfile
 from typing import Any
 
@@ -34,7 +35,16 @@ def build_wheel(
     name = mesonpy.build_wheel(wheel_directory, settings, metadata_directory)
     path = pathlib.Path(wheel_directory) / name
     system = complete(path, root)
-    return wheel("tags", "--remove", "--python-tag", OLDEST, "--abi-tag", "abi3", "--platform-tag", system, str(path))
+    python, abi = interpreters()
+    return wheel("tags", "--remove", "--python-tag", python, "--abi-tag", abi, "--platform-tag", system, str(path))
+
+
+def interpreters() -> tuple[str, str]:
+    """The tags of the interpreters that the wheel serves: all from OLDEST on, or this one alone if it has no GIL."""
+    if not sysconfig.get_config_var("Py_GIL_DISABLED"):
+        return OLDEST, "abi3"
+    version = f"cp{sys.version_info[0]}{sys.version_info[1]}"
+    return version, f"{version}t"
 
 
 def complete(path: pathlib.Path, root: pathlib.Path) -> str:

@@ -302,13 +302,18 @@ def run_fuzz(context: Context) -> Tally:
     return tally
 
 
+def no_wheel(context: Context, name: str, *options: str) -> Tally | None:
+    """Makes a wheel by scripts/wheel-NAME; the reason if it cannot be made here."""
+    code, said = context.command([sys.executable, f"scripts/wheel-{name}", *options], 3600)
+    if code == NOT_HERE:
+        return skip(name, said.strip().splitlines()[-1].partition(": ")[2])
+    return failure(name, "the wheel does not build") if code != 0 else None
+
+
 def run_aarch64(context: Context) -> Tally:
     """The wheel for aarch64, cross-built; under qemu its build's unit tests and a job of two ranks."""
-    code, said = context.command([sys.executable, "scripts/wheel-aarch64"], 3600)
-    if code == NOT_HERE:
-        return skip("aarch64", said.strip().splitlines()[-1].removeprefix("aarch64: "))
-    if code != 0:
-        return failure("aarch64", "the wheel does not build")
+    if why := no_wheel(context, "aarch64"):
+        return why
     tally = run_pytest(context, "tests/wheel", {"HVD_TEST_WHEELS": "dist/aarch64"}, only=("test_wheel.py", "test_emulated.py"))
     if context.command([str(SYSTEM.folder / "start"), "/usr/bin/env"], 60, quiet=True)[0] != 0:
         tally += skip("aarch64", "no programs of it run here (Linux 6.7, user namespaces, qemu-user-static)")
@@ -322,13 +327,18 @@ def run_aarch64(context: Context) -> Tally:
 
 def run_glibc(context: Context) -> Tally:
     """The wheel for glibc 2.27, and jobs in a root that has nothing else."""
-    code, said = context.command([sys.executable, "scripts/wheel-glibc-2.27", "--with-python"], 3600)
-    if code == NOT_HERE:
-        return skip("glibc", said.strip().splitlines()[-1].removeprefix("wheel-glibc-2.27: "))
-    if code != 0:
-        return failure("glibc", "the wheel does not build")
+    if why := no_wheel(context, "glibc-2.27", "--with-python"):
+        return why
     chosen = {"HVD_TEST_WHEELS": "dist/glibc-2.27"}
     return run_pytest(context, "tests/wheel", chosen, only=("test_wheel.py", "test_old_system.py"))
+
+
+def run_threads(context: Context) -> Tally:
+    """The wheel for CPython without a GIL; four threads in its C module, also under ThreadSanitizer."""
+    if why := no_wheel(context, "free-threaded") or no_wheel(context, "free-threaded", "--thread-sanitizer"):
+        return why
+    chosen = {"HVD_TEST_WHEELS": "dist/free-threaded"}
+    return run_pytest(context, "tests/wheel", chosen, only=("test_wheel.py", "test_free_threaded.py"))
 
 
 OLDER_SPARKS = ("spark35", "spark40")
@@ -401,6 +411,7 @@ PARTS = [
     Part("clang", "a second compiler", run_clang, When.night, Order.computing),
     Part("aarch64", "the wheel for aarch64; its tests under qemu", run_aarch64, When.night, Order.computing),
     Part("glibc", "the wheel for glibc 2.27; jobs with that C library", run_glibc, When.night, Order.computing),
+    Part("threads", "the wheel for CPython without a GIL; four threads", run_threads, When.night, Order.computing),
     Part("fuzz", "every parser, a minute each under libFuzzer", run_fuzz, When.night, Order.computing),
     Part("random", "at random: 10 000 GPU operations, 100 000 simulated jobs", run_random, When.night, Order.computing),
     Part("repeat", "unit tests, a hundred times", run_repeat, When.night),

@@ -86,6 +86,7 @@ SUBJECTS = (
     Subject("a real GPU", r"/test_on_gpu\.py"),
     Subject("aarch64, under qemu", r"/test_emulated\.py"),
     Subject("glibc 2.27", r"/test_old_system\.py"),
+    Subject("CPython 3.13 without a GIL", r"/test_free_threaded\.py"),
 )
 
 

@@ -275,7 +275,7 @@ def run(cause: str, seed: int, package: str = "") -> tuple[bool, Said, Plant]:
             text = wait_for_verdict(job) if case.hang else ""
             if case.kills:
                 kill_above(job, case.kills, lines)
-            _, rest = job.communicate(timeout=LIMIT_SECONDS)
+            _, rest = job.communicate(timeout=LIMIT_SECONDS * hvdrun.patience())
         finally:
             job.kill()
             job.wait(10)
@@ -309,6 +309,8 @@ def judge(trial: Trial, _: None, options: argparse.Namespace) -> list[Outcome]:
         right, said, plant = run(trial.case, trial.seed, options.package)
     except Skip as reason:
         return [Outcome(*trial, right=True, skipped=str(reason))]
+    except subprocess.TimeoutExpired:
+        return [Outcome(*trial, right=False, about=f"load {os.getloadavg()[0]:.0f}: the job has not ended")]
     case, found = CASES[trial.case], said.verdict
     about = "" if right else f"rank {plant.culprit}: {said.returncode} {said.record}\n{said.stderr}"
     cause_right = found["cause"] == case.cause and found["rank"] == (

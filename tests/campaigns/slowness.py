@@ -40,11 +40,11 @@ class Cause(NamedTuple):
 
     def name(self) -> str:
         """The row of the table."""
-        kind = "" if self.job in ("planted_job.py", "planted_unseen_job.py", KERAS) else ", NumPy"
+        kind = {NUMPY: ", NumPy", JAX: ", JAX"}.get(self.job, "")
         return f"{self.what}, {'all ranks' if self.everywhere else 'the last rank'}{kind}"
 
 
-KERAS, NUMPY = "planted_keras_job.py", "planted_numpy_job.py"
+KERAS, NUMPY, JAX = "planted_keras_job.py", "planted_numpy_job.py", "planted_jax_job.py"
 NOTHING = Cause("nothing", "BALANCED", True)
 CAUSES = [
     Cause("input sleeps", "INPUT"),
@@ -80,6 +80,13 @@ CAUSES = [
     Cause("tf.data: a map that sleeps", "INPUT", True, "num_parallel_calls", job=KERAS),
     Cause("Keras: a callback that sleeps", "STRAGGLER", job=KERAS),
     Cause("Keras: a callback that sleeps", "COMPUTE", True, job=KERAS),
+    Cause("input sleeps", "INPUT", job=JAX),
+    Cause("input sleeps", "INPUT", True, job=JAX),
+    Cause("twice the work", "STRAGGLER", job=JAX),
+    Cause("pause", "STRAGGLER", job=JAX),
+    Cause("other shapes now and then", "COMPILATION", job=JAX),
+    Cause("other shapes now and then", "COMPILATION", True, job=JAX),
+    Cause("np.save", "CHECKPOINT", job=JAX),
     NOTHING,
 ]
 
@@ -126,7 +133,7 @@ class Found(NamedTuple):
 
 def interpreter(job: str) -> pathlib.Path:
     """The ranks' interpreter."""
-    return ROOT / (".cache/tensorflow" if job == KERAS else ".venv") / "bin" / "python"
+    return ROOT / (".cache/tensorflow" if job in (KERAS, JAX) else ".venv") / "bin" / "python"
 
 
 def launcher() -> str:
@@ -190,7 +197,10 @@ def judge(trial: Trial, _: None, options: argparse.Namespace) -> list[Outcome]:
     """One job."""
     cause = next(cause for cause in [*CAUSES, *BETWEEN_HOSTS, *UNSEEN] if cause.name() == trial.case)
     ranks = options.hosts or options.ranks
-    found = run(cause, ranks, options)
+    try:
+        found = run(cause, ranks, options)
+    except (RuntimeError, subprocess.TimeoutExpired) as error:
+        return [Outcome(*trial, right=False, about=f"load {os.getloadavg()[0]:.0f}: {error}")]
     if found is None:
         return [Outcome(*trial, right=True, skipped="cannot be planted on this machine")]
     about = f"{found.cause} {found.ranks} {found.what}" + (f"; and {' | '.join(found.others)}" if found.others else "")

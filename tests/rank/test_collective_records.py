@@ -181,6 +181,29 @@ def test_the_root_is_read_from_the_call(function: str, given: dict[str, Any], ro
     assert watcher.root_of(frames[2:]) is None
 
 
+@pytest.mark.parametrize(
+    ("file", "seen"),
+    [
+        ("/work/build/src/python/hvd/torch/_c10d/group_work.py", True),  # a build folder: hvd is not installed
+        ("/v/lib/python3.11/site-packages/hvd/torch/_c10d/group_work.py", True),
+        ("/home/me/horovod/examples/train.py", False),  # the user's, in spite of the folder's name
+    ],
+)
+def test_a_call_is_seen_below_the_frames_of_a_library(file: str, seen: bool) -> None:
+    collectives = module("hvdrank_collectives")
+    watcher = collectives.Watcher(types.SimpleNamespace(), "")
+    found = []
+    inner: dict[str, Any] = {"look": lambda: found.append(watcher.answer(False)["call"])}
+    exec(compile("def wait():\n    look()", file, "exec"), inner)
+    outer: dict[str, Any] = {"wait": inner["wait"]}
+    exec(compile("def barrier():\n    wait()", "/site-packages/" + collectives.C10D, "exec"), outer)
+    # The frames of this test's own lambda and of answer() are not a library's: begin below them.
+    original = collectives.all_frames
+    collectives.all_frames = lambda frame: [f for f in original(frame) if not f[0].endswith(("records.py", "collectives.py"))]
+    outer["barrier"]()
+    assert (found[0] is not None and found[0]["name"] == "barrier") is seen
+
+
 def test_calls_of_one_line_are_told_apart() -> None:
     """The frame of each call often lies where the last one's was: short calls must not add up to a long one."""
     collectives = module("hvdrank_collectives")

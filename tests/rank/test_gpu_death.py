@@ -81,3 +81,12 @@ sys.exit(3)
 def test_words_of_a_rank_without_a_gpu_are_its_own(death) -> None:
     """The text is the rank's last line; the guard adds no judgement."""
     assert death(f"sys.exit({OUT_OF_MEMORY!r})", gpu="")["text"] == OUT_OF_MEMORY.splitlines()[-1]
+
+
+def test_memory_that_a_rank_has_left_behind(death) -> None:
+    """It is known once the driver has named the rank; else nothing is claimed."""
+    seen = 'tell(f"process {os.getpid()} 4096", "process 999999999 1024", times=2)\n'
+    assert death(seen)["gpu_bytes_left"] == 4 << 30
+    freed = 'open(sys.argv[1], "w").write("process 999999999 1024\\n")\n'
+    assert death(seen + freed)["gpu_bytes_left"] == 0
+    assert death('tell("process 999999999 1024", times=2)')["gpu_bytes_left"] == -1

@@ -35,7 +35,9 @@ def built() -> pathlib.Path:
 
 @pytest.fixture(scope="module")
 def native(built: pathlib.Path) -> pathlib.Path:
-    """The wheel, if it is for this machine."""
+    """The wheel, if it is for this machine, and for ordinary interpreters."""
+    if without_gil(built):
+        pytest.skip("for CPython without a GIL")
     if not built.name.endswith(f"_{platform.machine()}.whl"):
         pytest.skip(f"{built.name} does not run here")
     return built
@@ -50,8 +52,14 @@ def unpacked(built: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> p
     return folder
 
 
+def without_gil(built: pathlib.Path) -> bool:
+    """The wheel for CPython without a GIL, which serves that CPython alone."""
+    return "-cp313t-" in built.name
+
+
 def test_one_tag_for_every_python(built: pathlib.Path) -> None:
-    assert re.fullmatch(r"hvdrun-[\d.]+-cp39-abi3-manylinux_2_\d+_\w+\.whl", built.name)
+    tag = "cp313-cp313t" if without_gil(built) else "cp39-abi3"
+    assert re.fullmatch(rf"hvdrun-[\d.]+-{tag}-manylinux_2_\d+_\w+\.whl", built.name)
 
 
 def test_licences_and_bill_of_materials(unpacked: pathlib.Path) -> None:
@@ -68,14 +76,15 @@ def test_licences_and_bill_of_materials(unpacked: pathlib.Path) -> None:
     assert [name for name in in_ours if name.replace("nlohmann-json", "Niels Lohmann") not in notices] == []
 
 
-def test_contents(unpacked: pathlib.Path) -> None:
+def test_contents(built: pathlib.Path, unpacked: pathlib.Path) -> None:
+    module = "hvd/_native.cpython-313t-x86_64-linux-gnu.so" if without_gil(built) else "hvd/_native.abi3.so"
     scripts = next(unpacked.glob("*.data/scripts"))
     assert {"hvdrun", "hvdrank", "hvd-timeline", "hvd-bench"} <= {path.name for path in scripts.iterdir()}
     assert "horovodrun = horovod.runner.launch:run_commandline" in next(unpacked.glob("*/entry_points.txt")).read_text()
     for name in (
         "hvd/libhvd.so",
         "hvd/libhvd_mpi.so",
-        "hvd/_native.abi3.so",
+        module,
         "hvd/libhvd_tensorflow.so",
         "hvd/libhvd_jax.so",
         "hvd/torch/__init__.py",

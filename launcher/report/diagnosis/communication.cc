@@ -14,6 +14,8 @@ namespace {
 
 constexpr double communication_enough = 0.15;  // of a step: every job has some data under way
 constexpr double call_seconds = 4e-6;          // least cost of a call
+// A small operation in shared memory takes some microseconds, and 90 if two ranks share a core.
+constexpr double longest_call_seconds = 500e-6;
 
 /// The longest round trip between two hosts; 0: not known.
 double round_trip_of(const JobMeans& job) {
@@ -60,6 +62,15 @@ std::optional<Finding> communication_finding(const JobMeans& job) {
   f.cause = SlowCause::communication;
   f.seconds_a_step = moved + called;
   if (!small && counted && find_slow_link(job, f)) return f;
+  if (small && counted && job.on_one_host() && moved > count * longest_call_seconds) {
+    f.cause = SlowCause::compute;
+    f.certain = false;
+    f.what = formatted(
+        "every rank waits for other ranks that get no core, {} of each step: {:.0f} operations of {} each take {} each",
+        duration_text(moved), count, size_text(bytes / count), duration_text(moved / count));
+    f.advice = "a core for each rank: end other work on this host, or use fewer ranks or threads";
+    return f;
+  }
   f.what = "every rank waits for data under way, " + duration_text(moved) + " of each step";
   if (small) {
     if (called > moved)

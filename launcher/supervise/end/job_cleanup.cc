@@ -26,6 +26,12 @@ void JobCleanup::finish(const JobMap& map, const std::vector<wire::DeathRecord>&
     if (h.local) host = here;
     if (emptied.contains(h.name)) host.looked_at = true;
   }
+  std::map<std::string, std::int64_t> gpu_bytes;
+  for (const wire::DeathRecord& d : deaths) {
+    std::int64_t& bytes = gpu_bytes[d.host];
+    bytes = bytes < 0 || d.gpu_bytes_left < 0 ? -1 : bytes + d.gpu_bytes_left;
+  }
+  for (const auto& [host, bytes] : gpu_bytes) hosts_[host].gpu_bytes = bytes;
   for (const wire::DeathRecord& d : deaths) {
     std::vector<std::string>& ended = hosts_[d.host].swept.ended;
     ended.insert(ended.end(), d.ended.begin(), d.ended.end());

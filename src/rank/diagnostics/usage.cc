@@ -7,6 +7,7 @@
 #include <condition_variable>
 #include <mutex>
 #include <new>
+#include <set>
 #include <span>
 #include <thread>
 #include <utility>
@@ -123,6 +124,8 @@ struct GpuWatch::State {
   double busy_sum = 0;
   int samples = 0;
   std::int64_t peak_bytes = 0;
+  std::set<int> own;             ///< the rank's processes that had memory on the GPU
+  std::int64_t left_bytes = -1;  ///< of them, when errors were last wanted
   GpuFacts facts;
 
   void run(const std::string& gpu, pid_t rank) {
@@ -130,6 +133,13 @@ struct GpuWatch::State {
     std::lock_guard lock(mutex);
     gone = true;
     change.notify_all();
+  }
+
+  /// Whether the thread has looked again.
+  bool ask_once_more(std::unique_lock<std::mutex>& lock) {
+    errors_wanted = true;
+    change.notify_all();
+    return change.wait_for(lock, most_time_for_errors, [this] { return gone || !errors_wanted; }) && !gone;
   }
 
  private:
@@ -144,6 +154,7 @@ struct GpuWatch::State {
       lock.unlock();
       if (!errors_only) look(nvml, *device, rank);
       look_for_errors(nvml, *device, lost_before);
+      if (errors_only) look_for_the_rest(nvml, *device);
       lock.lock();
       if (errors_only) errors_wanted = false, change.notify_all();
       change.wait_for(lock, look_every, [this] { return over || errors_wanted; });
@@ -159,6 +170,8 @@ struct GpuWatch::State {
     std::lock_guard lock(mutex);
     if (busy) busy_sum += *busy, ++samples;
     if (errors_wanted) return;  // the rank has ended: the state before its end counts
+    for (const GpuFacts::GpuProcess& p : processes)
+      if (p.own) own.insert(p.pid);
     facts.processes = std::move(processes);
     if (!memory) return;
     peak_bytes = std::max(peak_bytes, memory->used);
@@ -179,6 +192,14 @@ struct GpuWatch::State {
       if (facts.xids.size() < most_xids) facts.xids.push_back(xid);
   }
 
+  void look_for_the_rest(const Nvml& nvml, Nvml::Device device) {
+    const std::vector<Nvml::ProcessMemory> processes = nvml.processes(device);
+    std::lock_guard lock(mutex);
+    left_bytes = 0;
+    for (const Nvml::ProcessMemory& p : processes)
+      if (own.contains(p.pid)) left_bytes += p.bytes;
+  }
+
   static constexpr std::size_t most_xids = 16;
 };
 
@@ -195,10 +216,14 @@ GpuWatch::GpuWatch(const std::string& gpu, pid_t rank) {
 GpuFacts GpuWatch::facts() const {
   if (!state_) return {};
   std::unique_lock lock(state_->mutex);
-  state_->errors_wanted = true;
-  state_->change.notify_all();
-  state_->change.wait_for(lock, most_time_for_errors, [this] { return state_->gone || !state_->errors_wanted; });
+  state_->ask_once_more(lock);
   return state_->facts;
+}
+
+std::int64_t GpuWatch::bytes_left() const {
+  if (!state_) return -1;
+  std::unique_lock lock(state_->mutex);
+  return !state_->own.empty() && state_->ask_once_more(lock) ? state_->left_bytes : -1;
 }
 
 GpuWatch::~GpuWatch() {

@@ -44,6 +44,11 @@ std::string main_thread_activity(pid_t pid) {
   return out;
 }
 
+/// True if a collective or a message is under way.
+bool has_open(const wire::RankCollectives& told) {
+  return std::any_of(told.last.begin(), told.last.end(), [](const auto& record) { return !record.ended; });
+}
+
 /// The wait of a rank that has sent @p told.
 wire::CollectiveWait wait_of(const wire::RankCollectives& told, double still_seconds) {
   wire::CollectiveWait wait;
@@ -100,7 +105,7 @@ void CollectiveProbe::accept_rank() {
     link_ = std::move(link);
     pid_ = peer->pid;
     told_.reset();
-    open_question_ = asked_since_still_ = has_open_ = false;
+    open_question_ = asked_since_still_ = false;
     still_since_ = asked_at_ = Clock::now();
   }
 }
@@ -126,8 +131,6 @@ void CollectiveProbe::take(const std::string& text, Outbox& outbox, Clock::time_
   try {
     told_ = {wire::rank_collectives_from_json(text), now};
   } catch (const Error&) { return; }
-  const auto& records = told_->collectives.last;
-  has_open_ = std::any_of(records.begin(), records.end(), [](const auto& record) { return !record.ended; });
   if (told_->collectives.whole) all_asked_ = false;
   const wire::CollectiveWait wait = wait_of(told_->collectives, seconds_of(now - still_since_));
   const bool news = wait.what != said_.what || wait.init.has_value() != said_.init.has_value() ||
@@ -151,7 +154,8 @@ void CollectiveProbe::look(Clock::time_point now) {
   const bool waits = !said_.what.empty() || said_.init;
   const auto since_asked = now - asked_at_;
   const bool is_old = now - still_since_ > old_wait;
-  const bool is_idle = still && !(asked_since_still_ && has_open_);  // an open record may become a long wait
+  // A collective that is under way may become a long wait.
+  const bool is_idle = still && !(asked_since_still_ && told_ && has_open(told_->collectives));
   const bool due = waits     ? since_asked >= (is_old ? ask_old_every : ask_waiting_every)
                    : is_idle ? !asked_since_still_ && now - still_since_ >= still_enough
                              : since_asked >= ask_busy_every;

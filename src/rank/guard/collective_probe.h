@@ -63,7 +63,6 @@ class CollectiveProbe {
   std::string activity_;  ///< of the main thread, when the guard looked last
   Clock::time_point still_since_{}, look_at_{}, asked_at_{}, all_limit_{};
   bool asked_since_still_ = false, open_question_ = false, all_asked_ = false;
-  bool has_open_ = false;  ///< the last answer had a collective or a message under way
 };
 
 }  // namespace hvd::rank

@@ -164,6 +164,7 @@ wire::DeathRecord DeathEvidence::record(wire::DeathRecord r, const RankChild& ch
   r.cpu_seconds = child.cpu_seconds();
   r.peak_bytes = child.peak_bytes();
   gpu_->fill(&r);
+  r.gpu_bytes_left = gpu_->bytes_left();
   judge(&r, child, stopped);
   const std::string rest = take_traceback(&r, child, streams);
   if (!rest.empty()) outbox.add(wire::Type::output, '\2' + rest);

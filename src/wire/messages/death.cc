@@ -65,6 +65,7 @@ std::string to_json(const DeathRecord& r) {
                    {"waited_seconds", r.waited_seconds},
                    {"gpu_busy_percent", r.gpu_busy_percent},
                    {"gpu_peak_bytes", r.gpu_peak_bytes},
+                   {"gpu_bytes_left", r.gpu_bytes_left},
                    {"ended", ended},
                    {"tail", tail}});
 }
@@ -101,6 +102,7 @@ DeathRecord death_from_json(const std::string& text) {
     r.gpu_busy_percent = f.number("gpu_busy_percent", -1, 1e6);
     r.gpu_peak_bytes = f.integer("gpu_peak_bytes", 0, INT64_MAX);
   }
+  if (f.has("gpu_bytes_left")) r.gpu_bytes_left = f.integer("gpu_bytes_left", -1, INT64_MAX);
   if (f.has("ended")) r.ended = f.list("ended");
   r.tail = f.list("tail");
   return r;

@@ -62,6 +62,7 @@ struct DeathRecord {
   double waited_seconds = 0;         ///< the part of step_seconds in which the rank only waited for operations
   double gpu_busy_percent = -1;      ///< of the rank's GPU, by NVML; -1: unknown
   std::int64_t gpu_peak_bytes = 0;   ///< memory that all processes used on the rank's GPU; 0: unknown
+  std::int64_t gpu_bytes_left = -1;  ///< memory that the rank still had on its GPU after its end; -1: unknown
   std::vector<std::string> ended;    ///< names of descendants that the guard had to kill
   std::vector<std::string> tail;     ///< last 20 lines of both streams
 };

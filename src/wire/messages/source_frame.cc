@@ -1,6 +1,7 @@
 #include "source_frame.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 
 #include "base/text.h"
@@ -21,11 +22,28 @@ std::optional<SourceFrame> frame_of_line(std::string_view line) {
                      function == rest.npos ? "" : std::string(rest.substr(function + in.size()))};
 }
 
-bool is_library(std::string_view file) {
-  for (const char* part :
-       {"/site-packages/", "/dist-packages/", "/lib/python3", "<hvdrun>", "/hvd/", "/horovod/", "<frozen "})
-    if (file.find(part) != file.npos) return true;
+namespace {
+
+/// True for a file of the packages hvd and horovod, wherever they lie: also in a build folder and in a clone of
+/// Horovod. Other files below a folder of that name are the user's.
+bool is_of_our_packages(std::string_view file) {
+  constexpr std::array inside{"_",           "common/", "data/",  "elastic.py", "exceptions.py",   "jax/",
+                              "keras/",      "mxnet/",  "ray/",   "numpy.py",   "process_sets.py", "network.py",
+                              "tensorflow/", "torch/",  "spark/", "runner/"};
+  for (const std::string_view package : {"/hvd/", "/horovod/"})
+    for (std::size_t at = file.find(package); at != file.npos; at = file.find(package, at + 1))
+      if (std::ranges::any_of(
+              inside, [rest = file.substr(at + package.size())](const char* part) { return rest.starts_with(part); }))
+        return true;
   return false;
+}
+
+}  // namespace
+
+bool is_library(std::string_view file) {
+  for (const char* part : {"/site-packages/", "/dist-packages/", "/lib/python3", "<hvdrun>", "<frozen "})
+    if (file.find(part) != file.npos) return true;
+  return is_of_our_packages(file);
 }
 
 }  // namespace hvd::wire

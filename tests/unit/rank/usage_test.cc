@@ -83,6 +83,20 @@ TEST_CASE("GPU watch: how busy it was, who had its memory, and what its driver r
   CHECK(facts.processes[1].name.empty());
 }
 
+TEST_CASE("GPU watch: the memory that the rank has left behind, once the driver has named the rank") {
+  const UsageFolder folder;
+  setenv("HVD_FAKE_NVML", (std::string(folder.name) + "/nvml").c_str(), 1);
+  tell("process 999999999 1024\n");
+  hvd::wire::DeathRecord record;
+  const GpuWatch watch("GPU-f0", getpid());
+  REQUIRE(comes([&] { return watch.fill(&record), record.gpu_peak_bytes > 0; }));
+  CHECK(watch.bytes_left() == -1);
+  tell("process 999999999 1024\nprocess " + std::to_string(getpid()) + " 4096\n");
+  REQUIRE(comes([&] { return watch.bytes_left() == 4ll << 30; }));
+  tell("process 999999999 1024\n");
+  CHECK(comes([&] { return watch.bytes_left() == 0; }));
+}
+
 TEST_CASE("GPU watch: nothing is said of a GPU that is none") {
   for (const char* gpu : {"", "GPU-unknown"}) {
     const auto before = threads();
@@ -92,6 +106,7 @@ TEST_CASE("GPU watch: nothing is said of a GPU that is none") {
       const GpuWatch watch(gpu, getpid());
       facts = watch.facts();
       watch.fill(&record);
+      CHECK(watch.bytes_left() == -1);
     }
     REQUIRE(comes([&] { return threads() <= before; }));
     CHECK(facts.total_bytes == 0);

@@ -14,6 +14,7 @@
 #include "wire/messages/meeting_message.h"
 #include "wire/messages/payload_ready.h"
 #include "wire/messages/pmix_message.h"
+#include "wire/messages/source_frame.h"
 #include "wire/messages/start_report.h"
 #include "wire/messages/stop_request.h"
 #include "wire/shared/failure.h"
@@ -367,4 +368,15 @@ TEST_CASE("step records: come back as they went; parts never outgrow their step"
   CHECK(right.made_ns == 0);
   CHECK(right.core == -1);
   CHECK(right.loader == Loader::none);
+}
+
+TEST_CASE("files of our packages are a library's, in a build folder too; programs near them are the user's") {
+  for (const char* file :
+       {"/v/lib/python3.11/site-packages/torch/nn/f.py", "/w/build/src/python/hvd/torch/_c10d/point.py",
+        "/w/build/src/python/hvd/__init__.py", "/w/src/python/hvd/_runtime/collectives.py",
+        "/home/me/horovod/horovod/torch/mpi_ops.py", "/t/hvd/numpy.py"})
+    CHECK_MESSAGE(is_library(file), file);
+  for (const char* file : {"/home/me/horovod/examples/pytorch/train.py", "/home/me/hvd/train.py", "/home/me/train.py",
+                           "train.py", "/home/hvd/project/models/torch/net.py"})
+    CHECK_MESSAGE(!is_library(file), file);
 }

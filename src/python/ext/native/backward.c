@@ -4,15 +4,14 @@
  */
 #include "gradient.h"
 
-long backwards_running;
-long long backward_changes;
+_Atomic long backwards_running;
+_Atomic long long backward_changes;
 
 /* self: (torch's run_backward, begins) */
 static PyObject* run_backward(PyObject* self, PyObject* arguments, PyObject* keywords) {
-  ++backwards_running;
+  const int nested = ++backwards_running > 1;
   ++backward_changes;
-  PyObject* result =
-      PyObject_CallFunctionObjArgs(PyTuple_GetItem(self, 1), backwards_running > 1 ? Py_True : Py_False, NULL);
+  PyObject* result = PyObject_CallFunctionObjArgs(PyTuple_GetItem(self, 1), nested ? Py_True : Py_False, NULL);
   if (result) {
     Py_DECREF(result);
     result = PyObject_Call(PyTuple_GetItem(self, 0), arguments, keywords);

@@ -7,7 +7,7 @@
 
 PyObject* gradient_type;
 
-static int hooks_in_python, both_hooks;
+static _Atomic int hooks_in_python, both_hooks;
 
 /* ---- an ordinary gradient: from parameter.grad to the request */
 
@@ -94,7 +94,7 @@ void prefetch_gradient(const gradient* entry) {
 /* _native.GradientHook. */
 typedef struct gradient_hook {
   PyObject ob_base;
-  gradient* entry; /* NULL: it is gone. Not owned: torch does not see cycles through its hooks */
+  PyObject* entry; /* a weak reference: torch does not see cycles through its hooks */
   int is_after;    /* runs after the gradient is added */
 } gradient_hook;
 
@@ -119,7 +119,12 @@ static int begins_plainly(gradient* entry) {
 /* call_python(), which needs entry->submitted. */
 static PyObject* call_reducer(gradient* entry, PyObject* callable) {
   PyObject* box = entry->waits ? strong(entry->outbox) : NULL;
-  const int failed = box && outbox_flush((outbox*)box);
+  int failed = 0;
+  if (box) {
+    BEGIN_ALONE(box);
+    failed = outbox_flush((outbox*)box);
+    END_ALONE();
+  }
   Py_XDECREF(box);
   return failed ? NULL : call_python(entry, callable);
 }
@@ -157,7 +162,11 @@ static int submit_ordinary(gradient* entry, outbox* box) {
   entry->waits = (char)waits;
   entry->passes_left = 0;
   entry->added = entry->more;
-  return outbox_take(box, entry, waits ? NULL : &request) ? -1 : 1;
+  int failed;
+  BEGIN_ALONE(box);
+  failed = outbox_take(box, entry, waits ? NULL : &request);
+  END_ALONE();
+  return failed ? -1 : 1;
 }
 
 /* Handles the end of a pass that added to the gradient. 1; 0: Python must handle it; -1 with an exception. */
@@ -193,24 +202,31 @@ static PyObject* gradient_ready(gradient* entry) {
 static PyObject* hook_call(PyObject* self, PyObject* arguments, PyObject* keywords) {
   (void)arguments, (void)keywords;
   const gradient_hook* hook = (const gradient_hook*)self;
-  gradient* entry = hook->entry;
-  if (!entry || Py_REFCNT((PyObject*)entry) == 0) Py_RETURN_NONE; /* its deallocation may call other code */
-  Py_INCREF(entry);
-  PyObject* result = hook->is_after ? gradient_ready(entry) : pass_begins(entry);
+  PyObject* entry = strong(hook->entry);
+  if (!entry) Py_RETURN_NONE;
+  PyObject* result;
+  BEGIN_ALONE(entry);
+  result = hook->is_after ? gradient_ready((gradient*)entry) : pass_begins((gradient*)entry);
+  END_ALONE();
   Py_DECREF(entry);
   return result;
 }
 
 static void hook_dealloc(PyObject* self) {
   PyTypeObject* type = Py_TYPE(self);
+  Py_XDECREF(((gradient_hook*)self)->entry);
   PyObject_Free(self);
   Py_DECREF(type);
 }
 
 static gradient_hook* new_hook(gradient* entry, int is_after) {
-  gradient_hook* hook = PyObject_New(gradient_hook, (PyTypeObject*)hook_type);
-  if (!hook) return NULL;
-  hook->entry = entry;
+  PyObject* weak = PyWeakref_NewRef((PyObject*)entry, NULL);
+  gradient_hook* hook = weak ? PyObject_New(gradient_hook, (PyTypeObject*)hook_type) : NULL;
+  if (!hook) {
+    Py_XDECREF(weak);
+    return NULL;
+  }
+  hook->entry = weak;
   hook->is_after = is_after;
   return hook;
 }
@@ -219,9 +235,13 @@ static gradient_hook* new_hook(gradient* entry, int is_after) {
 static PyObject* make_hooks(PyObject* self, PyObject* unused) {
   (void)unused;
   gradient* entry = (gradient*)self;
+  PyObject* both = NULL;
+  BEGIN_ALONE(self);
   for (int i = 0; i < 2; ++i)
-    if (!entry->hooks[i] && !(entry->hooks[i] = (PyObject*)new_hook(entry, i))) return NULL;
-  return PyTuple_Pack(2, entry->hooks[0], entry->hooks[1]);
+    if (!entry->hooks[i]) entry->hooks[i] = (PyObject*)new_hook(entry, i);
+  if (entry->hooks[0] && entry->hooks[1]) both = PyTuple_Pack(2, entry->hooks[0], entry->hooks[1]);
+  END_ALONE();
+  return both;
 }
 
 /* ---- the type */
@@ -242,10 +262,7 @@ static int gradient_traverse(PyObject* self, visitproc visit, void* arg) {
 
 static int gradient_clear(PyObject* self) {
   gradient* entry = (gradient*)self;
-  for (int i = 0; i < 2; ++i) {
-    if (entry->hooks[i]) ((gradient_hook*)entry->hooks[i])->entry = NULL;
-    Py_CLEAR(entry->hooks[i]);
-  }
+  for (int i = 0; i < 2; ++i) Py_CLEAR(entry->hooks[i]);
 #define CLEAR_FIELD(field) Py_CLEAR(entry->field);
   GRADIENT_OBJECTS(CLEAR_FIELD)
 #undef CLEAR_FIELD
@@ -255,6 +272,7 @@ static int gradient_clear(PyObject* self) {
 static void gradient_dealloc(PyObject* self) {
   PyTypeObject* type = Py_TYPE(self);
   PyObject_GC_UnTrack(self);
+  PyObject_ClearWeakRefs(self);
   gradient_clear(self);
   free(((gradient*)self)->box.there);
   PyObject_GC_Del(self);
@@ -285,6 +303,7 @@ static PyMemberDef gradient_members[] = {GRADIENT_FIELD(parameter, T_OBJECT),
                                          GRADIENT_FIELD(waits, T_BOOL),
                                          GRADIENT_FIELD(ordinary, T_BOOL),
                                          GRADIENT_FIELD(both, T_BOOL),
+                                         {"__weaklistoffset__", T_PYSSIZET, offsetof(gradient, weak), READONLY, NULL},
                                          {NULL, 0, 0, 0, NULL}};
 
 static PyMethodDef gradient_type_methods[] = {

@@ -6,9 +6,9 @@
  * together is faster than reading each between torch's own work.  For other gradients the hook calls the
  * reducer's Python (`before`, `after`).
  *
- * Threads: hooks of several devices run on several threads.  The GIL protects a gradient and an outbox.  A flush takes
- * the contents out first, because torch gives the GIL away while it answers.  From then on the contents are the flush's
- * own.  A build without the GIL needs one lock in each outbox, for its contents.
+ * Threads: hooks of several devices run on several threads.  The GIL protects a gradient and an outbox, or each is
+ * used alone (BEGIN_ALONE of native.h).  A flush takes the contents out first, because torch gives the GIL away while
+ * it answers.  From then on the contents are the flush's own.
  */
 #ifndef HVD_PYTHON_GRADIENT_H
 #define HVD_PYTHON_GRADIENT_H
@@ -41,6 +41,7 @@ typedef struct gradient {
   const void* next; /* the gradient that was complete next in the last step; it may be gone */
   PyObject *context, *sparse, *before, *after;
   PyObject* hooks[2]; /* GradientHooks, for before and after a gradient is added; NULL: not made yet */
+  PyObject* weak;     /* of CPython: the weak references to this gradient */
 } gradient;
 
 /* _native.Outbox. */
@@ -68,21 +69,10 @@ typedef struct outbox {
 /* A function in a PyType_Slot. */
 #define SLOT(function) ((void*)(uintptr_t)(function))
 
-/* Whether a field is set. */
-static inline int is_set(PyObject* field) { return field && field != Py_None; }
-
-/* The object of a weak reference, owned; NULL without an exception: it is gone. */
-static inline PyObject* strong(PyObject* weak) {
-  PyObject* object = is_set(weak) ? PyWeakref_GetObject(weak) : NULL; /* borrowed */
-  if (!is_set(object)) return NULL;
-  Py_INCREF(object);
-  return object;
-}
-
 /* The functions that return int: 0, or -1 with an exception. */
 
-/* gradient_outbox.c: takes a complete gradient, and submits if a limit is reached.  request: NULL: the gradient waits.
- */
+/* Those on an outbox run alone.  gradient_outbox.c: takes a complete gradient, and submits if a limit is reached.
+ * request: NULL: the gradient waits. */
 int outbox_take(outbox* box, gradient* entry, const hvd_request* request);
 
 /* gradient_flush.c: submits everything. */
@@ -103,8 +93,8 @@ int read_gradient(gradient* entry, hvd_request* request);
 void prefetch_gradient(const gradient* entry);
 
 /* backward.c: the backward() calls of torch's Python that run on all threads, and how often that number has changed. */
-extern long backwards_running;
-extern long long backward_changes;
+extern _Atomic long backwards_running;
+extern _Atomic long long backward_changes;
 
 /* The types, made once. */
 extern PyObject* gradient_type; /* gradient.c */

@@ -45,7 +45,9 @@ static void refuse_all(outbox* box, const batch* taken) {
   PyObject *type, *value, *trace;
   PyErr_Fetch(&type, &value, &trace);
   for (size_t i = 0; i < taken->count; ++i) {
+    BEGIN_ALONE(taken->entries[i]);
     taken->entries[i]->waits = 0;
+    END_ALONE();
     PyObject* told = PyObject_CallMethod((PyObject*)box, "refused", "O", taken->entries[i]);
     if (!told) PyErr_WriteUnraisable((PyObject*)box);
     Py_XDECREF(told);
@@ -91,8 +93,11 @@ static void share_operation(const outbox* box, const batch* taken) {
 static PyObject* works_of(const batch* taken) {
   PyObject* works = PyTuple_New((Py_ssize_t)taken->count);
   for (size_t i = 0; works && i < taken->count; ++i) {
-    PyObject* work = taken->entries[i]->work ? taken->entries[i]->work : Py_None;
+    PyObject* work;
+    BEGIN_ALONE(taken->entries[i]);
+    work = taken->entries[i]->work ? taken->entries[i]->work : Py_None;
     Py_INCREF(work);
+    END_ALONE();
     PyTuple_SetItem(works, (Py_ssize_t)i, work);
   }
   return works;
@@ -101,7 +106,7 @@ static PyObject* works_of(const batch* taken) {
 /* Makes box->owned keep works, until release(). If that fails, works are never freed. No key is reused: box->keys may
  * still hold keys of an earlier world. */
 static void own(outbox* box, PyObject* works) {
-  static long long last_key;
+  static _Atomic long long last_key;
   PyObject* key = PyLong_FromLongLong(++last_key);
   if (key && PyDict_SetItem(box->owned, key, works) == 0 && PyList_Append(box->keys, key) == 0) Py_DECREF(works);
   PyErr_Clear();
@@ -125,7 +130,11 @@ static int submit_batch(outbox* box, batch* taken) {
     return -1;
   }
   submitted(taken->handles[0]);
-  for (size_t i = 0; i < taken->count; ++i) taken->entries[i]->handle = taken->handles[i];
+  for (size_t i = 0; i < taken->count; ++i) {
+    BEGIN_ALONE(taken->entries[i]);
+    taken->entries[i]->handle = taken->handles[i];
+    END_ALONE();
+  }
   ++box->calls;
   box->tensors += (long long)taken->count;
   own(box, works);
@@ -172,8 +181,10 @@ static int read_waiting(outbox* box, batch* taken, batch* rest) {
   for (size_t i = 0; i < taken->count; ++i) {
     gradient* entry = taken->entries[i];
     if (i + READ_AHEAD < taken->count) prefetch_gradient(taken->entries[i + READ_AHEAD]);
-    if (!entry->waits) continue;
-    const int status = read_gradient(entry, &taken->requests[i]);
+    int status = 2;
+    BEGIN_ALONE(entry);
+    if (entry->waits) status = read_gradient(entry, &taken->requests[i]);
+    END_ALONE();
     if (status < 0 || (status == 1 && note_device(box, &taken->requests[i]))) return -1;
     unread += status == 0;
   }
@@ -183,7 +194,9 @@ static int read_waiting(outbox* box, batch* taken, batch* rest) {
 /* Has Python submit gradients that C cannot read. */
 static int submit_rest(outbox* box, const batch* rest) {
   for (size_t i = 0; i < rest->count; ++i) {
+    BEGIN_ALONE(rest->entries[i]);
     rest->entries[i]->waits = 0;
+    END_ALONE();
     PyObject* done = PyObject_CallMethod((PyObject*)box, "submit_unread", "O", rest->entries[i]);
     Py_XDECREF(done);
     if (done) continue;

@@ -78,16 +78,20 @@ static PyObject* outbox_add(PyObject* self, PyObject* const* args, Py_ssize_t co
   if (count != 2) return wrong_count("add", count);
   if (!PyObject_TypeCheck(args[0], (PyTypeObject*)gradient_type))
     return PyErr_Format(PyExc_TypeError, "add: a Gradient is needed");
-  if (make_room(box)) return NULL;
   request_box* memory = malloc(sizeof *memory);
   if (!memory) return PyErr_NoMemory();
-  if (fill_request(memory, args[1])) {
+  int failed = fill_request(memory, args[1]);
+  BEGIN_ALONE(self);
+  if (!failed && !(failed = make_room(box))) {
+    box->requests[box->count] = memory->request;
+    put(box, (gradient*)args[0], memory);
+  }
+  END_ALONE();
+  if (failed) {
     free_box(memory);
     free(memory);
     return NULL;
   }
-  box->requests[box->count] = memory->request;
-  put(box, (gradient*)args[0], memory);
   Py_RETURN_NONE;
 }
 
@@ -98,28 +102,46 @@ static PyObject* none_unless(int failed) {
 
 static PyObject* outbox_look(PyObject* self, PyObject* unused) {
   (void)unused;
-  return none_unless(look((outbox*)self));
+  int failed;
+  BEGIN_ALONE(self);
+  failed = look((outbox*)self);
+  END_ALONE();
+  return none_unless(failed);
 }
 
 static PyObject* py_flush(PyObject* self, PyObject* unused) {
   (void)unused;
-  return none_unless(outbox_flush((outbox*)self));
+  int failed;
+  BEGIN_ALONE(self);
+  failed = outbox_flush((outbox*)self);
+  END_ALONE();
+  return none_unless(failed);
 }
 
 static PyObject* py_drop(PyObject* self, PyObject* unused) {
   (void)unused;
+  BEGIN_ALONE(self);
   outbox_drop((outbox*)self);
+  END_ALONE();
   Py_RETURN_NONE;
+}
+
+/* box->keys, owned; the box gets an empty list. NULL with an exception. */
+static PyObject* take_keys(outbox* box) {
+  PyObject *keys = NULL, *none = PyList_New(0);
+  if (!none) return NULL;
+  BEGIN_ALONE(box);
+  keys = box->keys;
+  box->keys = none;
+  END_ALONE();
+  return keys;
 }
 
 static PyObject* outbox_release(PyObject* self, PyObject* unused) {
   (void)unused;
   outbox* box = (outbox*)self;
-  PyObject* keys = box->keys;
-  if (!(box->keys = PyList_New(0))) {
-    box->keys = keys;
-    return NULL;
-  }
+  PyObject* keys = take_keys(box);
+  if (!keys) return NULL;
   const Py_ssize_t count = PyList_Size(keys);
   for (Py_ssize_t i = 0; i < count; ++i) {
     if (PyDict_DelItem(box->owned, PyList_GetItem(keys, i))) PyErr_Clear(); /* a new world has emptied it */
@@ -130,11 +152,8 @@ static PyObject* outbox_release(PyObject* self, PyObject* unused) {
 
 static PyObject* outbox_abandon(PyObject* self, PyObject* unused) {
   (void)unused;
-  outbox* box = (outbox*)self;
-  PyObject* keys = PyList_New(0);
-  if (!keys) return NULL;
-  PyObject* before = box->keys;
-  box->keys = keys;
+  PyObject* before = take_keys((outbox*)self);
+  if (!before) return NULL;
   Py_DECREF(before);
   Py_RETURN_NONE;
 }
@@ -142,8 +161,12 @@ static PyObject* outbox_abandon(PyObject* self, PyObject* unused) {
 static PyObject* outbox_forget_devices(PyObject* self, PyObject* unused) {
   (void)unused;
   outbox* box = (outbox*)self;
+  int failed;
+  BEGIN_ALONE(self);
   box->last_gpu = HVD_HOST_DEVICE;
-  return none_unless(PySet_Clear(box->devices));
+  failed = PySet_Clear(box->devices);
+  END_ALONE();
+  return none_unless(failed);
 }
 
 /* ---- the type */

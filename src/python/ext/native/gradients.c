@@ -4,34 +4,37 @@
 
 #include "gradient.h"
 
-/* list[i], borrowed; NULL with an exception. */
-static gradient* entry_of(PyObject* list, Py_ssize_t i) {
-  PyObject* item = PyList_GetItem(list, i);
+/* all[i], borrowed; NULL with an exception. */
+static gradient* entry_of(PyObject* all, Py_ssize_t i) {
+  PyObject* item = PyTuple_GetItem(all, i);
   if (item && PyObject_TypeCheck(item, (PyTypeObject*)gradient_type)) return (gradient*)item;
   PyErr_Format(PyExc_TypeError, "a Gradient is needed, not %R", item ? item : Py_None);
   return NULL;
 }
 
-static int is_list(PyObject* object) {
-  if (PyList_Check(object)) return 1;
+/* The list's items as a tuple; NULL with an exception. */
+static PyObject* all_of(PyObject* list) {
+  if (PyList_Check(list)) return PyList_AsTuple(list);
   PyErr_SetString(PyExc_TypeError, "a list of Gradients is needed");
-  return 0;
+  return NULL;
 }
 
 /* A new list of the entries for which picks() returns 1. picks: -1 with an exception. */
 static PyObject* picked(PyObject* list, int (*picks)(gradient* entry, void* context, Py_ssize_t index), void* context) {
-  PyObject* found = is_list(list) ? PyList_New(0) : NULL;
-  for (Py_ssize_t i = 0; found && i < PyList_Size(list); ++i) {
-    gradient* entry = entry_of(list, i);
+  PyObject* all = all_of(list);
+  PyObject* found = all ? PyList_New(0) : NULL;
+  for (Py_ssize_t i = 0; found && i < PyTuple_Size(all); ++i) {
+    gradient* entry = entry_of(all, i);
     int status = -1;
     if (entry) {
-      Py_INCREF(entry);
+      BEGIN_ALONE(entry);
       status = picks(entry, context, i);
+      END_ALONE();
       if (status > 0) status = PyList_Append(found, (PyObject*)entry);
-      Py_DECREF(entry);
     }
     if (status) Py_CLEAR(found);
   }
+  Py_XDECREF(all);
   return found;
 }
 
@@ -45,15 +48,20 @@ static int has_begun(gradient* entry, void* context, Py_ssize_t index) {
 
 static PyObject* py_passes_begun(PyObject* self, PyObject* list) {
   (void)self;
-  if (!is_list(list)) return NULL;
-  const Py_ssize_t count = PyList_Size(list);
+  PyObject* all = all_of(list);
+  if (!all) return NULL;
+  const Py_ssize_t count = PyTuple_Size(all);
   int begun = 0;
-  for (Py_ssize_t i = 0; i < count && !begun; ++i) {
-    gradient* entry = entry_of(list, i);
-    if (!entry) return NULL;
+  for (Py_ssize_t i = 0; i < count && begun == 0; ++i) {
+    gradient* entry = entry_of(all, i);
+    begun = -1;
+    if (!entry) break;
+    BEGIN_ALONE(entry);
     begun = has_begun(entry, NULL, i);
+    END_ALONE();
   }
-  return PyBool_FromLong(begun);
+  Py_DECREF(all);
+  return begun < 0 ? NULL : PyBool_FromLong(begun);
 }
 
 static int is_extraordinary(gradient* entry, void* context, Py_ssize_t index) {
@@ -79,17 +87,21 @@ static int must_store(gradient* entry, void* context, Py_ssize_t index) {
 
 static PyObject* py_finish_gradients(PyObject* self, PyObject* list) {
   (void)self;
-  if (!is_list(list) || usable()) return NULL;
-  const Py_ssize_t total = PyList_Size(list);
+  PyObject* all = usable() ? NULL : all_of(list);
+  if (!all) return NULL;
+  const Py_ssize_t total = PyTuple_Size(all);
   hvd_handle* handles = malloc(((size_t)total + 1) * sizeof *handles);
-  if (!handles) return PyErr_NoMemory();
   size_t count = 0;
   Py_ssize_t i = 0;
-  for (; i < total; ++i) {
-    const gradient* entry = entry_of(list, i);
+  for (; handles && i < total; ++i) {
+    gradient* entry = entry_of(all, i);
     if (!entry) break;
+    BEGIN_ALONE(entry);
     if (entry->handle) handles[count++] = entry->handle;
+    END_ALONE();
   }
+  Py_DECREF(all);
+  if (!handles) return PyErr_NoMemory();
   const int failed = i < total || finish_handles(handles, count);
   free(handles);
   return failed ? NULL : picked(list, must_store, NULL);

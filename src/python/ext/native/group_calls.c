@@ -39,7 +39,7 @@ static int fill_group(group* all, const hvd_request* shared, PyObject* tensors, 
                       PyObject* devices) {
   for (size_t i = 0; i < all->count; ++i) {
     tensor_memory memory;
-    if (!read_tensor(PyList_GetItem(tensors, (Py_ssize_t)i), &memory) || !lies_by_rows(&memory)) return 0;
+    if (!read_tensor(PyTuple_GetItem(tensors, (Py_ssize_t)i), &memory) || !lies_by_rows(&memory)) return 0;
     all->requests[i] = *shared;
     fill_memory(&all->requests[i], &memory);
     all->requests[i].out = memory.data;
@@ -83,16 +83,18 @@ static PyObject* py_allreduce_group(PyObject* self, PyObject* const* args, Py_ss
   const int is_fit = read_group_name(options.name, &name);
   if (is_fit == 0) Py_RETURN_NONE;
   if (is_fit < 0 || usable_in_world()) return NULL;
-  group all = {(size_t)PyList_Size(args[0]), 0, NULL, NULL, NULL};
-  all.requests = malloc(all.count * sizeof *all.requests);
-  all.names = malloc(all.count * sizeof *all.names);
-  all.handles = malloc(all.count * sizeof *all.handles);
+  PyObject* tensors = PyList_AsTuple(args[0]); /* until the end: requests point to their shapes */
+  if (!tensors) return NULL;
+  group all = {(size_t)PyTuple_Size(tensors), 0, NULL, NULL, NULL};
+  all.requests = malloc((all.count + 1) * sizeof *all.requests);
+  all.names = malloc((all.count + 1) * sizeof *all.names);
+  all.handles = malloc((all.count + 1) * sizeof *all.handles);
   PyObject* devices = PySet_New(NULL);
   PyObject* result = NULL;
   if (!all.requests || !all.names || !all.handles) {
     PyErr_NoMemory();
   } else if (devices) {
-    const int filled = fill_group(&all, &shared, args[0], &name, devices);
+    const int filled = all.count ? fill_group(&all, &shared, tensors, &name, devices) : 0;
     if (filled == 1) {
       result = submitted_group(&all, devices);
     } else if (filled == 0) {
@@ -102,6 +104,7 @@ static PyObject* py_allreduce_group(PyObject* self, PyObject* const* args, Py_ss
   }
   Py_XDECREF(devices);
   free_group(&all);
+  Py_DECREF(tensors);
   return result;
 }
 

@@ -8,12 +8,10 @@
 #define SLICE_SECONDS 0.1
 
 /* poll() right after a call returns false, even if the operation has ended: scripts take "always true" for "not
- * asynchronous". So the first poll of the newest handle, soon after its submission, returns false. Under the GIL. */
+ * asynchronous". So the first poll of the newest handle, soon after its submission, returns false. */
 #define YOUNG_NS 10000000
-static struct {
-  hvd_handle handle; /* 0: polled already */
-  int64_t since_ns;
-} newest;
+static _Atomic hvd_handle newest; /* 0: polled already */
+static _Atomic int64_t newest_since_ns;
 
 static int64_t now_ns(void) {
   struct timespec t;
@@ -22,14 +20,14 @@ static int64_t now_ns(void) {
 }
 
 void submitted(hvd_handle handle) {
-  newest.handle = handle;
-  newest.since_ns = now_ns();
+  atomic_store_explicit(&newest_since_ns, now_ns(), memory_order_relaxed);
+  atomic_store_explicit(&newest, handle, memory_order_release);
 }
 
 static int right_after(hvd_handle handle) {
-  if (handle != newest.handle) return 0;
-  newest.handle = 0;
-  return now_ns() - newest.since_ns < YOUNG_NS;
+  if (handle != atomic_load_explicit(&newest, memory_order_acquire)) return 0;
+  atomic_compare_exchange_strong(&newest, &handle, 0);
+  return now_ns() - atomic_load_explicit(&newest_since_ns, memory_order_relaxed) < YOUNG_NS;
 }
 
 /* 0: ended, with the outcome in *status, and last_error is the operation's; 1: it has not ended within seconds; -1: a
@@ -161,11 +159,15 @@ int finish_handles(const hvd_handle* handles, size_t count) {
 static PyObject* py_finish_many(PyObject* self, PyObject* arg) {
   (void)self;
   if (!PyList_Check(arg)) return wrong_count("finish_many", 1);
-  const size_t total = (size_t)PyList_Size(arg);
+  PyObject* items = PyList_AsTuple(arg);
+  if (!items) return NULL;
+  const size_t total = (size_t)PyTuple_Size(items);
   hvd_handle* handles = malloc((total + 1) * sizeof *handles);
-  if (!handles) return PyErr_NoMemory();
   size_t known = 0;
-  while (known < total && handle_of(PyList_GetItem(arg, (Py_ssize_t)known), &handles[known]) == 0) ++known;
+  while (handles && known < total && handle_of(PyTuple_GetItem(items, (Py_ssize_t)known), &handles[known]) == 0)
+    ++known;
+  Py_DECREF(items);
+  if (!handles) return PyErr_NoMemory();
   const int failed = known < total || finish_handles(handles, total);
   free(handles);
   if (failed) return NULL;

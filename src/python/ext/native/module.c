@@ -411,6 +411,9 @@ PyMODINIT_FUNC PyInit__native(void) {
   if ((!lib.library && open_library()) || intern_names()) return NULL;
   PyObject* module = PyModule_Create(&definition);
   if (!module) return NULL;
+#ifdef Py_GIL_DISABLED
+  PyUnstable_Module_SetGIL(module, Py_MOD_GIL_NOT_USED);
+#endif
   PyMethodDef* const tables[] = {request_methods, handle_methods,     result_methods,   tensor_methods,
                                  call_methods,    group_call_methods, gradient_methods, backward_methods};
   int failed = 0;

@@ -1,21 +1,29 @@
 /* native.h — the common parts of the files of hvd._native.
  *
- * Limited API of CPython 3.9, so that one binary serves every later version.
+ * Limited API of CPython 3.9, so that one binary serves every later version. An interpreter without a GIL gets a binary
+ * of its own, since its limited API begins with CPython 3.15.
  * libhvd is opened at import. It links neither Python nor MPI, and this module links neither libhvd nor a framework. A
  * tensor arrives here as a Request of hvd/_runtime/requests.py: an address, a dtype number, a shape.
  * hvd/_runtime/submission.py is the main caller.
  *
  * Threads: submit, poll and release keep the GIL, since they return at once; init, shutdown, timelines and all waits
  * release it. A wait checks for signals every 100 ms, so that Ctrl-C works while peers are missing.
+ *
+ * The GIL protects the state of this module. Without a GIL, BEGIN_ALONE(object) to END_ALONE() does the same for the
+ * state that belongs to the object: the thread lets go of it where it would give the GIL away, in Python code and in
+ * waits. Numbers alone are atomic. A list of the caller's is copied to a tuple first, since other threads may change
+ * it.
  */
 #ifndef HVD_PYTHON_NATIVE_H
 #define HVD_PYTHON_NATIVE_H
 
 #define PY_SSIZE_T_CLEAN
-#ifndef Py_LIMITED_API
+#include <pyconfig.h>
+#if !defined Py_LIMITED_API && !defined Py_GIL_DISABLED
 #define Py_LIMITED_API 0x03090000
 #endif
 #include <Python.h>
+#include <stdatomic.h>
 #include <structmember.h>
 
 #include "hvd/hvd.h"
@@ -25,8 +33,16 @@
 #ifndef METH_FASTCALL
 #define METH_FASTCALL 0x0080
 #endif
-#if Py_LIMITED_API + 0 < 0x030a0000
+#if defined Py_LIMITED_API && Py_LIMITED_API + 0 < 0x030a0000
 PyAPI_FUNC(const char*) PyUnicode_AsUTF8AndSize(PyObject*, Py_ssize_t*);
+#endif
+
+#ifdef Py_GIL_DISABLED
+#define BEGIN_ALONE(object) Py_BEGIN_CRITICAL_SECTION(object)
+#define END_ALONE() Py_END_CRITICAL_SECTION()
+#else
+#define BEGIN_ALONE(object) {
+#define END_ALONE() }
 #endif
 
 #define FAST(function) ((PyCFunction)(void (*)(void))function)
@@ -88,6 +104,9 @@ PyObject* wrong_count(const char* what, Py_ssize_t count);
  * parent's. */
 int is_forked_child(void);
 
+/* Whether a field is set. */
+static inline int is_set(PyObject* field) { return field && field != Py_None; }
+
 /* 0 when the runtime may be called from this process, else -1 with ValueError. */
 int usable(void);
 
@@ -95,7 +114,13 @@ int usable(void);
 int usable_in_world(void);
 PyObject* py_before_use(PyObject* self, PyObject* callable);
 
-/* integers.c: 0, or -1 with ValueError for a number that is too large, TypeError for no number.  what: for the message.
+/* objects.c: the object of a weak reference, owned; NULL without an exception: it is gone, or weak is None. */
+PyObject* strong(PyObject* weak);
+
+/* dictionary[key], owned. NULL without an exception: it is not there. */
+PyObject* value_of(PyObject* dictionary, PyObject* key);
+
+/* 0, or -1 with ValueError for a number that is too large, TypeError for no number.  what: for the message.
  */
 int int32_of(PyObject* value, const char* what, int32_t* number);
 int int64_of(PyObject* value, const char* what, int64_t* number);

@@ -106,28 +106,30 @@ int usable(void) {
   return -1;
 }
 
-/* Owned; NULL: there is none. */
-static PyObject* before_use;
+/* Owned; NULL: there is none. Changed and taken under the lock, which no thread holds while it runs Python code. */
+static _Atomic(PyObject*) before_use;
+static pthread_mutex_t before_use_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* before_use(callable | None): the function that a call calls first if it needs the world. */
 PyObject* py_before_use(PyObject* self, PyObject* callable) {
   (void)self;
-  PyObject* old = before_use;
-  Py_INCREF(callable);
-  before_use = callable;
-  if (callable == Py_None) {
-    before_use = NULL;
-    Py_DECREF(callable);
-  }
+  PyObject* next = callable == Py_None ? NULL : callable;
+  Py_XINCREF(next);
+  pthread_mutex_lock(&before_use_lock);
+  PyObject* old = atomic_exchange(&before_use, next);
+  pthread_mutex_unlock(&before_use_lock);
   Py_XDECREF(old);
   Py_RETURN_NONE;
 }
 
 int usable_in_world(void) {
   if (usable()) return -1;
-  if (!before_use) return 0;
+  if (!atomic_load_explicit(&before_use, memory_order_relaxed)) return 0;
+  pthread_mutex_lock(&before_use_lock);
   PyObject* call = before_use; /* it may remove itself */
-  Py_INCREF(call);
+  Py_XINCREF(call);
+  pthread_mutex_unlock(&before_use_lock);
+  if (!call) return 0;
   PyObject* done = PyObject_CallObject(call, NULL);
   Py_DECREF(call);
   Py_XDECREF(done);

@@ -218,11 +218,11 @@ static PyObject* py_submit(PyObject* self, PyObject* tuple) {
   return PyLong_FromLongLong(recorded ? -handle : handle);
 }
 
-static PyObject* submit_boxes(request_box* boxes, hvd_request* requests, hvd_handle* handles, PyObject* list,
+static PyObject* submit_boxes(request_box* boxes, hvd_request* requests, hvd_handle* handles, PyObject* items,
                               Py_ssize_t total, uint32_t flags, Py_ssize_t* filled) {
   while (*filled < total) {
     request_box* box = &boxes[*filled];
-    const int failed = fill_request(box, PyList_GetItem(list, *filled));
+    const int failed = fill_request(box, PyTuple_GetItem(items, *filled));
     requests[(*filled)++] = box->request;
     if (failed) return NULL;
   }
@@ -241,21 +241,26 @@ static PyObject* py_submit_many(PyObject* self, PyObject* const* args, Py_ssize_
   if (count != 2 || !PyList_Check(args[0])) return wrong_count("submit_many", count);
   const int together = PyObject_IsTrue(args[1]);
   if (together < 0 || usable_in_world()) return NULL;
-  const Py_ssize_t total = PyList_Size(args[0]);
-  if (total == 0) return PyList_New(0);
+  PyObject* items = PyList_AsTuple(args[0]); /* until the end: requests point into names and bytes */
+  const Py_ssize_t total = items ? PyTuple_Size(items) : -1;
+  if (total <= 0) {
+    Py_XDECREF(items);
+    return total ? NULL : PyList_New(0);
+  }
   request_box* boxes = malloc((size_t)total * sizeof *boxes);
   hvd_request* requests = malloc((size_t)total * sizeof *requests);
   hvd_handle* handles = malloc((size_t)total * sizeof *handles);
   Py_ssize_t filled = 0;
   PyObject* result = NULL;
   if (boxes && requests && handles)
-    result = submit_boxes(boxes, requests, handles, args[0], total, together ? HVD_GROUP : 0, &filled);
+    result = submit_boxes(boxes, requests, handles, items, total, together ? HVD_GROUP : 0, &filled);
   else
     PyErr_NoMemory();
   for (Py_ssize_t i = 0; i < filled; ++i) free_box(&boxes[i]);
   free(boxes);
   free(requests);
   free(handles);
+  Py_DECREF(items);
   return result;
 }
 

@@ -115,6 +115,8 @@ static PyObject* py_allreduce_in_place(PyObject* self, PyObject* const* args, Py
 static int hand_over(PyObject* before_waiting) {
   while (PySet_Size(before_waiting) > 0) {
     PyObject* one = PySet_Pop(before_waiting);
+    if (!one && PyErr_ExceptionMatches(PyExc_KeyError)) PyErr_Clear(); /* another thread was faster */
+    if (!one && !PyErr_Occurred()) continue;
     PyObject* done = one ? PyObject_CallMethod(one, "flush", NULL) : NULL;
     Py_XDECREF(one);
     if (!done) return -1;
@@ -129,12 +131,14 @@ static PyObject* py_finish_tensor(PyObject* self, PyObject* const* args, Py_ssiz
   if (count != 3) return wrong_count("finish_tensor", count);
   PyObject *pending = args[0], *key = args[1];
   if (!PyLong_CheckExact(key)) Py_RETURN_NONE;
-  PyObject* entry = PyDict_GetItemWithError(pending, key); /* borrowed */
+  PyObject* entry = value_of(pending, key);
   if (!entry) return PyErr_Occurred() ? NULL : (Py_INCREF(Py_None), Py_None);
-  if (!PyTuple_CheckExact(entry) || PyTuple_Size(PyTuple_GetItem(entry, 2)) != 0) Py_RETURN_NONE;
+  if (!PyTuple_CheckExact(entry) || PyTuple_Size(PyTuple_GetItem(entry, 2)) != 0) {
+    Py_DECREF(entry);
+    Py_RETURN_NONE;
+  }
   hvd_handle handle;
   int done;
-  Py_INCREF(entry);
   PyObject* result = NULL;
   if (hand_over(args[2]) == 0 && handle_of(key, &handle) == 0) {
     if (finish_handle(handle) == 0) {

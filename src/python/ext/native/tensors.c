@@ -1,4 +1,4 @@
-/* tensors.c — see tensors.h. All functions run under the GIL. */
+/* tensors.c — see tensors.h. */
 #include "tensors.h"
 
 #include <string.h>
@@ -7,13 +7,13 @@
 
 /* The arguments of use_tensors(). */
 static struct {
-  const dl_exchange* exchange; /* NULL: no tensor is read in C */
+  _Atomic(const dl_exchange*) exchange; /* NULL: no tensor is read in C. Set last */
   PyObject *tensor, *parameter;
-  PyObject* is_negative; /* torch.Tensor.is_neg */
-  PyCFunction negative;  /* its function in C; NULL: call is_negative */
-  PyObject* strided;     /* torch.strided */
-  int asked;             /* `negative` has been looked up */
-  int32_t gpus;          /* the runtime also handles tensors on GPUs */
+  PyObject* is_negative;         /* torch.Tensor.is_neg */
+  _Atomic(PyCFunction) negative; /* its function in C; NULL: call is_negative */
+  PyObject* strided;             /* torch.strided */
+  _Atomic int asked;             /* `negative` has been looked up */
+  _Atomic int32_t gpus;          /* the runtime also handles tensors on GPUs */
 } reader;
 
 /* Returns an element of this type, in the numbers of hvd.h; -1: none. */
@@ -53,11 +53,11 @@ static PyCFunction function_of(PyObject* tensor, const char* method) {
 /* torch's lazy negatives: their memory holds the opposite.  1, 0, or -1 with an exception. */
 static int is_negative(PyObject* tensor) {
   if (!reader.asked) {
-    reader.asked = 1;
     reader.negative = function_of(tensor, "is_neg");
+    reader.asked = 1;
   }
-  PyObject* answer =
-      reader.negative ? reader.negative(tensor, NULL) : PyObject_CallFunctionObjArgs(reader.is_negative, tensor, NULL);
+  const PyCFunction negative = reader.negative;
+  PyObject* answer = negative ? negative(tensor, NULL) : PyObject_CallFunctionObjArgs(reader.is_negative, tensor, NULL);
   if (!answer) return -1;
   const int is = answer != Py_False;
   Py_DECREF(answer);

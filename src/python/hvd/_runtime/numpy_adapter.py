@@ -7,14 +7,17 @@ other frameworks DLPack.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hvd._native import DTYPES, OPAQUE
 from hvd._runtime.requests import View
 
-Array = np.ndarray[Any, Any]
+if TYPE_CHECKING:
+    Array = np.ndarray[Any, Any]
+else:
+    Array = np.ndarray  # NumPy 1.21 of Ubuntu 22.04 has no types of elements
 # dtypes of ml_dtypes, which NumPy lacks.  They are found by name, so that ml_dtypes is optional.
 _ADDED = {name: code for name, code in DTYPES.items() if name.startswith(("bfloat", "float8"))}
 CODES = {np.dtype(name): code for name, code in DTYPES.items() if name not in _ADDED}

@@ -29,7 +29,11 @@ before_waiting: set[Any] = set()
 def hand_over() -> None:
     """Submits all that this rank still holds back, so that no other rank waits for it."""
     while before_waiting:
-        before_waiting.pop().flush()
+        try:
+            one = before_waiting.pop()
+        except KeyError:  # another thread was faster
+            return
+        one.flush()
 
 
 class Adapter(Protocol[T]):

@@ -32,6 +32,10 @@ DTYPES = {
     "Bool": "bool",
 }
 LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python3", "<frozen ", "<hvdrun>", "/proc/self/fd/")
+OUR_PACKAGES = re.compile(
+    r"/(hvd|horovod)/(_|(common|data|jax|keras|mxnet|ray|runner|spark|tensorflow|torch)/"
+    r"|(elastic|exceptions|network|numpy|process_sets)\.py)"
+)
 C10D = "torch/distributed/distributed_c10d.py"
 KINDS = {"all_reduce_barrier": "barrier"}  # NCCL's name of it
 MESSAGE = re.compile(r"(send|recv) \d+(?:->|<-)(\d+)")  # NCCL's record of a message, with ranks of the group
@@ -39,7 +43,8 @@ ROOTS = {"broadcast": "src", "scatter": "src", "reduce": "dst", "gather": "dst"}
 
 
 def is_library(file):
-    return any(part in file for part in LIBRARIES)
+    """As in source_frame.cc: also the packages hvd and horovod in a folder that is no site-packages."""
+    return any(part in file for part in LIBRARIES) or OUR_PACKAGES.search(file) is not None
 
 
 def place_of(frames):

@@ -15,7 +15,7 @@ import threading
 from collections import deque
 from functools import partial
 from resource import RUSAGE_SELF, getrusage
-from time import CLOCK_MONOTONIC, clock_gettime_ns, monotonic_ns
+from time import CLOCK_MONOTONIC, clock_gettime_ns, monotonic_ns, thread_time_ns
 
 MARK = 0x6263657264765348  # recorder_mark
 MEMORY_STEPS, SLOTS = 64, 1024  # RecorderMemory::steps, and its slots
@@ -35,6 +35,10 @@ SHORTEST_NS, LONGEST_NS, ENOUGH_SHORT, MOST_STEPS = 10_000_000, 40_000_000, 4, 1
 LOOK_AGAIN_NS = 250_000_000
 LONGEST_STEP_NS = 300_000_000_000
 SHORT_OF_CORES = 20  # as in step_recorder.cc
+# Where cores are short, the delays of threads are read at the start and the end of waits.  A reading would cost more than a
+# short collective, so values of a certain age will do.
+READ_OWN_AGAIN_NS = 500_000  # the main thread's
+READING_SHARE = 200  # all threads': this multiple of the time that a reading takes
 MOST_THREADS = 200  # the names of at most this number of threads are read
 
 
@@ -92,7 +96,9 @@ class Recorder:
         self.steps_a_record, self.short_records = 1, 0
         self.looked_ns = self.throttled_ns = 0
         self.schedstats = [small_file(f"/proc/self/task/{threading.get_native_id()}/schedstat")]  # and gloo's threads
-        self.cores_are_short, self.delay = False, [0, 0]  # at the start of the wait: the main thread's, and all threads'
+        self.cores_are_short = False
+        self.own_ns = self.all_ns = 0  # the last readings of delays: the main thread's, and all threads'
+        self.read_own_ns = self.read_all_ns = self.read_again_ns = self.wait_began_ns = 0
         self.groups, self.throttled = "", -1
         self.follow_group()
         self.collecting = partial(getattr, Collecting())
@@ -123,22 +129,24 @@ class Recorder:
     # ---- what step_hooks calls, as hvd._native ----
     def part_begin(self, part):
         if self.active and threading.get_ident() == self.trainer:
-            self.count(monotonic_ns())
+            now = monotonic_ns()
+            self.count(now)
             if part == WAITING and self.cores_are_short and part not in self.within:
-                self.delay = self.delays()
+                self.begin_delay(now)
             self.within.append(part)
             if part in LOADERS:
                 self.loader = max(self.loader, LOADERS[part])
 
     def part_end(self, part):
         if self.active and threading.get_ident() == self.trainer and part in self.within:
-            self.count(monotonic_ns())
+            now = monotonic_ns()
+            self.count(now)
             while self.within.pop() != part:  # the inner parts have ended too
                 pass
             if part in self.within:
                 return
             if part == WAITING and self.cores_are_short:
-                self.add_delay()
+                self.end_delay(now)
             if part == PART_INPUT_TORCH and self.level < BACKWARD:
                 self.seen(BATCH)
 
@@ -185,8 +193,10 @@ class Recorder:
 
     def write(self, now):
         self.count(now)
-        if WAITING in self.within and self.cores_are_short:
-            self.add_delay()
+        if WAITING in self.within:
+            if self.cores_are_short:
+                self.end_delay(now)
+            self.wait_began_ns = now  # of the part of this wait that the next record has
         sums, before = self.sums, self.used
         self.used = used = self.use()
         delayed = min(self.delayed, sums[WAITING])
@@ -242,27 +252,47 @@ class Recorder:
     def use(self):
         """Processor time, time without a core, bytes read and written, major faults, time without a core of all threads."""
         usage = getrusage(RUSAGE_SELF)
-        self.delay = own, all = self.delays()
+        self.read_delays(monotonic_ns())
         cpu = int((usage.ru_utime + usage.ru_stime) * 1e9)
-        return cpu, own, usage.ru_inblock * 512, usage.ru_oublock * 512, usage.ru_majflt, all
+        return cpu, self.own_ns, usage.ru_inblock * 512, usage.ru_oublock * 512, usage.ru_majflt, self.all_ns
 
     # ---- time without a core ----
     def delays(self):
         """Time in which a thread was ready to run and had no core: of the main thread, and of all followed threads."""
-        each = []
-        for fd in self.schedstats:
-            try:
-                each.append(int(os.pread(fd, 128, 0).split()[1]))
-            except (OSError, IndexError):  # the thread has ended
-                each.append(0)
+        each = [self.delay_of(fd) for fd in self.schedstats]
         return each[0], sum(each)
 
-    def add_delay(self):
-        """Adds the time for which the threads had no core since the wait began."""
-        (own_before, before), (own, all) = self.delay, self.delays()
-        self.delay = own, all
-        self.delayed += max(0, all - before)
-        self.own_delay += max(0, own - own_before)
+    @staticmethod
+    def delay_of(schedstat):
+        try:
+            return int(os.pread(schedstat, 128, 0).split()[1])
+        except (OSError, IndexError):  # the thread has ended
+            return 0
+
+    def begin_delay(self, now):
+        """A wait begins."""
+        self.wait_began_ns = now
+        if now - self.read_all_ns > self.read_again_ns:
+            self.read_delays(now)
+        elif now - self.read_own_ns > READ_OWN_AGAIN_NS:
+            own, self.read_own_ns = self.delay_of(self.schedstats[0]), now
+            self.all_ns += max(0, own - self.own_ns)
+            self.own_ns = own
+
+    def end_delay(self, now):
+        """At the end of a long wait, adds the time for which the threads had no core."""
+        if now - self.wait_began_ns < self.read_again_ns:
+            return
+        own, all = self.own_ns, self.all_ns
+        self.read_delays(now)
+        self.delayed += max(0, self.all_ns - all)
+        self.own_delay += max(0, self.own_ns - own)
+
+    def read_delays(self, now):
+        began = thread_time_ns()
+        self.own_ns, self.all_ns = self.delays()
+        self.read_again_ns = READING_SHARE * (thread_time_ns() - began)
+        self.read_own_ns = self.read_all_ns = now
 
     def follow_gloo(self):
         """Follows the threads that carry gloo's data."""
@@ -276,7 +306,7 @@ class Recorder:
                         self.schedstats.append(small_file(f"/proc/self/task/{task}/schedstat"))
             except OSError:
                 pass
-        self.delay = self.delays()
+        self.read_delays(monotonic_ns())
 
     def follow_group(self):
         """Follows the process's cgroup: the program may have entered another one."""
@@ -314,8 +344,22 @@ class Recorder:
     # ---- torch's collectives ----
     def waits(self, wait):
         """Wraps Work.wait(), to count its time."""
+        thread, clock = threading.get_ident, monotonic_ns
 
         def waited(*args, **kwargs):
+            if self.cores_are_short or len(self.within) > 1 or len(COLLECTIONS) > 1 or thread() != self.trainer:
+                return waited_with_care(*args, **kwargs)
+            began = clock()
+            try:
+                return wait(*args, **kwargs)
+            finally:  # as part_begin(), part_end() and count() do, in a third of their time
+                self.operations += 1
+                sums, before, now = self.sums, self.counted_ns, clock()
+                sums[WORK] += began - before
+                sums[WAITING] += now - began
+                self.counted_ns = now
+
+        def waited_with_care(*args, **kwargs):
             self.part_begin(WAITING)
             self.operations += 1
             try:

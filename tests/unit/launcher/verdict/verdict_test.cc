@@ -191,3 +191,15 @@ TEST_CASE("clean-up: what was left is told host by host; what could not be looke
   CHECK(trouble[0] == "hvdrun: on h3 processes of the job could not be ended: 12 python");
   CHECK(trouble[1].starts_with("hvdrun: could not check whether processes or files of the job remain on h4;"));
 }
+
+TEST_CASE("clean-up: memory on GPUs is told where it is known of all hosts, and as trouble where it is left") {
+  std::map<std::string, HostCleanup> hosts{{"h1", {true, {}, 0}}, {"h2", {true, {}, 0}}};
+  CHECK(join(cleanup_lines(hosts), "\n") == "hvdrun: 0 processes, 0 bytes of GPU memory left on 2 hosts: h1, h2");
+  CHECK(trouble_lines(hosts).empty());
+  hosts["h2"].gpu_bytes = -1;
+  CHECK(join(cleanup_lines(hosts), "\n") == "hvdrun: 0 processes left on 2 hosts: h1, h2");
+  hosts["h2"].gpu_bytes = 3ll << 30;
+  CHECK(join(cleanup_lines(hosts), "\n") == "hvdrun: 0 processes left on 2 hosts: h1, h2");
+  CHECK(join(trouble_lines(hosts), "\n") ==
+        "hvdrun: on h2 ended ranks still have 3.0 GiB of GPU memory: look with nvidia-smi");
+}

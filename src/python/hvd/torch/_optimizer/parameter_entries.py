@@ -34,7 +34,7 @@ class ParameterEntry(_native.Gradient):
     outbox: a weak reference to the reducer's outbox if hooks may submit without Python; else None.
     """
 
-    __slots__ = ("__weakref__", "_reducer", "base_name", "hooks", "number", "place", "process_set")
+    __slots__ = ("_reducer", "base_name", "hooks", "number", "place", "process_set")
 
     def __init__(self, parameter: torch.Tensor, name: str, reducer: Any) -> None:
         self.parameter = parameter

@@ -197,6 +197,18 @@ TEST_CASE("diagnosis: what each of many operations costs is latency, whichever r
   CHECK(d.findings[0].ranks.empty());
 }
 
+TEST_CASE("diagnosis: three small operations in shared memory that take milliseconds are a lack of cores") {
+  SimulatedJob job{.ranks = 2};
+  job.plant = [](int, int, Work& w) {
+    w.computing = 1.6, w.moved = 4.6, w.operations = 3, w.operation_bytes = 60;  // two cores at load 20
+  };
+  const Diagnosis d = diagnose(simulated::run(job, 1), places(2, 2));
+  INFO(words_of(d));
+  REQUIRE(!d.findings.empty());
+  CHECK(d.findings[0].cause == SlowCause::compute);
+  CHECK(d.findings[0].what.find("waits for other ranks that get no core") != std::string::npos);
+}
+
 TEST_CASE("diagnosis: what 1000 calls cost the ranks' own time is latency too, though little is waited") {
   SimulatedJob job{.ranks = 2, .hiccup_share = 0};  // a recorded value, of 18 ms
   job.plant = [](int r, int, Work& w) {
