@@ -267,26 +267,44 @@ def check_barrier():
 def check_signals_reach_a_wait():
     """Ctrl-C while peers are missing: a handler's exception ends the wait, and the operation continues."""
 
-    def alarm(*_):
-        raise KeyboardInterrupt("the alarm")
+    class Alarm(Exception):
+        pass
 
-    hvd.barrier()
-    if RANK == 0:
-        signal.signal(signal.SIGALRM, alarm)
-        signal.setitimer(signal.ITIMER_REAL, 0.3)
-        start = time.monotonic()
-        raises(KeyboardInterrupt, lambda: hvd.allreduce_(np.ones(1000), name="interrupted", op=hvd.Sum))
-        handle = hvd.allreduce_async(np.ones(1000), name="kept", op=hvd.Sum)
-        signal.setitimer(signal.ITIMER_REAL, 0.3)
-        raises(KeyboardInterrupt, lambda: hvd.synchronize(handle))
-        assert time.monotonic() - start < 30
-        assert hvd.allgather_object("now", name="meeting") == ["now"] * SIZE
-        np.testing.assert_array_equal(hvd.synchronize(handle), SIZE)
-    else:
-        assert hvd.allgather_object("now", name="meeting") == ["now"] * SIZE
-        for name in ("interrupted", "kept"):
-            np.testing.assert_array_equal(hvd.allreduce(np.ones(1000), name=name, op=hvd.Sum), SIZE)
-    hvd.barrier()
+    for error in (KeyboardInterrupt, Alarm):
+
+        def alarm(*_, error=error):
+            raise error("the alarm")
+
+        def leave(call, error=error):
+            signal.setitimer(signal.ITIMER_REAL, 0.3)
+            raises(error, call)
+
+        calls = {
+            "one": lambda: hvd.allreduce_async(np.ones(1000), name="one", op=hvd.Sum),
+            "group": lambda: hvd.grouped_allreduce_async([np.ones(9), np.ones(1000)], name="group", op=hvd.Sum),
+            "gathered": lambda: hvd.grouped_allgather_async([np.ones(9), np.ones(1000)], name="gathered"),
+            "exchanged": lambda: hvd.alltoall_async(np.ones(SIZE), np.ones(SIZE, np.int64), name="exchanged"),
+        }
+        hvd.barrier()
+        if RANK == 0:
+            signal.signal(signal.SIGALRM, alarm)
+            start = time.monotonic()
+            leave(lambda: hvd.allreduce_(np.ones(1000), name="interrupted", op=hvd.Sum))
+            handles = {name: call() for name, call in calls.items()}
+            for handle in handles.values():
+                leave(lambda handle=handle: hvd.synchronize(handle))
+            assert time.monotonic() - start < 30
+            assert hvd.allgather_object("now", name="meeting") == ["now"] * SIZE
+        else:
+            assert hvd.allgather_object("now", name="meeting") == ["now"] * SIZE
+            np.testing.assert_array_equal(hvd.allreduce(np.ones(1000), name="interrupted", op=hvd.Sum), SIZE)
+            handles = {name: call() for name, call in calls.items()}
+        results = {name: hvd.synchronize(handle) for name, handle in handles.items()}
+        np.testing.assert_array_equal(results["one"], SIZE)
+        np.testing.assert_array_equal(results["group"][1], SIZE)
+        assert len(results["gathered"][1]) == 1000 * SIZE
+        np.testing.assert_array_equal(results["exchanged"][0], np.ones(SIZE))
+        hvd.barrier()
 
 
 def check_threads():

@@ -1,5 +1,6 @@
 """torch.distributed over the backend "hvd": messages, pending calls, and calls that wait to their time limit."""
 
+import signal
 from datetime import timedelta
 from functools import partial
 
@@ -8,6 +9,7 @@ import torch.distributed as dist
 from refusals import raises
 
 import hvd.torch as hvd
+from hvd.torch._c10d import group_work
 
 hvd.init()
 RANK, SIZE = hvd.rank(), hvd.size()
@@ -167,6 +169,49 @@ def check_a_group_that_timed_out_refuses_calls():
     if RANK == 1:
         dist.all_reduce(torch.ones(1), group=group)  # ends the pending call
     dist.barrier()
+
+
+class Alarm(Exception):
+    pass
+
+
+def check_an_exception_of_a_signal_handler_leaves_a_call():
+    """The call keeps its tensor.  The group refuses further calls of this rank until all ranks have made that one."""
+
+    def ring(*_):
+        raise Alarm()
+
+    other = dist.new_group([0, 1])
+    group = dist.new_group([0, 1])
+    if RANK > 1:
+        return
+    dist.barrier(group=group)  # its process set exists
+    seconds, group_work._LEFT_SECONDS = group_work._LEFT_SECONDS, 0.5
+    for ended in (True, False):
+        x = torch.full((1000,), RANK + 1.0)
+        dist.barrier(group=other)
+        if RANK == 0:
+            before = signal.signal(signal.SIGALRM, ring)
+            signal.setitimer(signal.ITIMER_REAL, 0.3)
+            raises(Alarm, lambda x=x: dist.all_reduce(x, group=group))
+            signal.signal(signal.SIGALRM, before)
+        if ended:
+            dist.barrier(group=other)
+            if RANK == 1:
+                dist.all_reduce(x, group=group)
+            dist.all_reduce(x, group=group)  # waits for the end of the one before
+            same(x, 6)
+        elif RANK == 0:
+            words = "was left by an exception before", "destroy_process_group"
+            raises(dist.DistBackendError, lambda: dist.all_reduce(torch.ones(1), group=group), "c10d", *words)
+            raises(dist.DistBackendError, lambda: dist.send(torch.ones(1), 1, group=group), *words)
+        dist.barrier(group=other)
+    if RANK == 1:
+        dist.all_reduce(x, group=group)  # ends the pending call
+    dist.barrier(group=other)
+    dist.all_reduce(x, group=group)  # the group goes on
+    same(x, 6)
+    group_work._LEFT_SECONDS = seconds
 
 
 def check_monitored_barrier():

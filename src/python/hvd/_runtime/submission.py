@@ -67,6 +67,14 @@ def _nothing(_: Any) -> None:
     pass
 
 
+def is_under_way(handle: int) -> bool:
+    """Whether the operation has neither ended nor been released.  If so, an exception in its wait is a signal handler's."""
+    try:
+        return not (_native.poll(handle) or _native.poll(handle))  # the first answer after a submission is always False
+    except (ValueError, RuntimeError):  # it was released, or its world is gone
+        return False
+
+
 class _Pending:
     """One call in progress: its handles, the memory that the runtime uses, and the way to make its result.
 
@@ -110,6 +118,10 @@ class Submissions(Generic[T]):
             return _native.poll(handle)
         return all(_native.poll(one) for one in entry.handles)
 
+    def is_pending(self, handle: Any) -> bool:
+        """Whether synchronize() has not returned its result or error yet."""
+        return handle in self._pending
+
     def synchronize(self, handle: Any) -> Any:
         """Waits for the operation and returns its result: a tensor, or a list of them for a grouped operation.
 
@@ -135,11 +147,10 @@ class Submissions(Generic[T]):
                 result = entry[1]
             else:
                 result = entry.result()
-        except KeyboardInterrupt:
-            raise  # still in progress: its tensors must stay
         except BaseException:
-            del self._pending[handle]
-            raise
+            if not any(is_under_way(each) for each in ((handle,) if one else entry.handles)):
+                del self._pending[handle]
+            raise  # otherwise a signal handler's exception has ended the wait: the tensors must stay
         del self._pending[handle]
         return result
 
@@ -273,7 +284,8 @@ class Submissions(Generic[T]):
                 _native.wait(handle)
                 received = _native.take_splits(handle, process_set.size() or 0)
             except Exception:
-                _native.release(handle)
+                if not is_under_way(handle):
+                    _native.release(handle)
                 raise
             self._settle(devices_of((view,)))
             out = self._adapter.adopt(*_native.take(handle, item_bytes_of(view), gpu_of(view)), tensor)
@@ -283,17 +295,20 @@ class Submissions(Generic[T]):
         return handle
 
     def _take_all(self, handles: list[int], views: list[View], tensors: Sequence[T]) -> list[T]:
-        outs: list[T] = []
         error: Exception | None = None
-        for handle, view, tensor in zip(handles, views, tensors):
+        for handle in handles:
             try:
                 _native.wait(handle)
             except Exception as failure:
+                if is_under_way(handle):
+                    raise  # all handles stay valid
                 error = error or failure
+        if error:
+            for handle in handles:
                 _native.release(handle)
-                continue
+            raise error
+        outs: list[T] = []
+        for handle, view, tensor in zip(handles, views, tensors):
             self._settle(devices_of((view,)))
             outs.append(self._adapter.adopt(*_native.take(handle, item_bytes_of(view), gpu_of(view)), tensor))
-        if error:
-            raise error
         return outs

@@ -74,10 +74,9 @@ def synchronize(handle: Any) -> Any:
     """Waits for an _async operation and returns its result: an array, or a list of them for a grouped one."""
     try:
         result = _arrays.collectives.synchronize(handle)
-    except KeyboardInterrupt:
-        raise
     except BaseException:
-        _finishers.pop(handle, None)
+        if not _arrays.collectives.is_pending(handle):
+            _finishers.pop(handle, None)
         raise
     finish = _finishers.pop(handle, None)
     return result if finish is None or result is None else finish(result)

@@ -99,7 +99,7 @@ class GroupCalls:
     def _check_group(self) -> None:
         if self._sets.left:
             self._sets.refuse_if_left(self.state.label)
-        if self.state.timed_out:
+        if self.state.left is not None:
             self.state.refuse()
 
     def _begun(self, name: CallName, views: Sequence[View], submit: Callable[[], list[int]]) -> list[int]:

@@ -17,11 +17,12 @@ from hvd._runtime import world as _world
 from hvd.torch._adapter import TorchAdapter
 from hvd.torch._c10d.call_names import CallNames
 from hvd.torch._c10d.group_futures import Promise, caller, filler
-from hvd.torch._c10d.late_calls import LateCalls, has_ended, release, wait_within
+from hvd.torch._c10d.late_calls import LateCalls, has_ended, is_under_way, release, wait_within
 from hvd.torch.ops import collectives
 
 _Work: Any = torch._C._distributed_c10d.Work
 _LOOK_SECONDS = 0.5  # how often a wait checks whether its group was aborted
+_LEFT_SECONDS = 5.0  # how long the next call waits for the end of a call that an exception has left
 _MOST_CALLBACKS = 512
 _MANY = 256  # beyond this number, works without a waiter are checked for their end
 
@@ -38,15 +39,26 @@ class GroupState:
         self.label = label
         self.seconds = seconds
         self.aborted = False
-        self.timed_out = ""  # the call that has reached the group's own limit
+        self.left: GroupWork | None = None  # the pending call whose wait ended early
+        self.timed_out = False  # at the group's own limit; otherwise by an exception of a signal handler
         self.late = LateCalls()
         self._names = CallNames(label)
         self._names_of_callbacks: dict[bytes, CallNames] = {}
 
     def refuse(self) -> None:
-        """Refuses a call after timed_out: it would be matched with another call of the other ranks."""
+        """Refuses a call after left: it would be matched with another call of the other ranks.
+
+        If a signal handler's exception has left that call, and it ends within 5 s, the group goes on: all ranks have made it.
+        """
+        left = self.left
+        if left is None:
+            return
+        if not self.timed_out and left.ends_within(_LEFT_SECONDS):
+            self.left = None
+            return
+        how = "timed out before" if self.timed_out else "was left by an exception before, some ranks have not called it,"
         raise dist.DistBackendError(
-            f"{self.label}: {self.timed_out} timed out before, and still owns its tensor.  End the program, or call "
+            f"{self.label}: {left.called()} {how}, and still owns its tensor.  End the program, or call "
             "destroy_process_group() and make the group again"
         )
 
@@ -124,7 +136,8 @@ class GroupWork(_Work):  # type: ignore[misc]
         """Waits for the operation's end.  On GPUs the current stream waits for the results, and the host does not.
 
         Errors: the operation's; DistBackendError after the time limit.  The operation stays pending then.  After its own
-        timeout it can be waited for again; after the group's, the group refuses further calls.
+        timeout it can be waited for again; after the group's, the group refuses further calls.  After an exception of a signal
+        handler, the group refuses further calls until the operation has ended.
         """
         if not self._ended:
             seconds = timeout.total_seconds() if timeout else 0.0
@@ -255,10 +268,23 @@ class GroupWork(_Work):  # type: ignore[misc]
         seconds = self._seconds or self._group.seconds
         try:
             self._end(seconds)
-        except dist.DistBackendError:
-            if not self._ended and not self._group.aborted:
-                self._group.timed_out = self._group.timed_out or self._name.decode() or "a message"
+        except BaseException as error:
+            if not self._ended and not self._group.aborted and not self._group.timed_out:
+                self._group.timed_out = isinstance(error, dist.DistBackendError)
+                self._group.left = self
             raise
+
+    def ends_within(self, seconds: float) -> bool:
+        """Waits for its end, also if it fails."""
+        try:
+            self._end(seconds)
+        except dist.DistBackendError:
+            return False
+        return True
+
+    def called(self) -> str:
+        """Its name, for messages."""
+        return self._name.decode() or "a message"
 
     def _end(self, seconds: float) -> None:
         limit = time.monotonic() + seconds
@@ -280,9 +306,11 @@ class GroupWork(_Work):  # type: ignore[misc]
                         raise dist.DistBackendError(f"{self._group.label} was aborted, with this operation under way")
                     if time.monotonic() >= limit:
                         raise self._late(seconds)
-            except (KeyboardInterrupt, dist.DistBackendError):
+            except dist.DistBackendError:
                 raise  # still pending: its tensors must stay
             except Exception as error:
+                if is_under_way(handle):
+                    raise  # an exception of a signal handler
                 failed = failed or error
         if failed is not None:
             self._disagreed()

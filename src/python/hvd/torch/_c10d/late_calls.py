@@ -15,6 +15,7 @@ from typing import Any, Callable, Protocol
 import torch.distributed as dist
 
 from hvd import _native
+from hvd._runtime import submission
 from hvd.torch._c10d.group_futures import caller
 
 
@@ -75,6 +76,13 @@ def has_ended(handle: int | LateHandle) -> bool:
         if handle._number is None:
             return True
     return _native.poll(handle)  # type: ignore[arg-type]
+
+
+def is_under_way(handle: int | LateHandle) -> bool:
+    """Whether the call has not ended, also if it has not begun."""
+    if isinstance(handle, LateHandle) and handle._number is None:
+        return handle.is_pending()
+    return submission.is_under_way(handle)  # type: ignore[arg-type]
 
 
 def release(handle: int | LateHandle) -> None:

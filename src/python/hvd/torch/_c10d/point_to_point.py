@@ -183,7 +183,7 @@ class PairLine:
     def add(self, message: Message, source: int, tag: int, most: int | None = None) -> bool:
         """Adds the next message from world rank source to the other.  False: there are `most` messages already.  Any thread."""
         self._sets.refuse_if_left(self._group.label)
-        if self._group.timed_out:
+        if self._group.left is not None:
             self._group.refuse()
         with self._lock:
             use = self.count(source, tag)
