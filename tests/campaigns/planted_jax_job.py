@@ -32,16 +32,18 @@ def loss(params: Any, x: Any) -> jax.Array:
     return jnp.mean((jnp.tanh(x @ params["first"]) @ params["second"]) ** 2)
 
 
-@jax.jit
-def step(params: Any, x: Any) -> Any:
+def one_step(params: Any, x: Any) -> Any:
     gradients = hvd.allreduce_gradients(jax.grad(loss)(params, x))
     return jax.tree.map(lambda value, gradient: value - 0.001 * gradient, params, gradients)
 
 
-@jax.jit
-def work(x: Any) -> Any:
+def some_work(x: Any) -> Any:
     """Computes for some milliseconds."""
     return jax.lax.fori_loop(0, 30, lambda _, y: jnp.clip(y @ y, 0, 1), x)
+
+
+step: Any = jax.jit(one_step)
+work: Any = jax.jit(some_work)
 
 
 def main() -> None:

@@ -269,7 +269,8 @@ std::vector<std::string> relayed_samples() {
 std::vector<std::string> death_samples() {
   wire::DeathRecord full;
   full.rank = 1, full.pid = 77, full.host = "h\xff", full.cause = wire::Cause::exited, full.code = 3;
-  full.steps = 7, full.step_seconds = 0.5, full.gpu_busy_percent = 99, full.gpu_peak_bytes = 1ll << 40, full.gpu_bytes_left = 0;
+  full.steps = 7, full.step_seconds = 0.5, full.gpu_busy_percent = 99, full.gpu_peak_bytes = 1ll << 40,
+  full.gpu_bytes_left = 0;
   full.text = "ValueError: x", full.traceback = "Traceback", full.tail = {"a", "b"}, full.cpu_seconds = 1.5;
   return {to_json(wire::DeathRecord{}), to_json(full)};
 }

@@ -149,7 +149,7 @@ def outbox() -> None:
 def hooks() -> None:
     """Four threads call the hooks of one gradient: each pass counts once."""
     entry = _native.Gradient()
-    told = []
+    told: list[object] = []
     entry.after = told.append
     entry.passes = entry.passes_left = THREADS * 100 * ROUNDS + 1
 
@@ -190,7 +190,7 @@ def before_use() -> None:
     def use(number: int) -> None:
         for turn in range(20 * ROUNDS):
             if number == 0:
-                _native.before_use(lambda: next(calls))
+                _native.before_use(lambda: None if next(calls) else None)
                 _native.before_use(None)
             else:
                 array = np.ones(2)

@@ -55,7 +55,15 @@ def test_no_gil_after_the_import(environment: pathlib.Path) -> None:
 
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_four_threads(ranks: int, environment: pathlib.Path) -> None:
-    argv = [environment / "bin/hvdrun", "-np", str(ranks), "--python", environment / "bin/python", JOB, "20"]
+    argv: list[str | pathlib.Path] = [
+        environment / "bin/hvdrun",
+        "-np",
+        str(ranks),
+        "--python",
+        environment / "bin/python",
+        JOB,
+        "20",
+    ]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("four threads: ok") == ranks
@@ -82,7 +90,7 @@ def test_four_threads_under_thread_sanitizer(environment: pathlib.Path) -> None:
     tests have their own run under ThreadSanitizer."""
     program = interpreter(CACHE / "free-threaded-tsan/source/python")
     env = sanitized_environment(environment)
-    argv = ["setarch", "-R", program, JOB, "3"]
+    argv: list[str | pathlib.Path] = ["setarch", "-R", program, JOB, "3"]
     done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=900)
     assert "four threads: ok" in done.stdout, done.stderr[-4000:]
     ours = [report for report in done.stderr.split("==================") if "ext/native/" in report]

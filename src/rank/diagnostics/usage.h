@@ -62,8 +62,8 @@ class GpuWatch {
   /// The last state while the rank lived, and the GPU's errors until now.  Waits a moment for the thread, which looks
   /// for errors once more.
   GpuFacts facts() const;
-  /// The memory that the rank's processes still have on the GPU, after their end.  -1: unknown, also if the driver never
-  /// named one of them: in some containers it has other numbers for processes.  Waits a moment, as facts() does.
+  /// The memory that the rank's processes still have on the GPU, after their end.  -1: unknown, also if the driver
+  /// never named one of them: in some containers it has other numbers for processes.  Waits a moment, as facts() does.
   std::int64_t bytes_left() const;
 
  private:
