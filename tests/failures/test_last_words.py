@@ -28,7 +28,7 @@ SCRIPTS = {
         "class D:\n    def __del__(self): raise RuntimeError('in del')\nd = D()\nraise ValueError('the cause')",
         "(ValueError: the cause)",
     ),
-    "a syntax error": ("x = (1", ": SyntaxError: "),
+    "a syntax error": ("x = (1", "(SyntaxError: "),
     "sys.exit() with a text": (
         "import sys, warnings\nimport atexit\natexit.register(lambda: warnings.warn('late'))\nsys.exit('no data in /data')",
         "exit code 1: no data in /data",

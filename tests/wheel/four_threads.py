@@ -187,10 +187,13 @@ def before_use() -> None:
     """One thread sets what the others' calls call first."""
     calls = itertools.count()
 
+    def count() -> None:
+        next(calls)
+
     def use(number: int) -> None:
         for turn in range(20 * ROUNDS):
             if number == 0:
-                _native.before_use(lambda: None if next(calls) else None)
+                _native.before_use(count)
                 _native.before_use(None)
             else:
                 array = np.ones(2)

@@ -143,7 +143,12 @@ bool Tuning::take_file(const World& world, const Config& config) {
   try {
     const auto found = settings_in(read_tuned_file(path_), path_, form_, fallback_);
     if (!found) {
-      log_info("autotune: " + path_ + " has nothing for " + form_);
+      const bool is_tuning = config.flag("HOROVOD_AUTOTUNE");  // then the file need not be there yet
+      const std::string nothing = "autotune: " + path_ + " has nothing for " + form_;
+      if (is_tuning || world.rank != 0)
+        log_info(nothing);
+      else
+        log_warning(nothing + ": the defaults are used");
       return false;
     }
     settings_ = *found;

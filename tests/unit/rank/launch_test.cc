@@ -171,6 +171,12 @@ TEST_CASE("death facts: what the last words and limits tell") {
         "Timeout (0:00:01)!");
   CHECK(fatal_python_error({"a"}).empty());
   CHECK(thrown_exception({"  what():  of somebody's own"}).empty());
+  CHECK(syntax_error_traceback(
+            {"a", "  File \"t.py\", line 1", "    def f(:", "          ^", "SyntaxError: invalid syntax"}) ==
+        "Traceback (most recent call last):\n  File \"t.py\", line 1\n    def f(:\n          ^\nSyntaxError: invalid "
+        "syntax\n");
+  CHECK(syntax_error_traceback({"SyntaxError: told by the program"}).empty());
+  CHECK(syntax_error_traceback({"  File \"t.py\", line 1", "KeyError: 1"}).empty());
   wire::DeathRecord r;
   r.cause = wire::Cause::signalled;
   r.code = SIGXFSZ;

@@ -46,6 +46,20 @@ std::string fatal_python_error(const std::vector<std::string>& tail) {
   return found == tail.rend() ? "" : *found;
 }
 
+std::string syntax_error_traceback(const std::vector<std::string>& tail) {
+  constexpr std::ptrdiff_t most_lines = 5;  // of the place, the source and its marks, before the error's line
+  const auto is_error = [](const std::string& line) {
+    return line.starts_with("SyntaxError: ") || line.starts_with("IndentationError: ") ||
+           line.starts_with("TabError: ");
+  };
+  const auto error = std::find_if(tail.rbegin(), tail.rend(), is_error);
+  if (error == tail.rend()) return {};
+  const auto limit = tail.rend() - error > most_lines ? error + most_lines : tail.rend();
+  const auto place = std::find_if(error, limit, [](const std::string& line) { return line.starts_with("  File \""); });
+  if (place == limit) return {};
+  return "Traceback (most recent call last):\n" + join({place.base() - 1, error.base()}, "\n") + "\n";
+}
+
 std::string reached_limit(const wire::DeathRecord& r) {
   if (r.code == SIGXFSZ) return "a file would have become larger than the limit (ulimit -f)";
   if (r.code == SIGXCPU) return "it used up its processor time (ulimit -t)";

@@ -19,6 +19,10 @@ std::string thrown_exception(const std::vector<std::string>& tail);
 /// none.
 std::string fatal_python_error(const std::vector<std::string>& tail);
 
+/// A traceback of the error in the program's own syntax that ends @p tail, which Python prints without a header.  Empty:
+/// @p tail does not end so.
+std::string syntax_error_traceback(const std::vector<std::string>& tail);
+
 /// The limit (ulimit) that the rank reached, by its signal.  The guard has the same limits as the rank.  Empty: none.
 std::string reached_limit(const wire::DeathRecord& r);
 
