@@ -11,8 +11,7 @@ from sysroot import SysrootError, run
 
 TREE = pathlib.Path(__file__).resolve().parents[2]
 VERSION = "3.13"
-# Debian 13 never gets another 3.x. The archive's signature is checked, since Debian 12 has its key.
-SOURCES = "deb-src http://deb.debian.org/debian trixie main\n"
+RELEASE = "trixie"  # Debian 13, which never gets another 3.x
 CONFIGURE = "./configure --quiet --disable-gil --disable-test-modules"
 # Under ThreadSanitizer, for tests alone: by clang, since gcc 12 does not follow CPython's fences; without optimization and
 # without modules that no test needs, which is a third of the work; used where it was built.
@@ -51,10 +50,20 @@ def make_python(sanitized: bool) -> pathlib.Path:
     return program
 
 
+def debian_archive() -> str:
+    """The archive of Debian that this machine's apt uses, or SysrootError.  It has all releases, and signatures are checked."""
+    form = ["--format", "$(ORIGIN) $(RELEASE) $(REPO_URI)", "Created-By: Packages"]
+    for line in run(["apt-get", "indextargets", *form], 60).splitlines():
+        origin, release, address = line.split(maxsplit=2)
+        if origin == "Debian" and "-" not in release:
+            return str(address)
+    raise SysrootError("apt knows no archive of Debian here")
+
+
 def fetched_source(building: pathlib.Path) -> pathlib.Path:
     """Fetches and unpacks the source package, without Debian's patches, by an apt with folders of its own."""
     (building / "lists/partial").mkdir(parents=True)
-    (building / "sources.list").write_text(SOURCES)
+    (building / "sources.list").write_text(f"deb-src {debian_archive()} {RELEASE} main\n")
     (building / "status").touch()
     (building / "apt.conf").write_text(
         f'Dir::State::lists "{building}/lists";\nDir::State::status "{building}/status";\nDir::Cache "{building}";\n'
