@@ -86,8 +86,10 @@ CaptureResult capture(const std::vector<std::string>& command, const std::string
     if (err_read && fds[1].revents) read_some(err_read, result.err, most_captured_bytes);
   }
   if (result.timed_out) {
-    for (const pid_t below : descendants(child.pid)) ::kill(below, SIGKILL);
+    // The program comes first: the end of a child could let it end by itself, with an exit code of its own.
+    const std::vector<pid_t> below = descendants(child.pid);
     ::kill(-child.pid, SIGKILL), ::kill(child.pid, SIGKILL);
+    for (const pid_t pid : below) ::kill(pid, SIGKILL);
   }
   int status = 0;
   while (::waitpid(child.pid, &status, 0) < 0 && errno == EINTR) {}
