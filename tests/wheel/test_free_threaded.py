@@ -37,7 +37,9 @@ def wheel() -> pathlib.Path:
 def environment(wheel: pathlib.Path) -> pathlib.Path:
     """NumPy and the wheel, installed by that CPython's pip."""
     made = environments.with_packages(
-        "free-threaded", str(interpreter(CACHE / "free-threaded/bin/python3.13t")), ["numpy", "cloudpickle"]
+        "free-threaded",
+        str(interpreter(CACHE / "free-threaded/bin/python3.13t")),
+        ["--only-binary=:all:", "numpy", "cloudpickle"],
     )
     environments.bounded([str(made / "bin/pip"), "install", "-q", "--no-deps", "--force-reinstall", str(wheel)], 120)
     return made
