@@ -106,6 +106,7 @@ void DeathEvidence::add_last_words(wire::DeathRecord* r, const RankChild& child,
     r->text = killed_text(child.killed());
     const bool by_words = start_.is_python && (r->code == 1 || r->code == 2) && r->traceback.empty();
     if (r->text.empty() && by_words) r->text = fatal_python_error(r->tail);
+    if (r->text.empty()) r->text = mpi_abort(r->tail);  // MPI's own report may come later
     if (r->text.empty() && by_words) r->traceback = syntax_error_traceback(r->tail);
     if (r->text.empty() && by_words && r->traceback.empty()) r->text = error.last_line(Clock::now() - last_words_time);
     const std::string words = words_of(*r);

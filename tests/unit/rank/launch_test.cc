@@ -171,6 +171,8 @@ TEST_CASE("death facts: what the last words and limits tell") {
         "Timeout (0:00:01)!");
   CHECK(fatal_python_error({"a"}).empty());
   CHECK(thrown_exception({"  what():  of somebody's own"}).empty());
+  CHECK(mpi_abort({"----", "MPI_ABORT was invoked on rank 1 in communicator MPI_COMM_WORLD"}) == "it called MPI_Abort");
+  CHECK(mpi_abort({"a"}).empty());
   CHECK(syntax_error_traceback(
             {"a", "  File \"t.py\", line 1", "    def f(:", "          ^", "SyntaxError: invalid syntax"}) ==
         "Traceback (most recent call last):\n  File \"t.py\", line 1\n    def f(:\n          ^\nSyntaxError: invalid "

@@ -46,6 +46,11 @@ std::string fatal_python_error(const std::vector<std::string>& tail) {
   return found == tail.rend() ? "" : *found;
 }
 
+std::string mpi_abort(const std::vector<std::string>& tail) {
+  const auto tells = [](const std::string& line) { return line.starts_with("MPI_ABORT was invoked on rank "); };
+  return std::any_of(tail.begin(), tail.end(), tells) ? "it called MPI_Abort" : "";
+}
+
 std::string syntax_error_traceback(const std::vector<std::string>& tail) {
   constexpr std::ptrdiff_t most_lines = 5;  // of the place, the source and its marks, before the error's line
   const auto is_error = [](const std::string& line) {

@@ -19,8 +19,11 @@ std::string thrown_exception(const std::vector<std::string>& tail);
 /// none.
 std::string fatal_python_error(const std::vector<std::string>& tail);
 
-/// A traceback of the error in the program's own syntax that ends @p tail, which Python prints without a header.  Empty:
-/// @p tail does not end so.
+/// "it called MPI_Abort" if Open MPI's message about that is among the rank's last lines.  Empty: it is not.
+std::string mpi_abort(const std::vector<std::string>& tail);
+
+/// A traceback of the error in the program's own syntax that ends @p tail.  Python prints such an error without a
+/// header. Empty: @p tail does not end so.
 std::string syntax_error_traceback(const std::vector<std::string>& tail);
 
 /// The limit (ulimit) that the rank reached, by its signal.  The guard has the same limits as the rank.  Empty: none.
