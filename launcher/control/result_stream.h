@@ -26,6 +26,7 @@ class Results {
 
   /// True: a program reads the results, and tells its user how the first rank failed.  False: they go to a file.
   bool for_program() const { return for_program_; }
+  /// Tells the number of ranks, before any piece.
   void begin(std::size_t ranks);
   void put(int rank, std::string_view piece) { record(static_cast<std::uint32_t>(rank), piece); }
   /// Bytes that wait for the reader of a pipe.

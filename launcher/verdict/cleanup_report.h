@@ -14,7 +14,7 @@ namespace hvd::launcher {
 struct HostCleanup {
   bool looked_at = false;  ///< hvdrun (on its own host) or a guard (on other hosts) has looked
   wire::CleanupResult swept;
-  std::int64_t gpu_bytes = -1;  ///< memory on GPUs that ended ranks still have; -1: unknown of one of them
+  std::int64_t gpu_bytes = -1;  ///< memory on GPUs that ended ranks still have; -1: not known for one rank or more
 };
 
 /// One line for each host with processes that could not be ended, or with memory on GPUs that was not freed.  Then one

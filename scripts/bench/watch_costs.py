@@ -64,11 +64,11 @@ def serve(path: str) -> None:
         time.sleep(IDLE_SECONDS)
         return wakes() - before - 1  # its own
 
-    deeds: dict[str, Callable[[], float]] = {"collective": collective, "of a step": step, "idle": idle}
+    measures: dict[str, Callable[[], float]] = {"collective": collective, "of a step": step, "idle": idle}
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as link:
         link.connect(path)
         while word := link.recv(64).decode():
-            link.send(str(deeds[word]()).encode())
+            link.send(str(measures[word]()).encode())
     dist.destroy_process_group()
 
 
@@ -126,6 +126,7 @@ def main() -> None:
             )
             server.settimeout(600)  # imports of torch on a busy machine
             ranks[name] = server.accept()[0], job
+            ranks[name][0].settimeout(600)
         order = list(ranks)
         for word in ("collective", "of a step"):
             found: dict[str, list[float]] = {name: [] for name in ranks}

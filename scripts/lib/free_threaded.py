@@ -7,7 +7,7 @@ import pathlib
 import shutil
 import subprocess
 
-from sysroot import SysrootError, run
+from sysroot import SysrootError, private_apt, run
 
 TREE = pathlib.Path(__file__).resolve().parents[2]
 VERSION = "3.13"
@@ -62,15 +62,7 @@ def debian_archive() -> str:
 
 def fetched_source(building: pathlib.Path) -> pathlib.Path:
     """Fetches and unpacks the source package, without Debian's patches, by an apt with folders of its own."""
-    (building / "lists/partial").mkdir(parents=True)
-    (building / "sources.list").write_text(f"deb-src {debian_archive()} {RELEASE} main\n")
-    (building / "status").touch()
-    (building / "apt.conf").write_text(
-        f'Dir::State::lists "{building}/lists";\nDir::State::status "{building}/status";\nDir::Cache "{building}";\n'
-        f'Dir::Etc::sourcelist "{building}/sources.list";\nDir::Etc::sourceparts "-";\n'
-        'APT::Sandbox::User "root";\nAcquire::Retries "3";\n'
-    )
-    apt = {**os.environ, "APT_CONFIG": str(building / "apt.conf")}
+    apt = private_apt(building, f"deb-src {debian_archive()} {RELEASE} main\n")
     name = f"python{VERSION}"
     run(["apt-get", "-q", "update"], 300, apt, "Debian 13's sources cannot be reached")
     run(

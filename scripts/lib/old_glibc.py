@@ -17,7 +17,7 @@ import re
 import shutil
 import sys
 
-from sysroot import X86_64, Sysroot, SysrootError, run
+from sysroot import X86_64, Sysroot, SysrootError, private_apt, run
 
 TREE = pathlib.Path(__file__).resolve().parents[2]
 SYSTEM = Sysroot(X86_64, TREE / ".cache/glibc-2.27")
@@ -125,16 +125,8 @@ def fetched(name: str, sources: str, *command: str) -> list[pathlib.Path]:
     """Runs apt-get with these sources in a folder of its own; returns the new files."""
     folder = SYSTEM.folder / "packages" / name
     shutil.rmtree(folder, ignore_errors=True)
-    (folder / "lists/partial").mkdir(parents=True)
-    (folder / "new").mkdir()
-    (folder / "sources.list").write_text(sources)
-    (folder / "status").touch()
-    (folder / "apt.conf").write_text(
-        f'Dir::State::lists "{folder}/lists";\nDir::State::status "{folder}/status";\nDir::Cache "{folder}";\n'
-        f'Dir::Etc::sourcelist "{folder}/sources.list";\nDir::Etc::sourceparts "-";\n'
-        'APT::Sandbox::User "root";\nAcquire::Retries "3";\n'
-    )
-    apt = {**os.environ, "APT_CONFIG": str(folder / "apt.conf")}
+    (folder / "new").mkdir(parents=True)
+    apt = private_apt(folder, sources)
     where = f"these package sources lack {' '.join(command[1:])}"
     run(["apt-get", "-q", "update"], 300, apt, where)
     run(["apt-get", "-q", *command], 300, apt, where, folder / "new")

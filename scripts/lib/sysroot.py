@@ -144,6 +144,19 @@ class Sysroot:
         return ["env", f"HVD_BINFMT={register}", *namespaces, *inside, *command]
 
 
+def private_apt(folder: pathlib.Path, sources: str) -> dict[str, str]:
+    """An environment in which apt-get uses these lines of sources.list, and keeps its files in `folder`."""
+    (folder / "lists/partial").mkdir(parents=True)
+    (folder / "sources.list").write_text(sources)
+    (folder / "status").touch()
+    (folder / "apt.conf").write_text(
+        f'Dir::State::lists "{folder}/lists";\nDir::State::status "{folder}/status";\nDir::Cache "{folder}";\n'
+        f'Dir::Etc::sourcelist "{folder}/sources.list";\nDir::Etc::sourceparts "-";\n'
+        'APT::Sandbox::User "root";\nAcquire::Retries "3";\n'
+    )
+    return {**os.environ, "APT_CONFIG": str(folder / "apt.conf")}
+
+
 def run(
     argv: list[str], limit: float, env: dict[str, str] | None = None, where: str = "", folder: pathlib.Path | None = None
 ) -> str:

@@ -12,8 +12,10 @@ Calls of the driver and of NCCL are counted.  speed_table.py makes a table of th
 from __future__ import annotations
 
 import argparse
+import atexit
 import json
 import os
+import shutil
 import statistics
 import sys
 import tempfile
@@ -192,6 +194,8 @@ def counted_libraries() -> dict[str, Any]:
     import counted
 
     folder = Path(os.environ.get("COUNTED") or tempfile.mkdtemp(prefix="hvd-counted-"))
+    if "COUNTED" not in os.environ:
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
     try:
         made = {library: folder / f"lib{library}_counted.so" for library in ("cuda", "nccl")}
         if not all(file.exists() for file in made.values()):

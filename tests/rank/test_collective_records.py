@@ -89,31 +89,23 @@ def test_a_record_keeps_neither_work_nor_tensor(world: tuple[Any, Any]) -> None:
 # As NCCL's recorder of these versions returns them (torch/csrc/distributed/c10d: TraceUtils.h, NCCLUtils.hpp,
 # FlightRecorder.hpp).  No NCCL runs here.
 ENTRY = {"profiling_name": "nccl:all_reduce", "time_created_ns": 1, "input_sizes": [[8]], "state": "scheduled", "frames": []}
+
+
+def entry_of(kind: str, number: int, message: int = 0, retired: bool = False) -> dict[str, Any]:
+    """In the form of 2.4.  message: its number, of a message."""
+    numbers = {"collective_seq_id": number, "p2p_seq_id": message, "is_p2p": message > 0}
+    return dict(ENTRY, profiling_name=f"nccl:{kind}", process_group=("0", "default_pg"), retired=retired, **numbers)
+
+
 FORMS: dict[str, Any] = {
     "2.2": [dict(ENTRY, pg_id=0, seq_id=4)],
     "2.3": {"version": "1.5", "entries": [dict(ENTRY, pg_id=0, seq_id=4, retired=False)]},
     "2.4": {
         "version": "2.2",
         "entries": [
-            dict(ENTRY, process_group=("0", "default_pg"), collective_seq_id=4, p2p_seq_id=0, is_p2p=False, retired=False),
-            dict(
-                ENTRY,
-                profiling_name="nccl:all_reduce_barrier",
-                process_group=("0", "default_pg"),
-                collective_seq_id=3,
-                p2p_seq_id=0,
-                is_p2p=False,
-                retired=True,
-            ),
-            dict(
-                ENTRY,
-                profiling_name="nccl:recv 1<-0",
-                process_group=("0", "default_pg"),
-                collective_seq_id=4,
-                p2p_seq_id=2,
-                is_p2p=True,
-                retired=False,
-            ),
+            entry_of("all_reduce", 4),
+            entry_of("all_reduce_barrier", 3, retired=True),
+            entry_of("recv 1<-0", 4, message=2),
         ],
     },
 }

@@ -37,8 +37,8 @@ OUR_PACKAGES = re.compile(
     r"|(elastic|exceptions|network|numpy|process_sets)\.py)"
 )
 C10D = "torch/distributed/distributed_c10d.py"
-KINDS = {"all_reduce_barrier": "barrier"}  # NCCL's name of it
-MESSAGE = re.compile(r"(send|recv) \d+(?:->|<-)(\d+)")  # NCCL's record of a message, with ranks of the group
+KINDS = {"all_reduce_barrier": "barrier"}  # NCCL's name of a barrier
+MESSAGE = re.compile(r"(send|recv) \d+(?:->|<-)(\d+)")  # a message's name in NCCL's record; its ranks are those of the group
 ROOTS = {"broadcast": "src", "scatter": "src", "reduce": "dst", "gather": "dst"}  # the parameter that names the root
 
 
@@ -95,7 +95,7 @@ class Watcher:
         self.init = None  # the arguments of the init_process_group() that runs now
         self.calls = self.ddp = None  # hvdrank_calls, where torch's gloo records nothing
         self.call = None  # the main thread's present call: (instruction in its frame, time when it was first seen)
-        self.still = None  # the main thread's innermost frame: the same
+        self.still = None  # of the main thread's innermost frame: (instruction, time when it was first seen there)
         self.first_open = {}  # group's name → (number of its first open collective, whether of NCCL), in the last answer
         self.moved_at = {}  # group's name → time of the first answer with its present first open collective
         self.ending = False
