@@ -357,6 +357,7 @@ void StepRecorder::write(std::int64_t now) {
   r.read_bytes = used_.read_bytes - before.read_bytes;
   r.written_bytes = used_.written_bytes - before.written_bytes;
   r.major_faults = static_cast<std::int32_t>(used_.major_faults - before.major_faults);
+  look_at_sleep(now, r);
   look_at_group(now, r);
   r.operations = static_cast<std::int32_t>(operations_.exchange(0, std::memory_order_relaxed));
   r.operation_bytes = bytes_.exchange(0, std::memory_order_relaxed);
@@ -389,6 +390,16 @@ void StepRecorder::look_at_cores(wire::StepRecord& r) {
   r.run_delay_ns = std::max<std::int64_t>(all.training_ns - in_operations, 0) + r.operation_delay_ns;
   cores_are_short_ = short_of_cores * all.sum() > r.step_ns;
   delayed_ = counted_delay_ = asked_delay_ = read_delay_ = now;
+}
+
+/// Where the training thread slept, it may have waited for another thread of this process which had no core.
+void StepRecorder::look_at_sleep(std::int64_t now, wire::StepRecord& r) {
+  const std::int64_t own =
+      r.step_ns - r.waited_ns - r.moved_ns - r.input_ns - r.collect_ns - r.save_ns - r.compile_ns - r.run_delay_ns;
+  const std::int64_t asleep = own - r.cpu_ns;
+  if (short_of_cores * asleep < r.step_ns) return;
+  const double without_core = thread_delays_.share(now) * static_cast<double>(r.step_ns);
+  r.run_delay_ns += std::min(asleep, static_cast<std::int64_t>(without_core));
 }
 
 /// Adds the resident memory and the time throttled by the cgroup to a record.  Both need reads of files, so this

@@ -23,6 +23,7 @@
 #include <string>
 #include <vector>
 
+#include "recorder/steps/thread_delays.h"
 #include "recorder/steps/throttled_time.h"
 #include "recorder/steps/ticks.h"
 #include "wire/shared/recorder_memory.h"
@@ -161,6 +162,7 @@ class StepRecorder {
   RunDelay delay_so_far() const;
   RunDelay recent_delay(std::int64_t now);
   void look_at_cores(wire::StepRecord& r);
+  void look_at_sleep(std::int64_t now, wire::StepRecord& r);
   void look_at_group(std::int64_t now, wire::StepRecord& r);
   /// The total time, up to @p now, during which data has moved.
   std::int64_t moved_until(std::int64_t now) const {
@@ -185,7 +187,8 @@ class StepRecorder {
   bool one_core_ = false;           ///< the process may use one core only
   RunDelay read_delay_;             ///< the last reading
   std::int64_t read_delay_ns_ = 0;  ///< the time of the last reading during a record
-  bool told_of_steps_ = false;      ///< the program has called step_ended() in this epoch
+  ThreadDelays thread_delays_;
+  bool told_of_steps_ = false;  ///< the program has called step_ended() in this epoch
   std::int64_t epoch_ = 0, number_ = 0, written_number_ = 0;
   std::int64_t steps_a_record_ = 1;                  ///< steps of a record: a power of two
   int short_records_ = 0;                            ///< short records in a row
