@@ -28,6 +28,7 @@ from hvd._agreement.host_windows import host_hashes
 from hvd._runtime import world as _world
 from hvd._runtime.objects import allgather_object
 from hvd._runtime.submission import hand_over
+from hvd.agreement import compare
 from hvd.process_sets import ProcessSet, global_process_set, number_of
 from hvd.torch._adapter import TorchAdapter
 from hvd.torch.ops import collectives
@@ -44,7 +45,7 @@ from hvd.torch.tensor_windows import (
     windows_of,
 )
 
-__all__ = ["Watch", "watch"]
+__all__ = ["Watch", "compare", "watch"]
 
 _LEAST_LAYOUT = 64  # steps until the list of tensors is made anew
 
