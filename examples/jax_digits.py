@@ -68,10 +68,11 @@ def main(epochs: int = 10, batch: int = 32, rate: float = 1e-2) -> float:
 
     for epoch in range(epochs):
         order = np.random.default_rng(epoch).permutation(len(x))
-        mine = order[: len(order) // hvd.size() * hvd.size()][hvd.rank() :: hvd.size()]  # [5] each rank has its own images
+        mine = order[: len(order) // hvd.size() * hvd.size()][hvd.rank() :: hvd.size()]  # [4] each rank has its own images
         for at in range(0, len(mine) - batch + 1, batch):
             rows = mine[at : at + batch]
             params, state, value = step(params, state, x[rows], y[rows])
+            hvd.agreement.compare({"params": params, "state": state})  # [5] only with hvdrun --agreement
         if hvd.rank() == 0:
             print(f"epoch {epoch + 1}: loss {float(value):.3f}", flush=True)
     accuracy = float(np.mean(np.argmax(logits(params, x_test), 1) == y_test))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pathlib
 import re
 import subprocess
@@ -159,3 +160,50 @@ def test_a_new_rank_of_an_elastic_job_compares_with_the_others(tmp_path: pathlib
     done = hvdrun.run(*options, *hvdrun.python_args(), str(script), str(tmp_path / "died"))
     assert done.returncode == 0 and done.stdout.count("ends with 2") == 2, done.stdout + done.stderr
     assert "agreement" not in done.stderr, done.stderr
+
+
+# The rank of the second host changes a parameter by itself, in two steps.
+LEAVES = """
+import sys
+import numpy as np
+import hvd.numpy as hvd
+from hvd.elastic import ObjectState, broadcast_from_rank_0, run
+hvd.init()
+state, changed = ObjectState(broadcast_from_rank_0, hvd.rank, step=0, weights=np.ones(500)), []
+@run
+def train(state):
+    while state.step < 40:
+        state.weights += hvd.allreduce(np.ones(500), name="gradient")
+        state.step += 1
+        if state.step in (8, 24) and hvd.rank() == 2 and state.step not in changed:
+            changed.append(state.step)
+            state.weights[7] += 1
+        hvd.agreement.compare({"weights": state.weights})
+        if state.step % 5 == 0:
+            state.commit()
+    print("ends with", hvd.size(), sorted(set(state.weights.tolist())), flush=True)
+train(state)
+"""
+
+
+def test_a_job_leaves_a_host_whose_rank_differs_again(tmp_path: pathlib.Path) -> None:
+    """The first difference is repaired.  After the second one, the rank's process ends, and its host gets no other."""
+    agent = tmp_path / "agent"
+    agent.write_text('#!/bin/sh\nshift\nexec "$@"\n')
+    agent.chmod(0o755)
+    hosts = [{"address": "near.invalid", "slots": 2}, {"address": "far.invalid", "slots": 1}]
+    about = {"version": 1, "source": "test", "hosts": hosts, "launch_agent": [str(agent), "{host}"]}
+    (tmp_path / "manifest").write_text(json.dumps(about))
+    (tmp_path / "leaves.py").write_text(LEAVES)
+    options = ["-np", "3", "--min-np", "2", "--max-np", "3", "--manifest", "manifest", "--allow-writable"]
+    options += ["--agreement", "repair", "--agreement-steps", "4", "--verdict-filename", "v.json"]
+    done = hvdrun.run(*options, *hvdrun.python_args(), "leaves.py", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("ends with 2 [41.0]\n") == 2, done.stdout + done.stderr
+    line = r"agreement: weights, elements 0-500, is not on rank 2 \(\S+\) what it is on the others"
+    assert len(re.findall(line, done.stderr)) >= 2, done.stderr
+    assert done.stderr.count("rank 2 has got the parameters and the optimizer's state of rank 0") == 1, done.stderr
+    left = "hvdrun: the job leaves far.invalid: a rank there has had other parameters than the others twice\n"
+    assert done.stderr.count(left) == 1, done.stderr
+    found = verdicts.check_file(tmp_path / "v.json", done.returncode)
+    assert found is not None and found["outcome"] == "finished", found

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hvd import elastic
+from hvd import agreement, elastic
 from hvd._runtime.collectives import Collectives
 from hvd._runtime.common_names import *  # noqa: F403 -- what every framework's package offers
 from hvd._runtime.common_names import _names as _shared
@@ -49,6 +49,7 @@ synchronize = _collectives.synchronize
 
 __all__ = [
     *_shared,
+    "agreement",
     "allgather",
     "allgather_async",
     "allgather_object",

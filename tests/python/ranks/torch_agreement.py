@@ -14,6 +14,7 @@ from torch import nn
 from torch_models import MAKERS, RANK, SIZE, batches, make_model, train
 
 import hvd.torch as hvd
+from hvd._agreement import exchange, host_windows
 from hvd.exceptions import DivergedError
 from hvd.torch import agreement, start_comparison, tensor_windows
 
@@ -146,8 +147,8 @@ def check_ranks_may_join_before_their_first_step():
 
 def check_ranks_may_skip_steps():
     """A branch on one rank: the others must not wait for that rank, which may wait for them in the next gradients."""
-    before = agreement._PATIENCE, agreement._PATIENCE_FOR_DETAILS
-    agreement._PATIENCE, agreement._PATIENCE_FOR_DETAILS = 0.2, 1.0
+    before = exchange._PATIENCE, exchange._PATIENCE_FOR_DETAILS
+    exchange._PATIENCE, exchange._PATIENCE_FOR_DETAILS = 0.2, 1.0
     try:
         for skipped in (1, 2):
             model, found = make_model(), []
@@ -166,7 +167,7 @@ def check_ranks_may_skip_steps():
                     found.append(str(error))
             assert found and ("is not on rank 1 (" if SIZE > 2 else "differs between ranks 0 (") in found[0], found
     finally:
-        agreement._PATIENCE, agreement._PATIENCE_FOR_DETAILS = before
+        exchange._PATIENCE, exchange._PATIENCE_FOR_DETAILS = before
 
 
 class Joins(nn.Module):
@@ -372,31 +373,34 @@ def check_the_places_of_pieces():
     transposed = whole.t()
     (piece,) = tensor_windows.pieces_of("t", transposed, None, transposed, tensor_windows.PIECE)
     dense = transposed.contiguous()
-    assert watch._hashes([piece]) == (tensor_windows.host_hashes([(dense.data_ptr(), 160)]), 1)
+    assert watch._hashes([piece]) == (host_windows.host_hashes([(dense.data_ptr(), 160)], 1), 1)
     watch.close()
     hashes = [-1, 2**62, 3, -(2**63)]
-    weights = tensor_windows.weights_on(torch.device("cpu"))[:4]
-    assert tensor_windows.host_digest(hashes) == int((torch.tensor(hashes) * weights).sum())
+    digest = host_windows.host_digest(hashes)
+    assert -(2**63) <= digest < 2**63 and digest == host_windows.host_digest(list(hashes))
+    for at in range(4):
+        others = [one ^ (at == i) for i, one in enumerate(hashes)]
+        assert host_windows.host_digest(others) != digest
+    many = [3] * 70_000  # more than before
+    assert host_windows.host_digest(many) != host_windows.host_digest([*many[:-1], 4])
+    assert host_windows.host_digest(hashes) == digest
 
 
 def check_threads_hash_as_one_does():
-    draw, before = torch.Generator().manual_seed(7), torch.get_num_threads()
+    draw = torch.Generator().manual_seed(7)
     parts = [torch.randn(size, generator=draw) for size in (700_000, 1, 2_000_000, 3, 900_000, 4, 1_500_000)]
     places = [(part.data_ptr(), part.numel() * part.element_size()) for part in parts]
-    alone = [tensor_windows.host_hashes([place])[0] for place in places]
-    try:
-        for threads in (1, 2, 4):
-            torch.set_num_threads(threads)
-            assert tensor_windows.host_hashes(places) == alone
-    finally:
-        torch.set_num_threads(before)
+    alone = [host_windows.host_hashes([place], 1)[0] for place in places]
+    for threads in (1, 2, 4):
+        assert host_windows.host_hashes(places, threads) == alone
     flip(parts[2], 8 * 4_000_001)
-    assert [a == b for a, b in zip(tensor_windows.host_hashes(places), alone, strict=True)] == [True, True, False] + [True] * 4
+    after = host_windows.host_hashes(places, 4)
+    assert [a == b for a, b in zip(after, alone, strict=True)] == [True, True, False] + [True] * 4
 
 
 def check_the_vote():
-    assert agreement.outvoted([3, 3, 3]) == [] and agreement.outvoted([3, 4]) == [0, 1]
-    assert agreement.outvoted([3, 4, 3]) == [1] and agreement.outvoted([1, 2, 3]) == [0, 1, 2]
+    assert exchange.outvoted([3, 3, 3]) == [] and exchange.outvoted([3, 4]) == [0, 1]
+    assert exchange.outvoted([3, 4, 3]) == [1] and exchange.outvoted([1, 2, 3]) == [0, 1, 2]
 
 
 def check_wrong_arguments():

@@ -7,8 +7,8 @@ import torch
 from torch_models import MAKERS, RANK, SIZE, batches, make_model, train
 
 import hvd.torch as hvd
+from hvd._agreement import exchange
 from hvd.exceptions import DivergedAgainError, DivergedError
-from hvd.torch import agreement
 
 mine = slice(RANK, None, SIZE)
 
@@ -30,14 +30,14 @@ def are_equal(model, optimizer):
 def check_a_repaired_rank_goes_on_and_leaves_the_next_time():
     model, optimizer = start()
     for key in (None, "exp_avg"):
-        agreement._repairs = 0
+        exchange._repairs = 0
         with torch.no_grad():
             tensor = model[0].weight if key is None else optimizer.state[model[2].weight][key]
             tensor[1, 1] += RANK == 2
         assert not are_equal(model, optimizer)
         train(model, optimizer, batches(7), mine)
         assert are_equal(model, optimizer)
-        assert agreement._repairs == (RANK == 2)
+        assert exchange._repairs == (RANK == 2)
     with torch.no_grad():
         model[2].bias[0] += RANK == 2
     try:
@@ -50,7 +50,7 @@ def check_a_repaired_rank_goes_on_and_leaves_the_next_time():
 
 
 def check_excluded_parameters_stay():
-    agreement._repairs = 0
+    exchange._repairs = 0
     model, optimizer = start()
     hvd.agreement.watch(model, optimizer, exclude="2.*")
     with torch.no_grad():
@@ -61,7 +61,7 @@ def check_excluded_parameters_stay():
         optimizer.zero_grad()
         model[0](torch.ones(6, 5).double()).mean().backward()
         optimizer.step()
-    assert agreement._repairs == (RANK == 1)
+    assert exchange._repairs == (RANK == 1)
     told = hvd.allgather_object(model[0].bias.tolist())
     assert told[0] == told[1] and abs(float((model[2].bias - before).detach().abs().max())) < 1
 

@@ -11,6 +11,7 @@ One device per process: hvdrun starts the processes, and this package works betw
 
 from __future__ import annotations
 
+from hvd import agreement
 from hvd._runtime.common_names import *  # noqa: F403 -- what every framework's package offers
 from hvd._runtime.common_names import _names as _shared
 from hvd.jax import elastic
@@ -38,6 +39,7 @@ __all__ = [
     "Compression",
     "DistributedGradient",
     "DistributedOptimizer",
+    "agreement",
     "allgather_object",
     "allreduce_gradients",
     "broadcast_object",

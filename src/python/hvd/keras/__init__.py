@@ -9,6 +9,7 @@ model.fit(..., callbacks=[hvd.callbacks.BroadcastGlobalVariablesCallback(0), hvd
 
 from __future__ import annotations
 
+from hvd import agreement
 from hvd._job import step_hooks as _step_hooks
 from hvd._runtime.common_names import *  # noqa: F403 -- what every framework's package offers
 from hvd._runtime.common_names import _names as _shared
@@ -25,6 +26,7 @@ __all__ = [
     "Compression",
     "DistributedOptimizer",
     "PartialDistributedOptimizer",
+    "agreement",
     "allgather_object",
     "broadcast_object",
     "callbacks",

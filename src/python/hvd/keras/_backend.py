@@ -12,6 +12,7 @@ from hvd import numpy as _numpy
 from hvd._elastic import shares as _shares
 from hvd._keras_package import LEGACY, keras
 from hvd._native import ALLREDUCE, Sum
+from hvd._runtime import environment as _environment
 from hvd._runtime.arguments import checked_predivide
 from hvd._runtime.requests import Operation
 from hvd.process_sets import ProcessSet, global_process_set, number_of
@@ -96,6 +97,22 @@ def broadcast_variables(variables: Sequence[Any], root_rank: int, process_set: P
     collectives = _numpy._collectives
     collectives.synchronize(collectives.broadcast_many_async_(flat, root_rank, names, process_set))
     assign(variables, [data.view(array.dtype).reshape(array.shape) for array, data in zip(arrays, flat)])
+
+
+def compare_after_batch(callback: Callback, local: set[int]) -> None:
+    """See _fit_agreement.after_batch.  Without --agreement, nothing is imported."""
+    if _environment.text("HVD_AGREEMENT") != "off":
+        from hvd.keras import _fit_agreement
+
+        _fit_agreement.after_batch(callback, local)
+
+
+def compare_after_training(callback: Callback) -> None:
+    """See _fit_agreement.after_training."""
+    if _environment.text("HVD_AGREEMENT") != "off":
+        from hvd.keras import _fit_agreement
+
+        _fit_agreement.after_training(callback)
 
 
 class Reduction:
@@ -190,6 +207,8 @@ __all__ = [
     "Sum",
     "assign",
     "broadcast_variables",
+    "compare_after_batch",
+    "compare_after_training",
     "in_graph",
     "to_numpy",
     "to_numpy_all",

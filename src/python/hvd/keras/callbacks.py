@@ -22,7 +22,7 @@ __all__ = [
 
 class BroadcastGlobalVariablesCallback(_backend.Callback):
     """Overwrites the model's and the optimizer's variables with root_rank's: before the first batch if the variables exist
-    by then (as in Keras 3), else after the first batch.
+    by then (as in Keras 3), else after the first batch.  With hvdrun --agreement, compares them after each batch.
 
     local_variables: variables to keep unchanged.  device is accepted as in Horovod.
     """
@@ -71,6 +71,11 @@ class BroadcastGlobalVariablesCallback(_backend.Callback):
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Broadcasts here otherwise."""
         self._broadcast()
+        _backend.compare_after_batch(self, self._local)
+
+    def on_train_end(self, logs: Any = None) -> None:
+        """Reports the last comparison."""
+        _backend.compare_after_training(self)
 
 
 class MetricAverageCallback(_backend.Callback):

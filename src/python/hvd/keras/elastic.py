@@ -91,7 +91,10 @@ class KerasState(ObjectState):
 
 
 class CommitStateCallback(_backend.Callback):
-    """Commits the state every batches_per_commit batches, and at the end of an epoch.  Put it last."""
+    """Commits the state every batches_per_commit batches, and at the end of an epoch.  Put it last.
+
+    With hvdrun --agreement, compares the model's variables after each batch, before the commit.
+    """
 
     def __init__(self, state: Any, batches_per_commit: int = 1) -> None:
         super().__init__()
@@ -105,6 +108,7 @@ class CommitStateCallback(_backend.Callback):
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Commits after every batches_per_commit batches."""
+        _backend.compare_after_batch(self, set())
         self.batches_remaining -= 1
         if self.batches_remaining == 0:
             self.state.commit()

@@ -9,6 +9,7 @@ trainer = hvd.DistributedTrainer(net.collect_params(), "sgd", {"learning_rate": 
 
 from __future__ import annotations
 
+from hvd import agreement
 from hvd._runtime.common_names import *  # noqa: F403 -- what every framework's package offers
 from hvd._runtime.common_names import _names as _shared
 from hvd.mxnet.compression import Compression
@@ -30,6 +31,7 @@ __all__ = [
     "Compression",
     "DistributedOptimizer",
     "DistributedTrainer",
+    "agreement",
     "allgather_object",
     "broadcast_object",
     "broadcast_parameters",

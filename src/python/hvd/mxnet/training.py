@@ -10,6 +10,7 @@ from typing import Any
 import mxnet as mx
 
 from hvd._native import Average, Sum
+from hvd._runtime import environment as _environment
 from hvd._runtime.arguments import checked_predivide
 from hvd.mxnet.compression import Compression, Compressor
 from hvd.mxnet.ops import collectives
@@ -35,11 +36,11 @@ class _Exchange:
             raise ValueError(f"num_groups is {num_groups}: it must not be negative")
         self._scale = 1.0 / predivide
         self._groups = num_groups
-        self._set = process_set
+        self.process_set = process_set
         self._compression = compression
 
     def __call__(self, arrays: Sequence[Any], names: Sequence[str]) -> None:
-        if _size(self._set) == 1 or not arrays or not self._set.included():
+        if _size(self.process_set) == 1 or not arrays or not self.process_set.included():
             return
         # Backward makes the last layer's first: gradients are awaited and sent in that order.
         order = range(len(arrays) - 1, -1, -1)
@@ -50,11 +51,11 @@ class _Exchange:
             count = -(-len(arrays) // self._groups)
             for number, start in enumerate(range(0, len(arrays), count)):
                 members = [small[i] for i in order[start : start + count]]
-                call = (None, f"gradients.group.{number}", Sum, self._scale, 1.0, self._set)
+                call = (None, f"gradients.group.{number}", Sum, self._scale, 1.0, self.process_set)
                 handles.append(collectives.grouped_allreduce_async_(members, *call))
         else:
             for i in order:
-                handles.append(collectives.allreduce_async_(small[i], None, names[i], Sum, self._scale, 1.0, self._set))
+                handles.append(collectives.allreduce_async_(small[i], None, names[i], Sum, self._scale, 1.0, self.process_set))
         error = None
         for handle in handles:
             try:
@@ -135,7 +136,8 @@ class DistributedTrainer(mx.gluon.Trainer):
 
     step(batch_size) takes this rank's batch size.  optimizer: a name or an mxnet optimizer, not a DistributedOptimizer.
     prefix: put before the gradients' names, if there are two trainers.  num_groups: the number of groups of gradients that
-    run together; 0: each as soon as it is ready.  A row_sparse gradient is made dense for sending.
+    run together; 0: each as soon as it is ready.  A row_sparse gradient is made dense for sending.  With hvdrun --agreement,
+    step() and update() compare the parameters between the ranks.
     """
 
     def __init__(
@@ -157,6 +159,7 @@ class DistributedTrainer(mx.gluon.Trainer):
         size = _size(process_set)
         self._exchange = _Exchange(gradient_predivide_factor, num_groups, process_set, compression)
         self._prefix = prefix or ""
+        self._comparison: Any = None
         super().__init__(params, optimizer, optimizer_params=optimizer_params, kvstore=None)
         self._scale *= gradient_predivide_factor / size
 
@@ -166,3 +169,23 @@ class DistributedTrainer(mx.gluon.Trainer):
             if len(param.list_ctx()) > 1:
                 raise ValueError(f"parameter {param.name} is on {len(param.list_ctx())} devices: a rank has one device here")
         self._exchange([param.list_grad()[0] for _, param in live], [f"{self._prefix}{i}" for i, _ in live])
+
+    def _update(self, ignore_stale_grad: bool = False) -> None:
+        super()._update(ignore_stale_grad)
+        if _environment.text("HVD_AGREEMENT") != "off":
+            self._compare()
+
+    def _compare(self) -> None:
+        """--agreement: compares the parameters and their optimizer state between the ranks."""
+        from hvd._agreement.comparison import Comparison
+        from hvd._agreement.tree import leaves_of
+
+        if self._comparison is None:  # names of equal parameters may differ between ranks
+            self._comparison = Comparison(self._exchange.process_set, has_common_names=False)
+        live = [(i, param) for i, param in enumerate(self._params) if param.grad_req != "null"]
+        names, values = [f"parameter {param.name}" for _, param in live], [param.list_data()[0] for _, param in live]
+        for i, param in live:
+            keys, states = leaves_of(self._updaters[0].states.get(i))
+            names += [f"optimizer state {key} of {param.name}" for key in keys]
+            values += states
+        self._comparison.step(names, values)

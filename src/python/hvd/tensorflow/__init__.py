@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from hvd import agreement
 from hvd._job import step_hooks as _step_hooks
 from hvd._runtime.common_names import *  # noqa: F403 -- what every framework's package offers
 from hvd._runtime.common_names import _names as _shared
@@ -42,6 +43,7 @@ __all__ = [
     "DistributedOptimizer",
     "PartialDistributedGradientTape",
     "SyncBatchNormalization",
+    "agreement",
     "allgather_object",
     "broadcast_global_variables",
     "broadcast_object",
