@@ -22,6 +22,7 @@
 #include "wire/messages/stack_picture.h"
 #include "wire/messages/start_report.h"
 #include "wire/messages/status_report.h"
+#include "wire/shared/agreement_finding.h"
 #include "wire/shared/collective_record.h"
 #include "wire/shared/operation_record.h"
 #include "wire/shared/stalls.h"
@@ -69,6 +70,7 @@ using RankWrote = GuardEvent<wire::Type::output, read_output, true>;
 using RankTraced = GuardEvent<wire::Type::trace, read_bytes>;
 using ResultCame = GuardEvent<wire::Type::result, read_bytes>;
 using OperationsStalled = GuardEvent<wire::Type::stall, wire::stalls_from_json, true>;
+using FindingCame = GuardEvent<wire::Type::finding, wire::agreement_finding_from_json, true>;
 using CollectiveWaited = GuardEvent<wire::Type::collective_wait, wire::collective_wait_from_json, true>;
 using StatusCame = GuardEvent<wire::Type::standing, wire::status_report_from_json>;
 using StackCame = GuardEvent<wire::Type::stack, wire::stack_picture_from_json>;
@@ -184,10 +186,10 @@ struct ElasticOver {
 };
 
 using JobEvent =
-    std::variant<RankStarted, RankWrote, RankTraced, ResultCame, OperationsStalled, CollectiveWaited, StatusCame,
-                 StackCame, StepsCame, ReportWanted, OperationsCame, HostSwept, InputTaken, RankPaused, ConsoleSaid,
-                 GuardCame, RankEnded, ClockSampled, SessionNote, RankAborted, RankSpawned, PmixMissing, GuardEnded,
-                 WorkerWaits, WorldMet, NextWorldAsked, HangTold, HangTooLong, LimitPaused, StacksWanted,
+    std::variant<RankStarted, RankWrote, RankTraced, ResultCame, OperationsStalled, FindingCame, CollectiveWaited,
+                 StatusCame, StackCame, StepsCame, ReportWanted, OperationsCame, HostSwept, InputTaken, RankPaused,
+                 ConsoleSaid, GuardCame, RankEnded, ClockSampled, SessionNote, RankAborted, RankSpawned, PmixMissing,
+                 GuardEnded, WorkerWaits, WorldMet, NextWorldAsked, HangTold, HangTooLong, LimitPaused, StacksWanted,
                  DifferenceWanted, OperationsAsked, KillWanted, ElasticOver>;
 
 /// Takes one event.  The finder of the event calls it on its own thread and waits for its return.

@@ -55,6 +55,7 @@ void Supervisor::on_event(const JobEvent& event) {
                  [&](const ReportWanted& e) { p.reports.add_reader(e.rank); },
                  [&](const OperationsCame& e) { p.operations.take(e.rank, e.body); },
                  [&](const OperationsStalled& e) { p.watch.stall(e.rank, e.body); },
+                 [&](const FindingCame& e) { p.findings.take(e.rank, e.body); },
                  [&](const CollectiveWaited& e) { p.watch.collective_wait(e.rank, e.body); },
                  [&](const StatusCame& e) { p.watch.standing(e.rank, e.body); },
                  [&](const StackCame& e) { p.server.stack(e.rank, e.body); },
@@ -117,6 +118,7 @@ void Supervisor::on_world(const WorldMet& met) {
   if (!parts_->elastic) return;
   parts_->reports.world_is(met.ranks.size(), met.epoch);
   parts_->elastic->met(met.epoch, met.ranks);
+  parts_->findings.world_is(met.ranks);
   parts_->watch.world_is(met.ranks);
 }
 

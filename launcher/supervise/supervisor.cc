@@ -91,7 +91,8 @@ Supervisor::Parts::Parts(Supervisor& owner, const EventSink& events)
              {owner.launch_.job_id(), title_of(owner.job_), owner.started_wall_seconds_,
               owner.job_.settings.number("grace")},
              events),
-      watch(*owner.session_, owner.job_.map, hang_limits(owner.job_.settings), elastic != nullptr, events) {}
+      watch(*owner.session_, owner.job_.map, hang_limits(owner.job_.settings), elastic != nullptr, events),
+      findings(owner.timeline_) {}
 
 int Supervisor::run() {
   try {
@@ -99,7 +100,7 @@ int Supervisor::run() {
     loop();
   } catch (const Error& e) {
     abandon();
-    const JudgedJob job{launch_.job_id(), what_runs(job_), started_wall_seconds_, wall_seconds(), 0, false};
+    const JudgedJob job{launch_.job_id(), what_runs(job_), started_wall_seconds_, wall_seconds(), 0, false, {}};
     const std::string trouble = tell_failed_start(job_.settings.text("verdict-filename"), job, e);
     if (!trouble.empty()) printer_.say(trouble);
     throw;
@@ -206,8 +207,9 @@ void Supervisor::abandon() noexcept {
 int Supervisor::conclude() {
   parts_->ending.keep_waits(parts_->watch.open_lines(), parts_->watch.open_hang());
   return launcher::conclude({job_, launch_.job_id(), *session_, parts_->ending, parts_->elastic.get(), timeline_,
-                             parts_->reports, parts_->operations, streams_, printer_, cleanup_, mpi_problem_,
-                             started_wall_seconds_, std::chrono::duration<double>(Clock::now() - started_at_).count()});
+                             parts_->reports, parts_->operations, streams_, printer_, cleanup_, parts_->findings.all(),
+                             mpi_problem_, started_wall_seconds_,
+                             std::chrono::duration<double>(Clock::now() - started_at_).count()});
 }
 
 }  // namespace hvd::launcher

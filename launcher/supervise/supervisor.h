@@ -23,6 +23,7 @@
 #include "launcher/supervise/start/arrivals.h"
 #include "launcher/supervise/start/elastic_part.h"
 #include "launcher/supervise/start/job_launch.h"
+#include "launcher/supervise/watch/job_findings.h"
 #include "launcher/supervise/watch/job_timeline.h"
 #include "launcher/supervise/watch/kept_operations.h"
 #include "launcher/supervise/watch/reports.h"
@@ -49,6 +50,7 @@ class Supervisor {
     std::unique_ptr<ElasticPart> elastic;  ///< null: the job is not elastic
     JobServer server;
     HangWatch watch;
+    JobFindings findings;
   };
 
   void start();

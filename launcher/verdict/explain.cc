@@ -1,5 +1,6 @@
 #include "launcher/verdict/explain.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -15,7 +16,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::size_t most_bytes = 16u << 20;
+constexpr std::size_t most_bytes = 16u << 20, most_findings_shown = 20;
 constexpr const char* usage =
     "Usage: hvdrun explain FILE\n"
     "Prints a verdict, which a job has written to FILE (--verdict-filename), for people.  hvdrun-verdict(5) has the\n"
@@ -40,6 +41,10 @@ class VerdictFields {
     std::vector<VerdictFields> found;
     for (const Json& one : checked(field, at(field).is_array(), "list")) found.push_back({one, name_ + ": " + field});
     return found;
+  }
+  /// Of a field that an earlier hvdrun has not written.
+  std::vector<VerdictFields> optional_objects(const char* field) const {
+    return json_.contains(field) ? objects(field) : std::vector<VerdictFields>{};
   }
   std::vector<std::string> texts(const char* field) const {
     std::vector<std::string> found;
@@ -132,6 +137,13 @@ std::string explained(const std::string& json, const std::string& name) {
       out += printable(formatted("  {}  {} [{}; {}]", one.text("time"), one.text("headline"), one.text("cause"),
                                  one.object("advice").text("action"))) +
              "\n";
+  }
+  if (const auto findings = verdict.optional_objects("findings"); !findings.empty()) {
+    out += "findings\n";
+    const std::size_t shown = std::min(findings.size(), most_findings_shown);
+    for (std::size_t i = 0; i < shown; ++i)
+      out += printable(formatted("  {}  {}", findings[i].text("time"), findings[i].text("text"))) + "\n";
+    if (shown < findings.size()) out += formatted("  and {} more\n", findings.size() - shown);
   }
   if (const auto lines = verdict.texts("evidence"); !lines.empty()) {
     out += "evidence\n";

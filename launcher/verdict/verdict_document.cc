@@ -138,6 +138,18 @@ Json incidents_json(const JudgedJob& job, const Verdict& verdict, const std::vec
   return incidents;
 }
 
+Json findings_json(const JudgedJob& job) {
+  Json findings = Json::array();
+  for (const auto& [time, found] : job.findings)
+    findings.push_back({{"time", time_text(time)},
+                        {"kind", wire::finding_words[static_cast<std::size_t>(found.kind)]},
+                        {"tensor", found.tensor},
+                        {"step", found.step < 0 ? Json() : Json(found.step)},
+                        {"ranks", found.ranks},
+                        {"text", found.text}});
+  return findings;
+}
+
 /// The fields before the lists.
 Json begun(const JudgedJob& job, Outcome outcome, int exit_code, double time, const std::string& headline,
            const JobCause& cause) {
@@ -169,6 +181,7 @@ std::string verdict_json(const JudgedJob& job, const Verdict& verdict, const End
   json["evidence"] = evidence_of(verdict);
   json["others"] = others_json(deaths, cause.rank, size);
   json["incidents"] = incidents_json(job, verdict, deaths);
+  json["findings"] = findings_json(job);
   return text_of(json);
 }
 
@@ -178,6 +191,7 @@ std::string failed_start_json(const JudgedJob& job, const Error& error) {
   json["evidence"] = error.hint.empty() ? Json::array() : Json(split(error.hint, '\n'));
   json["others"] = Json::array();
   json["incidents"] = Json::array();
+  json["findings"] = Json::array();
   return text_of(json);
 }
 

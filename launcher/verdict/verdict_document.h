@@ -10,11 +10,19 @@
 #include "base/error.h"
 #include "launcher/verdict/cause_class.h"
 #include "launcher/verdict/verdict.h"
+#include "wire/shared/agreement_finding.h"
 
 namespace hvd::launcher {
 
 inline constexpr const char* verdict_schema = "hvdrun-verdict";
 inline constexpr int verdict_version = 1;
+
+/// What --agreement has found, and when: Unix time in seconds.
+struct JobFinding {
+  double time = 0;
+  wire::AgreementFinding found;
+};
+inline constexpr std::size_t most_findings = 1000;  ///< in a verdict
 
 /// The job whose verdict is written.
 struct JudgedJob {
@@ -24,6 +32,7 @@ struct JudgedJob {
   double ended = 0;
   std::int64_t ended_ns = 0;  ///< the same moment on the clock of death records
   bool is_elastic = false;
+  std::vector<JobFinding> findings;
 };
 
 /// @param deaths  of all ranks; an elastic job's incidents are those that failed

@@ -75,6 +75,14 @@ class RankSet {
   int first() const { return runs_.front().first; }
   bool operator==(const RankSet&) const = default;
 
+  /// The first @p most ranks.
+  std::vector<int> listed(std::size_t most) const {
+    std::vector<int> ranks;
+    for (const Run& run : runs_)
+      for (int r = run.first; r <= run.last && ranks.size() < most; ++r) ranks.push_back(r);
+    return ranks;
+  }
+
   /// "rank 3" or "ranks 0-2, 5".  After @p most runs the text ends with the number of ranks left: ", and 7 more".
   std::string text(std::size_t most = 32) const {
     std::string text = count() == 1 ? "rank " : "ranks ";

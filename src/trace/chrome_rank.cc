@@ -36,13 +36,15 @@ void ChromeRank::name_row_zero() {
                      "\n");
 }
 
-void ChromeRank::mark(std::string_view text, std::int64_t ns) {
+void ChromeRank::mark(std::string_view text, std::int64_t ns, std::string_view arguments) {
   name_row_zero();
   std::string& out = timeline_.text_;
   out += R"({"ph":"i","s":"p","name":)";
   append_json_string(out, text);
   timeline_.append_time(R"(,"ts":)", ns);
-  out += place(number_, 0) + "},\n";
+  out += place(number_, 0);
+  if (!arguments.empty()) out += R"(,"args":)" + std::string(arguments);
+  out += "},\n";
   timeline_.end_event();
 }
 

@@ -14,7 +14,7 @@ class ChromeRank : public Timeline::Rank {
   using Rank::Rank;
 
   void name(std::string_view host) override;
-  void mark(std::string_view text, std::int64_t ns) override;
+  void mark(std::string_view text, std::int64_t ns, std::string_view arguments = {}) override;
   void on_cycle(std::int64_t ns) override;
 
  protected:

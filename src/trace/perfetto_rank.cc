@@ -46,8 +46,9 @@ void PerfettoRank::clock_changed() {
                  "}}");
 }
 
-void PerfettoRank::mark(std::string_view text, std::int64_t ns) {
-  packets_.instant(track_, text, shared_.time(ns));
+void PerfettoRank::mark(std::string_view text, std::int64_t ns, std::string_view arguments) {
+  const std::string whole = std::string(text) + (arguments.empty() ? "" : " ") + std::string(arguments);
+  packets_.instant(track_, whole, shared_.time(ns));
   timeline_.end_event();
 }
 

@@ -22,7 +22,7 @@ class PerfettoRank : public Timeline::Rank {
   PerfettoRank(Timeline& timeline, int number, PerfettoWaits& shared);
 
   void name(std::string_view host) override;
-  void mark(std::string_view text, std::int64_t ns) override;
+  void mark(std::string_view text, std::int64_t ns, std::string_view arguments = {}) override;
   void stage(std::string_view name, std::int64_t begin_ns, std::int64_t end_ns) override;
   void on_clock(std::int64_t ns) override;
   void on_cycle(std::int64_t ns) override;

@@ -99,6 +99,10 @@ std::string Timeline::why(int number) const {
 
 void Timeline::mark(int number, std::string_view text, std::int64_t now_ns) { rank(number).mark(text, now_ns); }
 
+void Timeline::event(int number, std::string_view name, std::int64_t ns, std::string_view arguments) {
+  rank(number).mark(name, ns, arguments);
+}
+
 void Timeline::show_pending(std::int64_t now_ns) {
   for (const auto& [number, rank] : ranks_)
     rank->show_pending(now_ns == INT64_MAX ? now_ns : now_ns - pending_shown_after_ns);

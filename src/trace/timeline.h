@@ -56,6 +56,8 @@ class Timeline {
   std::string why(int rank) const;
   /// Writes a mark to the rank's row 0.  @p now_ns  in the timeline's clock
   void mark(int rank, std::string_view text, std::int64_t now_ns);
+  /// Writes a moment to the rank's row 0.  @p arguments: one JSON object; in Perfetto's format it follows the name
+  void event(int rank, std::string_view name, std::int64_t ns, std::string_view arguments);
   /// Writes the beginnings of operations that have lasted for a second.  Call it about once a second.
   /// @param now_ns  INT64_MAX: also of operations that began later
   void show_pending(std::int64_t now_ns);

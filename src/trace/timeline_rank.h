@@ -22,7 +22,8 @@ class Timeline::Rank : public TraceListener {
   void set_clock(const TraceClock& clock);
 
   virtual void name(std::string_view host) = 0;
-  virtual void mark(std::string_view text, std::int64_t ns) = 0;
+  /// @p arguments: a JSON object, or empty
+  virtual void mark(std::string_view text, std::int64_t ns, std::string_view arguments = {}) = 0;
   /// A part of the rank's start, in the timeline's clock.  Chrome's format leaves it out: its rows are tensors.
   virtual void stage(std::string_view, std::int64_t, std::int64_t) {}
 

@@ -135,6 +135,7 @@ void bodies(const std::string& s) {
   if (kind == "stack") return there_and_back(wire::stack_picture_from_json, text);
   if (kind == "standing") return there_and_back(wire::status_report_from_json, text);
   if (kind == "daemon") return there_and_back(wire::daemon_manifest_from_json, text);
+  if (kind == "finding") return static_cast<void>(wire::agreement_finding_from_json(text, 4));
   if (kind == "stall") return static_cast<void>(wire::stalls_from_json(text, 4));
   wire::payload_ready_from_json(text);
 }

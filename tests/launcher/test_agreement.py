@@ -39,11 +39,11 @@ print("done", flush=True)
 """
 
 
-def job(tmp_path: pathlib.Path, mode: str, ranks: int, steps: int) -> subprocess.CompletedProcess[str]:
+def job(tmp_path: pathlib.Path, mode: str, ranks: int, steps: int, *more: str) -> subprocess.CompletedProcess[str]:
     script = tmp_path / "changes.py"
     script.write_text(CHANGES.format(steps=steps))
     options = ["-np", str(ranks), "--agreement", mode, "--agreement-steps", "1", "--grace", "5"]
-    return hvdrun.run(*options, "--verdict-filename", str(tmp_path / "v.json"), *hvdrun.python_args(), str(script))
+    return hvdrun.run(*options, "--verdict-filename", str(tmp_path / "v.json"), *more, *hvdrun.python_args(), str(script))
 
 
 @pytest.mark.parametrize("ranks", [3, pytest.param(2, marks=pytest.mark.ci)])
@@ -54,24 +54,80 @@ def test_stop(tmp_path: pathlib.Path, ranks: int) -> None:
     assert found["cause"] == "diverged" and found["advice"]["action"] == "RESTART_ELSEWHERE", found
     assert found["rank"] == (1 if ranks == 3 else None), found
     assert "DivergedError" in found["headline"] and "'allreduce.weights' in step " in found["headline"], found
+    assert [(one["kind"], one["tensor"]) for one in found["findings"]] == [("result_differs", "allreduce.weights")]
     words = "is not on rank 1 what it is on the others" if ranks == 3 else "differs between rank 0 and rank 1,"
     assert words in done.stderr
 
 
 def test_report_and_off(tmp_path: pathlib.Path) -> None:
-    done = job(tmp_path, "report", 2, 60)
+    done = job(tmp_path, "report", 2, 60, "--timeline-filename", str(tmp_path / "t.json"))
     assert done.returncode == 0 and done.stdout.count("done") == 2, done.stdout + done.stderr
     assert "agreement: the result of 'allreduce.weights' in step " in done.stderr
     assert 1 <= done.stderr.count("agreement: ") < 10
     assert len(re.findall(r"agreement: NaN in the sum 'allreduce.gradient' in step \d+, element \d+, from", done.stderr)) == 1
+    check_findings(tmp_path, done)
     assert "agreement" not in job(tmp_path, "off", 2, 20).stderr
+    found = verdicts.check_file(tmp_path / "v.json", 0)
+    assert found is not None and found["findings"] == []
+
+
+def check_findings(tmp_path: pathlib.Path, done: subprocess.CompletedProcess[str]) -> None:
+    """The verdict of a job that ends well, and the timeline, have what was found."""
+    found = verdicts.check_file(tmp_path / "v.json", 0)
+    assert found is not None and found["cause"] == "none"
+    results = [one for one in found["findings"] if one["kind"] == "result_differs"]
+    assert results and all(one["tensor"] == "allreduce.weights" and one["ranks"] == [0, 1] for one in results), found
+    assert all("; stage: copy out" in one["text"] and one["step"] >= 0 for one in results), results
+    sums = [one for one in found["findings"] if one["kind"] == "not_finite"]
+    assert [(one["tensor"], one["ranks"]) for one in sums] == [("allreduce.gradient", [1])], found
+    assert sums[0]["text"] in done.stderr
+    events = [one for one in json.loads((tmp_path / "t.json").read_text()) if one.get("name", "").startswith("agreement: ")]
+    assert [one["ph"] for one in events] == ["i"] * len(found["findings"]), events
+    nan = next(one for one in events if one["name"] == "agreement: not finite")
+    assert nan["pid"] == 1 and nan["args"]["tensor"] == "allreduce.gradient" and nan["args"]["ranks"] == [1], nan
+    explained = hvdrun.run("explain", str(tmp_path / "v.json")).stdout
+    assert "findings\n" in explained and sums[0]["text"] in explained, explained
+
+
+# Rank 1 changes a number by itself.
+CHANGED = """
+import numpy as np
+import hvd.numpy as hvd
+hvd.init()
+weights = np.zeros(500, np.float32)
+for step in range(12):
+    if step == 4 and hvd.rank() == 1:
+        weights[7] = 1
+    hvd.agreement.compare({"weights": weights})
+print("sum", weights.sum(), flush=True)
+"""
+
+
+def test_a_repair_is_in_the_verdict_and_in_the_timeline(tmp_path: pathlib.Path) -> None:
+    script = tmp_path / "changed.py"
+    script.write_text(CHANGED)
+    options = ["-np", "3", "--agreement", "repair", "--agreement-steps", "1", "--timeline-filename", str(tmp_path / "t.json")]
+    done = hvdrun.run(*options, "--verdict-filename", str(tmp_path / "v.json"), *hvdrun.python_args(), str(script))
+    assert done.returncode == 0 and done.stdout.count("sum 0.0") == 3, done.stdout + done.stderr
+    found = verdicts.check_file(tmp_path / "v.json", 0)
+    assert found is not None
+    told = [(one["kind"], one["tensor"], one["step"], one["ranks"]) for one in found["findings"]]
+    assert told == [("parameter_differs", "weights", 5, [1]), ("repaired", "", 5, [1])], found
+    events = [one for one in json.loads((tmp_path / "t.json").read_text()) if one.get("name", "").startswith("agreement: ")]
+    assert [(one["name"], one["pid"]) for one in events] == [("agreement: parameter differs", 1), ("agreement: repaired", 1)]
 
 
 @pytest.mark.ci
-def test_the_example() -> None:
-    done = hvdrun.run("-np", "3", "--agreement", "report", *hvdrun.python_args(), str(EXAMPLE))
+def test_the_example(tmp_path: pathlib.Path) -> None:
+    options = ["-np", "3", "--agreement", "report", "--verdict-filename", str(tmp_path / "v.json")]
+    done = hvdrun.run(*options, *hvdrun.python_args(), str(EXAMPLE))
     assert done.returncode == 0 and done.stdout.count("has made all steps") == 3, done.stdout + done.stderr
     assert re.search(r"agreement: parameter 2\.weight, elements 0-640, is not on rank 1 \(\S+\) what it is on", done.stderr)
+    found = verdicts.check_file(tmp_path / "v.json", 0)
+    assert found is not None and found["findings"], found
+    first = found["findings"][0]
+    assert (first["kind"], first["tensor"], first["ranks"]) == ("parameter_differs", "parameter 2.weight", [1]), first
+    assert first["step"] >= 1 and first["text"] in done.stderr, first
 
 
 # Rank 1 changes one weight by itself.

@@ -47,6 +47,16 @@ def test_report_counts(trace: pathlib.Path, run_tool: RunTool) -> None:
     assert "others waited" in text
 
 
+def test_report_counts_what_agreement_has_found(trace: pathlib.Path, run_tool: RunTool) -> None:
+    assert json.loads(run_tool("report", "--json", trace).stdout)["findings"] == {}
+    event = '{"ph":"i","s":"p","name":"agreement: %s","ts":60.000,"pid":1,"tid":0,"args":{"tensor":"a","step":3,"ranks":[1]}}'
+    events = [*EVENTS, event % "result differs", event % "not finite", event % "result differs"]
+    trace.write_text("[\n" + ",\n".join(events) + "\n]\n")
+    done = run_tool("report", "--json", trace)
+    assert json.loads(done.stdout)["findings"] == {"not finite": 1, "result differs": 2}, done.stderr
+    assert "agreement: result differs: 2\n" in run_tool("report", trace).stdout
+
+
 @pytest.mark.parametrize("cut", [3, 30, 100, 200, 400])
 def test_a_cut_file_is_read(cut: int, trace: pathlib.Path, run_tool: RunTool) -> None:
     trace.write_bytes(trace.read_bytes()[:-cut])

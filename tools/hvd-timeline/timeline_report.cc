@@ -71,6 +71,9 @@ class ReportBuilder {
     if (event.phase == 'B') open_[row].emplace_back(event.name, event.ts_us);
     if (event.phase == 'E') end(row, event);
     if (event.phase == 'i' && is_number(event.name)) arrived(row, event);
+    constexpr std::string_view agreement = "agreement: ";
+    if (event.phase == 'i' && event.name.starts_with(agreement))
+      ++findings_[std::string(event.name.substr(agreement.size()))];
   }
 
   void finish(TimelineReport& report) {
@@ -83,6 +86,7 @@ class ReportBuilder {
       return left != right ? left < right : a.total_us > b.total_us;
     });
     compare_arrivals(report);
+    report.findings = std::move(findings_);
   }
 
  private:
@@ -160,6 +164,7 @@ class ReportBuilder {
   }
 
   std::set<std::int64_t> pids_;
+  std::map<std::string, std::uint64_t> findings_;
   std::map<std::string, DurationList> durations_;
   std::map<RowKey, std::vector<std::pair<std::string, double>>> open_;
   std::map<RowKey, std::map<std::int64_t, std::vector<double>>> marks_;
@@ -202,6 +207,8 @@ std::string to_text(const TimelineReport& report) {
                              report.cut_off ? ", has no end: its job still records, or its writer was killed" : "");
   if (report.unfinished > 0)
     text += printed("%llu operations began and never ended\n", static_cast<unsigned long long>(report.unfinished));
+  for (const auto& [name, count] : report.findings)
+    text += printed("agreement: %s: %llu\n", printable(name).c_str(), static_cast<unsigned long long>(count));
   text += printed("\n%-32s %10s %12s %12s %12s %12s %14s\n", "event", "count", "total ms", "mean us", "p99 us",
                   "max us", "bytes");
   for (const EventSummary& kind : report.kinds)
@@ -238,7 +245,8 @@ std::string to_json(const TimelineReport& report) {
                   {"unfinished", report.unfinished},
                   {"events", std::move(events)},
                   {"operations_compared", report.operations_compared},
-                  {"arrivals", std::move(arrivals)}};
+                  {"arrivals", std::move(arrivals)},
+                  {"findings", report.findings}};
   return json.dump(-1, ' ', false, Json::error_handler_t::replace) + '\n';
 }
 

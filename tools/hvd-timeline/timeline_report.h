@@ -30,6 +30,7 @@ struct TimelineReport {
   std::vector<EventSummary> kinds;  ///< operations, then negotiations, then phases; longest total first
   std::vector<ArrivalSummary> arrivals;
   std::uint64_t operations_compared = 0;
+  std::map<std::string, std::uint64_t> findings;  ///< events of --agreement by name, such as "result differs"
 };
 
 TimelineReport make_report(const std::string& path);

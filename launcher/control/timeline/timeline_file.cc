@@ -53,17 +53,23 @@ struct TraceRecords {
 struct RankEnd {
   std::string text;
 };
+struct FoundEvent {
+  int about;
+  std::string name, arguments;
+  std::int64_t ns;
+};
+using TimelineNews = std::variant<RankStart, ClockPing, TraceRecords, RankEnd, FoundEvent>;
 struct TimelineItem {
   int rank;
   std::int64_t at_ns;
-  std::variant<RankStart, ClockPing, TraceRecords, RankEnd> what;
+  TimelineNews what;
 };
 
 /// Items on their way from the threads of hvdrun to the writer's thread.  Bounded.  Thread-safe.
 class TimelineQueue {
  public:
   /// Drops records that do not fit, and everything after close().
-  void push(int rank, std::variant<RankStart, ClockPing, TraceRecords, RankEnd> what);
+  void push(int rank, TimelineNews what);
   /// No item comes any more.  is_late() becomes true at @p deadline.
   void close(std::chrono::steady_clock::time_point deadline);
   /// Gathers the items of one period into @p items, which is empty.  False: the queue is closed and no item is left.
@@ -84,7 +90,7 @@ class TimelineQueue {
   std::chrono::steady_clock::time_point deadline_{};
 };
 
-void TimelineQueue::push(int rank, std::variant<RankStart, ClockPing, TraceRecords, RankEnd> what) {
+void TimelineQueue::push(int rank, TimelineNews what) {
   const auto* records = std::get_if<TraceRecords>(&what);
   const std::size_t bytes = records != nullptr ? records->body.size() : 0;
   bool wake = false;
@@ -288,6 +294,10 @@ void TimelineFile::Writer::take(TimelineItem& item) {
     if (!timeline_.feed(item.rank, {bytes, records->body.size()})) malformed_[item.rank] = true;
   } else if (auto* ended = std::get_if<RankEnd>(&item.what)) {
     timeline_.rank_ended(item.rank, ended->text, at_ns);
+  } else if (auto* found = std::get_if<FoundEvent>(&item.what)) {
+    const ClockEstimate& mine = clock(item.rank);
+    const std::int64_t ns = mine.known() ? found->ns + clock(0).offset_ns() - mine.offset_ns() : at_ns;
+    timeline_.event(found->about, found->name, ns, found->arguments);
   }
 }
 
@@ -318,6 +328,9 @@ void TimelineFile::clock_sample(int rank, std::int64_t sent_ns, std::int64_t rec
 }
 void TimelineFile::append(int rank, std::string body) { writer_->queue().push(rank, TraceRecords{std::move(body)}); }
 void TimelineFile::rank_ended(int rank, std::string text) { writer_->queue().push(rank, RankEnd{std::move(text)}); }
+void TimelineFile::found(int rank, int about, std::string name, std::string arguments, std::int64_t ns) {
+  writer_->queue().push(rank, FoundEvent{about, std::move(name), std::move(arguments), ns});
+}
 std::string TimelineFile::close(milliseconds limit) { return writer_->close(limit); }
 
 }  // namespace hvd::launcher

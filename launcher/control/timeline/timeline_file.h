@@ -34,6 +34,9 @@ class TimelineFile {
   void clock_sample(int rank, std::int64_t sent_ns, std::int64_t received_ns, std::int64_t guard_ns);
   /// @param records  the body of a Type::trace frame, unchanged
   void append(int rank, std::string body);
+  /// Something was found about rank @p about.  @p name, @p arguments: see Timeline::event().  @p ns: in the clock of
+  /// @p rank.
+  void found(int rank, int about, std::string name, std::string arguments, std::int64_t ns);
   /// @p text  how the rank ended ("killed by SIGKILL"), for a mark in the rank's first row; empty: no mark
   void rank_ended(int rank, std::string text);
   /// Writes the remaining records within @p limit, ends the JSON array and syncs.  Returns a warning, or "".

@@ -46,7 +46,8 @@ std::string tell_programs(const EndedJob& ended, const JobOutcome& outcome) {
     if (r.death) all.push_back(*r.death);
   const EndReason& reason = ended.ending.reason();
   const JudgedJob job{ended.job_id,   outcome.use.title, ended.started_wall_seconds,
-                      wall_seconds(), monotonic_ns(),    ended.elastic != nullptr};
+                      wall_seconds(), monotonic_ns(),    ended.elastic != nullptr,
+                      ended.findings};
   const std::size_t size = ended.elastic ? all.size() : ended.job.map.ranks.size();
   const std::string json = verdict_json(job, outcome.verdict, reason, all, static_cast<int>(size));
   if (const std::string trouble = write_verdict(ended.job.settings.text("verdict-filename"), json); !trouble.empty())

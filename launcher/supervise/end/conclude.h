@@ -13,6 +13,7 @@
 #include "launcher/supervise/watch/job_timeline.h"
 #include "launcher/supervise/watch/kept_operations.h"
 #include "launcher/supervise/watch/reports.h"
+#include "launcher/verdict/verdict_document.h"
 
 namespace hvd::launcher {
 
@@ -29,6 +30,7 @@ struct EndedJob {
   Streams& streams;
   Printer& printer;
   JobCleanup& cleanup;
+  const std::vector<JobFinding>& findings;
   const std::vector<std::string>& mpi_problem;  ///< lines: why a host serves no MPI
   double started_wall_seconds;
   double wall_seconds;  ///< since then

@@ -1,6 +1,9 @@
 #include "launcher/supervise/watch/job_timeline.h"
 
+#include <algorithm>
+
 #include "base/error.h"
+#include "base/json_text.h"
 
 namespace hvd::launcher {
 
@@ -33,6 +36,21 @@ void JobTimeline::records(int rank, std::string_view body) {
 
 void JobTimeline::clock_sample(int rank, std::int64_t sent_ns, std::int64_t received_ns, std::int64_t guard_ns) {
   if (file_) file_->clock_sample(rank, sent_ns, received_ns, guard_ns);
+}
+
+/// The event lies in the row of the first rank that it is about.
+void JobTimeline::found(int rank, const wire::AgreementFinding& found) {
+  if (!file_) return;
+  std::string name = "agreement: " + std::string(wire::finding_words[static_cast<std::size_t>(found.kind)]);
+  std::replace(name.begin(), name.end(), '_', ' ');
+  std::string arguments = R"({"tensor":)";
+  append_json_string(arguments, found.tensor);
+  arguments += R"(,"step":)" + (found.step < 0 ? "null" : std::to_string(found.step)) + R"(,"ranks":[)";
+  for (const int one : found.ranks) arguments += (arguments.back() == '[' ? "" : ",") + std::to_string(one);
+  arguments += R"(],"text":)";
+  append_json_string(arguments, found.text);
+  const int about = found.ranks.empty() ? rank : found.ranks.front();
+  file_->found(rank, about, std::move(name), arguments + "}", found.time_ns);
 }
 
 std::string JobTimeline::start(Session& session, const std::string& path, bool named) {

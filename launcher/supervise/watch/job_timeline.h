@@ -10,6 +10,7 @@
 #include "launcher/control/session.h"
 #include "launcher/control/timeline/timeline_file.h"
 #include "launcher/mapping/job_map.h"
+#include "wire/shared/agreement_finding.h"
 
 namespace hvd::launcher {
 
@@ -27,6 +28,7 @@ class JobTimeline {
   void rank_runs(Session& session, int rank) const;
   void rank_ended(int rank, const std::string& text);
   void records(int rank, std::string_view body);
+  void found(int rank, const wire::AgreementFinding& found);
   void clock_sample(int rank, std::int64_t sent_ns, std::int64_t received_ns, std::int64_t guard_ns);
   /// @}
 

@@ -35,6 +35,7 @@ extern const Backend shm_direct{
     .trace = trace_reduction,
     .in_place = true,
     .first = trace::Phase::memcpy_in_fusion_buffer,
+    .origin = ResultOrigin::neighbour,
 };
 
 extern const Backend shm_rings{
@@ -45,6 +46,7 @@ extern const Backend shm_rings{
     .make = begin_reduction,
     .trace = trace_reduction,
     .first = trace::Phase::memcpy_in_fusion_buffer,
+    .origin = ResultOrigin::ring,
 };
 
 extern const Backend between_nodes{
@@ -55,6 +57,7 @@ extern const Backend between_nodes{
     .make = begin_reduction,
     .trace = trace_reduction,
     .first = trace::Phase::memcpy_in_fusion_buffer,
+    .origin = ResultOrigin::ring,
 };
 
 }  // namespace hvd::core::backend

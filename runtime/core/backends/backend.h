@@ -39,6 +39,16 @@ enum class BackendPlace {
   copied,  ///< the backend only copies tensors from a GPU to the host; the operations then choose again
 };
 
+/// How a node's ranks get a result in host memory that all of them have.
+enum class ResultOrigin : std::uint8_t {
+  unknown,
+  own_sum,    ///< each rank adds up the inputs in the slots
+  slot,       ///< each rank copies it from one slot
+  ring,       ///< each rank copies it from the result ring, except what it has added up itself
+  neighbour,  ///< each piece is added up by one rank, which writes it to the memory of all
+  moved,      ///< it is copied through rings, unchanged
+};
+
 /// Backends with the same `make` share a stage: one part of the batch runs all their operations.
 struct Backend {
   std::string_view name;
@@ -53,8 +63,9 @@ struct Backend {
   /// After each step that moved anything: records phases in the timeline.  nullptr: `make` has recorded the only phase.
   void (*trace)(Workspace& work, BatchPart& part) = nullptr;
   BackendPlace place = BackendPlace::host;
-  bool in_place = false;                     ///< all ranks of the node read and write the tensors where these lie
-  trace::Phase first = trace::Phase::queue;  ///< of the part's row in the timeline
+  bool in_place = false;                        ///< all ranks of the node read and write the tensors where these lie
+  trace::Phase first = trace::Phase::queue;     ///< of the part's row in the timeline
+  ResultOrigin origin = ResultOrigin::unknown;  ///< `slot`: see SharedResults::place_of() (core/batch)
 };
 
 /// A cost: a fixed time, and a time for each KiB.

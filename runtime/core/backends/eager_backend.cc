@@ -45,6 +45,7 @@ extern const Backend shm_eager{
     .possible = [](const OperationFacts& o, const SetFacts&) { return o.in_slots; },
     .cost = line<500, 400>,
     .make = run_all,
+    .origin = ResultOrigin::slot,
 };
 
 }  // namespace backend

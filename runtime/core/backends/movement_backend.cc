@@ -51,6 +51,7 @@ extern const Backend movement{
     .cost = line<10000, 300>,
     .make = begin_movement,
     .take = take_moved,
+    .origin = ResultOrigin::moved,
 };
 
 }  // namespace hvd::core::backend

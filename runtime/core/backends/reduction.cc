@@ -81,6 +81,12 @@ bool Reduction::step() {
   return direct_.step() || moved;
 }
 
+bool Reduction::result_again(const void* out, std::size_t begin, std::size_t end, unsigned char* to) const {
+  for (const ops::Item& item : stream_.items)
+    if (item.out == out && end <= item.bytes) return allreduce_.result_again(item.at + begin, item.at + end, to);
+  return false;
+}
+
 void Reduction::drop() { between_nodes_.drop(); }
 
 }  // namespace hvd::core

@@ -38,6 +38,11 @@ class Reduction final : public ops::Stage {
   bool entered() const { return allreduce_.entered(); }
   /// True when this rank's last slice is reduced.
   bool reduced() const { return allreduce_.reduced(); }
+  /// Copies [begin, end) of the result in @p out, of the last batch, from shared memory to @p to.  False: it is no
+  /// longer there.  See ShmAllreduce::result_again().
+  bool result_again(const void* out, std::size_t begin, std::size_t end, unsigned char* to) const;
+  /// True if one node adds up each piece for all nodes.
+  bool sums_once() const { return !between_nodes_.plan().whole(); }
   /// Forgets messages under way, after a lost peer.
   void drop();
   /// True if all ranks are on one node and have the tensor in registered memory.  The same on all ranks.

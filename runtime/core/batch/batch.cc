@@ -88,7 +88,7 @@ void Batch::end_barrier(Operation& op) {
   const std::uint32_t row = work_.rows.begin({&one, 1}, trace::Phase::queue);
   work_.rows.next(row, trace::Phase::queue, work_.transfer());
   work_.rows.end(row, work_.transfer());
-  end_({&one, 1});
+  end_({&one, 1}, {});
 }
 
 /// Puts tensors on GPUs into their parts.  A tensor that the host handles gets two parts.  The first part copies the
@@ -130,7 +130,7 @@ void Batch::run_all_eager(std::span<Operation* const> ops) {
   }
   work_.rows.end(row, work_.transfer());
   running_ = false;
-  end_(ops);
+  end_(ops, {});
 }
 
 // ---- the parts run one after another
@@ -143,7 +143,7 @@ void Batch::start() {
     if (!running_) return;
     stage_ = backends()[at_]->make(work_, parts_[at_]);
     if (stage_) return;
-    end_(parts_[at_].ops);
+    end_(parts_[at_].ops, parts_[at_].chosen);
   }
 }
 
@@ -177,7 +177,7 @@ void Batch::finish() {
     for (Operation* op : p.ops)
       if (op->gpu && op->gpu->staged) give_back(*op, *work_.device);
   }
-  end_(p.ops);
+  end_(p.ops, p.chosen);
 }
 
 void Batch::drop() {

@@ -15,6 +15,7 @@
 #include "common/world.h"
 #include "core/backends/backends.h"
 #include "core/backends/workspace.h"
+#include "core/batch/shared_results.h"
 #include "core/operation/operation.h"
 #include "core/settings/config.h"
 #include "transport/transport.h"
@@ -23,8 +24,8 @@ namespace hvd::core {
 
 class Batch {
  public:
-  /// Gets operations that have ended well.
-  using End = std::function<void(std::span<Operation* const>)>;
+  /// Gets operations that have ended well, and the backend of each.
+  using End = std::function<void(std::span<Operation* const>, std::span<const Backend* const>)>;
   Batch(const World& world, const Config& config, const memory::Node& node, transport::Transport& transport,
         trace::Tracer& tracer, std::uint32_t& traced, gpu::Platform& gpus, std::atomic<bool>& gpu_busy,
         const std::function<void()>& wake, End end);
@@ -35,6 +36,8 @@ class Batch {
 
   /// Looks at all sums from now on.  @p check must outlive this object.
   void look_with(ops::FiniteCheck* check) { work_.check = check, work_.reduction.look_with(check); }
+
+  SharedResults shared_results() const { return SharedResults(work_); }
 
   /// Starts @p ops, in the coordinator's order, each with `entry` set.  @p eager: all inputs are in their slots.
   void begin(std::span<Operation* const> ops, bool eager);

@@ -74,6 +74,7 @@ Engine::Engine(std::unique_ptr<transport::Transport> transport, const Config& co
     lost_->add(rank, text);
     reports_.failure({HVD_PEER_LOST, rank, names});
   };
+  shared_.found = [this](const wire::AgreementFinding& found) { return reports_.finding(found); };
   shared_.diverged = [this](int rank, const std::string& text) { reports_.failure({HVD_DIVERGED, rank, text}); };
   shared_.special = [this](std::span<Operation* const> operations, ops::Rings& rings, const ops::Nodes& nodes) {
     SetChangeStage::Context c{world_,  config_,       *transport_, set().node(), arenas_,

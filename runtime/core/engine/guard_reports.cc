@@ -32,6 +32,13 @@ void GuardReports::stalls(std::vector<StallReport> waits, std::int64_t now_ns) {
     stalls_told_ns_ = none ? 0 : now_ns;
 }
 
+bool GuardReports::finding(const wire::AgreementFinding& found) const {
+  if (!linked()) return false;
+  const std::string body = wire::to_json(found);
+  wire::link::send(link_, wire::Type::finding, body.data(), body.size(), false);
+  return true;
+}
+
 bool GuardReports::waits(std::uint64_t progress, std::int64_t now_ns) {
   if (progress != std::exchange(progress_, progress) || since_ns_ == 0) {
     since_ns_ = now_ns;

@@ -10,6 +10,7 @@
 #include "core/status/rank_status.h"
 #include "core/status/stall_check.h"
 #include "gpu/device.h"
+#include "wire/shared/agreement_finding.h"
 #include "wire/shared/failure.h"
 #include "wire/shared/status_page.h"
 
@@ -26,6 +27,9 @@ class GuardReports {
   void failure(const wire::Failure& failure) const;
   /// Reports all operations that have waited long: every second while some wait, and once when none waits any longer.
   void stalls(std::vector<StallReport> waits, std::int64_t now_ns);
+
+  /// Reports what --agreement has found.  If the guard is slow, the report is dropped.  False: there is no guard.
+  bool finding(const wire::AgreementFinding& found) const;
 
   /// To be called while this rank waits.  @p progress: a number that grows while its operations move.  True when the
   /// caller should call waits_for() with the name of the operation.

@@ -11,6 +11,7 @@
 #include "core/status/rank_status.h"
 #include "recorder/steps/operation_recorder.h"
 #include "recorder/trace/tracer.h"
+#include "wire/shared/agreement_finding.h"
 
 namespace hvd::core {
 
@@ -23,6 +24,8 @@ struct EngineContext {
   /// A set calls this when its results differ between ranks.  @p rank: of the world; -1: no rank is known to be at
   /// fault.
   std::function<void(int rank, const std::string& text)> diverged;
+  /// Tells hvdrun what a set has found.  False: no hvdrun has started this rank.
+  std::function<bool(const wire::AgreementFinding& found)> found;
   Workspace::Special special;  ///< of the global set
   std::function<void()> wake;  ///< wakes the engine's thread if it sleeps; any thread
   RankStatus status;

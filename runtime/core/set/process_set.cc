@@ -14,6 +14,7 @@ using negotiate::no_slot;
 
 namespace {
 
+constexpr int most_told = 1000;                          ///< differences that hvdrun gets
 constexpr std::int64_t agrees_again_ns = 1'000'000'000;  ///< without a difference: the next one is told at once
 
 }  // namespace
@@ -31,8 +32,8 @@ ProcessSet::ProcessSet(World world, const Config& config, std::shared_ptr<transp
       commands_(node_),
       agreement_(ResultAgreement::make(world_, config, node_)),
       batch_(world_, config, node_, *transport_, tracer_, shared.traced, shared.gpus, shared.gpu_busy, shared.wake,
-             [this](std::span<Operation* const> ops) {
-               if (agreement_) look_at_results(ops);
+             [this](std::span<Operation* const> ops, std::span<const Backend* const> backends) {
+               if (agreement_) look_at_results(ops, backends);
                end(ops, HVD_OK, {});
              }) {
   ops::FiniteCheck* const check = agreement_ ? &agreement_->finite_check() : nullptr;
@@ -161,18 +162,25 @@ void ProcessSet::start_batch(ByteReader& r) {
   batch_.begin(ops, flags & negotiate::batch_eager);
 }
 
-void ProcessSet::look_at_results(std::span<Operation* const> ops) {
-  agreement_->note(ops, steps_);
+void ProcessSet::look_at_results(std::span<Operation* const> ops, std::span<const Backend* const> backends) {
+  agreement_->note(ops, backends, batch_.shared_results(), steps_);
   const std::optional<ops::NotFinite> found = agreement_->finite_check().take();
   if (!found) return;
   const std::string text = agreement_->describe(*found, steps_);
   const bool first = agreement_->first_not_finite(memory::now_ns(), agrees_again_ns);
-  if (!shared_.not_finite.put(text) && first) log_warning("agreement: " + text);
-  if (first) trace_event("agreement: " + text);
+  if (shared_.not_finite.put(text) || !first) return;  // who takes the note tells it, or handles the overflow
+  log_warning("agreement: " + text);
+  std::vector<int> ranks;
+  for (const int r : found->ranks) ranks.push_back(world_.world_rank(r));
+  if (ranks.empty() && found->perhaps >= 0) ranks.push_back(world_.world_rank(found->perhaps));
+  tell({wire::AgreementFindingKind::not_finite, found->name, steps_, std::move(ranks), text});
 }
 
-/// Writes a row of the timeline with one short event.
-void ProcessSet::trace_event(const std::string& text) {
+/// Tells hvdrun.  Without hvdrun, writes a row of the timeline with one short event.
+void ProcessSet::tell(wire::AgreementFinding found) {
+  found.time_ns = memory::now_ns();
+  if (shared_.found && shared_.found(found)) return;
+  const std::string text = "agreement: " + found.text;
   trace::Track track;
   tracer_.submitted(track, {text, trace::TraceOp::barrier, 0, {}, world_.world_rank(0)});
   tracer_.failed(track);
@@ -181,10 +189,10 @@ void ProcessSet::trace_event(const std::string& text) {
 void ProcessSet::compare_results() {
   if (!agreement_ || !leader_) return;
   for (;;) {
-    std::optional<Disagreement> d = agreement_->compare();
+    std::optional<Disagreement> d = agreement_->compare(batch_.shared_results());
     if (!d && leader_->tree()) d = agreement_->compare_nodes(*leader_->tree());
     if (!d) return;
-    trace_event("agreement: " + d->text);
+    if (told_++ < most_told) tell({wire::AgreementFindingKind::result_differs, d->tensor, d->step, d->ranks, d->text});
     const std::int64_t now = memory::now_ns();
     if (now - disagreed_ns_ > agrees_again_ns) disagreements_ = 0;
     disagreed_ns_ = now;

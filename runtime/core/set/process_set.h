@@ -102,7 +102,7 @@ class ProcessSet {
   /// Compares the ranks' results of this node, on its leader, and reports those that differ.
   void compare_results();
   /// Hashes results, and reports a NaN or an infinity in their sums.
-  void look_at_results(std::span<Operation* const> ops);
+  void look_at_results(std::span<Operation* const> ops, std::span<const Backend* const> backends);
   /// True if operations wait and none has moved since the last call.
   bool stuck();
   /// True if all operations under way can still end without a local rank that left after @p commands commands.
@@ -133,7 +133,7 @@ class ProcessSet {
   void bind(const CheckedRequest& p, NameEntry& e, Operation& op);
   bool announce(std::span<const CheckedRequest> requests, std::span<NameEntry* const> entries,
                 std::span<Operation* const> ops);
-  void trace_event(const std::string& text);
+  void tell(wire::AgreementFinding found);
   void trace_submitted(NameEntry& e, std::int64_t dim0);
   void count(std::size_t operations);
   Operation& submit_join(const CheckedRequest& p);
@@ -206,6 +206,7 @@ class ProcessSet {
   std::unique_ptr<ResultAgreement> agreement_;  ///< null: off
   std::uint64_t disagreements_ = 0;             ///< in a row
   std::int64_t disagreed_ns_ = 0;               ///< the time of the last one
+  int told_ = 0;                                ///< differences that hvdrun has got
   std::uint64_t batch_moves_ = 0;               ///< moves of batches and GPUs, without messages between leaders
   Batch batch_;
 };

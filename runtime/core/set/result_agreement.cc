@@ -6,11 +6,21 @@
 
 #include "core/operation/name_entry.h"
 #include "ops/kernels/slice_hash.h"
+#include "wire/shared/agreement_finding.h"
 
 namespace hvd::core {
 namespace {
 
 constexpr std::size_t least_slice = 1 << 10;
+
+constexpr std::uint64_t no_hash = 0;  ///< in a word of the leader, once the ranks of its node were compared
+
+/// The value of more than half of @p values, if there is one.
+std::uint64_t majority_of(std::span<const std::uint64_t> values) {
+  std::vector<std::uint64_t> sorted(values.begin(), values.end());
+  std::sort(sorted.begin(), sorted.end());
+  return sorted[sorted.size() / 2];  // a majority's value is in the middle
+}
 
 /// True if all ranks get the same result, in host memory.
 bool compared(const Signature& s) {
@@ -36,10 +46,8 @@ TensorSlice slice_of(std::size_t bytes, std::uint64_t look, std::uint64_t steps)
 
 std::vector<int> outvoted(std::span<const std::uint64_t> values) {
   if (std::all_of(values.begin(), values.end(), [&](std::uint64_t v) { return v == values[0]; })) return {};
-  std::vector<std::uint64_t> sorted(values.begin(), values.end());
-  std::sort(sorted.begin(), sorted.end());
-  const std::uint64_t middle = sorted[sorted.size() / 2];  // a majority's value is in the middle
-  const bool majority = 2 * static_cast<std::size_t>(std::count(sorted.begin(), sorted.end(), middle)) > sorted.size();
+  const std::uint64_t middle = majority_of(values);
+  const bool majority = 2 * static_cast<std::size_t>(std::count(values.begin(), values.end(), middle)) > values.size();
   std::vector<int> members;
   for (std::size_t i = 0; i < values.size(); ++i)
     if (!majority || values[i] != middle) members.push_back(static_cast<int>(i));
@@ -63,9 +71,11 @@ ResultAgreement::ResultAgreement(const World& world, const memory::Node& node, s
       results_(world.leader() ? memory::agreement_words : 0),
       values_(static_cast<std::size_t>(node.ranks)) {}
 
-void ResultAgreement::note(std::span<Operation* const> ops, std::int64_t step) {
+void ResultAgreement::note(std::span<Operation* const> ops, std::span<const Backend* const> backends,
+                           const SharedResults& shared, std::int64_t step) {
   memory::AgreementWords& words = node_.agreement(node_.me);
-  for (const Operation* op : ops) {
+  for (std::size_t i = 0; i < ops.size(); ++i) {
+    const Operation* const op = ops[i];
     const NameEntry& e = *op->entry;
     const Signature& s = e.signature;
     if (!compared(s)) continue;
@@ -81,13 +91,14 @@ void ResultAgreement::note(std::span<Operation* const> ops, std::int64_t step) {
       result.step = step;
       result.bytes = e.bytes;
       result.slice = slice;
+      result.place = shared.place_of(*op, backends.empty() ? nullptr : backends[i]);
     }
     ++noted_;
     words.count.store(noted_, std::memory_order_release);
   }
 }
 
-std::optional<Disagreement> ResultAgreement::compare() {
+std::optional<Disagreement> ResultAgreement::compare(const SharedResults& shared) {
   std::uint64_t end = noted_, most = noted_;
   for (int r = 0; r < node_.ranks; ++r) {
     const std::uint64_t count = node_.agreement(r).count.load(std::memory_order_acquire);
@@ -109,7 +120,10 @@ std::optional<Disagreement> ResultAgreement::compare() {
     ++compared_;
     std::vector<negotiate::RankSet> parties;
     for (const int l : locals) parties.emplace_back(world_.locals()[static_cast<std::size_t>(l)]);
-    return describe(results_[at], parties, locals.size() < values_.size());
+    const bool majority = locals.size() < values_.size();
+    // Other nodes get the majority's hash, or none, so that they do not blame the whole node.
+    node_.agreement(node_.me).hash[at].store(majority ? majority_of(values_) : no_hash, std::memory_order_release);
+    return describe(results_[at], parties, majority, local_stage(results_[at], shared, majority));
   }
   return std::nullopt;
 }
@@ -119,10 +133,11 @@ const ResultAgreement::NotedResult* ResultAgreement::noted(std::uint64_t number)
   return noted_ - number <= memory::agreement_words ? &results_[number % memory::agreement_words] : nullptr;
 }
 
-/// 0: the hash has been overwritten.
+/// 0: the hash has been overwritten, or the ranks of this node have no majority.
 std::uint32_t ResultAgreement::short_hash(std::uint64_t number) const {
   if (!noted(number)) return 0;
   const std::uint64_t hash = node_.agreement(node_.me).hash[number % memory::agreement_words].load();
+  if (hash == no_hash) return 0;
   return std::max<std::uint32_t>(1, static_cast<std::uint32_t>(hash >> 32));
 }
 
@@ -148,7 +163,10 @@ std::optional<Disagreement> ResultAgreement::compare_nodes(negotiate::TreeNode& 
       const int node = b == 0 ? world_.node() : tree.first_child() + b - 1;
       parties.push_back(negotiate::RankSet::of(world_.nodes[static_cast<std::size_t>(node)]));
     }
-    return describe(*result, parties, bad.size() < values.size());
+    std::string stage;
+    if (result->place.origin != ResultOrigin::unknown)
+      stage = result->place.one_sum ? "bytes sent between hosts" : "bytes sent between hosts, or the sum";
+    return describe(*result, parties, bad.size() < values.size(), stage);
   }
   return std::nullopt;
 }
@@ -170,19 +188,45 @@ bool ResultAgreement::first_not_finite(std::int64_t now_ns, std::int64_t quiet_n
   return now_ns - node_.agreement(0).not_finite_ns.exchange(now_ns, std::memory_order_relaxed) >= quiet_ns;
 }
 
+/// The stage at which the ranks of this node, whose hashes are in values_, became different.  Empty: it is not known.
+std::string ResultAgreement::local_stage(const NotedResult& result, const SharedResults& shared, bool majority) const {
+  const ResultPlace& place = result.place;
+  if (place.origin == ResultOrigin::unknown) return {};
+  const std::string usual = place.origin == ResultOrigin::own_sum ? "read or sum" : "copy out";
+  const std::optional<std::uint64_t> now = shared.hash(place, result.slice.begin, result.slice.end);
+  if (!now) return usual;
+  const std::string bytes =
+      place.origin == ResultOrigin::own_sum ? "the inputs in shared memory give" : "shared memory has";
+  if (majority && *now == majority_of(values_)) return usual + " (" + bytes + " what the others have)";
+  const auto same = std::find(values_.begin(), values_.end(), *now);
+  if (same == values_.end()) return usual;
+  const int rank = world_.locals()[static_cast<std::size_t>(same - values_.begin())];
+  return (majority ? "changed in shared memory" : usual) + " (" + bytes + " what rank " +
+         std::to_string(world_.world_rank(rank)) + " has)";
+}
+
 Disagreement ResultAgreement::describe(const NotedResult& result, const std::vector<negotiate::RankSet>& parties,
-                                       bool majority) const {
+                                       bool majority, const std::string& stage) const {
   std::string names;
-  for (const negotiate::RankSet& p : parties)
-    names += (names.empty() ? "" : " and ") + p.mapped(world_.world_ranks).text(16);
+  std::vector<int> ranks;
+  for (const negotiate::RankSet& p : parties) {
+    const negotiate::RankSet of_world = p.mapped(world_.world_ranks);
+    names += (names.empty() ? "" : " and ") + of_world.text(16);
+    const std::vector<int> some = of_world.listed(wire::most_finding_ranks);
+    ranks.insert(ranks.end(), some.begin(), some.end());
+  }
   const std::string what = "the result of '" + result.name + "' in step " + std::to_string(result.step) + ", bytes " +
                            std::to_string(result.slice.begin) + "-" + std::to_string(result.slice.end) + " of " +
                            std::to_string(result.bytes) + ", ";
-  return {parties.front().first(), majority,
+  return {parties.front().first(),
+          majority,
           what +
               (majority ? "is not on " + names + " what it is on the others"
                         : "differs between " + names + ", none of which has a majority") +
-              " (seen on host " + own_host() + ")"};
+              " (seen on host " + own_host() + ")" + (stage.empty() ? "" : "; stage: " + stage),
+          result.name,
+          result.step,
+          std::move(ranks)};
 }
 
 }  // namespace hvd::core

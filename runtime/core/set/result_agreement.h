@@ -8,6 +8,9 @@
 /// All ranks run the same operations in the same order.  So the number of an operation, its id, and the slice are the
 /// same on all ranks.  Results on GPUs are not hashed.
 ///
+/// A report says at which stage ranks became different, as far as the algorithm and the bytes that still lie in shared
+/// memory tell (core/batch/shared_results.h).  Only a difference causes this look.
+///
 /// Between nodes, 32 bits of the leader's hashes travel up the tree with the next announcement.  A leader compares its
 /// own hashes with those of its children.  So an edge of the tree finds a difference between its two ends.
 ///
@@ -23,6 +26,7 @@
 #include <vector>
 
 #include "common/world.h"
+#include "core/batch/shared_results.h"
 #include "core/operation/operation.h"
 #include "core/settings/config.h"
 #include "memory/node.h"
@@ -50,6 +54,9 @@ struct Disagreement {
   int rank = 0;           ///< of the set: the first that differs
   bool outvoted = false;  ///< there is a majority from which it differs
   std::string text;       ///< one line
+  std::string tensor;     ///< name of the operation
+  std::int64_t step = 0;
+  std::vector<int> ranks;  ///< of the world: those that differ, at most wire::most_finding_ranks of each party
 };
 
 class ResultAgreement {
@@ -58,12 +65,14 @@ class ResultAgreement {
   static std::unique_ptr<ResultAgreement> make(const World& world, const Config& config, const memory::Node& node);
 
   /// Hashes the results of @p ops, which have ended well.  All ranks of the set must call this with the same operations
-  /// in the same order, while `entry` is valid.  @p step: the number of the present step, for reports.
-  void note(std::span<Operation* const> ops, std::int64_t step);
+  /// in the same order, while `entry` is valid.  @p backends: [ops] that have run them; empty: all were in the slots.
+  /// @p step: the number of the present step, for reports.
+  void note(std::span<Operation* const> ops, std::span<const Backend* const> backends, const SharedResults& shared,
+            std::int64_t step);
   /// On the node's leader: compares the results that all local ranks have noted since the last call.  Returns the first
   /// that differs.  To be called until it returns nothing.  A rank that is more than memory::agreement_words operations
-  /// ahead of another skips comparisons.
-  std::optional<Disagreement> compare();
+  /// ahead of another skips comparisons.  @p shared: of the set's batch, before it begins.
+  std::optional<Disagreement> compare(const SharedResults& shared);
   /// On a leader, after compare() has returned nothing: the same for the results of this node and its children.
   std::optional<Disagreement> compare_nodes(negotiate::TreeNode& tree);
   /// Looks at the sums of the set.
@@ -83,10 +92,13 @@ class ResultAgreement {
     std::int64_t step = 0;
     std::size_t bytes = 0;
     TensorSlice slice;
+    ResultPlace place;
   };
   const NotedResult* noted(std::uint64_t number) const;
   std::uint32_t short_hash(std::uint64_t number) const;
-  Disagreement describe(const NotedResult& result, const std::vector<negotiate::RankSet>& parties, bool majority) const;
+  std::string local_stage(const NotedResult& result, const SharedResults& shared, bool majority) const;
+  Disagreement describe(const NotedResult& result, const std::vector<negotiate::RankSet>& parties, bool majority,
+                        const std::string& stage) const;
 
   const World& world_;
   const memory::Node& node_;

@@ -162,6 +162,20 @@ void ShmAllreduce::publish(std::uint64_t k) {
   rings_.post(&Progress::reduced, base_ + k + 1);
 }
 
+bool ShmAllreduce::result_again(std::size_t begin, std::size_t end, unsigned char* to) const {
+  const std::uint64_t chunks = cut_.chunks();
+  std::uint64_t k = chunks - std::min<std::uint64_t>(chunks, 2);  // the result ring has two buffers
+  if (rings_.ranks < 2 || k == chunks || rings_.next != base_ + chunks || begin < cut_.begin(k)) return false;
+  for (; k < chunks && begin < end; ++k) {
+    const std::size_t until = std::min(end, cut_.end(k));
+    if (begin >= until) continue;
+    std::memcpy(to, rings_.node.result(base_ + k) + (begin - cut_.begin(k)), until - begin);
+    to += until - begin;
+    begin = until;
+  }
+  return begin == end;
+}
+
 void ShmAllreduce::copy_out(std::uint64_t k) {
   const unsigned char* result = rings_.node.result(base_ + k);
   const std::size_t chunk = cut_.begin(k);

@@ -67,6 +67,9 @@ class ShmAllreduce final : public Stage {
   bool done() const override { return out_ == cut_.chunks(); }
   /// This rank has copied its first chunk into the ring.
   bool entered() const { return in_ > 0; }
+  /// Copies [begin, end) of the stream's result from shared memory to @p to, after done().  False: some of it is no
+  /// longer there.  True also while another rank writes there again, so the caller must check the bytes.
+  bool result_again(std::size_t begin, std::size_t end, unsigned char* to) const;
   /// This rank's last slice is reduced.
   bool reduced() const { return reduced_ == cut_.chunks(); }
 

@@ -95,6 +95,7 @@ void RankProcess::take(wire::Type type, std::string_view body, Outbox& outbox) {
     case wire::Type::trace:
     case wire::Type::result:
     case wire::Type::stall:
+    case wire::Type::finding:
       outbox.add(type, std::string(body));
       break;
     case wire::Type::standing:

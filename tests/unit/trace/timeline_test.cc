@@ -248,6 +248,18 @@ TEST_CASE_FIXTURE(Fixture, "timeline: a failed negotiation says so; lost records
   CHECK(events().size() == 2);
 }
 
+TEST_CASE_FIXTURE(Fixture, "timeline: an event with arguments") {
+  timeline.name_rank(1, "h");
+  timeline.event(1, "agreement: result differs", 5000, R"({"tensor":"a\"b","ranks":[1]})");
+  timeline.show_all();
+  const auto all = nlohmann::json::parse(text + trace::Timeline::ending("end"));
+  const auto& event = all[all.size() - 2];
+  CHECK(event["ph"] == "i");
+  CHECK(event["name"] == "agreement: result differs");
+  CHECK(event["pid"] == 1);
+  CHECK(event["args"] == nlohmann::json{{"tensor", "a\"b"}, {"ranks", {1}}});
+}
+
 TEST_CASE_FIXTURE(Fixture, "timeline: valid at every line, names of any bytes, closed at the end") {
   timeline.name_rank(0, "h\"ost");
   start(0);

@@ -17,6 +17,7 @@
 #include "wire/messages/source_frame.h"
 #include "wire/messages/start_report.h"
 #include "wire/messages/stop_request.h"
+#include "wire/shared/agreement_finding.h"
 #include "wire/shared/failure.h"
 #include "wire/shared/stalls.h"
 #include "wire/shared/step_record.h"
@@ -240,6 +241,33 @@ TEST_CASE("stall: what libhvd writes is what hvdrun reads") {
   CHECK(back[0].more == 1);
   CHECK(back[0].size == 4);
   CHECK(stalls_from_json(to_json(std::vector<Stall>{}), 4).empty());
+}
+
+TEST_CASE("formats: findings of --agreement: what a rank writes is what hvdrun reads, within limits") {
+  const AgreementFinding written{AgreementFindingKind::not_finite, "a\"\x1b", 7, {0, 3}, "NaN \"in\"", 99};
+  const AgreementFinding back = agreement_finding_from_json(to_json(written), 4);
+  CHECK(back.kind == AgreementFindingKind::not_finite);
+  CHECK(back.tensor == "a\"?");
+  CHECK(back.step == 7);
+  CHECK(back.ranks == std::vector<int>{0, 3});
+  CHECK(back.text == "NaN \"in\"");
+  CHECK(back.time_ns == 99);
+  AgreementFinding large{AgreementFindingKind::repaired, std::string(5000, 't'), -1, {}, std::string(5000, 'x'), 0};
+  large.ranks.assign(1000, 2);
+  const AgreementFinding cut = agreement_finding_from_json(to_json(large), 4);
+  CHECK(cut.tensor.size() == most_finding_bytes);
+  CHECK(cut.text.size() == most_finding_bytes);
+  CHECK(cut.ranks.size() == most_finding_ranks);
+  const std::string good = to_json(written);
+  const auto with = [&](const std::string& from, const std::string& to) {
+    std::string text = good;
+    text.replace(text.find(from), from.size(), to);
+    return text;
+  };
+  CHECK_THROWS_AS(agreement_finding_from_json(with("not_finite", "other"), 4), Error);
+  CHECK_THROWS_AS(agreement_finding_from_json(with("[0,3]", "[0,4]"), 4), Error);
+  CHECK_THROWS_AS(agreement_finding_from_json(with("\"step\":7", "\"step\":\"7\""), 4), Error);
+  CHECK_THROWS_AS(agreement_finding_from_json(with("99}", "99"), 4), Error);
 }
 
 TEST_CASE("formats: stalls, which come from the rank itself, are checked") {

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 from weakref import WeakSet
 
+from hvd._agreement import findings
 from hvd._agreement.host_windows import host_digest
 from hvd._runtime import environment as _environment
 from hvd._runtime import world as _world
@@ -250,7 +251,7 @@ class Exchange:
             return
         bad, text = self._describe(details, asked.digests)
         more = f"; {self.found} windows have differed so far" if self.found > 1 else ""
-        self._print(text + more, [one.rank for one in details])
+        self._print(text + more, [one.rank for one in details], "parameter_differs", bad)
         if self._mode == "repair" and len(bad) < len(asked.digests) == len(details):
             self._repair(bad, details, text)
         elif self._stops:
@@ -273,18 +274,24 @@ class Exchange:
             raise DivergedError(text)
         _repairs += _world.rank() in bad
         listed = ", ".join(map(str, bad))
-        self._print(f"rank {listed} has got the parameters and the optimizer's state of rank {source}", self._set.ranks or [])
+        self._print(
+            f"rank {listed} has got the parameters and the optimizer's state of rank {source}",
+            self._set.ranks or [],
+            "repaired",
+            bad,
+        )
 
-    def _print(self, text: str, ranks: Sequence[int]) -> None:
-        """On the first of `ranks`."""
+    def _print(self, text: str, ranks: Sequence[int], kind: str = "", found: Sequence[int] = ()) -> None:
+        """On the first of `ranks`.  kind, found: for the verdict and the timeline, and the ranks that the line is about."""
         if ranks[0] == _world.rank():
             print(f"hvd: agreement: {text}", file=sys.stderr, flush=True)
+            findings.tell(kind, text, self._step, found)
 
     def _tell_not_finite(self, details: list[_Details]) -> None:
         """Prints the line of the first rank that has one."""
         text = next(one.not_finite for one in details if one.not_finite)
         more = f"; in {self.not_finite} steps so far" if self.not_finite > 1 else ""
-        self._print(text + more, [one.rank for one in details])
+        self._print(text + more, [one.rank for one in details], "not_finite")
         if self._stops:
             raise FloatingPointError(text)
 

@@ -34,7 +34,7 @@ wire::DeathRecord death(int rank, Cause cause, int code, const std::string& trac
   return d;
 }
 
-JudgedJob job(bool elastic = false) { return {"abc", "train.py", 1000, 1010.25, 6'000'000'000, elastic}; }
+JudgedJob job(bool elastic = false) { return {"abc", "train.py", 1000, 1010.25, 6'000'000'000, elastic, {}}; }
 
 nlohmann::json written(const std::vector<wire::DeathRecord>& deaths, int size, const EndReason& ended = {},
                        bool elastic = false) {
@@ -193,6 +193,34 @@ TEST_CASE("verdict as data: long evidence keeps its beginning and its end") {
   CHECK(evidence.size() == 60);
   CHECK(evidence.back().get<std::string>().starts_with("line 499"));
   CHECK(evidence.back().get<std::string>().size() == 2000);
+}
+
+TEST_CASE("verdict as data: what --agreement has found, also in a job that ends well") {
+  JudgedJob well = job();
+  well.findings.push_back(
+      {1001.5, {wire::AgreementFindingKind::result_differs, "grad", 7, {1, 2}, "the result \x1b", 9}});
+  well.findings.push_back({1002, {wire::AgreementFindingKind::repaired, "", -1, {}, "rank 1 has got \xff", 9}});
+  const std::vector<wire::DeathRecord> deaths{death(0, Cause::finished, 0)};
+  const std::string json = verdict_json(well, judge(deaths, 1, {}), {}, deaths, 1);
+  auto v = nlohmann::json::parse(json);
+  CHECK(v["cause"] == "none");
+  CHECK(v["findings"].size() == 2);
+  CHECK(v["findings"][0] == nlohmann::json{{"time", "1970-01-01T00:16:41.500Z"},
+                                           {"kind", "result_differs"},
+                                           {"tensor", "grad"},
+                                           {"step", 7},
+                                           {"ranks", {1, 2}},
+                                           {"text", "the result \x1b"}});
+  CHECK(v["findings"][1]["step"].is_null());
+  const std::string text = explained(json, "v.json");
+  CHECK(text.find("findings\n  1970-01-01T00:16:41.500Z  the result ") != std::string::npos);
+  CHECK(text.find('\x1b') == std::string::npos);
+  CHECK(text.find("more") == std::string::npos);
+  well.findings.assign(25, well.findings[0]);
+  CHECK(explained(verdict_json(well, judge(deaths, 1, {}), {}, deaths, 1), "v.json").find("\n  and 5 more\n") !=
+        std::string::npos);
+  v.erase("findings");  // of an earlier hvdrun
+  CHECK(explained(v.dump(), "v.json").find("findings") == std::string::npos);
 }
 
 TEST_CASE("explain: prints a verdict; other files are refused") {

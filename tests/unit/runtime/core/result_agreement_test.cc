@@ -11,6 +11,7 @@
 #include <set>
 #include <thread>
 
+#include "core/backends/eager_backend.h"
 #include "core/operation/name_entry.h"
 #include "ops/kernels/cpu_kernels.h"
 #include "ops/kernels/slice_hash.h"
@@ -18,16 +19,25 @@
 
 using namespace hvd;
 using namespace hvd::testing;
+using core::Backend;
 using core::Disagreement;
 using core::NameEntry;
 using core::Operation;
 using core::outvoted;
 using core::ResultAgreement;
+using core::SharedResults;
 using core::slice_of;
 using core::TensorSlice;
+using core::Workspace;
 using ops::slice_hash;
 
+namespace hvd::core::backend {
+extern const Backend adasum, movement, shm_direct, shm_rings;
+}
+
 namespace {
+
+const Backend& adasum = core::backend::adasum;
 
 core::Config config_of(const char* mode, int steps) {
   core::Config config;
@@ -54,26 +64,43 @@ struct Ranks {
       }
       nodes.back()->attach(memory);
     }
-    for (std::size_t r = 0; r < nodes.size(); ++r) all.push_back(ResultAgreement::make(worlds[r], config, *nodes[r]));
+    auto world = transport::LoopbackWorld::make(size);
+    for (std::size_t r = 0; r < nodes.size(); ++r) {
+      all.push_back(ResultAgreement::make(worlds[r], config, *nodes[r]));
+      transports.push_back(world->open(static_cast<int>(r)));
+      work.emplace_back(worlds[r], *nodes[r], *transports[r], tracer, traced);
+    }
   }
-  /// Rank @p r ends an allreduce with this result: [elements].
-  void end(std::size_t r, std::uint32_t id, std::vector<float>& result, std::int64_t step = 0) {
-    NameEntry e;
+  /// To be called on the leader.
+  std::optional<Disagreement> compare() { return all[0]->compare(SharedResults(work[0])); }
+  void describe(NameEntry& e, Operation& op, std::size_t r, std::uint32_t id, std::vector<float>& result,
+                Kind kind = Kind::allreduce) const {
     Signature s;
-    s.kind = static_cast<std::uint8_t>(Kind::allreduce);
+    s.kind = static_cast<std::uint8_t>(kind);
     s.dtype = HVD_F32;
     s.ndim = 1;
     s.dims[0] = static_cast<std::int64_t>(result.size());
     e.describe(s, static_cast<int>(r), static_cast<int>(all.size()));
     e.id = id;
+    e.slot = 0;
     e.name = "gradient." + std::to_string(id);
-    Operation op;
     op.entry = &e;
-    op.out = result.data();
+    op.in = op.out = result.data();
+  }
+  /// Rank @p r ends an allreduce with this result: [elements].
+  void end(std::size_t r, std::uint32_t id, std::vector<float>& result, std::int64_t step = 0) {
+    NameEntry e;
+    Operation op;
+    describe(e, op, r, id, result);
     Operation* one = &op;
-    all[r]->note({&one, 1}, step);
+    const Backend* const ran = &adasum;  // the stage is not known
+    all[r]->note({&one, 1}, {&ran, 1}, SharedResults(work[r]), step);
   }
   std::shared_ptr<void> memory;
+  trace::Tracer tracer;
+  std::uint32_t traced = 0;
+  std::vector<std::unique_ptr<transport::Transport>> transports;
+  std::deque<Workspace> work;
   std::deque<World> worlds;
   std::vector<std::unique_ptr<memory::Node>> nodes;
   std::vector<std::unique_ptr<ResultAgreement>> all;
@@ -205,7 +232,7 @@ TEST_CASE("agreement: a flipped bit is reported when its slice is looked at, wit
         ranks.end(r, 3, other, step);
         ranks.end(r, 70, r == culprit ? flipped : result, step);
       }
-      while (const std::optional<Disagreement> d = ranks.all[0]->compare()) {
+      while (const std::optional<Disagreement> d = ranks.compare()) {
         ++found;
         CHECK(d->outvoted == (size > 2));
         CHECK(d->rank == (size > 2 ? static_cast<int>(culprit) : 0));
@@ -218,21 +245,256 @@ TEST_CASE("agreement: a flipped bit is reported when its slice is looked at, wit
   }
 }
 
+namespace {
+
+void flip(void* at) { *static_cast<unsigned char*>(at) ^= 4; }
+
+/// An allreduce or a broadcast of 10 numbers from rank 0, on all ranks of one node, with their flips.
+struct Planted {
+  explicit Planted(std::size_t size, Kind kind = Kind::allreduce)
+      : ranks(static_cast<int>(size), config_of("report", 1)), entries(size), ops(size), values(size), kind(kind) {
+    for (std::size_t r = 0; r < size; ++r) {
+      values[r].assign(10, static_cast<float>(r) + 1);
+      ranks.describe(entries[r], ops[r], r, 0, values[r], kind);
+      std::memcpy(slot(r), values[r].data(), 40);
+    }
+  }
+  void* slot(std::size_t r) { return ranks.work[r].slots.at(static_cast<int>(r), 0, 0); }
+  void reads_slots(std::size_t r) { core::run_eager(ranks.work[r], ops[r]); }
+  void through_rings() {
+    const Backend* const chosen = &core::backend::shm_rings;
+    std::vector<Operation*> one;
+    for (std::size_t r = 0; r < ops.size(); ++r)
+      one.assign(1, &ops[r]), ranks.work[r].reduction.begin(one, {&chosen, 1});
+    for (std::size_t done = 0; done < ops.size();) {
+      done = 0;
+      for (Workspace& w : ranks.work) w.reduction.step(), done += w.reduction.done();
+    }
+  }
+  void note(std::size_t r, const Backend* ran = nullptr) {
+    Operation* const one = &ops[r];
+    ranks.all[r]->note({&one, 1}, {&ran, ran ? 1u : 0u}, SharedResults(ranks.work[r]), 7);
+  }
+  /// The stage that the report names.
+  std::string stage() {
+    const std::optional<Disagreement> found = ranks.compare();
+    if (!found) return "no difference";
+    const std::size_t at = found->text.find("; stage: ");
+    return at == std::string::npos ? "" : found->text.substr(at + 9);
+  }
+  Ranks ranks;
+  std::vector<NameEntry> entries;
+  std::vector<Operation> ops;
+  std::vector<std::vector<float>> values;
+  Kind kind;
+};
+
+}  // namespace
+
+TEST_CASE("agreement: stage of ranks that read and add by themselves") {
+  for (const std::size_t size : {2u, 3u, 4u}) {
+    Planted wrong(size);
+    for (std::size_t r = 0; r < size; ++r) {
+      wrong.reads_slots(r);
+      if (r == 1) flip(&wrong.values[r][5]);
+      wrong.note(r);
+    }
+    CHECK(wrong.stage() == (size == 2 ? "read or sum (the inputs in shared memory give what rank 0 has)"
+                                      : "read or sum (the inputs in shared memory give what the others have)"));
+    Planted changed(size);
+    for (std::size_t r = 0; r < size; ++r) {
+      if (r + 1 == size) flip(static_cast<unsigned char*>(changed.slot(0)) + 22);
+      changed.reads_slots(r), changed.note(r);
+    }
+    const std::string last = std::to_string(size - 1);
+    CHECK(changed.stage() == (size == 2 ? "read or sum" : "changed in shared memory") +
+                                 (" (the inputs in shared memory give what rank " + last + " has)"));
+    Planted gone(size);  // the slots have other inputs since
+    for (std::size_t r = 0; r < size; ++r) {
+      gone.reads_slots(r);
+      if (r == 1) flip(&gone.values[r][5]);
+      gone.note(r);
+    }
+    flip(gone.slot(1));
+    CHECK(gone.stage() == "read or sum");
+    Planted equal(size);
+    for (std::size_t r = 0; r < size; ++r) equal.reads_slots(r), equal.note(r);
+    CHECK(equal.stage() == "no difference");
+  }
+}
+
+TEST_CASE("agreement: stage of ranks that copy one sum") {
+  for (const std::size_t size : {2u, 3u}) {
+    const std::string others = size == 2 ? "rank 0 has" : "the others have";
+    Planted wrong(size);
+    wrong.through_rings();
+    flip(&wrong.values[1][5]);
+    for (std::size_t r = 0; r < size; ++r) wrong.note(r, &core::backend::shm_rings);
+    CHECK(wrong.stage() == "copy out (shared memory has what " + others + ")");
+    Planted changed(size);
+    changed.through_rings();
+    flip(&changed.values[1][5]), flip(changed.ranks.nodes[0]->result(0) + 20);
+    for (std::size_t r = 0; r < size; ++r) changed.note(r, &core::backend::shm_rings);
+    CHECK(changed.stage() ==
+          (size == 2 ? "copy out" : "changed in shared memory") + std::string(" (shared memory has what rank 1 has)"));
+    Planted gone(size);
+    gone.through_rings();
+    flip(&gone.values[1][5]);
+    for (std::size_t r = 0; r < size; ++r) gone.note(r, &core::backend::shm_rings);
+    gone.through_rings();
+    CHECK(gone.stage() == "copy out");
+    Planted direct(size);
+    direct.through_rings();
+    flip(&direct.values[1][5]);
+    for (std::size_t r = 0; r < size; ++r) direct.note(r, &core::backend::shm_direct);
+    CHECK(direct.stage() == "copy out");
+    Planted sent(size, Kind::broadcast);
+    for (std::size_t r = 0; r < size; ++r) {
+      sent.reads_slots(r);
+      if (r == 1) flip(&sent.values[r][5]);
+      sent.note(r);
+    }
+    CHECK(sent.stage() == "copy out (shared memory has what " + others + ")");
+    Planted moved(size, Kind::broadcast);
+    for (std::size_t r = 0; r < size; ++r) {
+      moved.reads_slots(r);
+      if (r == 1) flip(&moved.values[r][5]);
+      moved.note(r, &core::backend::movement);
+    }
+    CHECK(moved.stage() == "copy out");
+    Planted unknown(size);
+    unknown.through_rings();
+    flip(&unknown.values[1][5]);
+    for (std::size_t r = 0; r < size; ++r) unknown.note(r, &adasum);
+    CHECK(unknown.stage() == "");
+  }
+}
+
+TEST_CASE("agreement: the bytes of a result in shared memory, for every slice of large tensors") {
+  Planted planted(3);
+  for (const std::size_t elements : {40'000u, 3000u, 1u}) {  // chunks of 4096 bytes: only the last two are kept
+    for (std::size_t r = 0; r < 3; ++r) {
+      planted.values[r].assign(elements, 0.25f * static_cast<float>(r + 1));
+      for (std::size_t i = 0; i < elements; ++i) planted.values[r][i] += static_cast<float>(i);
+      planted.ranks.describe(planted.entries[r], planted.ops[r], r, 0, planted.values[r]);
+    }
+    planted.through_rings();
+    const SharedResults shared(planted.ranks.work[0]);
+    const core::ResultPlace place = shared.place_of(planted.ops[0], &core::backend::shm_rings);
+    std::size_t found = 0;
+    const auto* bytes = reinterpret_cast<const unsigned char*>(planted.values[0].data());
+    for (std::size_t at = 0; at < 4 * elements; at += 64) {
+      const std::size_t end = std::min(4 * elements, at + 1024);
+      const auto hash = shared.hash(place, at, end);
+      if (!hash) continue;
+      ++found;
+      CHECK(*hash == slice_hash(bytes + at, end - at));
+    }
+    const std::size_t chunks = (4 * elements + 4095) / 4096, gone = chunks > 2 ? (chunks - 2) * 4096 : 0;
+    CHECK(found == (4 * elements - gone + 63) / 64);
+  }
+}
+
+namespace {
+
+/// Flips a bit of the first message with a tag that arrives once armed.
+class FlippingTransport final : public transport::Transport {
+ public:
+  FlippingTransport(std::unique_ptr<transport::Transport> inner, const std::atomic<bool>& armed, transport::Tag tag)
+      : inner_(std::move(inner)), armed_(armed), tag_(tag) {}
+  int rank() const override { return inner_->rank(); }
+  int size() const override { return inner_->size(); }
+  const std::vector<int>& host_of() const override { return inner_->host_of(); }
+  bool threads_multiple() const override { return inner_->threads_multiple(); }
+  transport::Ticket isend(int to, transport::Tag tag, const void* data, std::size_t bytes) override {
+    return inner_->isend(to, tag, data, bytes);
+  }
+  transport::Ticket irecv(int from, transport::Tag tag, void* data, std::size_t bytes) override {
+    const transport::Ticket ticket = inner_->irecv(from, tag, data, bytes);
+    if (armed_ && tag == tag_ && !victim_ && ticket != 0) victim_ = static_cast<unsigned char*>(data), ticket_ = ticket;
+    return ticket;
+  }
+  bool test(transport::Ticket ticket) override {
+    const bool done = inner_->test(ticket);
+    if (done && victim_ && ticket == ticket_) flip(victim_ + 8), ticket_ = 0;
+    return done;
+  }
+  void abandon(transport::Ticket ticket) override { inner_->abandon(ticket); }
+  std::optional<transport::Message> poll(transport::Tag tag) override { return inner_->poll(tag); }
+  std::unique_ptr<transport::Transport> split(const std::vector<int>& members, int stream) override {
+    return inner_->split(members, stream);
+  }
+  int streams() const override { return inner_->streams(); }
+  std::shared_ptr<void> share_in_process(const std::vector<int>& members, std::size_t bytes) override {
+    return inner_->share_in_process(members, bytes);
+  }
+
+ private:
+  std::unique_ptr<transport::Transport> inner_;
+  const std::atomic<bool>& armed_;
+  const transport::Tag tag_;
+  unsigned char* victim_ = nullptr;
+  transport::Ticket ticket_ = 0;
+};
+
+/// The error of all ranks after a flip in a message to the last rank.
+std::string flipped_on_the_way(int size, int per_node, std::int64_t elements, transport::Tag tag) {
+  core::Config config = config_of("stop", 1);
+  config.set("HVD_RANKS_PER_NODE", per_node);
+  auto world = transport::LoopbackWorld::make(size);
+  std::atomic<bool> armed{false};
+  std::atomic<int> ready{0};
+  std::vector<std::string> texts(static_cast<std::size_t>(size));
+  std::vector<std::thread> threads;
+  for (int r = 0; r < size; ++r)
+    threads.emplace_back([&, r] {
+      std::unique_ptr<transport::Transport> own = world->open(r);
+      if (r == size - 1) own = std::make_unique<FlippingTransport>(std::move(own), armed, tag);
+      Rank rank(std::move(own), r, config);
+      std::vector<float> in(static_cast<std::size_t>(elements), 1), out(in.size());
+      std::string& text = texts[static_cast<std::size_t>(r)];
+      rank.try_run(Rank::request(HVD_ALLREDUCE, "first", {1}, in.data(), out.data()), &text, 60);
+      if (++ready == size) armed = true;
+      while (!armed) std::this_thread::yield();
+      rank.try_run(Rank::request(HVD_ALLREDUCE, "sent", {elements}, in.data(), out.data()), &text, 60);
+      for (int i = 0; i < 1000 && text.empty(); ++i)
+        rank.try_run(Rank::request(HVD_ALLREDUCE, "later", {1}, in.data(), out.data()), &text, 60);
+    });
+  for (std::thread& t : threads) t.join();
+  for (const std::string& text : texts) CHECK(text == texts[0]);
+  return texts[0];
+}
+
+}  // namespace
+
+TEST_CASE("agreement: stage of hosts that got other bytes") {
+  const std::string whole = flipped_on_the_way(3, 1, 1000, transport::Tag::data);
+  CHECK(whole.find("'sent' in step ") != std::string::npos);
+  CHECK(whole.find("is not on rank 2 what it is") != std::string::npos);
+  CHECK(whole.find("; stage: bytes sent between hosts, or the sum") != std::string::npos);
+  const std::string parts = flipped_on_the_way(3, 1, 4 << 20, transport::Tag::second);
+  CHECK(parts.find("is not on rank 2 what it is") != std::string::npos);
+  CHECK(parts.ends_with("; stage: bytes sent between hosts"));
+  const std::string shared = flipped_on_the_way(6, 2, 4 << 20, transport::Tag::second);
+  CHECK(shared.find("is not on ranks 4-5 what it is") != std::string::npos);
+  CHECK(shared.ends_with("; stage: bytes sent between hosts"));
+}
+
 TEST_CASE("agreement: a rank that is behind is compared later; one that is far behind is not") {
   Ranks ranks(2, config_of("report", 1));
   std::vector<float> same(4, 1), different(4, 2);
   for (int i = 0; i < 10; ++i) ranks.end(0, 0, same);
-  CHECK(!ranks.all[0]->compare());
+  CHECK(!ranks.compare());
   for (int i = 0; i < 9; ++i) ranks.end(1, 0, same);
-  CHECK(!ranks.all[0]->compare());
+  CHECK(!ranks.compare());
   ranks.end(1, 0, different);
-  CHECK(ranks.all[0]->compare());
-  CHECK(!ranks.all[0]->compare());
+  CHECK(ranks.compare());
+  CHECK(!ranks.compare());
   for (std::size_t i = 0; i < memory::agreement_words + 5; ++i) ranks.end(1, 0, i < 5 ? different : same);
   for (std::size_t i = 0; i < memory::agreement_words + 5; ++i) ranks.end(0, 0, same);
-  CHECK(!ranks.all[0]->compare());  // the words of the five were used again
+  CHECK(!ranks.compare());  // the words of the five were used again
   ranks.end(0, 0, same), ranks.end(1, 0, different);
-  CHECK(ranks.all[0]->compare());
+  CHECK(ranks.compare());
 }
 
 TEST_CASE("agreement: equal results of all operations are never reported, in any world") {
