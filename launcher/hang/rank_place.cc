@@ -36,17 +36,21 @@ struct LongWork {
   const char *file, *function, *words;
 };
 
-constexpr const char *loader_words = "waiting for a DataLoader worker", *batch_words = "loading a batch";
+constexpr const char *loader_words = "waiting for a DataLoader worker", *batch_words = "loading a batch",
+                     *threads_words = "waiting for its threads, since its script has ended";
 constexpr std::array works{
     LongWork{"torch/utils/data/dataloader.py", "_try_get_data", loader_words},
     LongWork{"torch/utils/data/dataloader.py", "_next_data", batch_words},
     LongWork{"torch/_inductor/", "", "compiling (torch.compile)"},
     LongWork{"torch/_dynamo/convert_frame.py", "", "compiling (torch.compile)"},
+    LongWork{"jax/_src/compiler.py", "", "compiling (jax.jit)"},
+    LongWork{"tensorflow/python/framework/func_graph.py", "func_graph_from_py_func", "compiling (tf.function)"},
     LongWork{"torch/serialization.py", "save", "saving a checkpoint"},
     LongWork{"torch/serialization.py", "load", "loading a checkpoint"},
     LongWork{"torch/distributed/checkpoint/", "", "in a checkpoint"},
     LongWork{"safetensors/", "", "in a checkpoint"},
     LongWork{"<frozen importlib._bootstrap>", "", "importing"},
+    LongWork{"threading.py", "_shutdown", threads_words},
 };
 
 }  // namespace
@@ -97,7 +101,7 @@ std::string worker_place(const wire::StackPicture& picture) {
 }
 
 bool ends_by_itself(const std::string& long_work, const std::string& state) {
-  if (long_work.empty() || long_work == loader_words) return false;
+  if (long_work.empty() || long_work == loader_words || long_work == threads_words) return false;
   return long_work != batch_words || state == "R" || state == "D";
 }
 

@@ -16,7 +16,9 @@ std::optional<wire::SourceFrame> user_frame(const std::string& python);
 std::string user_line(const std::string& python);
 
 /// The main thread's work, if that work is known to take long.  Empty: no such work.  Possible texts:
-/// - "waiting for a DataLoader worker", "loading a batch", "importing", "compiling (torch.compile)"
+/// - "waiting for a DataLoader worker", "loading a batch", "importing"
+/// - "compiling (torch.compile)", "compiling (jax.jit)", "compiling (tf.function)"
+/// - "waiting for its threads, since its script has ended"
 /// - "saving a checkpoint", "loading a checkpoint", "in a checkpoint"
 /// - "evaluating": the thread computes in a user's function eval…, valid… or test
 std::string long_work(const std::string& python, const std::string& state);

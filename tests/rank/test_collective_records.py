@@ -121,11 +121,10 @@ def dump_of(version: str) -> Any:
     return lambda includeCollectives=True, includeStackTraces=True, onlyActive=False: text
 
 
-@pytest.mark.parametrize(("version", "records"), [("2.2", []), ("2.3", []), ("2.4", [(3, True), (4, False), (2, False)])])
-def test_nccl_records_of_each_form(version: str, records: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """torch 2.2 and 2.3 do not name the group: their records are left out, and the answer still tells the rest."""
+def answer_of(dump: Any, version: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The watcher's whole answer with a recorder of NCCL."""
     group: Any = types.SimpleNamespace(group_desc="default_pg")
-    backend = types.SimpleNamespace(_dump_nccl_trace=dump_of(version))
+    backend = types.SimpleNamespace(_dump_nccl_trace=dump)
     torch = types.SimpleNamespace(__version__=version, _C=types.SimpleNamespace(_distributed_c10d=backend))
     monkeypatch.setitem(sys.modules, "torch", torch)  # type: ignore[arg-type]
     watcher = module("hvdrank_collectives").Watcher(
@@ -137,7 +136,26 @@ def test_nccl_records_of_each_form(version: str, records: list[Any], monkeypatch
         ),
         "",
     )
-    answer = watcher.answer(True)
+    answer: dict[str, Any] = watcher.answer(True)
+    return answer
+
+
+def test_an_old_open_collective_is_told_behind_many_new_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread of the rank waits in one, while the main thread makes many more."""
+    entries = [
+        dict(entry_of("all_reduce", number, retired=number != 3), time_created_ns=number * 1_000_000)
+        for number in range(1, 1000)
+    ]
+    answer = answer_of(lambda *_: pickle.dumps({"version": "2.4", "entries": entries}), "2.4", monkeypatch)
+    assert "trouble" not in answer
+    assert [row[1] for row in answer["records"] if not row[4] & 1] == [3]
+    assert [answer["records"][0][1], answer["records"][-1][1], len(answer["records"])] == [3, 999, 193]
+
+
+@pytest.mark.parametrize(("version", "records"), [("2.2", []), ("2.3", []), ("2.4", [(3, True), (4, False), (2, False)])])
+def test_nccl_records_of_each_form(version: str, records: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch 2.2 and 2.3 do not name the group: their records are left out, and the answer still tells the rest."""
+    answer = answer_of(dump_of(version), version, monkeypatch)
     assert "trouble" not in answer
     assert answer["rank"] == 1 and answer["groups"] == [["0", "default", [0, 1]]]
     assert sorted((row[1], bool(row[4] & 1)) for row in answer["records"]) == sorted(records)

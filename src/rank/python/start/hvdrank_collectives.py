@@ -17,7 +17,8 @@ import threading
 import time
 
 STILL_SECONDS = 2  # a main thread that stands still so long may wait for the GPU
-MOST_RECORDS = 192  # of all groups, in one answer
+MOST_RECORDS = 192  # of all groups, in one answer: the newest
+MOST_OLD = 32  # and open ones that are older than these
 MOST_BYTES = 150_000  # less than a packet may have
 DTYPES = {
     "Float": "float32",
@@ -365,7 +366,7 @@ class Watcher:
             function, group, root = self.root_of(frames) or ("", "", -1)
             if opened[-1][2] == function and opened[-1][0] == numbers.get(group):
                 opened[-1][7] = root
-        told["records"] = rows[-MOST_RECORDS:]
+        told["records"] = [row for row in rows[:-MOST_RECORDS] if not row[4] & 1][:MOST_OLD] + rows[-MOST_RECORDS:]
         used = {0}.union(row[0] for row in told["records"])
         if told["call"] is not None:
             name = next((world.pg_names.get(group) for group in world.pg_group_ranks if group is group_of_call), None)

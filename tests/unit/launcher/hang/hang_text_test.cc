@@ -54,6 +54,12 @@ TEST_CASE("hang: what is known to take long") {
   const std::string torch = "  File \"/v/lib/python3.11/site-packages/torch/";
   CHECK(in(torch + "utils/data/dataloader.py\", line 3 in _try_get_data") == "waiting for a DataLoader worker");
   CHECK(in(torch + "_inductor/codecache.py\", line 3 in x") == "compiling (torch.compile)");
+  CHECK(in("  File \"/v/lib/python3.11/site-packages/jax/_src/compiler.py\", line 3 in f") == "compiling (jax.jit)");
+  CHECK(in("  File \"/v/lib/python3.11/site-packages/tensorflow/python/framework/func_graph.py\", line 3 in "
+           "func_graph_from_py_func") == "compiling (tf.function)");
+  CHECK(in("  File \"/usr/lib/python3.11/threading.py\", line 1583 in _shutdown") ==
+        "waiting for its threads, since its script has ended");
+  CHECK(!ends_by_itself("waiting for its threads, since its script has ended", "S"));
   CHECK(in(torch + "serialization.py\", line 3 in save") == "saving a checkpoint");
   CHECK(in("  File \"<frozen importlib._bootstrap>\", line 241 in _call") == "importing");
   CHECK(in(torch + "nn/x.py\", line 3 in save").empty());
