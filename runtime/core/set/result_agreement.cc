@@ -69,6 +69,7 @@ ResultAgreement::ResultAgreement(const World& world, const memory::Node& node, s
       stops_(stops),
       finite_check_(world.locals()),
       results_(world.leader() ? memory::agreement_words : 0),
+      places_(world.leader() ? most_places : 0),
       values_(static_cast<std::size_t>(node.ranks)) {}
 
 void ResultAgreement::note(std::span<Operation* const> ops, std::span<const Backend* const> backends,
@@ -91,7 +92,10 @@ void ResultAgreement::note(std::span<Operation* const> ops, std::span<const Back
       result.step = step;
       result.bytes = e.bytes;
       result.slice = slice;
-      result.place = shared.place_of(*op, backends.empty() ? nullptr : backends[i]);
+      ResultPlace& place = places_[noted_ % most_places];
+      place = shared.place_of(*op, backends.empty() ? nullptr : backends[i]);
+      result.origin = place.origin;
+      result.one_sum = place.one_sum;
     }
     ++noted_;
     words.count.store(noted_, std::memory_order_release);
@@ -123,7 +127,7 @@ std::optional<Disagreement> ResultAgreement::compare(const SharedResults& shared
     const bool majority = locals.size() < values_.size();
     // Other nodes get the majority's hash, or none, so that they do not blame the whole node.
     node_.agreement(node_.me).hash[at].store(majority ? majority_of(values_) : no_hash, std::memory_order_release);
-    return describe(results_[at], parties, majority, local_stage(results_[at], shared, majority));
+    return describe(results_[at], parties, majority, local_stage(compared_ - 1, shared, majority));
   }
   return std::nullopt;
 }
@@ -164,8 +168,8 @@ std::optional<Disagreement> ResultAgreement::compare_nodes(negotiate::TreeNode& 
       parties.push_back(negotiate::RankSet::of(world_.nodes[static_cast<std::size_t>(node)]));
     }
     std::string stage;
-    if (result->place.origin != ResultOrigin::unknown)
-      stage = result->place.one_sum ? "bytes sent between hosts" : "bytes sent between hosts, or the sum";
+    if (result->origin != ResultOrigin::unknown)
+      stage = result->one_sum ? "bytes sent between hosts" : "bytes sent between hosts, or the sum";
     return describe(*result, parties, bad.size() < values.size(), stage);
   }
   return std::nullopt;
@@ -189,14 +193,16 @@ bool ResultAgreement::first_not_finite(std::int64_t now_ns, std::int64_t quiet_n
 }
 
 /// The stage at which the ranks of this node, whose hashes are in values_, became different.  Empty: it is not known.
-std::string ResultAgreement::local_stage(const NotedResult& result, const SharedResults& shared, bool majority) const {
-  const ResultPlace& place = result.place;
-  if (place.origin == ResultOrigin::unknown) return {};
-  const std::string usual = place.origin == ResultOrigin::own_sum ? "read or sum" : "copy out";
-  const std::optional<std::uint64_t> now = shared.hash(place, result.slice.begin, result.slice.end);
+std::string ResultAgreement::local_stage(std::uint64_t number, const SharedResults& shared, bool majority) const {
+  const NotedResult& result = results_[number % memory::agreement_words];
+  if (result.origin == ResultOrigin::unknown) return {};
+  const std::string usual = result.origin == ResultOrigin::own_sum ? "read or sum" : "copy out";
+  if (noted_ - number > most_places) return usual;
+  const std::optional<std::uint64_t> now =
+      shared.hash(places_[number % most_places], result.slice.begin, result.slice.end);
   if (!now) return usual;
   const std::string bytes =
-      place.origin == ResultOrigin::own_sum ? "the inputs in shared memory give" : "shared memory has";
+      result.origin == ResultOrigin::own_sum ? "the inputs in shared memory give" : "shared memory has";
   if (majority && *now == majority_of(values_)) return usual + " (" + bytes + " what the others have)";
   const auto same = std::find(values_.begin(), values_.end(), *now);
   if (same == values_.end()) return usual;

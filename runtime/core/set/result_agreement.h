@@ -92,11 +92,13 @@ class ResultAgreement {
     std::int64_t step = 0;
     std::size_t bytes = 0;
     TensorSlice slice;
-    ResultPlace place;
+    ResultOrigin origin = ResultOrigin::unknown;
+    bool one_sum = false;
   };
+  static constexpr std::size_t most_places = 256;  ///< their memory stays in the cache
   const NotedResult* noted(std::uint64_t number) const;
   std::uint32_t short_hash(std::uint64_t number) const;
-  std::string local_stage(const NotedResult& result, const SharedResults& shared, bool majority) const;
+  std::string local_stage(std::uint64_t number, const SharedResults& shared, bool majority) const;
   Disagreement describe(const NotedResult& result, const std::vector<negotiate::RankSet>& parties, bool majority,
                         const std::string& stage) const;
 
@@ -110,6 +112,7 @@ class ResultAgreement {
   std::vector<std::deque<std::uint32_t>> below_;   ///< [children] their hashes from nodes_compared_ on
   std::vector<std::uint64_t> looks_;               ///< by id: the looks so far
   std::vector<NotedResult> results_;               ///< [agreement_words] the last results, on the leader
+  std::vector<ResultPlace> places_;                ///< [most_places] of the last results, on the leader
   std::vector<std::uint64_t> values_;              ///< [local ranks] scratch
 };
 
