@@ -51,7 +51,7 @@ def judge(trial: Trial, _: None, options: argparse.Namespace) -> list[Outcome]:
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
-            env=hvdrun.environment(EQUAL_FOLDER=folder, EQUAL_DIE_EVERY=str(options.die_every)),
+            env=hvdrun.environment(EQUAL_FOLDER=folder, EQUAL_DIE_EVERY=str(options.die_every), EQUAL_RANKS=str(ranks)),
         )
         with job:
             for line in job.stdout or ():

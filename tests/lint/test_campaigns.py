@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from campaigns import engine
+from campaigns import engine, equal_rank
 from campaigns.engine import Campaign, Outcome, Trial
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -92,3 +92,13 @@ def test_without_the_set_up_s_packages(tmp_path: pathlib.Path) -> None:
     alone.write_text(run.read_text())
     done = subprocess.run([sys.executable, str(alone), "hangs", "--help"], capture_output=True, text=True)
     assert done.returncode == 1 and done.stderr.endswith("; scripts/setup --tests installs it\n"), done.stderr
+
+
+def test_one_rank_of_a_world_dies(tmp_path: pathlib.Path) -> None:
+    """Two deaths are due in the same step: the second one waits for the next world.  Otherwise both of two ranks may die."""
+    deaths = [298, 309]
+    of_ranks = [equal_rank.first_left(deaths, tmp_path) for _ in range(2)]  # at the begin of a world
+    (tmp_path / "died.298").touch()
+    assert of_ranks == [298, 298] and equal_rank.first_left(deaths, tmp_path) == 309
+    (tmp_path / "died.309").touch()
+    assert equal_rank.first_left(deaths, tmp_path) > 10**9

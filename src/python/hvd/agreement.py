@@ -27,7 +27,7 @@ def compare(
     """Compares tensors between the ranks, if hvdrun has --agreement.  Call it after each step, on all ranks of the set.
 
     Each call reads one window of the tensors.  So every byte is compared within --agreement-steps calls.  Differences are
-    reported at the next call.  A rank that lacks a call holds the others up for two seconds at most.
+    reported at the next call.  A rank that lacks a call holds the others up for two seconds at most, and is reported.
 
     tensors: arrays, tensors or variables, in dicts, lists or any tree of JAX; other values are left out.  Equal trees on all
     ranks.  exclude: patterns such as "*.router.*" for names that may differ; the first call counts.  name: one for each tree,
