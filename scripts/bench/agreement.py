@@ -157,8 +157,8 @@ def counted(rounds: int, optimizer_name: str) -> None:
 
     def compare(row: str) -> None:
         if row in watches:
-            watches[row]._begins()
-            watches[row]._stepped()
+            watches[row]._before_step()
+            watches[row]._after_step()
         elif row == "results":
             gradients = [p.grad for p in parameters if p.grad is not None]
             _native.hashes([(g.data_ptr(), g.numel() * g.element_size()) for g in gradients])
