@@ -103,6 +103,33 @@ std::string others_of(const VerdictFields& verdict) {
   return join(parts, "; ");
 }
 
+/// The first finding of each kind and tensor, with the number of those like it.  Findings that repeat hide no other
+/// one.
+std::string findings_text(const std::vector<VerdictFields>& findings) {
+  struct Alike {
+    std::string kind, tensor, line;
+    std::size_t count = 1;
+  };
+  std::vector<Alike> firsts;
+  for (const VerdictFields& one : findings) {
+    const std::string kind = one.text("kind"), tensor = one.text_or_empty("tensor");
+    const auto same = std::find_if(firsts.begin(), firsts.end(),
+                                   [&](const Alike& a) { return a.kind == kind && a.tensor == tensor; });
+    if (same != firsts.end())
+      ++same->count;
+    else
+      firsts.push_back({kind, tensor, formatted("  {}  {}", one.text("time"), one.text("text"))});
+  }
+  std::string out;
+  const std::size_t shown = std::min(firsts.size(), most_findings_shown);
+  for (std::size_t i = 0; i < shown; ++i) {
+    const Alike& a = firsts[i];
+    out += printable(a.line) + (a.count > 1 ? formatted(" (and {} more about it)", a.count - 1) : "") + "\n";
+  }
+  if (shown < firsts.size()) out += formatted("  and findings about {} more\n", firsts.size() - shown);
+  return out;
+}
+
 std::string advice_of(const VerdictFields& of) {
   const VerdictFields advice = of.object("advice");
   const std::string reason = advice.text("reason");
@@ -139,11 +166,7 @@ std::string explained(const std::string& json, const std::string& name) {
              "\n";
   }
   if (const auto findings = verdict.optional_objects("findings"); !findings.empty()) {
-    out += "findings\n";
-    const std::size_t shown = std::min(findings.size(), most_findings_shown);
-    for (std::size_t i = 0; i < shown; ++i)
-      out += printable(formatted("  {}  {}", findings[i].text("time"), findings[i].text("text"))) + "\n";
-    if (shown < findings.size()) out += formatted("  and {} more\n", findings.size() - shown);
+    out += "findings\n" + findings_text(findings);
   }
   if (const auto lines = verdict.texts("evidence"); !lines.empty()) {
     out += "evidence\n";

@@ -125,7 +125,7 @@ def check_the_comparison_goes_on_after_a_join():
 
 def check_ranks_may_join_before_their_first_step():
     told, tell = [], agreement.Watch._print
-    agreement.Watch._print = lambda _, text, ranks: told.append(text)
+    agreement.Watch._print = lambda _, text, *more: told.append(text)
     try:
         model, optimizer = distributed()
         for epoch in range(3):
@@ -270,7 +270,7 @@ def check_overflows_that_a_scaler_handles_are_not_reported():
 def lines_of_a_start(model, **options):
     """The lines of the first step."""
     lines, tell = [], agreement.Watch._print
-    agreement.Watch._print = lambda _, text, ranks: lines.append(text)
+    agreement.Watch._print = lambda _, text, *more: lines.append(text)
     try:
         maker = torch.optim.SGD(model.parameters(), **{"lr": 0.1, **options})
         optimizer = hvd.DistributedOptimizer(maker, model.named_parameters())

@@ -216,9 +216,13 @@ TEST_CASE("verdict as data: what --agreement has found, also in a job that ends 
   CHECK(text.find("findings\n  1970-01-01T00:16:41.500Z  the result ") != std::string::npos);
   CHECK(text.find('\x1b') == std::string::npos);
   CHECK(text.find("more") == std::string::npos);
+  const auto explained_now = [&] {
+    return explained(verdict_json(well, judge(deaths, 1, {}), {}, deaths, 1), "v.json");
+  };
   well.findings.assign(25, well.findings[0]);
-  CHECK(explained(verdict_json(well, judge(deaths, 1, {}), {}, deaths, 1), "v.json").find("\n  and 5 more\n") !=
-        std::string::npos);
+  CHECK(explained_now().find(" (and 24 more about it)\n") != std::string::npos);
+  for (std::size_t i = 0; i < 25; ++i) well.findings[i].found.tensor = std::to_string(i);
+  CHECK(explained_now().find("\n  and findings about 5 more\n") != std::string::npos);
   v.erase("findings");  // of an earlier hvdrun
   CHECK(explained(v.dump(), "v.json").find("findings") == std::string::npos);
 }
