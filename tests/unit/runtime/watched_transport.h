@@ -1,4 +1,4 @@
-/// @file watched_transport.h — a transport that shows each message to a test before it is sent.
+/// @file watched_transport.h — transports around another one, for tests.
 #pragma once
 #include <functional>
 #include <memory>
@@ -9,18 +9,15 @@
 
 namespace hvd::testing {
 
-class WatchedTransport final : public transport::Transport {
+/// Forwards each call to the transport inside.
+class ForwardingTransport : public transport::Transport {
  public:
-  /// Sees the messages that this rank sends, on the rank's threads.
-  using Watch = std::function<void(transport::Tag, std::string_view)>;
-  WatchedTransport(std::unique_ptr<transport::Transport> inner, Watch watch)
-      : inner_(std::move(inner)), watch_(std::move(watch)) {}
+  explicit ForwardingTransport(std::unique_ptr<transport::Transport> inner) : inner_(std::move(inner)) {}
   int rank() const override { return inner_->rank(); }
   int size() const override { return inner_->size(); }
   const std::vector<int>& host_of() const override { return inner_->host_of(); }
   bool threads_multiple() const override { return inner_->threads_multiple(); }
   transport::Ticket isend(int to, transport::Tag tag, const void* data, std::size_t bytes) override {
-    watch_(tag, {static_cast<const char*>(data), bytes});
     return inner_->isend(to, tag, data, bytes);
   }
   transport::Ticket irecv(int from, transport::Tag tag, void* data, std::size_t bytes) override {
@@ -39,6 +36,21 @@ class WatchedTransport final : public transport::Transport {
 
  private:
   std::unique_ptr<transport::Transport> inner_;
+};
+
+/// Shows each message to a test before it is sent.
+class WatchedTransport final : public ForwardingTransport {
+ public:
+  /// Sees the messages that this rank sends, on the rank's threads.
+  using Watch = std::function<void(transport::Tag, std::string_view)>;
+  WatchedTransport(std::unique_ptr<transport::Transport> inner, Watch watch)
+      : ForwardingTransport(std::move(inner)), watch_(std::move(watch)) {}
+  transport::Ticket isend(int to, transport::Tag tag, const void* data, std::size_t bytes) override {
+    watch_(tag, {static_cast<const char*>(data), bytes});
+    return ForwardingTransport::isend(to, tag, data, bytes);
+  }
+
+ private:
   Watch watch_;
 };
 
