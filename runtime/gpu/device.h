@@ -81,12 +81,25 @@ class Captures {
   virtual void record(std::vector<DeviceTensor> tensors, StreamHandle stream) = 0;
 };
 
+/// The hashes by which ranks compare the results of a batch.  The GPU computes them after the results.  The caller
+/// holds the engine's drive lock.
+class SliceHashes {
+ public:
+  virtual ~SliceHashes() = default;
+  /// True when the hashes are there, or the device has failed.
+  virtual bool arrived() const = 0;
+  /// Requires arrived().  The hash of the slice of tensor number @p tensor of the batch.  Equal bytes give equal hashes
+  /// on all ranks.  0: none, since the slice is empty, the tensor is absent, or the device has failed.
+  virtual std::uint64_t of(std::size_t tensor) const = 0;
+};
+
 /// The GPU side of one process set.  The caller holds the engine's drive lock.
 class SetDevice {
  public:
   struct Result {
     std::vector<DeviceTensor> tensors;  ///< the submitted tensors, with the received rows and the results filled in
     std::shared_ptr<DeviceCompletion> end;
+    std::shared_ptr<const SliceHashes> hashes;  ///< nullptr, on all ranks: this device hashes nothing
   };
   /// Queued work has two seconds to end by itself, since other ranks may need this work.  Then the destructor ends the
   /// work.

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/tensor_slice.h"
 #include "common/types.h"
 
 namespace hvd::gpu {
@@ -57,6 +58,7 @@ struct DeviceTensor {
   /// `in` and `out` may be used after this mark; nullptr: now.
   std::shared_ptr<StreamMark> ready;
   std::string_view name;  ///< of the operation; valid while the operation is under way
+  TensorSlice slice;      ///< allreduce, broadcast: the part of the result to hash, see SliceHashes; empty: none
 
   std::size_t bytes() const { return static_cast<std::size_t>(rows) * row_bytes; }
   std::size_t elements() const { return bytes() / element_bytes(dtype); }

@@ -69,6 +69,11 @@ def test_with_windows(ranks: int) -> None:
 
 
 @pytest.mark.timeout(200)
+def test_agreement_finds_no_difference() -> None:
+    assert "agreement: " not in run(2, HVD_AGREEMENT="stop", HVD_AGREEMENT_STEPS="4", **SHARED)
+
+
+@pytest.mark.timeout(200)
 def test_through_host_memory() -> None:
     run(2, HOROVOD_GPU_OPERATIONS="MPI", **SHARED)
 

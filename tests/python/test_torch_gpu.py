@@ -18,6 +18,9 @@ FILES = ("fake_gpu.py", "torch_operations.py", "torch_outbox.py", "torch_gpu.py"
 
 test_two_ranks = checks_of(*FILES, ranks=2, needs=("torch",), **FAKE)
 test_through_host_memory = pytest.mark.ci(checks_of(*FILES, ranks=2, needs=("torch",), HOROVOD_GPU_OPERATIONS="MPI", **FAKE))
+test_agreement = pytest.mark.ci(
+    checks_of(*FILES, ranks=2, needs=("torch",), HVD_AGREEMENT="stop", HVD_AGREEMENT_STEPS="4", **FAKE)
+)
 test_several_nodes = pytest.mark.ci(
     checks_of("fake_gpu.py", "torch_gpu.py", ranks=4, needs=("torch",), HVD_RANKS_PER_NODE="2", **FAKE)
 )

@@ -2,6 +2,7 @@
 /// tensors to the host.
 #include "core/backends/device_operations.h"
 #include "core/backends/workspace.h"
+#include "core/operation/name_entry.h"
 
 namespace hvd::core::backend {
 namespace {
@@ -40,16 +41,29 @@ class CopiesStage final : public ops::Stage {
   gpu::SetDevice& device_;
 };
 
+void take_turns(SliceTurns& turns, std::span<Operation* const> ops, std::vector<gpu::DeviceTensor>& tensors) {
+  for (std::size_t i = 0; i < ops.size(); ++i) {
+    const NameEntry& e = *ops[i]->entry;
+    if (same_on_all(e.signature)) tensors[i].slice = turns.next(e.id, e.bytes);
+  }
+}
+
 ops::Stage* submit(Workspace& work, BatchPart& part) {
   gpu::SetDevice& device = *work.device;
   work.phase = trace::Phase::queue;
   if (device.joins())
     work.rows.next(part.row, std::exchange(work.phase, trace::Phase::init_nccl), trace::Phase::init_nccl);
-  device.submit(device_tensors(part.ops), work.tracer.enabled() ? part.row : 0);
+  std::vector<gpu::DeviceTensor> tensors = device_tensors(part.ops);
+  if (work.turns) take_turns(*work.turns, part.ops, tensors);
+  device.submit(std::move(tensors), work.tracer.enabled() ? part.row : 0);
   return work.own(std::make_unique<SubmittedStage>(device));
 }
 
-void take_submitted(Workspace& work, BatchPart& part) { take_results(part.ops, work.device->finish(), work.world); }
+void take_submitted(Workspace& work, BatchPart& part) {
+  gpu::SetDevice::Result results = work.device->finish();
+  work.hashes = std::move(results.hashes);
+  take_results(part.ops, std::move(results), work.world);
+}
 
 ops::Stage* wait_for_copies(Workspace& work, BatchPart&) {
   return work.own(std::make_unique<CopiesStage>(*work.device));

@@ -16,6 +16,7 @@
 #include "core/backends/reduction.h"
 #include "core/backends/widened.h"
 #include "core/operation/operation.h"
+#include "core/operation/slice_turns.h"
 #include "ops/shm/distance.h"
 #include "ops/shm/eager.h"
 #include "ops/shm/rings.h"
@@ -70,10 +71,12 @@ struct Workspace {
   ops::Distance distance;
   Reduction reduction;
   Special special;
-  ops::FiniteCheck* check = nullptr;       ///< looks at sums; nullptr: nobody does
-  std::deque<WideCopy> widened;            ///< of the reducescatters
-  std::unique_ptr<gpu::SetDevice> device;  ///< null until the first tensor on a GPU
-  std::unique_ptr<ops::Stage> owned;       ///< null while the stage is one that is used again, like `reduction`
+  ops::FiniteCheck* check = nullptr;               ///< looks at sums; nullptr: nobody does
+  std::deque<WideCopy> widened;                    ///< of the reducescatters
+  std::unique_ptr<gpu::SetDevice> device;          ///< null until the first tensor on a GPU
+  SliceTurns* turns = nullptr;                     ///< results on GPUs are hashed; nullptr: they are not
+  std::shared_ptr<const gpu::SliceHashes> hashes;  ///< of the part that the GPUs have run last
+  std::unique_ptr<ops::Stage> owned;               ///< null while the stage is one that is used again, like `reduction`
   trace::Phase phase = trace::Phase::queue;
 };
 

@@ -37,6 +37,9 @@ class Batch {
   /// Looks at all sums from now on.  @p check must outlive this object.
   void look_with(ops::FiniteCheck* check) { work_.check = check, work_.reduction.look_with(check); }
 
+  /// Has slices of results on GPUs hashed from now on, by @p turns, which must outlive this object.
+  void hash_with(SliceTurns* turns) { work_.turns = turns; }
+
   SharedResults shared_results() const { return SharedResults(work_); }
 
   /// Starts @p ops, in the coordinator's order, each with `entry` set.  @p eager: all inputs are in their slots.

@@ -37,6 +37,8 @@ class SharedResults {
   /// next batch begins.  nullopt: the bytes are gone.  The memory may be in use again, so only a hash that a rank has
   /// too means anything.
   std::optional<std::uint64_t> hash(const ResultPlace& place, std::size_t begin, std::size_t end) const;
+  /// The hashes of the operations that the GPUs have run last.  nullptr: GPUs hash nothing.
+  const std::shared_ptr<const gpu::SliceHashes>& device_hashes() const { return work_.hashes; }
 
  private:
   const Workspace& work_;

@@ -39,6 +39,7 @@ ProcessSet::ProcessSet(World world, const Config& config, std::shared_ptr<transp
   ops::FiniteCheck* const check = agreement_ ? &agreement_->finite_check() : nullptr;
   batch_.set_special(shared.special);
   batch_.look_with(check);
+  if (agreement_) batch_.hash_with(&agreement_->turns());
   node_.presence(node_.me).reach.store(node_.reaches_all(), std::memory_order_release);
   if (world_.leader())
     leader_ = std::make_unique<Leader>(
@@ -187,7 +188,9 @@ void ProcessSet::tell(wire::AgreementFinding found) {
 }
 
 void ProcessSet::compare_results() {
-  if (!agreement_ || !leader_) return;
+  if (!agreement_) return;
+  agreement_->take_arrived();
+  if (!leader_) return;
   for (;;) {
     std::optional<Disagreement> d = agreement_->compare(batch_.shared_results());
     if (!d && leader_->tree()) d = agreement_->compare_nodes(*leader_->tree());

@@ -11,9 +11,9 @@
 namespace hvd::core {
 namespace {
 
-constexpr std::size_t least_slice = 1 << 10;
-
-constexpr std::uint64_t no_hash = 0;  ///< in a word of the leader, once the ranks of its node were compared
+/// In the words of a rank: it has no hash of this result.  Also in a word of the leader, once the ranks of its node
+/// were compared.
+constexpr std::uint64_t no_hash = 0;
 
 /// The value of more than half of @p values, if there is one.
 std::uint64_t majority_of(std::span<const std::uint64_t> values) {
@@ -22,10 +22,8 @@ std::uint64_t majority_of(std::span<const std::uint64_t> values) {
   return sorted[sorted.size() / 2];  // a majority's value is in the middle
 }
 
-/// True if all ranks get the same result, in host memory.
-bool compared(const Signature& s) {
-  return s.device < 0 && (s.operation() == Kind::allreduce || s.operation() == Kind::broadcast);
-}
+/// @p backend: has run the operation; nullptr: it was in the slots.
+bool ran_on_gpu(const Backend* backend) { return backend && backend->place == BackendPlace::gpu; }
 
 std::string own_host() {
   char name[256] = {};
@@ -34,15 +32,6 @@ std::string own_host() {
 }
 
 }  // namespace
-
-TensorSlice slice_of(std::size_t bytes, std::uint64_t look, std::uint64_t steps) {
-  const std::size_t even = (bytes + steps - 1) / steps;
-  const std::size_t each = std::max(least_slice, (even + 63) / 64 * 64);
-  const std::size_t slices = (bytes + each - 1) / each;
-  if (slices == 0) return {};
-  const std::size_t begin = look % slices * each;
-  return {begin, std::min(bytes, begin + each)};
-}
 
 std::vector<int> outvoted(std::span<const std::uint64_t> values) {
   if (std::all_of(values.begin(), values.end(), [&](std::uint64_t v) { return v == values[0]; })) return {};
@@ -65,45 +54,74 @@ std::unique_ptr<ResultAgreement> ResultAgreement::make(const World& world, const
 ResultAgreement::ResultAgreement(const World& world, const memory::Node& node, std::uint64_t steps, bool stops)
     : world_(world),
       node_(node),
-      steps_(steps),
       stops_(stops),
       finite_check_(world.locals()),
+      turns_(steps),
       results_(world.leader() ? memory::agreement_words : 0),
-      places_(world.leader() ? most_places : 0),
-      values_(static_cast<std::size_t>(node.ranks)) {}
+      places_(world.leader() ? most_places : 0) {}
 
 void ResultAgreement::note(std::span<Operation* const> ops, std::span<const Backend* const> backends,
                            const SharedResults& shared, std::int64_t step) {
-  memory::AgreementWords& words = node_.agreement(node_.me);
   for (std::size_t i = 0; i < ops.size(); ++i) {
-    const Operation* const op = ops[i];
-    const NameEntry& e = *op->entry;
-    const Signature& s = e.signature;
-    if (!compared(s)) continue;
-    if (e.id >= looks_.size()) looks_.resize(e.id + 1);
-    const TensorSlice slice = slice_of(e.bytes, looks_[e.id]++, steps_);
-    const std::uint64_t hash =
-        ops::slice_hash(static_cast<const unsigned char*>(op->out) + slice.begin, slice.end - slice.begin);
-    // Release: whoever reads this hash also sees the count of before, which tells that an older hash is overwritten.
-    words.hash[noted_ % memory::agreement_words].store(hash, std::memory_order_release);
-    if (!results_.empty()) {
-      NotedResult& result = results_[noted_ % memory::agreement_words];
-      result.name.assign(e.name);  // keeps its memory
-      result.step = step;
-      result.bytes = e.bytes;
-      result.slice = slice;
-      ResultPlace& place = places_[noted_ % most_places];
-      place = shared.place_of(*op, backends.empty() ? nullptr : backends[i]);
-      result.origin = place.origin;
-      result.one_sum = place.one_sum;
-    }
+    const Operation& op = *ops[i];
+    const NameEntry& e = *op.entry;
+    const Backend* const backend = backends.empty() ? nullptr : backends[i];
+    const bool on_gpu = e.signature.device >= 0;
+    if (!same_on_all(e.signature) || (on_gpu && !(ran_on_gpu(backend) && shared.device_hashes()))) continue;
+    const TensorSlice slice = on_gpu ? turns_.last(e.id, e.bytes) : turns_.next(e.id, e.bytes);
+    if (!results_.empty()) remember(op, backend, slice, shared, step);
     ++noted_;
-    words.count.store(noted_, std::memory_order_release);
+    if (on_gpu) {
+      waiting_.push_back({no_hash, shared.device_hashes(), i});
+      continue;
+    }
+    const auto hash = ops::slice_hash(static_cast<const unsigned char*>(op.out) + slice.begin, slice.bytes());
+    if (waiting_.empty())
+      show(hash);
+    else
+      waiting_.push_back({hash, nullptr, 0});
+  }
+}
+
+/// On the leader: keeps what a report about result number noted_ needs.
+void ResultAgreement::remember(const Operation& op, const Backend* backend, const TensorSlice& slice,
+                               const SharedResults& shared, std::int64_t step) {
+  NotedResult& result = results_[noted_ % memory::agreement_words];
+  result.name.assign(op.entry->name);  // keeps its memory
+  result.step = step;
+  result.bytes = op.entry->bytes;
+  result.slice = slice;
+  ResultPlace& place = places_[noted_ % most_places];
+  place = shared.place_of(op, backend);
+  result.origin = place.origin;
+  result.one_sum = place.one_sum;
+}
+
+/// Writes the hash of result number shown_ to shared memory.
+void ResultAgreement::show(std::uint64_t hash) {
+  memory::AgreementWords& words = node_.agreement(node_.me);
+  // Release: whoever reads this hash also sees the count of before, which tells that an older hash is overwritten.
+  words.hash[shown_ % memory::agreement_words].store(hash, std::memory_order_release);
+  words.count.store(++shown_, std::memory_order_release);
+}
+
+/// If too many hashes wait for one, as when a GPU hangs, the result of that one is not compared.
+void ResultAgreement::take_arrived() {
+  for (; !waiting_.empty(); waiting_.pop_front()) {
+    const WaitingHash& first = waiting_.front();
+    if (!first.on_gpu)
+      show(first.hash);
+    else if (first.on_gpu->arrived())
+      show(first.on_gpu->of(first.tensor));
+    else if (waiting_.size() > most_waiting)
+      show(no_hash);
+    else
+      return;
   }
 }
 
 std::optional<Disagreement> ResultAgreement::compare(const SharedResults& shared) {
-  std::uint64_t end = noted_, most = noted_;
+  std::uint64_t end = shown_, most = noted_;
   for (int r = 0; r < node_.ranks; ++r) {
     const std::uint64_t count = node_.agreement(r).count.load(std::memory_order_acquire);
     end = std::min(end, count);
@@ -113,23 +131,34 @@ std::optional<Disagreement> ResultAgreement::compare(const SharedResults& shared
   if (most + 1 > memory::agreement_words) compared_ = std::max(compared_, most + 1 - memory::agreement_words);
   for (; compared_ < end; ++compared_) {
     const std::size_t at = compared_ % memory::agreement_words;
-    for (int r = 0; r < node_.ranks; ++r)
-      values_[static_cast<std::size_t>(r)] = node_.agreement(r).hash[at].load(std::memory_order_acquire);
-    const std::vector<int> locals = outvoted(values_);
-    if (locals.empty()) continue;
+    read_words(at);
+    const std::vector<int> bad = outvoted(votes_.values);
+    if (bad.empty()) continue;
     bool overwritten = false;
     for (int r = 0; r < node_.ranks; ++r)
       overwritten |= node_.agreement(r).count.load(std::memory_order_relaxed) >= compared_ + memory::agreement_words;
     if (overwritten) continue;
     ++compared_;
     std::vector<negotiate::RankSet> parties;
-    for (const int l : locals) parties.emplace_back(world_.locals()[static_cast<std::size_t>(l)]);
-    const bool majority = locals.size() < values_.size();
+    for (const int b : bad) parties.emplace_back(votes_.ranks[static_cast<std::size_t>(b)]);
+    const bool majority = bad.size() < votes_.values.size();
     // Other nodes get the majority's hash, or none, so that they do not blame the whole node.
-    node_.agreement(node_.me).hash[at].store(majority ? majority_of(values_) : no_hash, std::memory_order_release);
+    node_.agreement(node_.me).hash[at].store(majority ? majority_of(votes_.values) : no_hash,
+                                             std::memory_order_release);
     return describe(results_[at], parties, majority, local_stage(compared_ - 1, shared, majority));
   }
   return std::nullopt;
+}
+
+/// Reads the hashes of word @p at.  A rank without a hash has no vote.
+void ResultAgreement::read_words(std::size_t at) {
+  votes_.values.clear(), votes_.ranks.clear();
+  for (int r = 0; r < node_.ranks; ++r) {
+    const std::uint64_t hash = node_.agreement(r).hash[at].load(std::memory_order_acquire);
+    if (hash == no_hash) continue;
+    votes_.values.push_back(hash);
+    votes_.ranks.push_back(world_.locals()[static_cast<std::size_t>(r)]);
+  }
 }
 
 /// nullptr: the hash has been overwritten.
@@ -137,9 +166,9 @@ const ResultAgreement::NotedResult* ResultAgreement::noted(std::uint64_t number)
   return noted_ - number <= memory::agreement_words ? &results_[number % memory::agreement_words] : nullptr;
 }
 
-/// 0: the hash has been overwritten, or the ranks of this node have no majority.
+/// 0: the hash has been overwritten or is not there yet, or the ranks of this node have no majority.
 std::uint32_t ResultAgreement::short_hash(std::uint64_t number) const {
-  if (!noted(number)) return 0;
+  if (!noted(number) || number >= shown_) return 0;
   const std::uint64_t hash = node_.agreement(node_.me).hash[number % memory::agreement_words].load();
   if (hash == no_hash) return 0;
   return std::max<std::uint32_t>(1, static_cast<std::uint32_t>(hash >> 32));
@@ -192,7 +221,7 @@ bool ResultAgreement::first_not_finite(std::int64_t now_ns, std::int64_t quiet_n
   return now_ns - node_.agreement(0).not_finite_ns.exchange(now_ns, std::memory_order_relaxed) >= quiet_ns;
 }
 
-/// The stage at which the ranks of this node, whose hashes are in values_, became different.  Empty: it is not known.
+/// The stage at which the ranks of votes_ became different.  Empty: it is not known.
 std::string ResultAgreement::local_stage(std::uint64_t number, const SharedResults& shared, bool majority) const {
   const NotedResult& result = results_[number % memory::agreement_words];
   if (result.origin == ResultOrigin::unknown) return {};
@@ -203,10 +232,10 @@ std::string ResultAgreement::local_stage(std::uint64_t number, const SharedResul
   if (!now) return usual;
   const std::string bytes =
       result.origin == ResultOrigin::own_sum ? "the inputs in shared memory give" : "shared memory has";
-  if (majority && *now == majority_of(values_)) return usual + " (" + bytes + " what the others have)";
-  const auto same = std::find(values_.begin(), values_.end(), *now);
-  if (same == values_.end()) return usual;
-  const int rank = world_.locals()[static_cast<std::size_t>(same - values_.begin())];
+  if (majority && *now == majority_of(votes_.values)) return usual + " (" + bytes + " what the others have)";
+  const auto same = std::find(votes_.values.begin(), votes_.values.end(), *now);
+  if (same == votes_.values.end()) return usual;
+  const int rank = votes_.ranks[static_cast<std::size_t>(same - votes_.values.begin())];
   return (majority ? "changed in shared memory" : usual) + " (" + bytes + " what rank " +
          std::to_string(world_.world_rank(rank)) + " has)";
 }

@@ -6,7 +6,11 @@
 /// HVD_AGREEMENT_STEPS operations on the tensor.
 ///
 /// All ranks run the same operations in the same order.  So the number of an operation, its id, and the slice are the
-/// same on all ranks.  Results on GPUs are not hashed.
+/// same on all ranks.
+///
+/// GPUs hash what NCCL has reduced or broadcast (gpu::SliceHashes).  Such a result gets its number when its work is
+/// queued, since GPUs end in an order of their own.  Its hash arrives later.  Hashes go to shared memory in the order
+/// of the numbers, so those of later operations wait.
 ///
 /// A report says at which stage ranks became different, as far as the algorithm and the bytes that still lie in shared
 /// memory tell (core/batch/shared_results.h).  Only a difference causes this look.
@@ -28,6 +32,7 @@
 #include "common/world.h"
 #include "core/batch/shared_results.h"
 #include "core/operation/operation.h"
+#include "core/operation/slice_turns.h"
 #include "core/settings/config.h"
 #include "memory/node.h"
 #include "negotiate/rankset.h"
@@ -35,15 +40,6 @@
 #include "ops/finite_check.h"
 
 namespace hvd::core {
-
-/// A part of a tensor, in bytes.
-struct TensorSlice {
-  std::size_t begin = 0, end = 0;
-  bool operator==(const TensorSlice&) const = default;
-};
-/// The slice that a tensor of @p bytes bytes gets at look number @p look.  @p steps consecutive looks cover the tensor.
-/// A slice has at least 1 KiB, so small tensors need fewer looks.
-TensorSlice slice_of(std::size_t bytes, std::uint64_t look, std::uint64_t steps);
 
 /// The indices of @p values that differ from the majority's value.  All indices if no value has a majority.  Empty: all
 /// values are equal.
@@ -66,15 +62,20 @@ class ResultAgreement {
 
   /// Hashes the results of @p ops, which have ended well.  All ranks of the set must call this with the same operations
   /// in the same order, while `entry` is valid.  @p backends: [ops] that have run them; empty: all were in the slots.
-  /// @p step: the number of the present step, for reports.
+  /// @p shared: operations on GPUs are those whose hashes it has.  @p step: the number of the present step, for
+  /// reports.
   void note(std::span<Operation* const> ops, std::span<const Backend* const> backends, const SharedResults& shared,
             std::int64_t step);
+  /// Shows the node's leader the hashes that have arrived from the GPU.
+  void take_arrived();
   /// On the node's leader: compares the results that all local ranks have noted since the last call.  Returns the first
   /// that differs.  To be called until it returns nothing.  A rank that is more than memory::agreement_words operations
   /// ahead of another skips comparisons.  @p shared: of the set's batch, before it begins.
   std::optional<Disagreement> compare(const SharedResults& shared);
   /// On a leader, after compare() has returned nothing: the same for the results of this node and its children.
   std::optional<Disagreement> compare_nodes(negotiate::TreeNode& tree);
+  /// For results on GPUs: their slices are decided when the work is queued.
+  SliceTurns& turns() { return turns_; }
   /// Looks at the sums of the set.
   ops::FiniteCheck& finite_check() { return finite_check_; }
   /// One line about @p found.
@@ -95,7 +96,22 @@ class ResultAgreement {
     ResultOrigin origin = ResultOrigin::unknown;
     bool one_sum = false;
   };
+  /// The hash of a result that cannot be shown yet.
+  struct WaitingHash {
+    std::uint64_t hash = 0;                          ///< of a result in host memory
+    std::shared_ptr<const gpu::SliceHashes> on_gpu;  ///< has the hash, as that of tensor `tensor`; nullptr: see `hash`
+    std::size_t tensor = 0;
+  };
+  struct Votes {
+    std::vector<std::uint64_t> values;  ///< the hashes
+    std::vector<int> ranks;             ///< [values] of the set
+  };
   static constexpr std::size_t most_places = 256;  ///< their memory stays in the cache
+  static constexpr std::size_t most_waiting = memory::agreement_words / 2;
+  void remember(const Operation& op, const Backend* backend, const TensorSlice& slice, const SharedResults& shared,
+                std::int64_t step);
+  void show(std::uint64_t hash);
+  void read_words(std::size_t at);
   const NotedResult* noted(std::uint64_t number) const;
   std::uint32_t short_hash(std::uint64_t number) const;
   std::string local_stage(std::uint64_t number, const SharedResults& shared, bool majority) const;
@@ -104,16 +120,17 @@ class ResultAgreement {
 
   const World& world_;
   const memory::Node& node_;
-  const std::uint64_t steps_;
   const bool stops_;
   ops::FiniteCheck finite_check_;
   std::uint64_t noted_ = 0, compared_ = 0;
+  std::uint64_t shown_ = 0;  ///< results whose hash is in shared memory; the others up to noted_ are in waiting_
+  std::deque<WaitingHash> waiting_;
   std::uint64_t passed_ = 0, nodes_compared_ = 0;  ///< results whose hash went to the parent; … compared with children
   std::vector<std::deque<std::uint32_t>> below_;   ///< [children] their hashes from nodes_compared_ on
-  std::vector<std::uint64_t> looks_;               ///< by id: the looks so far
-  std::vector<NotedResult> results_;               ///< [agreement_words] the last results, on the leader
-  std::vector<ResultPlace> places_;                ///< [most_places] of the last results, on the leader
-  std::vector<std::uint64_t> values_;              ///< [local ranks] scratch
+  SliceTurns turns_;
+  std::vector<NotedResult> results_;  ///< [agreement_words] the last results, on the leader
+  std::vector<ResultPlace> places_;   ///< [most_places] of the last results, on the leader
+  Votes votes_;                       ///< on one result, of the ranks of the node
 };
 
 }  // namespace hvd::core

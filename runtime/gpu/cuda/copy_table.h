@@ -25,6 +25,8 @@ struct Units {
   std::uint32_t tile;                  ///< units of a tile
 };
 inline constexpr Units byte_units{1, 1, tile_bytes};
+/// Of the kernel that hashes.  The parts of a piece that fill() cuts are added to the same number, each as a piece.
+inline constexpr Units hash_units{1, 0, tile_bytes};
 /// [kernel] In the order of HVD_SCALE_KERNELS.
 #define HVD_UNITS(T, B) {sizeof(element::T), sizeof(element::B), tile_elements},
 inline constexpr Units scale_units[] = {HVD_SCALE_KERNELS(HVD_UNITS)};

@@ -123,6 +123,7 @@ void Gpu::load_kernels() {
 
 void Gpu::load_all(Module module) {
   copies_ = {load(module, "hvd_scatter"), load(module, "hvd_gather")};
+  hash_ = load(module, "hvd_hash");
   std::size_t i = 0;
 #define HVD_LOAD(T, B) scales_[i++] = {load(module, "hvd_scatter_" #T "_" #B), load(module, "hvd_gather_" #T "_" #B)};
   HVD_SCALE_KERNELS(HVD_LOAD)
@@ -260,6 +261,10 @@ void Gpu::scale(bool gather, DType dtype, bool wide, std::span<const Piece> piec
                 Stream stream) {
   const std::size_t row = scale_row(dtype, wide ? DType::f32 : dtype);
   launch(scales_[row][gather], pieces, scale_units[row], buffer, factor, stream);
+}
+
+void Gpu::hash(std::span<const Piece> pieces, Pointer sums, Stream stream) {
+  launch(hash_, pieces, hash_units, sums, 1, stream);
 }
 
 void Gpu::launch(const Kernel& kernel, std::span<const Piece> pieces, const Units& units, Pointer buffer, double factor,

@@ -135,6 +135,8 @@ class Gpu final : public gpu::LocalGpu {
   /// kernel for the dtype.
   void scale(bool gather, DType dtype, bool wide, std::span<const Piece> pieces, Pointer buffer, double factor,
              Stream stream);
+  /// Adds the hash of each piece to the 64-bit number at its place in @p sums.  Units are bytes.
+  void hash(std::span<const Piece> pieces, Pointer sums, Stream stream);
   /// @}
 
   /// Gives memory back without a call to the driver.  After this call, only work before @p after on its stream may use
@@ -215,8 +217,9 @@ class Gpu final : public gpu::LocalGpu {
   Context context_ = nullptr;
   std::string name_, uuid_, no_kernels_;
   int processors_ = 1, generation_ = 0;
-  int reserved_ = 0;                                                    ///< of processors_
-  std::array<Kernel, 2> copies_;                                        ///< [gather]
+  int reserved_ = 0;              ///< of processors_
+  std::array<Kernel, 2> copies_;  ///< [gather]
+  Kernel hash_;
   std::array<std::array<Kernel, 2>, std::size(scale_units)> scales_{};  ///< [order of HVD_SCALE_KERNELS][gather]
 
   std::mutex arrival_mutex_;  ///< taken before mutex_

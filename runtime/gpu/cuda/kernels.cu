@@ -13,6 +13,10 @@ extern "C" __global__ void __launch_bounds__(block_threads)
     hvd_scatter(const __grid_constant__ Table table, unsigned char* buffer) {
   copy_tiles<false>(table, buffer, HVD_PLACE);
 }
+extern "C" __global__ void __launch_bounds__(block_threads)
+    hvd_hash(const __grid_constant__ Table table, unsigned char* sums) {
+  hash_tiles(table, sums, HVD_PLACE);
+}
 
 #define HVD_ENTRY(T, B)                                                                                  \
   extern "C" __global__ void __launch_bounds__(block_threads)                                            \

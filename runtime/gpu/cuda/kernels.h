@@ -134,6 +134,86 @@ HVD_BOTH void copy_tiles(const Table& table, unsigned char* buffer, unsigned blo
   }
 }
 
+// ---- hashes
+//
+// The hash of a piece is the sum of its 8-byte words, each mixed with its place.  So blocks and threads may add in any
+// order.  The mixing is a bijection for each place, so a change of one word always changes the hash.  Other changes
+// collide with a probability of about 2^-64.  The hash does not depend on the alignment.
+
+/// The end of splitmix64.
+HVD_BOTH std::uint64_t mixed(std::uint64_t word, std::uint64_t place) {
+  std::uint64_t z = word + (place + 1) * 0x9E3779B97F4A7C15;
+  z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9;
+  z = (z ^ z >> 27) * 0x94D049BB133111EB;
+  return z ^ z >> 31;
+}
+
+/// The 8 bytes at @p from, read in units to which the address is aligned.
+template <class Unit>
+HVD_BOTH std::uint64_t word_at(const unsigned char* from) {
+  const auto* in = reinterpret_cast<const Unit*>(from);
+  std::uint64_t word = 0;
+  for (unsigned k = 0; k < 8 / sizeof(Unit); ++k) word |= std::uint64_t{in[k]} << (8 * sizeof(Unit) * k);
+  return word;
+}
+
+/// The sum of this thread's share of @p words words.  @p place: of the first word.
+template <class Unit>
+HVD_BOTH std::uint64_t hash_words(const unsigned char* from, std::uint32_t words, std::uint64_t place, unsigned thread,
+                                  unsigned threads) {
+  std::uint64_t sum = 0;
+  std::uint32_t i = thread;
+  for (; i + (in_flight - 1) * threads < words; i += in_flight * threads) {
+    std::uint64_t x[in_flight];
+    for (unsigned k = 0; k < in_flight; ++k) x[k] = word_at<Unit>(from + std::uint64_t{8} * (i + k * threads));
+    for (unsigned k = 0; k < in_flight; ++k) sum += mixed(x[k], place + i + k * threads);
+  }
+  for (; i < words; i += threads) sum += mixed(word_at<Unit>(from + std::uint64_t{8} * i), place + i);
+  return sum;
+}
+
+/// The sum of this thread's share of a tile.  The last word is filled up with zeros.
+HVD_BOTH std::uint64_t hash_share(const unsigned char* from, std::uint32_t bytes, std::uint64_t place, unsigned thread,
+                                  unsigned threads) {
+  const std::uint32_t words = bytes / 8;
+  const auto at = reinterpret_cast<std::uintptr_t>(from);
+  const std::uint64_t sum = at % 8 == 0   ? hash_words<std::uint64_t>(from, words, place, thread, threads)
+                            : at % 4 == 0 ? hash_words<std::uint32_t>(from, words, place, thread, threads)
+                            : at % 2 == 0 ? hash_words<std::uint16_t>(from, words, place, thread, threads)
+                                          : hash_words<unsigned char>(from, words, place, thread, threads);
+  if (thread != 0 || bytes % 8 == 0) return sum;
+  std::uint64_t last = 0;
+  for (std::uint32_t i = words * 8; i < bytes; ++i) last |= std::uint64_t{from[i]} << (i % 8 * 8);
+  return sum + mixed(last, place + words);
+}
+
+/// Adds the values of all threads of the block to *to.  All of its threads must call this function together.
+HVD_BOTH void add_up(std::uint64_t* to, std::uint64_t value) {
+#if defined(__CUDA_ARCH__)
+  for (int step = 16; step > 0; step /= 2) value += __shfl_down_sync(0xffffffffu, value, step);
+  if (threadIdx.x % 32 == 0) atomicAdd(reinterpret_cast<unsigned long long*>(to), value);
+#else
+  *to += value;
+#endif
+}
+
+/// Adds the hash of each piece to the number at its place in the buffer.  A block adds once for all its tiles of a
+/// piece.
+HVD_BOTH void hash_tiles(const Table& table, unsigned char* buffer, unsigned block, unsigned blocks, unsigned thread,
+                         unsigned threads) {
+  for (std::uint32_t t = block; t < table.tiles;) {
+    const std::uint32_t piece = piece_of(table, t);
+    const std::uint32_t end = piece + 1 < table.count ? table.first_tile[piece + 1] : table.tiles;
+    std::uint64_t sum = 0;
+    for (; t < end; t += blocks) {
+      const Tile tile = tile_at(table, t, tile_bytes);
+      const unsigned char* from = global(static_cast<const unsigned char*>(table.tensor[piece]) + tile.begin);
+      sum += hash_share(from, tile.length, tile.begin / 8, thread, threads);
+    }
+    add_up(reinterpret_cast<std::uint64_t*>(buffer + std::uint64_t{table.at[piece]} * 16), sum);
+  }
+}
+
 // ---- numbers
 
 template <class T, int n>

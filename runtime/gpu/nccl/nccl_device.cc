@@ -127,7 +127,7 @@ void NcclDevice::launch() {
   else
     l.running.busy(reap_every_ns);
   idle_ = l.running.empty() && staging_->arrived();
-  const NcclLaunch::Where where{{*gpu_, l.stream, *l.buffer, l.waits, this, decision_.capabilities, row_ != 0},
+  const NcclLaunch::Where where{{*gpu_, l.stream, *l.buffer, l.waits, this, decision_.capabilities, row_ != 0, hashes_},
                                 *side_->communicators,
                                 turn_ % side_->slots.size(),
                                 side_->nodes,
@@ -166,7 +166,7 @@ bool NcclDevice::done() const { return !delivery_ && launch_ && launch_->done();
 gpu::SetDevice::Result NcclDevice::finish() {
   auto inputs = cuda::inputs_of(launch_->tensors());
   const auto end = slot().running.add(launch_->mark(), timed(), launch_->take_work(), std::move(inputs));
-  Result results{std::move(launch_->tensors()), end};
+  Result results{std::move(launch_->tensors()), end, launch_->take_hashes(end)};
   for (DeviceTensor& t : results.tensors) {
     if (!t.result) continue;
     gpu_->lend(t.result, slot().stream);  // until lend_result() names the caller's stream

@@ -115,6 +115,7 @@ class NcclDevice final : public gpu::SetDevice {
   bool agreed_ = false;
   GpuDecision decision_;
   gpu::DeviceFacts facts_;  ///< the part of the decision that others need
+  bool hashes_ = false;     ///< HVD_AGREEMENT is on, and all ranks have the kernel for it
   DeviceInfo mine_;
   std::unique_ptr<ops::Movement> delivery_;  ///< the exchange of device facts, later of lengths
   std::unique_ptr<InheritedGpu> inherited_;

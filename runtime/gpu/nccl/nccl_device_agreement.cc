@@ -131,6 +131,7 @@ bool NcclDevice::step_agreement() {
   for (const std::vector<int>& n : context_.world.nodes) nodes.push_back(n.size());
   decision_ = decide(devices, context_.world.world_ranks, nodes);
   facts_ = {decision_.nccl, decision_.through_host, decision_.capabilities};
+  hashes_ = context_.config.text("HVD_AGREEMENT") != "off" && context_.world.size > 1 && decision_.capabilities.kernels;
   if (!decision_.nccl) share_.reset();
   if (share_) share_->shrink(decision_.blocks * decision_.slots);
   if (!decision_.nccl || decision_.window_bytes == 0) give_back_windows();

@@ -477,6 +477,18 @@ void plain(const Table& table, unsigned char* buffer, double, unsigned block, un
   copy_tiles<gather>(table, buffer, block, blocks, thread, threads);
 }
 
+std::atomic<unsigned char*> to_flip{nullptr};  ///< see fake_cuda_flip()
+
+void hash(const Table& table, unsigned char* sums, double, unsigned block, unsigned blocks, unsigned thread,
+          unsigned threads) {
+  if (unsigned char* at = block + thread == 0 ? to_flip.load() : nullptr)
+    for (std::uint32_t i = 0; i < table.count; ++i) {
+      const auto* begin = static_cast<unsigned char*>(table.tensor[i]);
+      if (at >= begin && at < begin + table.units[i] && to_flip.exchange(nullptr) == at) *at ^= 4;
+    }
+  hash_tiles(table, sums, block, blocks, thread, threads);
+}
+
 struct Entry {
   const char* name;
   Kernel kernel;
@@ -485,8 +497,10 @@ struct Entry {
 #define FAKE_ENTRY(T, B)                                                                 \
   {"hvd_gather_" #T "_" #B, &scale_tiles<true, hvd::element::T, hvd::element::B>, true}, \
       {"hvd_scatter_" #T "_" #B, &scale_tiles<false, hvd::element::T, hvd::element::B>, true},
-const Entry kernels[] = {
-    {"hvd_gather", &plain<true>, false}, {"hvd_scatter", &plain<false>, false}, HVD_SCALE_KERNELS(FAKE_ENTRY)};
+const Entry kernels[] = {{"hvd_gather", &plain<true>, false},
+                         {"hvd_scatter", &plain<false>, false},
+                         {"hvd_hash", &hash, false},
+                         HVD_SCALE_KERNELS(FAKE_ENTRY)};
 
 /// From CUDA 12.4 on a function is loaded by an explicit call, or at its launch. A load at launch may wait for the
 /// device, so it is an error here.
@@ -565,6 +579,8 @@ FAKE void fake_cuda_replace_stream(void* stream) {
   std::lock_guard lock(replaced_mutex);
   replaced()[stream] = fresh;
 }
+/// For tests: flips a bit of the byte before the next kernel that hashes the byte, as a fault of the memory would.
+FAKE void fake_cuda_flip(void* byte) { to_flip = static_cast<unsigned char*>(byte); }
 FAKE int fake_cuda_copies_to_host() { return copies_to_host; }
 FAKE int fake_cuda_allocations(int device) { return allocations[device]; }
 FAKE void fake_cuda_enqueue(void* stream, void (*work)(void*), void* context) {

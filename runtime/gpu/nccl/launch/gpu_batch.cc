@@ -82,6 +82,8 @@ void GpuBatch::begin() {
   work_ = std::make_unique<cuda::DeviceWork>(context_.gpu, context_.set);
   began_ns_ =
       std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  if (context_.hashes)
+    hashes_ = std::make_shared<BatchHashes>(context_.gpu, context_.stream, context_.set, tensors_.size());
   note();
   wait();
   note();
@@ -114,6 +116,7 @@ void GpuBatch::wait() {
 void GpuBatch::end() {
   note();
   for (const FusedGroup& f : fused_) move(f, false);
+  if (hashes_) hashes_->queue(tensors_);
   marks_.push_back(context_.gpu.mark(context_.stream, true));
   context_.buffer.last = marks_.back();
   work_->queued(marks_.back());

@@ -1,10 +1,10 @@
 /// @file gpu_batch.h — the parts of a batch on a GPU's stream that do not depend on NCCL: waits, packing, unpacking,
-/// marks.
+/// hashes, marks.
 ///
 /// Small tensors of one dtype and reduction share a fusion buffer.  The runtime's kernels pack and unpack them.  The
 /// host waits for no step:
 ///
-///   stream: wait for each tensor's mark → gather → NCCL → scatter → mark
+///   stream: wait for each tensor's mark → gather → NCCL → scatter → hash, with HVD_AGREEMENT → mark
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -13,6 +13,7 @@
 
 #include "gpu/cuda/gpu.h"
 #include "gpu/nccl/communicator/registered_memory.h"
+#include "gpu/nccl/launch/batch_hashes.h"
 #include "gpu/nccl/launch/scaling.h"
 
 namespace hvd::nccl {
@@ -88,7 +89,8 @@ struct StreamContext {
   StreamWaits& waits;    ///< the waits of `stream`
   const void* set;       ///< the set that owns the work: see cuda::DeviceWork
   Capabilities capabilities;
-  bool timed;  ///< record marks between the parts, for the timeline
+  bool timed;           ///< record marks between the parts, for the timeline
+  bool hashes = false;  ///< hash the slices of results; all ranks of the set have the same value
 };
 
 /// The set's LaunchThread queues the whole batch.  The mark recorded after the batch tells when the GPU has finished
@@ -118,6 +120,11 @@ class GpuBatch {
   bool packs() const { return buffer_ != 0; }
   /// Requires done().  The caller keeps the result until the mark is reached.
   std::unique_ptr<cuda::DeviceWork> take_work() { return std::move(work_); }
+  /// Requires done().  @p end: of the batch.  nullptr: nothing is hashed.
+  std::shared_ptr<const gpu::SliceHashes> take_hashes(std::shared_ptr<const cuda::StreamEnd> end) {
+    if (hashes_) hashes_->queued(std::move(end));
+    return std::move(hashes_);
+  }
 
  protected:
   GpuBatch(const StreamContext& context, int size, std::vector<DeviceTensor> tensors)
@@ -171,6 +178,7 @@ class GpuBatch {
   std::unique_ptr<cuda::DeviceWork> work_;
   std::int64_t began_ns_ = 0;
   std::vector<cuda::Pointer> scratch_;  ///< kept until the end of the batch
+  std::shared_ptr<BatchHashes> hashes_;
   std::vector<std::shared_ptr<cuda::Mark>> marks_;
 };
 

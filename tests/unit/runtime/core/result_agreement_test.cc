@@ -11,8 +11,8 @@
 #include <set>
 #include <thread>
 
+#include "agreeing_ranks.h"
 #include "core/backends/eager_backend.h"
-#include "core/operation/name_entry.h"
 #include "ops/kernels/cpu_kernels.h"
 #include "ops/kernels/slice_hash.h"
 #include "watched_transport.h"
@@ -28,86 +28,12 @@ using core::outvoted;
 using core::ResultAgreement;
 using core::SharedResults;
 using core::slice_of;
-using core::TensorSlice;
 using core::Workspace;
 using ops::slice_hash;
 
 namespace hvd::core::backend {
-extern const Backend adasum, movement, shm_direct, shm_rings;
+extern const Backend movement, shm_direct, shm_rings;
 }
-
-namespace {
-
-const Backend& adasum = core::backend::adasum;
-
-core::Config config_of(const char* mode, int steps) {
-  core::Config config;
-  config.set("HVD_AGREEMENT", mode);
-  config.set("HVD_AGREEMENT_STEPS", steps);
-  return config;
-}
-
-/// Ranks of one node, as objects of one thread.
-struct Ranks {
-  Ranks(int size, const core::Config& config) {
-    memory::Geometry g;
-    g.ranks = size;
-    g.words = 2;
-    g.chunk_bytes = g.eager_bytes = g.record_bytes = g.command_bytes = 4096;
-    g.agreement = true;
-    const std::vector<int> hosts(static_cast<std::size_t>(size), 0);
-    for (int r = 0; r < size; ++r) {
-      worlds.push_back(World::of(r, hosts, 0));
-      nodes.push_back(std::make_unique<memory::Node>(g, r));
-      if (r == 0) {
-        memory.reset(std::aligned_alloc(4096, nodes[0]->total_bytes()), std::free);
-        std::memset(memory.get(), 0, nodes[0]->total_bytes());
-      }
-      nodes.back()->attach(memory);
-    }
-    auto world = transport::LoopbackWorld::make(size);
-    for (std::size_t r = 0; r < nodes.size(); ++r) {
-      all.push_back(ResultAgreement::make(worlds[r], config, *nodes[r]));
-      transports.push_back(world->open(static_cast<int>(r)));
-      work.emplace_back(worlds[r], *nodes[r], *transports[r], tracer, traced);
-    }
-  }
-  /// To be called on the leader.
-  std::optional<Disagreement> compare() { return all[0]->compare(SharedResults(work[0])); }
-  void describe(NameEntry& e, Operation& op, std::size_t r, std::uint32_t id, std::vector<float>& result,
-                Kind kind = Kind::allreduce) const {
-    Signature s;
-    s.kind = static_cast<std::uint8_t>(kind);
-    s.dtype = HVD_F32;
-    s.ndim = 1;
-    s.dims[0] = static_cast<std::int64_t>(result.size());
-    e.describe(s, static_cast<int>(r), static_cast<int>(all.size()));
-    e.id = id;
-    e.slot = 0;
-    e.name = "gradient." + std::to_string(id);
-    op.entry = &e;
-    op.in = op.out = result.data();
-  }
-  /// Rank @p r ends an allreduce with this result: [elements].
-  void end(std::size_t r, std::uint32_t id, std::vector<float>& result, std::int64_t step = 0) {
-    NameEntry e;
-    Operation op;
-    describe(e, op, r, id, result);
-    Operation* one = &op;
-    const Backend* const ran = &adasum;  // the stage is not known
-    all[r]->note({&one, 1}, {&ran, 1}, SharedResults(work[r]), step);
-  }
-  std::shared_ptr<void> memory;
-  trace::Tracer tracer;
-  std::uint32_t traced = 0;
-  std::vector<std::unique_ptr<transport::Transport>> transports;
-  std::deque<Workspace> work;
-  std::deque<World> worlds;
-  std::vector<std::unique_ptr<memory::Node>> nodes;
-  std::vector<std::unique_ptr<ResultAgreement>> all;
-};
-
-}  // namespace
 
 TEST_CASE("agreement: every flipped bit changes the hash, at every length and alignment") {
   std::mt19937_64 random(1);
@@ -221,7 +147,7 @@ TEST_CASE("agreement: a flipped bit is reported when its slice is looked at, wit
   for (int round = 0; round < 300 / slower; ++round) {
     const std::size_t size = 2 + random() % 3, culprit = random() % size, elements = 1 + random() % 5000;
     const auto steps = static_cast<int>(1 + random() % 20);
-    Ranks ranks(static_cast<int>(size), config_of("report", steps));
+    AgreeingRanks ranks(static_cast<int>(size), agreement_config("report", steps));
     std::vector<float> result(elements, 1.5f), flipped = result;
     const std::size_t bit = random() % (elements * 32);
     reinterpret_cast<unsigned char*>(flipped.data())[bit / 8] ^= static_cast<unsigned char>(1 << bit % 8);
@@ -253,7 +179,11 @@ void flip(void* at) { *static_cast<unsigned char*>(at) ^= 4; }
 /// An allreduce or a broadcast of 10 numbers from rank 0, on all ranks of one node, with their flips.
 struct Planted {
   explicit Planted(std::size_t size, Kind kind = Kind::allreduce)
-      : ranks(static_cast<int>(size), config_of("report", 1)), entries(size), ops(size), values(size), kind(kind) {
+      : ranks(static_cast<int>(size), agreement_config("report", 1)),
+        entries(size),
+        ops(size),
+        values(size),
+        kind(kind) {
     for (std::size_t r = 0; r < size; ++r) {
       values[r].assign(10, static_cast<float>(r) + 1);
       ranks.describe(entries[r], ops[r], r, 0, values[r], kind);
@@ -283,7 +213,7 @@ struct Planted {
     const std::size_t at = found->text.find("; stage: ");
     return at == std::string::npos ? "" : found->text.substr(at + 9);
   }
-  Ranks ranks;
+  AgreeingRanks ranks;
   std::vector<NameEntry> entries;
   std::vector<Operation> ops;
   std::vector<std::vector<float>> values;
@@ -366,7 +296,7 @@ TEST_CASE("agreement: stage of ranks that copy one sum") {
     Planted unknown(size);
     unknown.through_rings();
     flip(&unknown.values[1][5]);
-    for (std::size_t r = 0; r < size; ++r) unknown.note(r, &adasum);
+    for (std::size_t r = 0; r < size; ++r) unknown.note(r, &core::backend::adasum);
     CHECK(unknown.stage() == "");
   }
 }
@@ -423,7 +353,7 @@ class FlippingTransport final : public ForwardingTransport {
 
 /// The error of all ranks after a flip in a message to the last rank.
 std::string flipped_on_the_way(int size, int per_node, std::int64_t elements, transport::Tag tag) {
-  core::Config config = config_of("stop", 1);
+  core::Config config = agreement_config("stop", 1);
   config.set("HVD_RANKS_PER_NODE", per_node);
   auto world = transport::LoopbackWorld::make(size);
   std::atomic<bool> armed{false};
@@ -465,7 +395,7 @@ TEST_CASE("agreement: stage of hosts that got other bytes") {
 }
 
 TEST_CASE("agreement: a rank that is behind is compared later; one that is far behind is not") {
-  Ranks ranks(2, config_of("report", 1));
+  AgreeingRanks ranks(2, agreement_config("report", 1));
   std::vector<float> same(4, 1), different(4, 2);
   for (int i = 0; i < 10; ++i) ranks.end(0, 0, same);
   CHECK(!ranks.compare());
@@ -507,7 +437,7 @@ TEST_CASE("agreement: equal results of all operations are never reported, in any
                                           HVD_ADASUM)) == HVD_OK);
           }
         },
-        config_of("stop", 3));
+        agreement_config("stop", 3));
 }
 
 TEST_CASE("agreement: ranks that have joined stand in without a report") {
@@ -524,7 +454,7 @@ TEST_CASE("agreement: ranks that have joined stand in without a report") {
             EXPECT(rank.run(Rank::request(HVD_JOIN, nullptr, {}, nullptr, nullptr)) == HVD_OK);
           }
         },
-        config_of("stop", 2));
+        agreement_config("stop", 2));
 }
 
 #if !defined(__SANITIZE_THREAD__)  // the race is the fault that this test plants
@@ -555,7 +485,7 @@ TEST_CASE("agreement: all ranks end with diverged where one rank's memory change
           const std::lock_guard lock(mutex);
           texts[rank.rank()] = text;
         },
-        config_of("stop", 1));
+        agreement_config("stop", 1));
     for (const auto& [rank, text] : texts) {
       CHECK(text.find("the result of 'weights' in step ") != std::string::npos);
       CHECK(text.find(s.size == 3 ? "is not on rank 1 what it is on the others"

@@ -10,6 +10,9 @@
 using namespace hvd;
 using namespace hvd::testing;
 
+extern "C" void fake_cuda_flip(void* byte);
+extern "C" int fake_cuda_copies_to_host();
+
 TEST_CASE("every operation, through NCCL") {
   for (int ranks : {1, 2, 4}) run_world(ranks, ranks, all_operations);
 }
@@ -183,4 +186,107 @@ TEST_CASE("a rank that has joined stands in with zeros on its GPU") {
         },
         config);
   }
+}
+
+namespace {
+
+core::Config with_agreement(const char* mode, int steps) {
+  core::Config config;
+  config.set("HVD_AGREEMENT", mode).set("HVD_AGREEMENT_STEPS", steps);
+  return config;
+}
+
+/// Runs operations together, again and again, until one fails.  In the fourth round the result of the middle one has a
+/// flipped bit on rank 1.  Returns the error; empty: none in @p rounds rounds.
+std::string error_after_flip(Rank& rank, GpuRank& gpu, std::vector<hvd_request> group, int rounds) {
+  for (hvd_request& q : group) q = gpu.on_gpu(q);
+  const hvd_request& middle = group[group.size() / 2];
+  try {
+    for (int round = 0; round < rounds; ++round) {
+      if (round == 3 && rank.rank() == 1) fake_cuda_flip(static_cast<unsigned char*>(middle.out) + 38);
+      for (core::Operation* op : rank.submit_group(group)) gpu.arrive(*op), gpu.release(*op);
+    }
+  } catch (const Error& e) { return e.what(); }
+  return "";
+}
+
+/// What a rank runs: @p tensors results of @p elements elements each, from inputs of their own.
+struct FlippedForm {
+  int tensors = 1;
+  std::int64_t elements = 20;
+  hvd_reduce reduce = HVD_SUM;
+  hvd_dtype dtype = HVD_F32;
+  hvd_kind kind = HVD_ALLREDUCE;
+
+  std::string error(Rank& rank, int rounds) const {
+    static const char* const names[] = {"first", "second", "third"};
+    GpuRank gpu(rank);
+    const std::vector<float> zeros(static_cast<std::size_t>(elements));
+    std::vector<hvd_request> group;
+    for (int i = 0; i < tensors; ++i)
+      group.push_back(Rank::request(kind, names[i], {elements}, gpu.tensor(zeros.data(), zeros.size() * 4),
+                                    gpu.empty(zeros.size() * 4), dtype, reduce));
+    return error_after_flip(rank, gpu, group, rounds);
+  }
+};
+
+const FlippedForm flipped_forms[] = {
+    {},
+    {.tensors = 3},
+    {.tensors = 3, .reduce = HVD_AVERAGE},
+    {.tensors = 3, .reduce = HVD_AVERAGE, .dtype = HVD_F16},
+    {.elements = 1 << 22, .reduce = HVD_MAX},
+    {.kind = HVD_BROADCAST},
+};
+
+}  // namespace
+
+TEST_CASE("every operation, and --agreement finds no difference") {
+  for (const Split& s : worlds({{2, 2}, {4, 2}, {3, 1}}))
+    run_world(s.size, s.per_node, all_operations, with_agreement("stop", 2));
+  run_world(
+      3, 3,
+      [](Rank& rank) {
+        GpuRank gpu(rank);
+        for (int epoch = 0; epoch < 3; ++epoch) {
+          for (int step = 0; step < 2 * rank.rank() + 2; ++step) {
+            const auto v = floats(3000, rank.rank(), step);
+            void* t = gpu.tensor(v.data(), v.size() * 4);
+            gpu.run(Rank::request(HVD_ALLREDUCE, "joined", {3000}, t, t));
+          }
+          EXPECT(rank.run(Rank::request(HVD_JOIN, nullptr, {}, nullptr, nullptr)) == HVD_OK);
+        }
+      },
+      with_agreement("stop", 2));
+}
+
+TEST_CASE("--agreement finds a bit that flips in a GPU's memory, in whatever way the result came there") {
+  if (!has_kernels()) return;
+  for (const FlippedForm& form : flipped_forms)
+    for (const Split& s : worlds({{3, 3}, {4, 2}, {3, 1}})) {
+      CAPTURE(form.tensors);
+      CAPTURE(form.elements);
+      CAPTURE(s.per_node);
+      core::Config config = with_agreement("stop", 1);
+      config.set("HVD_NCCL_WIDE", form.dtype == HVD_F16).set("HOROVOD_HIERARCHICAL_ALLREDUCE", s.size == 4);
+      std::vector<std::string> errors(static_cast<std::size_t>(s.size));
+      run_world(
+          s.size, s.per_node,
+          [&](Rank& rank) { errors[static_cast<std::size_t>(rank.rank())] = form.error(rank, 3000); }, config);
+      for (const std::string& error : errors) {
+        CHECK(error == errors[0]);
+        CHECK(error.find(std::string("the result of '") + (form.tensors == 3 ? "second" : "first")) !=
+              std::string::npos);
+        CHECK(error.find(s.per_node == 2 ? "differs between rank 0 and rank 1," : "is not on rank 1 what") !=
+              std::string::npos);
+      }
+    }
+}
+
+TEST_CASE("without --agreement, nothing is hashed or copied to the host") {
+  const int copies = fake_cuda_copies_to_host();
+  for (const FlippedForm& form : flipped_forms)
+    run_world(2, 2, [&](Rank& rank) { EXPECT(form.error(rank, 6).empty()); });
+  CHECK(fake_cuda_copies_to_host() == copies);
+  fake_cuda_flip(nullptr);
 }

@@ -157,6 +157,78 @@ TEST_CASE_TEMPLATE("scaling kernels compute what a loop computes", Types, std::p
   }
 }
 
+namespace {
+
+/// The hash of a piece, as a loop over bytes computes it.
+std::uint64_t plain_hash(const unsigned char* at, std::uint64_t bytes) {
+  std::uint64_t sum = 0;
+  for (std::uint64_t begin = 0; begin < bytes; begin += 8) {
+    std::uint64_t z = (begin / 8 + 1) * 0x9E3779B97F4A7C15, word = 0;
+    std::memcpy(&word, at + begin, std::min<std::uint64_t>(8, bytes - begin));
+    z += word;
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EB;
+    sum += z ^ (z >> 31);
+  }
+  return sum;
+}
+
+std::uint64_t hash_of(unsigned char* at, std::uint64_t bytes, unsigned blocks) {
+  Laid one;
+  one.pieces.push_back({at, 0, bytes});
+  fill(one.tables.emplace_back(), one.pieces, hash_units, {});
+  std::uint64_t sums[2] = {0, 0};
+  run(one, blocks, [&](const Table& table, unsigned b, unsigned bs, unsigned t, unsigned ts) {
+    hash_tiles(table, reinterpret_cast<unsigned char*>(sums), b, bs, t, ts);
+  });
+  CHECK(sums[1] == 0);
+  return sums[0];
+}
+
+}  // namespace
+
+TEST_CASE("hashes of pieces are what a loop computes, with any number of blocks, pieces and cuts") {
+  std::mt19937 random(5);
+  for (int round = 0; round < 40 / slower; ++round) {
+    const std::uint64_t most = round % 3 ? 1u << 31 : tile_bytes * 2;
+    const Laid laid = lay(random, 1, hash_units, most);
+    std::vector<std::uint64_t> sums(laid.bytes / 8);
+    run(laid, 1 + random() % 9, [&](const Table& table, unsigned b, unsigned bs, unsigned t, unsigned ts) {
+      hash_tiles(table, reinterpret_cast<unsigned char*>(sums.data()), b, bs, t, ts);
+    });
+    for (const Piece& p : laid.pieces) {
+      std::uint64_t expected = 0;
+      for (std::uint64_t begin = 0; begin < p.units; begin += most)
+        expected += plain_hash(static_cast<unsigned char*>(p.tensor) + begin, std::min(most, p.units - begin));
+      REQUIRE(sums[p.at / 8] == expected);
+    }
+  }
+}
+
+TEST_CASE("a hash does not depend on the alignment, and every flipped bit changes it") {
+  std::mt19937 random(6);
+  std::vector<unsigned char> bytes(40'000), moved(40'016);
+  for (auto& b : bytes) b = static_cast<unsigned char>(random());
+  for (const std::uint64_t length : {1u, 7u, 8u, 1000u, 16'384u, 39'999u}) {
+    const std::uint64_t hash = hash_of(bytes.data(), length, 3);
+    for (std::size_t shift = 0; shift < 16; ++shift) {
+      std::copy_n(bytes.begin(), length, moved.begin() + static_cast<long>(shift));
+      CHECK(hash_of(moved.data() + shift, length, 1 + static_cast<unsigned>(shift)) == hash);
+    }
+    for (int i = 0; i < 300 / slower; ++i) {
+      const std::size_t bit = random() % (8 * length);
+      bytes[bit / 8] ^= static_cast<unsigned char>(1 << bit % 8);
+      CHECK(hash_of(bytes.data(), length, 3) != hash);
+      bytes[bit / 8] ^= static_cast<unsigned char>(1 << bit % 8);
+    }
+  }
+  std::vector<unsigned char> swapped(64);
+  swapped[0] = swapped[9] = 1;
+  const std::uint64_t before = hash_of(swapped.data(), 64, 1);
+  std::swap_ranges(swapped.begin(), swapped.begin() + 8, swapped.begin() + 8);
+  CHECK(hash_of(swapped.data(), 64, 1) != before);
+}
+
 TEST_CASE("16-bit floats: every one of them comes back, and rounding is to the nearest") {
   for (unsigned bits = 0; bits < 65536; ++bits) {
     f16 h{static_cast<std::uint16_t>(bits)}, back{};
