@@ -319,7 +319,7 @@ std::vector<std::string> body_samples() {
           "\"more\":1}]}",
           "daemon\n" + to_json(wire::DaemonManifest{"j", "n", {{"h", {0, 1}}}, false, {}}),
           "standing\n" +
-              to_json(wire::StatusReport{wire::RankPhase::working, 3, "t", 2, wire::GpuProgress::computing, "u"}),
+              to_json(wire::StatusReport{wire::RankPhase::working, 3, "t", 2, wire::GpuProgress::computing, "u", "w", 61}),
           "ready\n" + to_json(wire::PayloadReady{"/p"})};
 }
 
