@@ -340,7 +340,7 @@ TEST_CASE("incidents: idle ranks that wait in a known place are no idle job") {
   Job job;
   for (int r = 0; r < 4; ++r) job.rank(r).idle_since = 0;
   job.come(2, LifeStage::init);
-  CHECK(job.until(50) == Told{"8 init 0-1,3 waiting 1"});
+  CHECK(job.until(80) == Told{"30 init 0-1,3 waiting 1"});
   Job one;
   for (int r = 1; r < 4; ++r) one.come(r, LifeStage::outside);
   one.rank(0).idle_since = 0;
