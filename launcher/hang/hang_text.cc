@@ -70,6 +70,8 @@ std::string who_waits(const Incident& i, double seconds) {
       return i.waiting > 0 ? waited + " at the end of the job" : "the others are through since " + time;
     case IncidentKind::leaving:
       return (i.missing.size() == 1 ? "its script has ended " : "their scripts have ended ") + time + " ago";
+    case IncidentKind::idle:
+      return "no rank has computed or printed for " + time;
     case IncidentKind::stopped:
       break;
   }
@@ -87,6 +89,7 @@ std::vector<std::string> hang_lines(const Incident& incident, double seconds, co
     lines.push_back("hvdrun: " + wait + (incident.kind == IncidentKind::init ? "" : ", and all have submitted it"));
     if (link.empty() && incident.details.empty()) lines.push_back("        hvdrun stacks shows where they are");
   }
+  if (incident.kind == IncidentKind::idle) lines.push_back("hvdrun: " + wait + ":");
   if (!incident.headline.empty()) lines.push_back(formatted("hvdrun: {}; {}", incident.headline, wait));
   std::vector<std::pair<std::string, std::vector<int>>> places;  // in the order of the lowest rank at each place
   for (const int rank : incident.missing) {
@@ -116,6 +119,10 @@ std::vector<std::string> hang_lines(const Incident& incident, double seconds, co
 
 OpenHang hang_data(const Incident& incident, const JobMap& map, const Pictures& pictures) {
   OpenHang hang;
+  if (incident.kind == IncidentKind::idle) {
+    hang.operation = "no rank computes";
+    return hang;
+  }
   hang.operation = !incident.headline.empty() ? incident.headline
                    : incident.what.empty()    ? incident.tensor
                                               : incident.tensor + " (" + incident.what + ")";
@@ -131,6 +138,13 @@ OpenHang hang_data(const Incident& incident, const JobMap& map, const Pictures& 
     hang.frame = user_frame(picture->second.python);
   }
   return hang;
+}
+
+bool is_worth_telling(const Incident& incident, const Pictures& pictures) {
+  return incident.kind != IncidentKind::idle || std::any_of(pictures.begin(), pictures.end(), [](const auto& answer) {
+           const auto frame = user_frame(answer.second.python);
+           return frame && !wire::is_library(frame->file);
+         });
 }
 
 std::string closed_line(const Incident& incident, double seconds, const JobMap& map) {

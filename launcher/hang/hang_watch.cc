@@ -68,6 +68,8 @@ void HangWatch::standing(int rank, const wire::StatusReport& s) {
     for (char& c : *name)
       if (static_cast<unsigned char>(c) < 32) c = '?';  // the name is printed on a terminal
   r.waits_since = now - s.waited_seconds;
+  r.idle_since.reset();
+  if (s.idle_seconds > 0) r.idle_since = now - s.idle_seconds;
 }
 
 void HangWatch::stall(int rank, std::vector<wire::Stall> stalls) {
@@ -266,11 +268,14 @@ std::optional<OpenHang> HangWatch::open_hang() const {
 }
 
 void HangWatch::tell(const IncidentNotice& event) {
-  if (event.kind != NoticeKind::closed && !open_hang_) open_hang_ = hang_data(event.incident, map_, {});
+  const bool is_idle = event.incident.kind == IncidentKind::idle;
+  if (event.kind == NoticeKind::closed && is_idle) return;  // the job's output shows that it goes on
+  if (event.kind != NoticeKind::closed && !is_idle && !open_hang_) open_hang_ = hang_data(event.incident, map_, {});
   if (event.kind == NoticeKind::closed) return events_(HangTold{closed_line(event.incident, event.seconds, map_)});
   if (event.kind == NoticeKind::near_limit) return pause_limit(event);
   if (event.kind == NoticeKind::give_up) return give_up(event);
   const auto tell_lines = [this, event](const Pictures& pictures) {
+    if (!is_worth_telling(event.incident, pictures)) return;
     std::vector<int> ended;
     for (std::size_t r = 0; r < ranks_.size(); ++r)
       if (session_.ranks()[r].stage >= RankStage::ended) ended.push_back(static_cast<int>(r));

@@ -12,6 +12,7 @@ namespace {
 constexpr double time_for_the_coordinator = 2;  // for its report, which names the ranks that wait for a stopped rank
 constexpr double patience_with_survivors = 30;
 constexpr double least_for_end = 10;
+constexpr double least_for_idle = 60;
 constexpr double stuck_after = 20;
 constexpr double closed_after = 2;  // an operation that ends by a failure must not be reported as going on
 constexpr double first_pause = 60, longest_pause = 1800;
@@ -166,6 +167,20 @@ void at_the_end(const FactsView& v, std::vector<Incident>& found) {
     found.push_back({IncidentKind::end, missing, 0, count(leaving), since, "", 0});
 }
 
+/// Finds a job of which all ranks, two at least, neither compute nor print.  They may poll a store or wait for a file.
+void all_idle(const FactsView& v, std::vector<Incident>& found) {
+  std::vector<int> ranks = v.those([&](int r) { return v.rank(r).where != LifeStage::ended; });
+  double since = 0;
+  for (const int r : ranks) {
+    const RankActivity& rank = v.rank(r);
+    if (!rank.idle_since || rank.stopped_since || (rank.where != LifeStage::script && rank.where != LifeStage::working))
+      return;
+    since = std::max(since, *rank.idle_since);
+  }
+  if (ranks.size() < 2 || v.age(since) < std::max(v.patience.warn, least_for_idle)) return;
+  found.push_back({IncidentKind::idle, std::move(ranks), 0, 0, since, "", 0});
+}
+
 bool meet(const std::vector<int>& a, const std::vector<int>& b) {
   return std::any_of(a.begin(), a.end(), [&](int r) { return std::binary_search(b.begin(), b.end(), r); });
 }
@@ -181,6 +196,7 @@ std::vector<Incident> incidents_now(const JobFacts& facts, const HangLimits& pat
     told_by_the_coordinator(v, found);
   if (found.empty()) at_the_beginning(v, found);
   if (found.empty()) at_the_end(v, found);
+  if (found.empty()) all_idle(v, found);
   for (Incident& i : found)
     for (const int r : i.missing)
       if (v.rank(r).gpu == wire::GpuProgress::computing && !v.rank(r).waits_for.empty())
@@ -210,7 +226,7 @@ bool may_become_hang(const JobFacts& facts) {
          std::any_of(facts.ranks.begin(), facts.ranks.end(), [](const RankActivity& r) {
            if (r.where == LifeStage::outside) return false;
            const bool at_work = r.where == LifeStage::script || r.where == LifeStage::working;
-           return !at_work || r.stopped_since || !r.waits_for.empty();
+           return !at_work || r.stopped_since || r.idle_since || !r.waits_for.empty();
          });
 }
 
@@ -242,7 +258,7 @@ void Incidents::take(const Incident& incident, double now, std::vector<IncidentN
     o->told = now;
     o->next = now + o->pause;
   }
-  const bool may = incident.kind != IncidentKind::stopped &&
+  const bool may = incident.kind != IncidentKind::stopped && incident.kind != IncidentKind::idle &&
                    incident.kind != IncidentKind::end;  // these ranks may have work of their own
   if (incident.kind == IncidentKind::operation && patience_.shutdown > 0 &&
       seconds >= patience_.shutdown - near_limit && !o->given_up && now >= o->near_at) {

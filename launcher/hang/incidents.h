@@ -26,6 +26,7 @@ struct RankActivity {
   LifeStage where = LifeStage::absent;
   double since = 0;                     ///< when the rank came to that stage
   std::optional<double> stopped_since;  ///< since when a signal has stopped the rank
+  std::optional<double> idle_since{};   ///< since when the rank has neither computed nor printed
   std::string waits_for;                ///< of the operations that do not move, the first by name; empty: none
   double waits_since = 0;
   wire::GpuProgress gpu = wire::GpuProgress::none;  ///< while the rank waits
@@ -57,6 +58,7 @@ enum class IncidentKind {
   end,        ///< the other ranks have finished; `missing` still work
   leaving,    ///< all other ranks have ended; the scripts of `missing` have ended too, but not their processes
   stopped,    ///< `missing` are stopped by a signal, and no rank has waited for them yet
+  idle,       ///< `missing` are all ranks: none computes, and none waits in an operation that hvdrun knows
 };
 
 struct Incident {
@@ -83,8 +85,8 @@ struct JobFacts {
 /// The incidents at facts.now.  Incidents with fewer missing ranks come first.
 std::vector<Incident> incidents_now(const JobFacts& facts, const HangLimits& patience);
 
-/// True if an incident can follow without new facts.  Then a rank waits, is stopped, or is in a stage other than
-/// `script` and `working`.
+/// True if an incident can follow without new facts.  Then a rank waits, is idle or stopped, or is in a stage other
+/// than `script` and `working`.
 bool may_become_hang(const JobFacts& facts);
 
 enum class NoticeKind {

@@ -142,11 +142,19 @@ CauseClass class_of_exit(const DeathRecord& d) {
   return d.traceback.empty() ? CauseClass::exit_code : class_of_exception(d);
 }
 
+/// True if gloo has ended the process because a message has another length than the collective expects.
+bool is_gloo_mismatch(const DeathRecord& d) {
+  return std::ranges::any_of(d.tail, [](const std::string& line) {
+    return line.find("op.preamble.length <= op.nbytes") != std::string::npos;
+  });
+}
+
 CauseClass class_of_signal(const DeathRecord& d) {
   switch (d.code) {
     case SIGABRT:
       if (has_line(d, "terminate called after throwing an instance of 'std::bad_alloc'"))
         return CauseClass::out_of_memory;
+      if (is_gloo_mismatch(d)) return CauseClass::mismatch;
       [[fallthrough]];
     case SIGSEGV:
     case SIGBUS:

@@ -3,7 +3,8 @@
 
 Hosts are network namespaces of this machine (tests/netns). Prints a table for each limit of their network interfaces:
 microseconds, the least and the median of the rounds. From C: hvd over TCP, encrypted (tls), hvd over MPI, plain MPI in the
-same runs, and, between two hosts, raw sockets: a ping-pong, and a tensor sent both ways at once. From torch: hvd, gloo, DDP
+same runs, and, between two hosts, raw sockets: a ping-pong, and a tensor sent both ways at once, over --connections sockets,
+16 MiB at most where packets are lost. From torch: hvd, gloo, DDP
 and, if a venv with it is named, Horovod over MPI. The contenders take turns, round by round. `scripts/compare --hosts N` is
 the same program.
 
@@ -39,24 +40,25 @@ CONTENDERS = {
 }
 # Raw sockets, in the format of hvd-bench's rows.
 WIRE = """
-import json, os, socket, sys, time
-def ends(server):
+import json, os, socket, sys, threading, time
+def ends(server, door):
     if not server:
         while True:
             try: line = socket.create_connection(("10.77.0.1", 7777), timeout=10)
             except OSError: time.sleep(0.05)
             else: break
     else:
-        door = socket.create_server(("0.0.0.0", 7777))
         line = door.accept()[0]
     line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    line.settimeout(20)
+    line.settimeout(60)
     return line
-server = sys.argv[1] == "server"
-line, rows, into = ends(server), [], bytearray(64 << 20)
-def read(view):
+server, connections, most = sys.argv[1] == "server", int(sys.argv[2]), int(sys.argv[3])
+door = socket.create_server(("0.0.0.0", 7777)) if server else None
+lines, rows, into = [ends(server, door) for _ in range(connections)], [], bytearray(64 << 20)
+line = lines[0]
+def read(view, line=line):
     while view: view = view[line.recv_into(view):]
-def sender():
+def sender(line):
     # A process of its own: a thread would share the interpreter with who reads.
     asks, asked = socket.socketpair()
     if os.fork() == 0:
@@ -66,9 +68,16 @@ def sender():
         os._exit(0)
     asked.close()
     return asks
-asks = sender()
+senders = [sender(line) for line in lines]
 def both_ways(bytes):
-    asks.sendall(bytes.to_bytes(8, "little")); read(memoryview(into)[:bytes]); asks.recv(1)
+    share = bytes // connections
+    for asks in senders: asks.sendall(share.to_bytes(8, "little"))
+    parts = [memoryview(into)[n * share : (n + 1) * share] for n in range(connections)]
+    readers = [threading.Thread(target=read, args=pair) for pair in zip(parts[1:], lines[1:])]
+    for reader in readers: reader.start()
+    read(parts[0])
+    for reader in readers: reader.join()
+    for asks in senders: asks.recv(1)
 def ping(bytes):
     out, into = b"x" * bytes, memoryview(bytearray(bytes))
     if server: line.sendall(out)
@@ -76,6 +85,7 @@ def ping(bytes):
     if not server: line.sendall(out)
 for title, work, bytes, turns in (("4 B", ping, 4, 500), ("1 MiB", both_ways, 1 << 20, 20), ("8 MiB", both_ways, 8 << 20, 8),
                                   ("64 MiB", both_ways, 64 << 20, 3)):
+    if bytes > most: break
     times = []
     for _ in range(turns):
         start = time.perf_counter(); work(bytes); times.append(1e6 * (time.perf_counter() - start))
@@ -140,8 +150,8 @@ def show_environment(cluster: Cluster, environment: pathlib.Path) -> None:
 class Bench:
     """Commands on the hosts, and their figures."""
 
-    def __init__(self, cluster: Cluster, options: argparse.Namespace) -> None:
-        self.cluster, self.options = cluster, options
+    def __init__(self, cluster: Cluster, options: argparse.Namespace, limit: str) -> None:
+        self.cluster, self.options, self.limit = cluster, options, limit
         self.times: Times = {}
         self.failures = dict[str, None]()
         self.hosts = ",".join(f"{name}:{options.slots}" for name in cluster.names)
@@ -178,9 +188,11 @@ class Bench:
 
     def wire(self) -> None:
         """Raw sockets between the first two hosts."""
-        server = self.cluster.popen("alpha", ["python3", "-c", WIRE, "server"], stdout=subprocess.PIPE, text=True)
+        most = 16 << 20 if "%" in self.limit else 64 << 20
+        words = [str(self.options.connections), str(most)]
+        server = self.cluster.popen("alpha", ["python3", "-c", WIRE, "server", *words], stdout=subprocess.PIPE, text=True)
         try:
-            self.cluster.run("beta", ["python3", "-c", WIRE, "client"], timeout=60)
+            self.cluster.run("beta", ["python3", "-c", WIRE, "client", *words], timeout=150)
             self.take(server.communicate(timeout=30)[0], "wire")
         finally:
             server.kill()
@@ -239,6 +251,7 @@ def parser_of() -> argparse.ArgumentParser:
     parser.add_argument("--slots", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--limit", nargs="+", default=["none"], metavar="LIMIT", help="none, 1gbit, 1ms, 0.1%% …")
+    parser.add_argument("--connections", type=int, default=1, help="of the raw sockets")
     parser.add_argument("--only", nargs="+", default=[*ROWS, *TORCH], choices=[*ROWS, *TORCH])
     parser.add_argument("--contenders", nargs="+", default=list(CONTENDERS), choices=list(CONTENDERS), help="from C")
     return parser
@@ -253,7 +266,7 @@ def main(arguments: list[str] | None = None) -> int:
         with Cluster(options.hosts) as cluster:
             for environment in filter(None, [options.horovod, options.python.parent.parent]):
                 show_environment(cluster, environment)
-            bench = Bench(cluster, options)
+            bench = Bench(cluster, options, chosen)
             with limited(cluster, chosen):
                 for turn in range(options.rounds):
                     print(f"limit {chosen}, round {turn + 1} of {options.rounds}", file=sys.stderr, flush=True)

@@ -185,7 +185,7 @@ def run(cause: Cause, ranks: int, options: argparse.Namespace) -> Found | None:
 def is_right(cause: Cause, found: Found, ranks: int) -> bool:
     """Whether the finding is right.  On a busy machine the report may say that it is busy."""
     wanted = [] if cause.everywhere else [ranks - 1]
-    if cause.card and ranks > 2:
+    if cause.card and (ranks > 2 or found.ranks):  # the first host's network interface; of two hosts, either answer is right
         wanted = [0]
     if cause is NOTHING and found.cause == "COMPUTE" and "for a core" in found.what:
         return found.ranks == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pathlib
 import re
@@ -99,6 +100,53 @@ def test_where_ranks_of_another_library_stand(tmp_path: pathlib.Path) -> None:
     waits, sleeps = said.split("rank 1 on")
     assert "PMPI_Barrier" in waits and 'job.py", line 7 in <module>' in waits, said
     assert 'job.py", line 5 in <module>' in sleeps, said
+
+
+UNLIKE_SIZES = """
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+for step in range(3):
+    dist.all_reduce(torch.ones(8 - dist.get_rank() * (step == 2)))
+dist.barrier()
+"""
+
+
+@pytest.mark.ci
+def test_tensors_of_unlike_sizes(tmp_path: pathlib.Path) -> None:
+    """gloo ends the rank on a thread of its own; the verdict names the main thread's line."""
+    (tmp_path / "job.py").write_text(UNLIKE_SIZES)
+    arguments = ["-np", "2", "--verdict-filename", str(tmp_path / "v.json"), sys.executable, "job.py"]
+    done = hvdrun.run(*arguments, cwd=tmp_path)
+    assert "op.preamble.length <= op.nbytes" in done.stderr
+    verdict = json.loads((tmp_path / "v.json").read_text())
+    assert verdict["cause"] == "mismatch"
+    assert verdict["frame"]["line"] in (7, 8), verdict  # gloo may find the difference after the call
+
+
+POLLED_BARRIER = """
+import os, pathlib, time
+rank = int(os.environ["RANK"])
+epoch = 3 if rank == 0 else 4
+pathlib.Path(f"epoch{epoch}.{rank}").touch()
+while not pathlib.Path(f"epoch{epoch}.{1 - rank}").exists():
+    time.sleep(0.05)
+"""
+
+
+@pytest.mark.ci
+def test_ranks_that_poll_are_idle(tmp_path: pathlib.Path) -> None:
+    """No collective is open.  Each rank waits for a file that the other one never makes."""
+    (tmp_path / "job.py").write_text(POLLED_BARRIER)
+    began = time.monotonic()
+    with hvdrun.started("-np", "2", sys.executable, "job.py", cwd=tmp_path) as job:
+        said = listen(job, "are in job.py", limit_seconds=150)
+        assert 60 < time.monotonic() - began < 120
+        job.send_signal(signal.SIGINT)
+        end = job.communicate(timeout=60)[1]
+    assert re.search(r"hvdrun: no rank has computed or printed for \d+ s:\n +ranks 0-1 on \w+ are in job.py:[67]\n", said), said
+    assert "no rank has computed or printed" in end  # the verdict repeats it
 
 
 def test_the_program_s_own_sitecustomize_runs(tmp_path: pathlib.Path) -> None:

@@ -318,8 +318,8 @@ std::vector<std::string> body_samples() {
           "stall\n{\"waits\":[{\"tensor\":\"t\",\"tensors\":2,\"waited_seconds\":5,\"missing\":[1,2],\"size\":4,"
           "\"more\":1}]}",
           "daemon\n" + to_json(wire::DaemonManifest{"j", "n", {{"h", {0, 1}}}, false, {}}),
-          "standing\n" +
-              to_json(wire::StatusReport{wire::RankPhase::working, 3, "t", 2, wire::GpuProgress::computing, "u"}),
+          "standing\n" + to_json(wire::StatusReport{wire::RankPhase::working, 3, "t", 2, wire::GpuProgress::computing,
+                                                    "u", "w", 61}),
           "ready\n" + to_json(wire::PayloadReady{"/p"})};
 }
 

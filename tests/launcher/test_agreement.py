@@ -263,3 +263,45 @@ def test_a_job_leaves_a_host_whose_rank_differs_again(tmp_path: pathlib.Path) ->
     assert done.stderr.count(left) == 1, done.stderr
     found = verdicts.check_file(tmp_path / "v.json", done.returncode)
     assert found is not None and found["outcome"] == "finished", found
+
+
+REPLACED = """
+import os, signal
+import numpy as np
+import hvd.numpy as hvd
+from hvd.elastic import ObjectState, broadcast_from_rank_0, run
+hvd.init()
+worker, differs = None, False  # those of a newcomer
+state = ObjectState(broadcast_from_rank_0, hvd.rank, step=0, weights=np.ones(500))
+@run
+def train(state):
+    global worker, differs
+    while state.step < 30:
+        state.weights += hvd.allreduce(np.ones(500), name="gradient")
+        state.step += 1
+        if state.step == 5:
+            worker, differs = hvd.rank(), hvd.rank() == 3
+        if worker == 1 and state.step == 7:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if differs and hvd.rank() == 2 and state.step == 15:
+            differs = False
+            state.weights[7] += 1
+        hvd.agreement.compare({"weights": state.weights})
+        if state.step % 5 == 0:
+            state.commit()
+train(state)
+"""
+
+
+@pytest.mark.ci
+def test_a_finding_of_an_elastic_job_names_the_worker(tmp_path: pathlib.Path) -> None:
+    """After the loss of worker 1, worker 3 is rank 2 of the world.  The verdict uses the numbers of output and stacks."""
+    (tmp_path / "replaced.py").write_text(REPLACED)
+    options = ["-np", "4", "--min-np", "3", "--max-np", "4", "-H", "localhost:3,localhost:1", "--agreement", "report"]
+    options += ["--agreement-steps", "4", "--verdict-filename", "v.json"]
+    done = hvdrun.run(*options, *hvdrun.python_args(), "replaced.py", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "epoch 2: 4 → 3 ranks" in done.stderr, done.stderr
+    found = verdicts.check_file(tmp_path / "v.json", done.returncode)
+    assert found is not None
+    assert {tuple(finding["ranks"]) for finding in found["findings"]} == {(3,)}, found["findings"]

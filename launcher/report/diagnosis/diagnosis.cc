@@ -183,7 +183,20 @@ class Examiner {
     const double held = mean_of(l.late, throttled), others_held = median_of(l.others, throttled);
     if (all_throttled_ && held > l.lost / 2) return times_longer * others_held > held;
     if (held - others_held > l.lost / 2) return false;
+    if (delay == Delay::no_core && own_threads_fill_cores(l)) return true;
     return delay == Delay::no_core && cores_are_short() && 2 * median_of(l.others, no_core) > mean_of(l.late, no_core);
+  }
+
+  /// True if the late ranks' own threads use up their cores, and the other ranks' threads work almost as much.  gloo's
+  /// thread and the main thread take turns on a single core, for example.  Chance decides which rank waits longer.
+  bool own_threads_fill_cores(const LateRanks& l) const {
+    constexpr double filled = 0.75, alike = 0.75;
+    const auto cpu = [](const RankMeans& m) { return m.cpu; };
+    const bool full = std::ranges::all_of(l.late, [&](const RankMeans& m) {
+      const int cores = job_.place(m.rank).cores;
+      return cores > 0 && m.cpu > filled * cores * d_.step_seconds;
+    });
+    return full && median_of(l.others, cpu) > alike * mean_of(l.late, cpu);
   }
 
   /// Makes a finding and returns true if the other ranks' loaders are hardly faster than the slow one.  Loaders make

@@ -82,11 +82,14 @@ wire::StatusReport StatusPageReader::standing(std::int64_t now_ns) const {
 }
 
 std::optional<wire::StatusReport> StatusChanges::next(wire::StatusReport now) {
-  if (now.waited_seconds < long_wait_seconds) now = {now.place, now.place_seconds, "", 0};
+  if (now.waited_seconds < long_wait_seconds)
+    now = {.place = now.place, .place_seconds = now.place_seconds, .idle_seconds = now.idle_seconds};
+  if (now.idle_seconds < long_idle_seconds) now.idle_seconds = 0;
   // A longer time under the same name is the same wait.  A shorter time is a new wait.
   const bool same = now.waits_for == told_.waits_for && now.waited_seconds >= told_.waited_seconds &&
                     now.gpu == told_.gpu && now.gpu_late == told_.gpu_late;
-  if (now.place == told_.place && same) {
+  const bool idle_as_before = (now.idle_seconds > 0) == (told_.idle_seconds > 0);
+  if (now.place == told_.place && same && idle_as_before) {
     told_.waited_seconds = now.waited_seconds;
     return std::nullopt;
   }
@@ -122,6 +125,7 @@ struct GpuWatch::State {
   bool errors_wanted = false;  ///< a request for errors; the thread clears the flag after it has looked
   bool gone = false;           ///< the thread has ended
   double busy_sum = 0;
+  bool is_busy = false;
   int samples = 0;
   std::int64_t peak_bytes = 0;
   std::set<int> own;             ///< the rank's processes that had memory on the GPU
@@ -169,6 +173,7 @@ struct GpuWatch::State {
       processes.push_back({p.pid, command_of(p.pid), is_below(p.pid, rank), p.bytes});
     std::lock_guard lock(mutex);
     if (busy) busy_sum += *busy, ++samples;
+    is_busy = busy.value_or(0) > 0;
     if (errors_wanted) return;  // the rank has ended: the state before its end counts
     for (const GpuFacts::GpuProcess& p : processes)
       if (p.own) own.insert(p.pid);
@@ -224,6 +229,12 @@ std::int64_t GpuWatch::bytes_left() const {
   if (!state_) return -1;
   std::unique_lock lock(state_->mutex);
   return !state_->own.empty() && state_->ask_once_more(lock) ? state_->left_bytes : -1;
+}
+
+bool GpuWatch::is_busy() const {
+  if (!state_) return false;
+  std::lock_guard lock(state_->mutex);
+  return state_->is_busy;
 }
 
 GpuWatch::~GpuWatch() {

@@ -37,11 +37,12 @@ class StatusPageReader {
 /// Decides which changes of a rank's status hvdrun gets.  Pure.
 class StatusChanges {
  public:
-  /// The message for hvdrun after a change: a new phase, a wait that has become long, or the end of such a wait.
+  /// The message for hvdrun after a change: a new phase, a wait or an idle time that has become long, or its
+  /// end.
   std::optional<wire::StatusReport> next(wire::StatusReport now);
 
  private:
-  static constexpr double long_wait_seconds = 2;
+  static constexpr double long_wait_seconds = 2, long_idle_seconds = 60;
   wire::StatusReport told_;
 };
 
@@ -59,6 +60,8 @@ class GpuWatch {
   /// Never waits: the thread ends by itself.
   ~GpuWatch();
   void fill(wire::DeathRecord* r) const;
+  /// True if the GPU was busy in the last second, perhaps for another program.  False where no GPU is watched.
+  bool is_busy() const;
   /// The last state while the rank lived, and the GPU's errors until now.  Waits a moment for the thread, which looks
   /// for errors once more.
   GpuFacts facts() const;

@@ -34,6 +34,8 @@ class DeathEvidence {
   void begin(const wire::RankManifest& m, const Binding& binding, LaunchPlan& plan);
   /// Watches the GPU of @p binding, if it has one.
   void watch_gpu(const Binding& binding, pid_t pid) { gpu_ = std::make_unique<GpuWatch>(binding.gpu, pid); }
+  /// GpuWatch::is_busy()
+  bool gpu_is_busy() const { return gpu_ && gpu_->is_busy(); }
 
   // Messages of the rank.
   void set_phase(std::string phase) { phase_ = std::move(phase); }

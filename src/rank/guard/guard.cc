@@ -299,7 +299,7 @@ class Guard {
     process_->streams().expire(outbox, now);
     process_->step_collectives(outbox, now);
     if (life_.look_is_due(now)) {
-      if (const auto standing = process_->standing()) outbox.add(Type::standing, to_json(*standing));
+      if (const auto standing = process_->standing(now)) outbox.add(Type::standing, to_json(*standing));
       if (life_.steps_are_due(now)) process_->send_steps(outbox);
     }
     if (const auto taken = process_->input().step())

@@ -114,6 +114,18 @@ void RankProcess::take(wire::Type type, std::string_view body, Outbox& outbox) {
   }
 }
 
+std::optional<wire::StatusReport> RankProcess::standing(Clock::time_point now) {
+  if (idle_.is_due(now)) {
+    RankUse use = use_below(child_.pid());
+    use.printed = streams_.written();
+    use.gpu_computes = evidence_.gpu_is_busy();
+    idle_.take(use, now);
+  }
+  wire::StatusReport report = status_page_.standing(mono_ns());
+  report.idle_seconds = idle_.seconds();
+  return news_.next(std::move(report));
+}
+
 void RankProcess::send_steps(Outbox& outbox) {
   if (recorder_.wants_report()) outbox.add(wire::Type::want_report, "");
   for (int block = 0; block < 8 && !outbox.is_full();

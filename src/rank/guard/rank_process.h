@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "rank/diagnostics/idle_watch.h"
 #include "rank/diagnostics/recorder_reader.h"
 #include "rank/diagnostics/stacks/stack_capture.h"
 #include "rank/diagnostics/usage.h"
@@ -49,7 +50,7 @@ class RankProcess {
   bool pump(Outbox& outbox, Clock::time_point now);
 
   /// The rank's status, if it differs from the last one that hvdrun got.
-  std::optional<wire::StatusReport> standing() { return news_.next(status_page_.standing(mono_ns())); }
+  std::optional<wire::StatusReport> standing(Clock::time_point now);
   /// Sends the steps recorded since the last call, while @p outbox has room.
   void send_steps(Outbox& outbox);
   /// The job's live report, for a program that asked for it.
@@ -87,6 +88,7 @@ class RankProcess {
   StackCapture stack_;
   StatusPageReader status_page_;
   StatusChanges news_;
+  IdleWatch idle_;
   RecorderReader recorder_;
   CollectiveProbe collectives_;
   std::optional<std::size_t> operations_asked_;  ///< the limit of a question that Python has not answered yet

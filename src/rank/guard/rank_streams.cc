@@ -41,6 +41,7 @@ bool RankStreams::pump_stream(Fd& fd, Output& output, char stream, Outbox& outbo
     fd.reset();
     return true;
   }
+  written_ += static_cast<std::uint64_t>(n);
   const bool had_traceback = output.holds_traceback();
   const std::string out = output.take({buffer.data(), static_cast<std::size_t>(n)}, now);
   has_new_traceback_ |= output.holds_traceback() && !had_traceback;

@@ -2,6 +2,7 @@
 #pragma once
 #include <poll.h>
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
@@ -37,6 +38,8 @@ class RankStreams {
   /// stderr, for the death record.
   Output& error() { return err_; }
   const Output& error() const { return err_; }
+  /// The number of bytes that the rank has written to both streams.
+  std::uint64_t written() const { return written_; }
   /// The last lines of both streams.
   std::vector<std::string> tail() const { return tail_.lines(); }
 
@@ -47,6 +50,7 @@ class RankStreams {
   Tail tail_;
   Output out_{tail_, false}, err_{tail_, true};
   bool has_new_traceback_ = false;
+  std::uint64_t written_ = 0;
 };
 
 }  // namespace hvd::rank

@@ -290,7 +290,7 @@ def offer_stacks():
         number, fd = int(os.environ["HVD_STACK_SIGNAL"]), int(os.environ["HVD_STACK_FD"])
         faulthandler.register(number, file=fd, all_threads=True, chain=False)
         if not faulthandler.is_enabled():
-            faulthandler.enable(file=fd, all_threads=False)
+            faulthandler.enable(file=fd, all_threads=True)
     except (KeyError, ValueError, OSError, RuntimeError):
         pass
 

@@ -153,7 +153,8 @@ std::string to_json(const StatusReport& s) {
                    {"waited_seconds", s.waited_seconds},
                    {"gpu", static_cast<int>(s.gpu)},
                    {"gpu_late", from_bytes(s.gpu_late)},
-                   {"waits_what", from_bytes(s.waits_what)}});
+                   {"waits_what", from_bytes(s.waits_what)},
+                   {"idle_seconds", s.idle_seconds}});
 }
 
 StatusReport status_report_from_json(const std::string& text) {
@@ -165,7 +166,8 @@ StatusReport status_report_from_json(const std::string& text) {
           f.number("waited_seconds", 0, 1e9),
           static_cast<GpuProgress>(f.integer("gpu", 0, static_cast<int>(GpuProgress::exchanging))),
           f.bytes("gpu_late"),
-          f.bytes("waits_what")};
+          f.bytes("waits_what"),
+          f.number("idle_seconds", 0, 1e9)};
 }
 
 std::string to_json(const CleanupResult& s) {

@@ -6,7 +6,8 @@
 
 namespace hvd::wire {
 
-/// guard → hvdrun, after each change.  A wait of less than two seconds is no change.
+/// guard → hvdrun, after each change.  A wait of less than two seconds, or an idle time of less than a minute, is no
+/// change.
 struct StatusReport {
   RankPhase place = RankPhase::script;
   double place_seconds = 0;   ///< since the rank entered the phase
@@ -15,6 +16,7 @@ struct StatusReport {
   GpuProgress gpu = GpuProgress::none;
   std::string gpu_late{};    ///< computing: the operation whose tensor the GPU has not computed
   std::string waits_what{};  ///< "allreduce of [16] float32"; empty: waits_for begins with its kind
+  double idle_seconds = 0;   ///< since the rank last computed or printed; 0: less than a minute
 };
 std::string to_json(const StatusReport& s);
 StatusReport status_report_from_json(const std::string& text);

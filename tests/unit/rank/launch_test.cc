@@ -195,6 +195,18 @@ TEST_CASE("stacks: where a fatal signal came, the last of several pictures") {
                     "Fatal Python error: Segmentation fault\n\nCurrent thread 0x1 (most recent call first):\n"
                     "  File \"/a b/train.py\", line 12 in step\n  File \"train.py\", line 30 in <module>\n") ==
         "in /a b/train.py:12 (step)");
+  const std::string main_thread = "Thread 0x1 (most recent call first):\n  File \"train.py\", line 12 in step\n",
+                    other = "Thread 0x2 (most recent call first):\n  File \"io.py\", line 5 in wait\n",
+                    fatal = "Fatal Python error: Aborted\n\n";
+  CHECK(fatal_place(fatal + other + "\n" + main_thread) == "its main thread was in train.py:12 (step)");
+  CHECK(fatal_place(fatal + "Current t" + other.substr(1) + "\n" + main_thread) == "in io.py:5 (wait)");
+  CHECK(fatal_place(fatal + "Current thread 0x1 (most recent call first):\n  File \"<hvdrun>\", line 7 in waited\n"
+                            "  File \"/v/lib/python3.11/site-packages/torch/x.py\", line 9 in all_reduce\n"
+                            "  File \"train.py\", line 12 in step\n") ==
+        "in /v/lib/python3.11/site-packages/torch/x.py:9 (all_reduce), called from train.py:12 (step)");
+  CHECK(fatal_place(fatal + other + "\nCurrent t" + main_thread.substr(1)) == "in train.py:12 (step)");
+  CHECK(fatal_place(fatal + "Current thread 0x2 (most recent call first):\n  <no Python frame>\n\n" + main_thread) ==
+        "its main thread was in train.py:12 (step)");
   for (const char* cut : {"  File \"", "  File \"x", "  File \"x\"", "  File \"x\", line", "  File \"x\", line 3"})
     CHECK(fatal_place("Fatal Python error: x\n" + std::string(cut)).empty());
 }

@@ -141,3 +141,16 @@ TEST_CASE("standing: what hvdrun has to be told of") {
   REQUIRE(goes_on);
   CHECK(goes_on->gpu == GpuProgress::none);
 }
+
+TEST_CASE("standing: an idle time is told when it is long, and when it ends") {
+  using hvd::wire::StatusReport;
+  StatusChanges news;
+  CHECK_FALSE(news.next(StatusReport{.idle_seconds = 59}));
+  const auto told = news.next(StatusReport{.idle_seconds = 61});
+  REQUIRE(told);
+  CHECK(told->idle_seconds == 61);
+  CHECK_FALSE(news.next(StatusReport{.idle_seconds = 71}));
+  const auto over = news.next(StatusReport{.idle_seconds = 0});
+  REQUIRE(over);
+  CHECK(over->idle_seconds == 0);
+}

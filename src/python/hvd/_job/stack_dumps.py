@@ -1,6 +1,6 @@
 """Lets hvdrun ask for this rank's place: faulthandler writes all threads' frames to the guard's memory file.
 
-After a fatal signal (SIGSEGV and others), faulthandler writes the thread's frames there too.  It works while the rank runs C
+After a fatal signal (SIGSEGV and others), faulthandler writes these frames there too.  It works while the rank runs C
 code or holds the GIL, and costs nothing until it is used.
 """
 
@@ -27,6 +27,6 @@ def offer() -> None:
         if "hvdrank-stacks" in os.readlink(f"/proc/self/fd/{descriptor}"):
             faulthandler.register(int(number), file=int(descriptor), all_threads=True, chain=False)
             if not faulthandler.is_enabled():  # the line of a fatal signal, for the verdict
-                faulthandler.enable(file=int(descriptor), all_threads=False)
+                faulthandler.enable(file=int(descriptor), all_threads=True)
             _offered = True
             _attach.offer()

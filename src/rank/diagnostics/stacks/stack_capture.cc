@@ -117,17 +117,31 @@ std::string StackCapture::fatal() const {
 
 namespace {
 
-/// The frames of the last fatal error in @p written, innermost first.
-std::vector<wire::SourceFrame> fatal_frames(const std::string& written) {
-  std::vector<wire::SourceFrame> frames;
+struct FatalFrames {
+  std::vector<wire::SourceFrame> frames;  ///< innermost first
+  bool of_main_thread = false;            ///< the thread that failed runs no Python; these are the main thread's
+};
+
+constexpr const char* own_hooks = "<hvdrun>";  ///< the file of hvdrun's functions around torch's
+
+/// The frames of the last fatal error in @p written, without those of hvdrun's hooks.  faulthandler writes the main
+/// thread last, and marks the thread that failed as the current one.
+FatalFrames fatal_frames(const std::string& written) {
+  FatalFrames found;
   const std::size_t fatal = written.rfind("Fatal Python error: ");
-  if (fatal == std::string::npos) return frames;
-  for (const std::string& line : split(written.substr(fatal), '\n'))
-    if (auto frame = wire::frame_of_line(line); frame && !frame->function.empty()) frames.push_back(std::move(*frame));
-  return frames;
+  if (fatal == std::string::npos) return found;
+  bool in_current = false;
+  for (const std::string& line : split(written.substr(fatal), '\n')) {
+    const bool current = line.starts_with("Current thread"), other = line.starts_with("Thread ");
+    if (other && in_current && !found.frames.empty()) break;
+    if (current || other) found = {{}, other}, in_current = current;
+    if (auto frame = wire::frame_of_line(line); frame && !frame->function.empty() && frame->file != own_hooks)
+      found.frames.push_back(std::move(*frame));
+  }
+  return found;
 }
 
-bool is_own(const wire::SourceFrame& frame) { return frame.file.find("/lib/python3") == std::string::npos; }
+bool is_own(const wire::SourceFrame& frame) { return !wire::is_library(frame.file); }
 
 std::string words_of(const wire::SourceFrame& frame) {
   return formatted("{}:{} ({})", frame.file, frame.line, frame.function);
@@ -136,16 +150,17 @@ std::string words_of(const wire::SourceFrame& frame) {
 }  // namespace
 
 std::string fatal_place(const std::string& written) {
-  const std::vector<wire::SourceFrame> frames = fatal_frames(written);
+  const auto& [frames, of_main_thread] = fatal_frames(written);
   if (frames.empty()) return {};
-  const std::string innermost = "in " + words_of(frames[0]);
+  const std::string innermost = (of_main_thread ? "its main thread was in " : "in ") + words_of(frames[0]);
   const auto own = std::find_if(frames.begin(), frames.end(), is_own);
   return own == frames.begin() || own == frames.end() ? innermost : innermost + ", called from " + words_of(*own);
 }
 
 std::optional<wire::SourceFrame> StackCapture::fatal_frame() const {
   if (!file_) return {};
-  const std::vector<wire::SourceFrame> frames = fatal_frames(whole_text(formatted("/proc/self/fd/{}", file_.get())));
+  const std::vector<wire::SourceFrame> frames =
+      fatal_frames(whole_text(formatted("/proc/self/fd/{}", file_.get()))).frames;
   if (frames.empty()) return {};
   const auto own = std::find_if(frames.begin(), frames.end(), is_own);
   return own == frames.end() ? frames[0] : *own;

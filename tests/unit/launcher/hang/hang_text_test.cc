@@ -170,6 +170,20 @@ TEST_CASE("hang: from the beginning to the end") {
         "3 ranks have waited 93 s in hvd.init(), but not rank 3 on b");
 }
 
+TEST_CASE("hang: a job in which no rank computes") {
+  const Incident idle{IncidentKind::idle, {0, 1, 2, 3}, 0, 0, 0, "", 0};
+  const Pictures pictures{{0, seen("S", python)}, {1, seen("S", python)}, {2, seen("S", python)}, {3, seen("S")}};
+  CHECK(told(idle, 60, pictures) ==
+        "hvdrun: no rank has computed or printed for 60 s:\n"
+        "        ranks 0-2 are in my loss.py:88 (forward)\n"
+        "        rank 3 on b waits");
+  CHECK(is_worth_telling(idle, pictures));
+  CHECK_FALSE(is_worth_telling(idle, {{3, seen("S")}}));
+  const OpenHang data = hang_data(idle, map(), pictures);
+  CHECK(data.rank == -1);
+  CHECK(data.operation == "no rank computes");
+}
+
 TEST_CASE("hang: hosts that do not hear each other") {
   Pictures pictures{{0, seen("S")}, {2, seen("S")}};
   pictures[0].addresses = {"10.0.0.1"}, pictures[2].addresses = {"10.0.0.2", "fe80::1"};

@@ -16,7 +16,7 @@ struct Job {
   JobFacts facts;
   Incidents incidents;
   explicit Job(LifeStage where = LifeStage::working, HangLimits patience = {}) : incidents(patience) {
-    facts.ranks.assign(4, RankActivity{where, 0, {}, "", 0});
+    facts.ranks.assign(4, RankActivity{.where = where});
   }
   RankActivity& rank(int r) { return facts.ranks[static_cast<std::size_t>(r)]; }
   void come(int r, LifeStage where) { rank(r).where = where, rank(r).since = facts.now; }
@@ -28,7 +28,7 @@ struct Job {
 
   /// "5 operation 1 x(2) waiting 3": the incidents until then, with two checks a second.
   std::vector<std::string> until(double end) {
-    static const char* const kinds[] = {"init", "operation", "stuck", "late gpu", "end", "leaving", "stopped"};
+    static const char* const kinds[] = {"init", "operation", "stuck", "late gpu", "end", "leaving", "stopped", "idle"};
     static const char* const whats[] = {"", "again ", "closed ", "near limit ", "give up "};
     std::vector<std::string> told;
     for (; facts.now <= end; facts.now += 0.5)
@@ -323,4 +323,26 @@ TEST_CASE("incidents: the user's limit ends the job, wherever it hangs, but not 
     CHECK(job.until(200) ==
           Told{"102 closed end 0 waiting 0", "160 leaving 0 waiting 0", "193 give up leaving 0 waiting 0"});
   }
+}
+
+TEST_CASE("incidents: a job of which no rank computes, with no operation under way") {
+  Job job;
+  for (int r = 0; r < 3; ++r) job.rank(r).idle_since = 10;
+  CHECK(job.until(200).empty());  // rank 3 computes
+  job.rank(3).idle_since = 190;
+  CHECK(may_become_hang(job.facts));
+  CHECK(job.until(400) == Told{"250 idle 0-3 waiting 0", "310 again idle 0-3 waiting 0"});
+  job.rank(1).idle_since.reset();
+  CHECK(job.until(500) == Told{"402 closed idle 0-3 waiting 0"});
+}
+
+TEST_CASE("incidents: idle ranks that wait in a known place are no idle job") {
+  Job job;
+  for (int r = 0; r < 4; ++r) job.rank(r).idle_since = 0;
+  job.come(2, LifeStage::init);
+  CHECK(job.until(80) == Told{"30 init 0-1,3 waiting 1"});
+  Job one;
+  for (int r = 1; r < 4; ++r) one.come(r, LifeStage::outside);
+  one.rank(0).idle_since = 0;
+  CHECK(one.until(300).empty());  // a single worker waits for nobody
 }

@@ -302,6 +302,32 @@ TEST_CASE("verdicts: an evaluation on one rank, and data that waits for ranks wi
   CHECK(d.findings[0].ranks == std::vector<int>{1});
 }
 
+TEST_CASE("verdicts: threads of each rank that take turns on its one core") {
+  const std::map<int, RankPlace> one_core{{0, {"node0", 1}}, {1, {"node0", 1}}};
+  for (const bool neighbour : {false, true}) {
+    StepStatistics statistics;
+    for (int number = 1; number <= 200; ++number) {
+      JoinedStep step{0, number, 1, {}};
+      for (int rank = 0; rank < 2; ++rank) {  // recorded means, of 9.8 ms
+        wire::StepRecord r;
+        r.number = number;
+        r.step_ns = simulated::ns(9.8);
+        r.moved_ns = simulated::ns(0.9);
+        r.waited_ns = simulated::ns(rank == 0 ? 2.5 : 0.5);
+        r.run_delay_ns = simulated::ns(rank == 0 ? 1.2 : 3.2);
+        r.cpu_ns = simulated::ns(rank == 0 ? 7.6 : neighbour ? 5.2 : 8.6);
+        r.operations = 2;
+        step.parts.push_back({rank, r});
+      }
+      statistics.add(step);
+    }
+    const Diagnosis d = diagnose(statistics, one_core);
+    INFO(neighbour, "\n", words_of(d));
+    CHECK((d.findings[0].cause == SlowCause::straggler) == neighbour);
+    CHECK(d.findings[0].ranks == (neighbour ? std::vector<int>{1} : std::vector<int>{}));
+  }
+}
+
 TEST_CASE("verdicts: ranks that share one core, whatever they wait for") {
   SimulatedJob job{.ranks = 2, .steps = 200};
   job.plant = [](int, int, Work& w) {  // recorded values, of 4.4 ms
