@@ -265,7 +265,7 @@ def test_a_job_leaves_a_host_whose_rank_differs_again(tmp_path: pathlib.Path) ->
     assert found is not None and found["outcome"] == "finished", found
 
 
-REPLACED = """
+SHIFTED = """
 import os, signal
 import numpy as np
 import hvd.numpy as hvd
@@ -296,10 +296,10 @@ train(state)
 @pytest.mark.ci
 def test_a_finding_of_an_elastic_job_names_the_worker(tmp_path: pathlib.Path) -> None:
     """After the loss of worker 1, worker 3 is rank 2 of the world.  The verdict uses the numbers of output and stacks."""
-    (tmp_path / "replaced.py").write_text(REPLACED)
+    (tmp_path / "shifted.py").write_text(SHIFTED)
     options = ["-np", "4", "--min-np", "3", "--max-np", "4", "-H", "localhost:3,localhost:1", "--agreement", "report"]
     options += ["--agreement-steps", "4", "--verdict-filename", "v.json"]
-    done = hvdrun.run(*options, *hvdrun.python_args(), "replaced.py", cwd=tmp_path)
+    done = hvdrun.run(*options, *hvdrun.python_args(), "shifted.py", cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "epoch 2: 4 → 3 ranks" in done.stderr, done.stderr
     found = verdicts.check_file(tmp_path / "v.json", done.returncode)
