@@ -21,7 +21,8 @@ std::vector<std::string> hang_lines(const Incident& incident, double seconds, co
 /// The incident as data, for the job's verdict.
 OpenHang hang_data(const Incident& incident, const JobMap& map, const Pictures& pictures);
 
-/// False for idle ranks of which none is in the user's own code: a library may keep them ready for work to come.
+/// False if all ranks are idle, and no rank is in the user's own code.  A library may then keep the ranks ready for its
+/// next call.
 bool is_worth_telling(const Incident& incident, const Pictures& pictures);
 
 /// "rank 5 on host2 goes on after 12 s".

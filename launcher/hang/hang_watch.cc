@@ -156,6 +156,7 @@ JobFacts HangWatch::facts(double now) const {
   for (RankActivity& r : f.ranks) {
     r.since = std::max(r.since, resumed_);
     r.waits_since = std::max(r.waits_since, resumed_);
+    if (r.idle_since) r.idle_since = std::max(*r.idle_since, resumed_);
   }
   for (StalledOperation& w : f.waits) w.since = std::max(w.since, resumed_);
   std::erase_if(f.waits,

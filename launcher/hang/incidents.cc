@@ -167,7 +167,8 @@ void at_the_end(const FactsView& v, std::vector<Incident>& found) {
     found.push_back({IncidentKind::end, missing, 0, count(leaving), since, "", 0});
 }
 
-/// Finds a job of which all ranks, two at least, neither compute nor print.  They may poll a store or wait for a file.
+/// Finds an idle job: it has two ranks or more, and no rank computes or prints.  The ranks may poll a store, or wait
+/// for a file.
 void all_idle(const FactsView& v, std::vector<Incident>& found) {
   std::vector<int> ranks = v.those([&](int r) { return v.rank(r).where != LifeStage::ended; });
   double since = 0;

@@ -325,7 +325,7 @@ TEST_CASE("incidents: the user's limit ends the job, wherever it hangs, but not 
   }
 }
 
-TEST_CASE("incidents: a job of which no rank computes, with no operation under way") {
+TEST_CASE("incidents: no rank computes, and no operation is under way") {
   Job job;
   for (int r = 0; r < 3; ++r) job.rank(r).idle_since = 10;
   CHECK(job.until(200).empty());  // rank 3 computes
