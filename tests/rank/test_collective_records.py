@@ -9,6 +9,7 @@ import pickle
 import queue
 import sys
 import threading
+import time
 import types
 from collections.abc import Iterator
 from typing import Any
@@ -16,6 +17,14 @@ from typing import Any
 import pytest
 
 START = pathlib.Path(__file__).resolve().parents[2] / "src/rank/python/start"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def archive() -> Iterator[None]:
+    """Lets the archive's modules import each other."""
+    sys.path.insert(0, str(START))
+    yield
+    sys.path.remove(str(START))
 
 
 def module(name: str) -> Any:
@@ -249,7 +258,7 @@ def test_an_open_message_counts_while_the_main_thread_stands_still(monkeypatch: 
     collectives = module("hvdrank_collectives")
     watcher = collectives.Watcher(types.SimpleNamespace(), "")
     now = [100.0]
-    monkeypatch.setattr(collectives.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
     entries = [{"profiling_name": "nccl:recv 1<-0", "process_group": ("3", "pair")}]
     members = {"3": {2: 0, 5: 1}}
 
@@ -268,42 +277,41 @@ def test_an_open_message_counts_while_the_main_thread_stands_still(monkeypatch: 
     assert message() is None
 
 
-def seconds_told(watcher: Any, *opened: tuple[int, int, float], gloo: bool = False) -> list[float]:
+def seconds_told(records: Any, *opened: tuple[int, int, float], gloo: bool = False) -> list[float]:
     """After an answer with these open collectives: group, number, seconds since they were enqueued."""
     rows = [[group, number, "all_reduce", "", 4 * gloo, seconds, "", -1] for group, number, seconds in opened]
-    watcher.count_from_progress(rows, ["0", "1"])
+    records.count_from_progress(rows, ["0", "1"])
     return [row[5] for row in rows]
 
 
 def test_collectives_that_are_enqueued_in_advance_wait_from_the_last_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     """A rank that is ahead of the others by many steps waits a short time for each collective."""
-    collectives = module("hvdrank_collectives")
-    watcher = collectives.Watcher(types.SimpleNamespace(), "")
+    records = module("hvdrank_records").Records()
     now = [100.0]
-    monkeypatch.setattr(collectives.time, "monotonic", lambda: now[0])
-    assert seconds_told(watcher, (0, 7, 4.0)) == [4]  # one alone: since it was enqueued
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    assert seconds_told(records, (0, 7, 4.0)) == [4]  # one alone: since it was enqueued
     now[0] += 2
-    assert seconds_told(watcher, (0, 7, 6.0), (0, 8, 1.0)) == [6, 1]
+    assert seconds_told(records, (0, 7, 6.0), (0, 8, 1.0)) == [6, 1]
     now[0] += 2
-    assert seconds_told(watcher, (0, 8, 3.0), (0, 9, 3.0)) == [0, 0]  # 7 has ended
+    assert seconds_told(records, (0, 8, 3.0), (0, 9, 3.0)) == [0, 0]  # 7 has ended
     now[0] += 2
-    assert seconds_told(watcher, (0, 8, 5.0), (0, 9, 5.0)) == [2, 2]
-    assert seconds_told(watcher, (0, 8, 5.0), (0, 9, 5.0), (1, 3, 9.0)) == [2, 2, 9]
+    assert seconds_told(records, (0, 8, 5.0), (0, 9, 5.0)) == [2, 2]
+    assert seconds_told(records, (0, 8, 5.0), (0, 9, 5.0), (1, 3, 9.0)) == [2, 2, 9]
     now[0] += 2
-    assert seconds_told(watcher, (0, 9, 7.0), (1, 3, 11.0)) == [0, 0]  # on GPUs one group may wait for another one
+    assert seconds_told(records, (0, 9, 7.0), (1, 3, 11.0)) == [0, 0]  # on GPUs one group may wait for another one
     now[0] += 2
-    assert seconds_told(watcher, (1, 3, 13.0)) == [0]
+    assert seconds_told(records, (1, 3, 13.0)) == [0]
     now[0] += 2
-    assert seconds_told(watcher, (1, 3, 15.0)) == [2]
-    assert seconds_told(watcher) == []
+    assert seconds_told(records, (1, 3, 15.0)) == [2]
+    assert seconds_told(records) == []
     now[0] += 90
-    assert seconds_told(watcher, (1, 20, 7.0), (1, 21, 6.0)) == [0, 0]  # the last answer is old
+    assert seconds_told(records, (1, 20, 7.0), (1, 21, 6.0)) == [0, 0]  # the last answer is old
 
 
 def test_each_group_of_gloo_has_its_own_progress() -> None:
-    watcher = module("hvdrank_collectives").Watcher(types.SimpleNamespace(), "")
-    assert seconds_told(watcher, (0, 1, 4.0), (1, 3, 9.0), gloo=True) == [4, 9]
-    first, second = seconds_told(watcher, (0, 2, 6.0), (1, 3, 11.0), gloo=True)
+    records = module("hvdrank_records").Records()
+    assert seconds_told(records, (0, 1, 4.0), (1, 3, 9.0), gloo=True) == [4, 9]
+    first, second = seconds_told(records, (0, 2, 6.0), (1, 3, 11.0), gloo=True)
     assert first == 0 and second == 11
 
 

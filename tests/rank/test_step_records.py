@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-FILE = pathlib.Path(__file__).resolve().parents[2] / "src/rank/python/start/hvdrank_steps.py"
+START = pathlib.Path(__file__).resolve().parents[2] / "src/rank/python/start"
 
 
 @pytest.fixture
-def steps() -> Any:
-    specification = importlib.util.spec_from_file_location("hvdrank_steps_of_test", FILE)
+def steps(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(START)
+    specification = importlib.util.spec_from_file_location("hvdrank_steps_of_test", START / "hvdrank_steps.py")
     assert specification and specification.loader
     found = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(found)
@@ -30,9 +31,9 @@ def test_delays_in_waits_are_read_rarely(steps: Any, monkeypatch: pytest.MonkeyP
         readings += 1
         return delay
 
-    monkeypatch.setattr(steps.Recorder, "delay_of", staticmethod(delay_of))
+    monkeypatch.setattr(steps.Delays, "of", staticmethod(delay_of))
     recorder = steps.Recorder(bytearray())
-    recorder.cores_are_short = True
+    recorder.delays.cores_are_short = True
     wait = recorder.waits(lambda: None)
     readings, began = 0, time.monotonic_ns()
     for _ in range(2000):
@@ -45,17 +46,17 @@ def test_delays_in_waits_are_read_rarely(steps: Any, monkeypatch: pytest.MonkeyP
     time.sleep(0.002)  # the last reading is old
     recorder.part_begin(steps.WAITING)
     delay = 7_000_000
-    time.sleep(max(0.02, 2e-9 * recorder.read_again_ns))
+    time.sleep(max(0.02, 2e-9 * recorder.delays.read_again_ns))
     recorder.part_end(steps.WAITING)
-    assert recorder.delayed == recorder.own_delay == 7_000_000
+    assert recorder.delays.in_waits == recorder.delays.own_in_waits == 7_000_000
 
     def long_wait() -> None:
         nonlocal delay
         delay += 3_000_000
-        time.sleep(max(0.02, 2e-9 * recorder.read_again_ns))
+        time.sleep(max(0.02, 2e-9 * recorder.delays.read_again_ns))
 
     recorder.waits(long_wait)()
-    assert recorder.delayed == recorder.own_delay == 10_000_000
+    assert recorder.delays.in_waits == recorder.delays.own_in_waits == 10_000_000
     recorder.stop()
 
 

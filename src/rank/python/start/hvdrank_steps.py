@@ -15,7 +15,9 @@ import threading
 from collections import deque
 from functools import partial
 from resource import RUSAGE_SELF, getrusage
-from time import CLOCK_MONOTONIC, clock_gettime_ns, monotonic_ns, thread_time_ns
+from time import CLOCK_MONOTONIC, clock_gettime_ns, monotonic_ns
+
+from hvdrank_usage import READ_OWN_AGAIN_NS, Delays, Group, resident_bytes
 
 MARK = 0x6263657264765348  # recorder_mark
 MEMORY_STEPS, SLOTS = 64, 1024  # RecorderMemory::steps, and its slots
@@ -35,36 +37,6 @@ SHORTEST_NS, LONGEST_NS, ENOUGH_SHORT, MOST_STEPS = 10_000_000, 40_000_000, 4, 1
 LOOK_AGAIN_NS = 250_000_000
 LONGEST_STEP_NS = 300_000_000_000
 SHORT_OF_CORES = 20  # as in step_recorder.cc
-# Where cores are short, the delays of threads are read at the start and the end of waits.  A reading would cost more than a
-# short collective, so values of a certain age will do.
-READ_OWN_AGAIN_NS = 1_000_000  # the main thread's
-READING_SHARE = 200  # all threads': this multiple of the time that a reading takes
-MOST_THREADS = 200  # the names of at most this number of threads are read
-
-
-def small_file(path):
-    try:
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return -1
-
-
-def throttled_file(groups):
-    """The descriptor of the file that tells how long a cgroup's processor limit held its processes; else -1.
-
-    groups: the text of /proc/self/cgroup
-    """
-    for line in groups.splitlines():
-        _, controllers, path = line.split(":", 2)
-        if controllers and "cpu" not in controllers.split(","):
-            continue
-        mount = "/sys/fs/cgroup" + ("/cpu" if controllers else "")
-        for name in ("/cpu.stat.local", "/cpu.stat"):
-            fd = small_file(mount + path.rstrip("/") + name)
-            if fd >= 0:
-                return fd
-    return -1
-
 
 COLLECTIONS = deque(maxlen=8192)  # the times at which garbage collections began and ended; the oldest are forgotten
 
@@ -95,13 +67,8 @@ class Recorder:
         self.ddp_is_used = True  # or not known
         self.number = self.written = 0
         self.steps_a_record, self.short_records = 1, 0
-        self.looked_ns = self.throttled_ns = 0
-        self.schedstats = [small_file(f"/proc/self/task/{threading.get_native_id()}/schedstat")]  # and gloo's threads
-        self.cores_are_short = False
-        self.own_ns = self.all_ns = 0  # the last readings of delays: the main thread's, and all threads'
-        self.read_own_ns = self.read_all_ns = self.read_again_ns = self.wait_began_ns = 0
-        self.groups, self.throttled = "", -1
-        self.follow_group()
+        self.looked_ns = 0
+        self.delays, self.group = Delays(), Group()
         self.collecting = partial(getattr, Collecting())
         self.within = [WORK]
         self.counted_ns = self.began_ns = self.step_began_ns = monotonic_ns()
@@ -111,7 +78,8 @@ class Recorder:
 
     def clear(self):
         self.sums = [0] * 8
-        self.made = self.operations = self.loader = self.delayed = self.own_delay = self.longest = 0
+        self.made = self.operations = self.loader = self.longest = 0
+        self.delays.clear()
 
     def stop(self):
         """Ends the recording: another process, or libhvd, records from now on."""
@@ -132,8 +100,8 @@ class Recorder:
         if self.active and threading.get_ident() == self.trainer:
             now = monotonic_ns()
             self.count(now)
-            if part == WAITING and self.cores_are_short and part not in self.within:
-                self.begin_delay(now)
+            if part == WAITING and self.delays.cores_are_short and part not in self.within:
+                self.delays.begin(now)
             self.within.append(part)
             if part in LOADERS:
                 self.loader = max(self.loader, LOADERS[part])
@@ -146,8 +114,8 @@ class Recorder:
                 pass
             if part in self.within:
                 return
-            if part == WAITING and self.cores_are_short:
-                self.end_delay(now)
+            if part == WAITING and self.delays.cores_are_short:
+                self.delays.end(now)
             if part == PART_INPUT_TORCH and self.level < BACKWARD:
                 self.seen(BATCH)
 
@@ -172,8 +140,8 @@ class Recorder:
         if number & (number - 1) == 0:  # modules that have been imported meanwhile, and new groups
             look(None)
             try:
-                self.follow_gloo()
-                self.follow_group()
+                self.delays.follow_gloo()
+                self.group.follow()
             except OSError:
                 return self.stop()
         now = monotonic_ns()
@@ -195,17 +163,17 @@ class Recorder:
     def write(self, now):
         self.count(now)
         if WAITING in self.within:
-            if self.cores_are_short:
-                self.end_delay(now)
-            self.wait_began_ns = now  # of the part of this wait that the next record has
+            if self.delays.cores_are_short:
+                self.delays.end(now)
+            self.delays.wait_began_ns = now  # of the part of this wait that the next record has
         sums, before = self.sums, self.used
         self.used = used = self.use()
-        delayed = min(self.delayed, sums[WAITING])
-        self.cores_are_short = SHORT_OF_CORES * (used[5] - before[5]) > now - self.began_ns
+        delayed = min(self.delays.in_waits, sums[WAITING])
+        self.delays.cores_are_short = SHORT_OF_CORES * (used[5] - before[5]) > now - self.began_ns
         resident = throttled = 0
         if now - self.looked_ns > LOOK_AGAIN_NS:
             self.looked_ns = now
-            resident, throttled = self.look_at_group()
+            resident, throttled = resident_bytes(), self.group.throttled()
         record = RECORD.pack(
             self.number,
             0,  # epoch
@@ -217,7 +185,7 @@ class Recorder:
             sums[COLLECT],
             sums[PART_SAVE],
             max(0, used[0] - before[0]),
-            max(0, used[1] - before[1]) + max(0, delayed - self.own_delay),
+            max(0, used[1] - before[1]) + max(0, delayed - self.delays.own_in_waits),
             *(max(0, x - y) for x, y in zip(used[2:4], before[2:])),
             0,  # bytes of operations: not known
             resident,
@@ -253,85 +221,9 @@ class Recorder:
     def use(self):
         """Processor time, time without a core, bytes read and written, major faults, time without a core of all threads."""
         usage = getrusage(RUSAGE_SELF)
-        self.read_delays(monotonic_ns())
+        self.delays.read(monotonic_ns())
         cpu = int((usage.ru_utime + usage.ru_stime) * 1e9)
-        return cpu, self.own_ns, usage.ru_inblock * 512, usage.ru_oublock * 512, usage.ru_majflt, self.all_ns
-
-    # ---- time without a core ----
-    def delays(self):
-        """Time in which a thread was ready to run and had no core: of the main thread, and of all followed threads."""
-        each = [self.delay_of(fd) for fd in self.schedstats]
-        return each[0], sum(each)
-
-    @staticmethod
-    def delay_of(schedstat):
-        try:
-            return int(os.pread(schedstat, 128, 0).split()[1])
-        except (OSError, IndexError):  # the thread has ended
-            return 0
-
-    def begin_delay(self, now):
-        """A wait begins."""
-        self.wait_began_ns = now
-        if now - self.read_all_ns > self.read_again_ns:
-            self.read_delays(now)
-        elif now - self.read_own_ns > READ_OWN_AGAIN_NS:
-            own, self.read_own_ns = self.delay_of(self.schedstats[0]), now
-            self.all_ns += max(0, own - self.own_ns)
-            self.own_ns = own
-
-    def end_delay(self, now):
-        """At the end of a long wait, adds the time for which the threads had no core."""
-        if now - self.wait_began_ns < self.read_again_ns:
-            return
-        own, all = self.own_ns, self.all_ns
-        self.read_delays(now)
-        self.delayed += max(0, self.all_ns - all)
-        self.own_delay += max(0, self.own_ns - own)
-
-    def read_delays(self, now):
-        began = thread_time_ns()
-        self.own_ns, self.all_ns = self.delays()
-        self.read_again_ns = READING_SHARE * (thread_time_ns() - began)
-        self.read_own_ns = self.read_all_ns = now
-
-    def follow_gloo(self):
-        """Follows the threads that carry gloo's data."""
-        for fd in self.schedstats[1:]:
-            os.close(fd)
-        del self.schedstats[1:]
-        for task in os.listdir("/proc/self/task")[:MOST_THREADS]:
-            try:
-                with open(f"/proc/self/task/{task}/comm") as name:
-                    if name.read().startswith(("pt_gloo", "gloo_")):
-                        self.schedstats.append(small_file(f"/proc/self/task/{task}/schedstat"))
-            except OSError:
-                pass
-        self.read_delays(monotonic_ns())
-
-    def follow_group(self):
-        """Follows the process's cgroup: the program may have entered another one."""
-        try:
-            with open("/proc/self/cgroup") as file:
-                groups = file.read()
-        except OSError:
-            return
-        if groups == self.groups:
-            return
-        if self.throttled >= 0:
-            os.close(self.throttled)
-        self.groups, self.throttled = groups, throttled_file(groups)
-
-    def look_at_group(self):
-        with open("/proc/self/statm") as file:
-            resident = int(file.read().split()[1]) * mmap.PAGESIZE
-        ns = 0
-        for line in os.pread(self.throttled, 1024, 0).splitlines() if self.throttled >= 0 else ():
-            name, _, value = line.partition(b" ")
-            if name in (b"throttled_usec", b"throttled_time"):
-                ns = int(value) * (1000 if name == b"throttled_usec" else 1)
-        before, self.throttled_ns = self.throttled_ns or ns, ns
-        return resident, max(0, ns - before)
+        return cpu, self.delays.own_ns, usage.ru_inblock * 512, usage.ru_oublock * 512, usage.ru_majflt, self.delays.all_ns
 
     def makes(self, init):
         """Wraps Optimizer.__init__()."""
@@ -345,14 +237,14 @@ class Recorder:
     # ---- torch's collectives ----
     def waits(self, wait):
         """Wraps Work.wait(), to count its time."""
-        thread, clock = threading.get_ident, monotonic_ns
+        thread, clock, delays = threading.get_ident, monotonic_ns, self.delays
 
         def waited(*args, **kwargs):
             if len(self.within) > 1 or len(COLLECTIONS) > 1 or thread() != self.trainer:
                 return waited_with_care(*args, **kwargs)
-            began = self.wait_began_ns = clock()
-            if self.cores_are_short and began - self.read_own_ns > READ_OWN_AGAIN_NS:
-                self.begin_delay(began)
+            began = delays.wait_began_ns = clock()
+            if delays.cores_are_short and began - delays.read_own_ns > READ_OWN_AGAIN_NS:
+                delays.begin(began)
             try:
                 return wait(*args, **kwargs)
             finally:  # as part_begin(), part_end() and count() do, in a third of their time
@@ -361,8 +253,8 @@ class Recorder:
                 sums[WORK] += began - before
                 sums[WAITING] += now - began
                 self.counted_ns = now
-                if self.cores_are_short and now - began >= self.read_again_ns:
-                    self.end_delay(now)
+                if delays.cores_are_short and now - began >= delays.read_again_ns:
+                    delays.end(now)
 
         def waited_with_care(*args, **kwargs):
             self.part_begin(WAITING)

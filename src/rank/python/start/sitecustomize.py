@@ -10,7 +10,10 @@ PROCESS = os.getpid()
 
 
 def load(name, **names):
-    """A module of the archive; it begins with these names."""
+    """A module of the archive; it begins with these names.
+
+    The modules that it imports from the archive must have been loaded: ARCHIVE is not in sys.path.
+    """
     if name not in sys.modules:
         module = type(sys)(name)
         module.__dict__.update(names)
@@ -77,6 +80,8 @@ class DistributedFinder:
 
     def watch(self, module):
         try:
+            load("hvdrank_frames")
+            load("hvdrank_records")
             load("hvdrank_collectives").watch(module, os.environ["HVD_WATCH"], lambda: load("hvdrank_calls"))
         except Exception as error:
             if os.environ.get("HOROVOD_LOG_LEVEL") == "debug":
@@ -90,6 +95,7 @@ class StepsFinder(DistributedFinder):
         if os.getpid() != PROCESS:  # a fork: its parent's steps are the rank's
             return
         try:
+            load("hvdrank_usage")
             load("hvdrank_steps").look(load)
         except Exception as error:
             if os.environ.get("HOROVOD_LOG_LEVEL") == "debug":
