@@ -16,10 +16,8 @@ from __future__ import annotations
 
 import copy
 import functools
-import mmap
 import os
 import queue
-import struct
 import sys
 import threading
 import time
@@ -29,6 +27,7 @@ from typing import Any, Callable, overload
 
 from hvd import _native
 from hvd._elastic import holders as _holders
+from hvd._elastic import host_changes as _host_changes
 from hvd._elastic import shares as _shares
 from hvd._elastic import state_file as _state_file
 from hvd._elastic.global_batches import GlobalBatch, GlobalBatches
@@ -61,54 +60,6 @@ class HostUpdateResult:
     no_update, removed, added, mixed = 0, 1, 2, 3
 
 
-# The guard writes this word of the status page (src/wire/shared/status_page.h) when hosts of an elastic job change.
-_PAGE_BYTES, _PAGE_MARK, _HOST_CHANGES_AT = 4096, 0x31796C6C61745648, 4088
-
-
-_WORKERS_SECONDS, _LOOK_SECONDS = 60.0, 0.01
-
-
-class _HostChanges:
-    """The guard's reports of changed hosts since the last call of seen()."""
-
-    def __init__(self) -> None:
-        self._page: mmap.mmap | None = None
-        self._looked, self._seen = False, 0
-        self._waited_for = -1
-
-    def _word(self) -> int:
-        if not self._looked:
-            self._looked = True
-            try:
-                page = mmap.mmap(_environment.integer("HVD_STATUS_FD"), _PAGE_BYTES, prot=mmap.PROT_READ)
-                self._page = page if struct.unpack_from("=Q", page)[0] == _PAGE_MARK else None
-            except (OSError, ValueError):
-                pass  # no guard
-        return int(struct.unpack_from("=Q", self._page, _HOST_CHANGES_AT)[0]) if self._page is not None else 0
-
-    def seen(self) -> None:
-        self._seen = self._word() >> 3
-
-    def next(self) -> int:
-        """The kind of change, as HostUpdateResult; 0: no change since the last call."""
-        word = self._word()
-        if word >> 3 == self._seen:
-            return 0
-        self._seen = word >> 3
-        return word & 3
-
-    def wait(self) -> None:
-        """Waits until starting workers are ready, 60 s at most, and once for each change."""
-        limit = time.monotonic() + _WORKERS_SECONDS
-        while self._word() & 4 and self._word() >> 3 == self._seen != self._waited_for and not _native.departed():
-            if time.monotonic() > limit:
-                self._waited_for = self._seen
-            time.sleep(_LOOK_SECONDS)
-
-
-_host_changes = _HostChanges()
-
-
 class _HostMessages(queue.Queue[tuple[float, int]]):
     """The state's messages about hosts.  A check for messages includes the guard's reports.
 
@@ -122,12 +73,12 @@ class _HostMessages(queue.Queue[tuple[float, int]]):
 
     def empty(self) -> bool:
         if self.look():
-            _host_changes.wait()
+            _host_changes.changes.wait()
         return self.look()
 
     def look(self) -> bool:
         """Adds the guard's last report, if there is a new one.  Returns whether no message waits."""
-        change = _host_changes.next()
+        change = _host_changes.changes.next()
         if change:  # newer than the report of any earlier rank 0, by any clock
             self.put((max(time.time(), self._state._last_updated_timestamp + 1), change))
         return super().empty()
@@ -321,7 +272,7 @@ def rejoin() -> None:
     """Leaves the world and joins the next one.  Collective; ends the process if the others do not come."""
     for leave in _world.before_rejoin:
         leave()
-    _host_changes.seen()  # later reports concern the next world, or a later one
+    _host_changes.changes.seen()  # later reports concern the next world, or a later one
     with _at_most("joining the other ranks again"):
         _world.shutdown()
         _world.init()
