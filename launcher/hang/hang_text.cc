@@ -24,9 +24,9 @@ std::string place_of(int rank, const Pictures& pictures, const std::vector<int>&
   if (picture.state == "F") return "is frozen by its cgroup (docker unpause, or its freezer, lets it go on)";
   const std::string work = long_work(picture.python, picture.state);
   const std::string wait = work.empty() && picture.state == "D" ? "waiting for a disk or a device" : work;
-  const std::string worker = worker_place(picture);
+  const std::string helpers = helpers_place(picture);
   if (!line.empty())
-    return "is in " + line + (wait.empty() ? "" : ", " + wait) + (worker.empty() ? "" : ", " + worker) +
+    return "is in " + line + (wait.empty() ? "" : ", " + wait) + (helpers.empty() ? "" : ", " + helpers) +
            (ends_by_itself(work, picture.state) ? ", which ends by itself" : "");
   return picture.state == "R" ? "runs" : picture.state == "D" ? "waits for a disk or a device" : "waits";
 }
@@ -168,8 +168,7 @@ bool all_at_work(const Incident& incident, const Pictures& pictures) {
          incident.kind != IncidentKind::late_gpu &&
          std::all_of(incident.missing.begin(), incident.missing.end(), [&](int rank) {
            const auto it = pictures.find(rank);
-           return it != pictures.end() &&
-                  ends_by_itself(long_work(it->second.python, it->second.state), it->second.state);
+           return it != pictures.end() && is_at_work(it->second);
          });
 }
 

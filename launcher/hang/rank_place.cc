@@ -13,17 +13,35 @@ namespace {
 
 using wire::SourceFrame;
 
+struct ThreadFrames {
+  bool is_main = false;
+  std::vector<SourceFrame> frames;  ///< innermost first
+};
+
+std::vector<ThreadFrames> threads_of(const std::string& python) {
+  std::vector<ThreadFrames> threads;
+  for (const std::string& line : split(python, '\n')) {
+    const bool is_main = line.starts_with("Current thread");
+    if (is_main || line.starts_with("Thread"))
+      threads.push_back({is_main, {}});
+    else if (auto frame = threads.empty() ? std::nullopt : wire::frame_of_line(line); frame && !frame->function.empty())
+      threads.back().frames.push_back(std::move(*frame));
+  }
+  return threads;
+}
+
 /// The main thread's frames, innermost first.
 std::vector<SourceFrame> main_frames(const std::string& python) {
-  std::vector<SourceFrame> frames;
-  bool in_main = false;
-  for (const std::string& line : split(python, '\n')) {
-    if (line.starts_with("Current thread") || line.starts_with("Thread"))
-      in_main = line.starts_with("Current thread");
-    else if (auto frame = in_main ? wire::frame_of_line(line) : std::nullopt; frame && !frame->function.empty())
-      frames.push_back(std::move(*frame));
-  }
-  return frames;
+  for (ThreadFrames& thread : threads_of(python))
+    if (thread.is_main) return std::move(thread.frames);
+  return {};
+}
+
+/// The innermost line of the user's own code; null: there is none.
+const SourceFrame* own_frame(const std::vector<SourceFrame>& frames) {
+  const auto own =
+      std::find_if(frames.begin(), frames.end(), [](const SourceFrame& f) { return !wire::is_library(f.file); });
+  return own == frames.end() ? nullptr : &*own;
 }
 
 std::string text_of(const SourceFrame& frame) {
@@ -58,9 +76,8 @@ constexpr std::array works{
 std::optional<SourceFrame> user_frame(const std::string& python) {
   const std::vector<SourceFrame> frames = main_frames(python);
   if (frames.empty()) return {};
-  const auto own =
-      std::find_if(frames.begin(), frames.end(), [](const SourceFrame& f) { return !wire::is_library(f.file); });
-  return own == frames.end() ? frames[0] : *own;
+  const SourceFrame* own = own_frame(frames);
+  return own ? *own : frames[0];
 }
 
 std::string user_line(const std::string& python) {
@@ -83,9 +100,18 @@ std::string long_work(const std::string& python, const std::string& state) {
   return {};
 }
 
-std::string worker_place(const wire::StackPicture& picture) {
-  if (!picture.worker) return {};
-  const wire::WorkerPicture& worker = *picture.worker;
+namespace {
+
+/// "one of which is in data.py:18 (fill)"; empty: no other thread runs the user's code.
+std::string thread_place(const std::string& python) {
+  for (const ThreadFrames& thread : threads_of(python))
+    if (const SourceFrame* own = thread.is_main ? nullptr : own_frame(thread.frames))
+      return "one of which is in " + text_of(*own);
+  return {};
+}
+
+/// "which is in data.py:41 (__getitem__)", "which has process id 12 and reads from /data/part-3".
+std::string worker_place(const wire::WorkerPicture& worker) {
   // Frames outside of the fetch are those of the rank, from which the worker was forked.
   std::optional<SourceFrame> innermost, own;
   for (const SourceFrame& frame : main_frames(worker.python)) {
@@ -93,11 +119,27 @@ std::string worker_place(const wire::StackPicture& picture) {
     if (!innermost) innermost = frame;
     if (!own && !wire::is_library(frame.file)) own = frame;
   }
-  if (innermost) return "which is in " + text_of(own ? *own : *innermost);
+  if (innermost)
+    return (worker.state == "R" ? "which computes in " : "which is in ") + text_of(own ? *own : *innermost);
   const std::string does = worker.state == "T" || worker.state == "t" ? "is stopped"
                            : worker.state == "D"                      ? "waits for a disk or a device"
                                                                       : worker.call;
   return formatted("which has process id {}{}", worker.pid, does.empty() ? "" : " and " + does);
+}
+
+}  // namespace
+
+std::string helpers_place(const wire::StackPicture& picture) {
+  const std::string work = long_work(picture.python, picture.state);
+  if (work == threads_words) return thread_place(picture.python);
+  if (picture.worker) return worker_place(*picture.worker);
+  if (picture.state != "S" || picture.computing == 0 || work == loader_words) return {};
+  return formatted("while {} of its child processes compute{}", picture.computing, picture.computing == 1 ? "s" : "");
+}
+
+bool is_at_work(const wire::StackPicture& picture) {
+  const std::string work = long_work(picture.python, picture.state);
+  return work == loader_words ? picture.worker && picture.worker->state == "R" : ends_by_itself(work, picture.state);
 }
 
 bool ends_by_itself(const std::string& long_work, const std::string& state) {

@@ -23,9 +23,16 @@ std::string user_line(const std::string& python);
 /// - "evaluating": the thread computes in a user's function eval…, valid… or test
 std::string long_work(const std::string& python, const std::string& state);
 
-/// Where a DataLoader's worker is, as a clause: "which is in data.py:41 (__getitem__)", "which has process id 12 and
-/// reads from /data/part-3".  Empty: the rank waits for no worker, or nothing is known about the worker.
-std::string worker_place(const wire::StackPicture& picture);
+/// What the rank's workers, child processes or threads do, as a clause after long_work():
+/// - a DataLoader's worker: "which computes in data.py:41 (__getitem__)", "which is in …", "which has process id 12 and
+///   reads from /data/part-3"
+/// - threads at the end of the script: "one of which is in data.py:18 (fill)"
+/// - other child processes, while the main thread waits: "while 2 of its child processes compute"
+/// Empty: nothing is known.
+std::string helpers_place(const wire::StackPicture& picture);
+
+/// True if the rank does work that ends_by_itself(), or waits for a DataLoader's worker that computes.
+bool is_at_work(const wire::StackPicture& picture);
 
 /// True if @p long_work, a result of long_work(), ends without help: it needs time, and other ranks must wait.
 /// A rank that sleeps while it loads a batch may wait for something else.

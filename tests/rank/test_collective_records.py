@@ -223,6 +223,25 @@ def test_a_call_is_seen_below_the_frames_of_a_library(file: str, seen: bool) -> 
     assert (found[0] is not None and found[0]["name"] == "barrier") is seen
 
 
+def test_a_collective_of_a_thread_has_the_line_of_the_thread() -> None:
+    """The record has no line, and the main thread stands at a lock."""
+    collectives = module("hvdrank_collectives")
+    go_on, called = threading.Event(), threading.Event()
+    names: dict[str, Any] = {"wait": lambda: (called.set(), go_on.wait(60))}
+    exec(compile("def all_reduce():\n    wait()", "/site-packages/" + collectives.C10D, "exec"), names)
+    names["wait"].__code__ = names["wait"].__code__.replace(co_filename="/site-packages/torch/x.py")
+    exec(compile("def average():\n    all_reduce()", "/home/me/metrics.py", "exec"), names)
+    thread = threading.Thread(target=names["average"])
+    thread.start()
+    called.wait(60)
+    main = [("/home/me/train.py", 8, "main", None)]
+    found = collectives.place_of([frame[:3] for frame in collectives.caller_frames(main)])
+    go_on.set()
+    thread.join()
+    assert found == "metrics.py:2 (average)"
+    assert collectives.caller_frames(main) is main  # no thread is in a collective
+
+
 def test_calls_of_one_line_are_told_apart() -> None:
     """The frame of each call often lies where the last one's was: short calls must not add up to a long one."""
     collectives = module("hvdrank_collectives")

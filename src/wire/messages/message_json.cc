@@ -120,11 +120,8 @@ StartFailure start_failure_from_json(const std::string& text) {
 }
 
 std::string to_json(const StackPicture& p) {
-  Json json{{"state", p.state},
-            {"python", from_bytes(p.python)},
-            {"native", from_bytes(p.native)},
-            {"addresses", p.addresses},
-            {"unanswered", p.unanswered}};
+  Json json{{"state", p.state},         {"python", from_bytes(p.python)}, {"native", from_bytes(p.native)},
+            {"addresses", p.addresses}, {"unanswered", p.unanswered},     {"computing", p.computing}};
   if (p.worker)
     json["worker"] = {{"pid", p.worker->pid},
                       {"state", p.worker->state},
@@ -139,6 +136,7 @@ StackPicture stack_picture_from_json(const std::string& text) {
   StackPicture p{f.bytes("state"), f.bytes("python"), f.bytes("native"), {}, {}};
   if (f.has("addresses")) p.addresses = f.list("addresses");
   if (f.has("unanswered")) p.unanswered = f.list("unanswered");
+  if (f.has("computing")) p.computing = static_cast<int>(f.integer("computing", 0, INT32_MAX));
   if (f.has("worker")) {
     const Fields w = f.object("worker");
     p.worker = {static_cast<int>(w.integer("pid", 0, INT32_MAX)), w.bytes("state"), w.bytes("python"), w.bytes("call")};

@@ -22,6 +22,7 @@ struct StackPicture {
   std::vector<std::string> addresses{};   ///< of the rank's host
   std::vector<std::string> unanswered{};  ///< addresses that do not acknowledge the data from the rank's connections
   std::optional<WorkerPicture> worker{};
+  int computing = 0;  ///< processes below the rank that run on a core, or are ready to
 };
 std::string to_json(const StackPicture& p);
 StackPicture stack_picture_from_json(const std::string& text);

@@ -5,15 +5,11 @@
 
 #include "base/format.h"
 #include "base/text.h"
+#include "wire/shared/collective_calls.h"
+#include "wire/shared/told_collectives.h"
 
 namespace hvd::wire {
 namespace {
-
-using Ranks = std::vector<int>;
-
-std::string at(const std::string& place) { return place.empty() ? "" : " at " + place; }
-
-std::string tensors_text(const CollectiveRecord& r) { return r.tensors.empty() ? "" : " (" + r.tensors + ")"; }
 
 /// True for kinds of collectives with tensors of one size on all ranks.
 bool has_one_size(const std::string& kind) {
@@ -36,28 +32,6 @@ bool has_root(const std::string& kind) { return has_source(kind) || kind == "red
 std::string root_text(const CollectiveRecord& r) {
   return r.root < 0 ? "" : formatted(" {} rank {}", has_source(r.kind) ? "from" : "to", r.root);
 }
-
-/// hvdrun's rank for a rank of torch.
-class RankNumbers {
- public:
-  explicit RankNumbers(const JobCollectives& job) {
-    for (const auto& [rank, told] : job)
-      if (told.rank >= 0) known_[told.rank] = rank;
-  }
-  /// For a rank that has not answered: the same number, or a free one.
-  int of(int torch_rank) const {
-    if (const auto it = known_.find(torch_rank); it != known_.end()) return it->second;
-    const auto is_taken = [&](int rank) {
-      return std::any_of(known_.begin(), known_.end(), [rank](const auto& one) { return one.second == rank; });
-    };
-    int rank = torch_rank;
-    for (int next = 0; is_taken(rank); ++next) rank = next;
-    return rank;
-  }
-
- private:
-  std::map<int, int> known_;
-};
 
 /// One group, with the collectives of its members.
 struct GroupView {
@@ -96,58 +70,6 @@ std::vector<GroupView> group_views(const JobCollectives& job, const RankNumbers&
   std::vector<GroupView> out;
   for (auto& [key, view] : views) out.push_back(std::move(view));
   return out;
-}
-
-/// The rank's open collective that was enqueued first; null: none.  A message may be posted long in advance, so an open
-/// one shows no wait.
-const CollectiveRecord* first_open(const RankCollectives& told) {
-  for (const CollectiveRecord& r : told.last)
-    if (!r.ended && !r.point_to_point) return &r;
-  return nullptr;
-}
-
-/// The main thread's line; empty: not known.  Records have no lines of their own; the last open one has this line.
-std::string present_place(const RankCollectives& told) {
-  if (told.call) return told.call->place;
-  return told.last.empty() || told.last.back().ended ? "" : told.last.back().place;
-}
-
-bool waits(const RankCollectives& told) { return first_open(told) != nullptr || told.call.has_value(); }
-
-/// "recv from rank 1", "all_reduce of group tensor_parallel", "barrier".
-std::string call_text(const RankCollectives& told) {
-  const PresentCall& call = *told.call;
-  if (call.peer >= 0)
-    return call.name + (call.name == "send" ? " to rank " : " from rank ") + std::to_string(call.peer);
-  if (call.group <= 0) return call.name;
-  return call.name + " of " + group_text(told.groups[static_cast<std::size_t>(call.group)], false);
-}
-
-std::string open_text(const RankCollectives& told, const CollectiveRecord& r) {
-  const auto group = static_cast<std::size_t>(r.group);
-  return formatted("{} {} of {}{}{}", r.kind, r.sequence, group_text(told.groups[group], group == 0), tensors_text(r),
-                   at(r.place));
-}
-
-/// The present or last action of a rank for which other ranks wait.
-std::string instead(const RankCollectives& told) {
-  if (const CollectiveRecord* open = first_open(told)) return "waits for " + open_text(told, *open) + " instead";
-  if (told.call) return formatted("is in {}{} instead", call_text(told), at(told.call->place));
-  if (told.last.empty()) return told.torch.empty() ? "has not answered" : "has enqueued nothing";
-  return "has not enqueued it; its last was " + open_text(told, told.last.back());
-}
-
-/// One line for each text; ranks with the same text share it.
-/// @param recorded  the records have the missing collective; otherwise only a rank that waits elsewhere has a line
-std::vector<std::string> details_of(const Ranks& missing, const JobCollectives& job, bool recorded) {
-  std::map<std::string, Ranks> by_text;
-  for (const int rank : missing)
-    if (const auto it = job.find(rank); it != job.end() && (recorded || waits(it->second)))
-      by_text[instead(it->second)].push_back(rank);
-  std::vector<std::string> lines;
-  for (const auto& [text, ranks] : by_text)
-    if (lines.size() < 3) lines.push_back(ranks_text(ranks, text));
-  return lines;
 }
 
 /// The first number before @p end at which the members were at different lines of code.  At that number a rank skipped
@@ -273,48 +195,7 @@ std::optional<CollectiveDifference> difference_of(const GroupView& view, const J
   return open.empty() ? std::nullopt : stuck_at(view, *open.begin(), job);
 }
 
-/// Differences by the calls of the main threads, where there are no records: between two ranks, new_group(), an older
-/// torch.
-void add_differences_of_calls(const JobCollectives& job, const RankNumbers& numbers,
-                              std::vector<CollectiveDifference>& found) {
-  std::map<std::string, CollectiveDifference> by_text;
-  for (const auto& [rank, told] : job) {
-    if (!told.call || first_open(told)) continue;
-    CollectiveDifference& d = by_text[call_text(told)];
-    d.what = call_text(told);
-    d.waiting.push_back(rank);
-    d.seconds = std::max(d.seconds, told.call->seconds);
-    std::vector<int> awaited;
-    if (told.call->peer >= 0)
-      awaited.push_back(numbers.of(told.call->peer));
-    else if (told.call->group > 0)
-      for (const int member : told.groups[static_cast<std::size_t>(told.call->group)].ranks)
-        awaited.push_back(numbers.of(member));
-    else
-      for (const auto& [other, _] : job) awaited.push_back(other);
-    d.missing.insert(d.missing.end(), awaited.begin(), awaited.end());
-  }
-  for (auto& [text, d] : by_text) {
-    const bool to_one = job.at(d.waiting[0]).call->peer >= 0;
-    std::sort(d.missing.begin(), d.missing.end());
-    d.missing.erase(std::unique(d.missing.begin(), d.missing.end()), d.missing.end());
-    if (!to_one)
-      std::erase_if(d.missing, [&waiting = d.waiting](int rank) {
-        return std::find(waiting.begin(), waiting.end(), rank) != waiting.end();
-      });
-    if (d.missing.empty()) continue;  // all are in it
-    d.details = details_of(d.missing, job, false);
-    found.push_back(std::move(d));
-  }
-}
-
 }  // namespace
-
-std::string group_text(const CollectiveGroup& group, bool is_default) {
-  if (is_default) return "the default group";
-  if (!group.description.empty() && group.description != "undefined") return "group " + group.description;
-  return group.ranks.empty() ? "group " + group.name : "the group of " + ranks_text(group.ranks);
-}
 
 std::vector<CollectiveDifference> collective_differences(const JobCollectives& job) {
   const RankNumbers numbers(job);

@@ -37,9 +37,6 @@ std::vector<CollectiveDifference> collective_differences(const JobCollectives& j
 /// The same in words: "rank 1 has not enqueued all_reduce 2 of the default group ([8] float32); rank 0 waits for it".
 std::vector<std::string> difference_lines(const std::vector<CollectiveDifference>& differences);
 
-/// "the default group", "group tensor_parallel", "group 3".
-std::string group_text(const CollectiveGroup& group, bool is_default);
-
 /// A rank's pending collectives and its last ones, at most @p most of either.  For `hvdrun stacks --ops`.
 std::string collectives_text(const RankCollectives& collectives, std::size_t most);
 

@@ -50,6 +50,7 @@ PresentCall present_call_of(const Json& json) {
   call.place = text_of(json.at("place"));
   call.seconds = seconds_of(json.at("seconds"));
   if (json.contains("group")) call.group = rank_of(json.at("group"));
+  if (json.contains("tag")) call.tag = rank_of(json.at("tag"));
   return call;
 }
 
@@ -108,11 +109,8 @@ Json json_of(const RankCollectives& c) {
             {"recorded", c.recorded}, {"groups", groups}, {"records", records}, {"longest_gap", c.longest_gap_seconds}};
   if (c.init) json["init"] = json_of(*c.init);
   if (const auto& call = c.call)
-    json["call"] = {{"name", call->name},
-                    {"peer", call->peer},
-                    {"place", call->place},
-                    {"seconds", call->seconds},
-                    {"group", call->group}};
+    json["call"] = {{"name", call->name},       {"peer", call->peer},   {"place", call->place},
+                    {"seconds", call->seconds}, {"group", call->group}, {"tag", call->tag}};
   return json;
 }
 

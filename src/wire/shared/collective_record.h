@@ -49,6 +49,7 @@ struct PresentCall {
   std::string place;   ///< the user's line
   double seconds = 0;  ///< since this call was first seen
   int group = -1;      ///< index of RankCollectives::groups; -1: the default group, or not known
+  int tag = -1;        ///< send and recv; -1: not known
 };
 
 struct RankCollectives {

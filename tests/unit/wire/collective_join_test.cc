@@ -35,7 +35,7 @@ RankCollectives told(int rank, std::vector<CollectiveRecord> last,
   return c;
 }
 
-PresentCall call(const std::string& name, int peer, const std::string& place) { return {name, peer, place, 6, -1}; }
+PresentCall call(const std::string& name, int peer, const std::string& place) { return {name, peer, place, 6, -1, -1}; }
 
 std::string lines(const JobCollectives& job) { return join(difference_lines(collective_differences(job)), "\n"); }
 
@@ -164,9 +164,9 @@ TEST_CASE("collectives: calls in two groups in another order, without records") 
   JobCollectives job;
   const std::vector<CollectiveGroup> groups{{"0", "default", {0, 1, 2}}, {"1", "a", {0, 1}}, {"2", "b", {0, 1}}};
   for (const int rank : {0, 1, 2}) job[rank] = told(rank, {}, groups);
-  job[0].call = {"all_reduce", -1, "t.py:4", 5, 1};
+  job[0].call = {"all_reduce", -1, "t.py:4", 5, 1, -1};
   SUBCASE("both wait") {
-    job[1].call = {"all_reduce", -1, "t.py:4", 5, 2};
+    job[1].call = {"all_reduce", -1, "t.py:4", 5, 2, -1};
     CHECK(lines(job) ==
           "rank 1 has not enqueued all_reduce of group a; rank 0 waits for it\n"
           "rank 1 is in all_reduce of group b at t.py:4 instead\n"
@@ -232,6 +232,35 @@ TEST_CASE("collectives: where a rank skipped one, its lines differ from then on"
         std::string::npos);
 }
 
+TEST_CASE("collectives: a message does not arrive, though both ranks are in its call") {
+  JobCollectives job;
+  for (const int rank : {0, 1, 2}) job[rank] = told(rank, {});
+  job[0].call = call("send", 1, "t.py:3");
+  job[1].call = call("recv", 0, "t.py:7");
+  job[1].call->seconds = 5;
+  const auto found = collective_differences(job);
+  REQUIRE(found.size() == 1);
+  CHECK(found[0].missing.empty());
+  CHECK(found[0].waiting == std::vector<int>{0, 1});
+  CHECK(found[0].seconds == 5);
+  CHECK(lines(job) ==
+        "a message does not arrive: send to rank 1 at t.py:3 on rank 0; recv from rank 0 at t.py:7 on rank 1\n"
+        "their groups or sizes may differ");
+  job[0].call->tag = 100;
+  job[1].call->tag = 101;
+  CHECK(lines(job) ==
+        "a message does not arrive: send to rank 1 (tag 100) at t.py:3 on rank 0; recv from rank 0 (tag 101) at t.py:7 "
+        "on rank 1\n"
+        "their tags (tag=) differ");
+  job[2].call = call("recv", 1, "t.py:9");  // rank 1 would send to it later
+  CHECK(lines(job).find("a message does not arrive: send to rank 1") == 0);
+  CHECK(lines(job).find("rank 2") == std::string::npos);
+  job[1].call->peer = 2;  // it waits for another message
+  CHECK(lines(job).find("does not arrive") == std::string::npos);
+  job[1].call.reset();
+  CHECK(lines(job).find("does not arrive") == std::string::npos);
+}
+
 TEST_CASE("collectives: between two ranks, by what their main threads call") {
   JobCollectives job;
   for (const int rank : {0, 1}) job[rank] = told(rank, {});
@@ -247,12 +276,14 @@ TEST_CASE("collectives: what a rank tells goes to JSON and back; nonsense is ref
   RankCollectives c = told(1, {record(1, "all_reduce", false), record(1, "broadcast", true, 1)});
   c.init = GroupStart{1, 2, "10.0.0.1", 29500, 3, "it does not answer"};
   c.call = call("recv", 0, "a\x1b[2J");
+  c.call->tag = 7;
   const RankCollectives back = rank_collectives_from_json(to_json(c));
   CHECK(back.last.size() == 2);
   CHECK(back.last[1].ended);
   CHECK(back.groups[1].ranks == std::vector<int>{0, 1});
   CHECK(back.init->refused == "it does not answer");
   CHECK(back.call->place == "a?[2J");
+  CHECK(back.call->tag == 7);
   for (const char* bad : {"{}", "[]", "", R"({"whole":1})",
                           R"({"whole":true,"rank":0,"pid":1,"torch":"","groups":[],"records":[[0,1,"","",0,1,""]]})"})
     CHECK_THROWS_AS(rank_collectives_from_json(bad), Error);

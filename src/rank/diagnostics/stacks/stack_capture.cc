@@ -58,6 +58,11 @@ std::vector<pid_t> workers_below(pid_t pid) {
   return found;
 }
 
+int computing_below(pid_t pid) {
+  const std::vector<pid_t> below = descendants(pid);
+  return static_cast<int>(std::count_if(below.begin(), below.end(), [](pid_t p) { return process_state(p) == 'R'; }));
+}
+
 bool makes_batch(const wire::WorkerPicture& worker) {
   return worker.python.find("torch/utils/data/_utils/fetch.py") != std::string::npos;
 }
@@ -258,7 +263,7 @@ std::string StackCapture::finish() {
   helper_.reset();
   step_ = Step::idle;
   return to_json(wire::StackPicture{std::string(state_ ? 1 : 0, state_), python_, native_text_, own_addresses(),
-                                    unanswered(pid_), std::move(worker_)});
+                                    unanswered(pid_), std::move(worker_), computing_below(pid_)});
 }
 
 }  // namespace hvd::rank

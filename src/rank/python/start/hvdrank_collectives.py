@@ -28,6 +28,24 @@ def main_thread_frames():
     return all_frames(sys._current_frames().get(threading.main_thread().ident))
 
 
+def is_in_c10d(frames):
+    """Whether the user's innermost line has called torch.distributed."""
+    for file, *_ in frames:
+        if file.endswith(C10D):
+            return True
+        if not is_library(file):
+            return False
+    return False
+
+
+def caller_frames(main):
+    """The frames of the thread that is in torch.distributed: the main thread if it is there, or if no other one is."""
+    if is_in_c10d(main):
+        return main
+    others = map(all_frames, sys._current_frames().values())
+    return next((frames for frames in others if is_in_c10d(frames)), main)
+
+
 class Watcher:
     def __init__(self, c10d, name):
         self.c10d, self.name = c10d, name
@@ -189,13 +207,16 @@ class Watcher:
             return None, None
         function, frame = inside
         seconds = self.in_call.seconds(frame)
-        peer = -1
+        peer = tag = -1
         if function in ("send", "recv"):
+            tag = frame.f_locals.get("tag")
             for name in ("group_src", "group_dst", "src", "dst"):
                 value = frame.f_locals.get(name)
                 peer = value if isinstance(value, int) and value >= 0 else peer
         place = place_of([entry[:3] for entry in frames])
         call = {"name": function, "peer": peer, "place": place, "seconds": seconds}
+        if isinstance(tag, int) and tag >= 0:
+            call["tag"] = tag
         return call, frame.f_locals.get("group")
 
     def message_of(self, entries, members, frames):
@@ -259,8 +280,8 @@ class Watcher:
 
     def complete(self, row, groups, frames):
         """Adds to the newest open collective its line and its root, where the recorder has none."""
-        if not row[6]:  # the main thread's present line is the best guess
-            row[6] = place_of([entry[:3] for entry in frames])
+        if not row[6]:  # a thread's present line is the best guess
+            row[6] = place_of([entry[:3] for entry in caller_frames(frames)])
         function, group, root = self.root_of(frames) or ("", "", -1)
         if row[2] == function and row[0] == groups.places.get(group):
             row[7] = root

@@ -110,10 +110,38 @@ TEST_CASE("hang: a DataLoader worker has a line, or without frames a process id,
   CHECK(line() == before + after);
   picture.worker = {{77, "S", fetch, "sleeps"}};
   CHECK(line() == before + ", which is in data.py:41 (__getitem__)" + after);
+  const Incident i{operation, {1}, 0, 1, 0, "x", 1};
+  CHECK(!all_at_work(i, {{1, picture}}));
+  picture.worker->state = "R";
+  CHECK(line() == before + ", which computes in data.py:41 (__getitem__)" + after);
+  CHECK(all_at_work(i, {{1, picture}}));
   picture.worker = {{77, "S", "", "reads from /data/part-3"}};
   CHECK(line() == before + ", which has process id 77 and reads from /data/part-3" + after);
   picture.worker = {{77, "D", "", ""}};
   CHECK(line() == before + ", which has process id 77 and waits for a disk or a device" + after);
+}
+
+TEST_CASE("hang: child processes that compute, and the threads that keep a rank whose script has ended") {
+  wire::StackPicture picture =
+      seen("S", "Current thread 0x1 (most recent call first):\n  File \"/x/t.py\", line 3 in f\n");
+  const auto line = [&] { return told({operation, {1}, 0, 1, 0, "x", 1}, 6, {{1, picture}}); };
+  const std::string after = "; 1 rank has waited 6 s for x";
+  picture.computing = 1;
+  CHECK(line() == "hvdrun: rank 1 on a is in t.py:3 (f), while 1 of its child processes computes" + after);
+  picture.computing = 2;
+  CHECK(line() == "hvdrun: rank 1 on a is in t.py:3 (f), while 2 of its child processes compute" + after);
+  picture.state = "R";
+  CHECK(line() == "hvdrun: rank 1 on a is in t.py:3 (f)" + after);
+  picture = seen("S",
+                 "Thread 0x2 (most recent call first):\n  File \"/usr/lib/python3.11/threading.py\", line 1 in wait\n\n"
+                 "Thread 0x3 (most recent call first):\n  File \"/usr/lib/python3.11/queue.py\", line 1 in put\n"
+                 "  File \"/x/data.py\", line 18 in fill\n\n"
+                 "Current thread 0x1 (most recent call first):\n"
+                 "  File \"/usr/lib/python3.11/threading.py\", line 1583 in _shutdown\n");
+  CHECK(line() ==
+        "hvdrun: rank 1 on a is in threading.py:1583 (_shutdown), waiting for its threads, since its script has ended, "
+        "one of which is in data.py:18 (fill)" +
+            after);
 }
 
 TEST_CASE("hang: who is missing, where, and who waits") {

@@ -1,0 +1,14 @@
+/// @file collective_calls.h — differences that only the calls of the main threads show: messages between two ranks,
+/// new_group(), collectives of a torch without records.  Pure.
+#pragma once
+#include <vector>
+
+#include "wire/shared/told_collectives.h"
+
+namespace hvd::wire {
+
+/// Adds them to @p found.
+void add_differences_of_calls(const JobCollectives& job, const RankNumbers& numbers,
+                              std::vector<CollectiveDifference>& found);
+
+}  // namespace hvd::wire
