@@ -67,6 +67,8 @@ def check_allreduce():
     all_dtypes(lambda x: hvd.allreduce(x, op=hvd.Sum), ["bool"], lambda arrays: np.any(arrays, 0))
     scales = {"prescale_factor": 0.5, "postscale_factor": 4.0}
     all_dtypes(lambda x: hvd.allreduce(x, op=hvd.Sum, **scales), ["float32"], lambda arrays: 2 * total(arrays))
+    zeros = {"prescale_factor": 0.0, "postscale_factor": 0.0}
+    all_dtypes(lambda x: hvd.allreduce(x, op=hvd.Sum, **zeros), ["float32"], lambda arrays: 0 * total(arrays))
 
 
 def check_wide_dtypes():

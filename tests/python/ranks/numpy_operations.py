@@ -79,6 +79,7 @@ def check_bool():
 def check_scales():
     out = hvd.allreduce(data("float32"), op=hvd.Sum, prescale_factor=0.5, postscale_factor=3.0)
     np.testing.assert_allclose(out, sum(everyone("float32")) * 1.5, rtol=1e-6)
+    np.testing.assert_array_equal(hvd.allreduce(data("float32"), prescale_factor=0.0, postscale_factor=0.0), 0)
 
 
 def check_shapes():

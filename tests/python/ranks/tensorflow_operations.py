@@ -89,6 +89,7 @@ def check_complex_and_unsigned():
 
 def check_factors_and_compression():
     same(hvd.allreduce(data(), op=hvd.Sum, prescale_factor=0.5, postscale_factor=3.0), everyone().sum(0) * 1.5)
+    same(hvd.allreduce(data(), op=hvd.Sum, prescale_factor=0.0, postscale_factor=0.0), everyone().sum(0) * 0)
     exact = hvd.allreduce(tf.ones([2], tf.float64), op=hvd.Sum, prescale_factor=1 / 3)
     assert abs(exact.numpy()[0] - SIZE / 3) < 1e-15
     for compression in (hvd.Compression.fp16, hvd.Compression.bf16):

@@ -8,7 +8,7 @@ from unittest import SkipTest
 import torch
 from refusals import raises
 from torch import nn
-from torch.utils.data import IterableDataset, TensorDataset
+from torch.utils.data import IterableDataset, TensorDataset, get_worker_info
 from torch_models import MAKERS, RANK, SIZE, assert_same, batches, make_model, train
 
 import hvd.torch as hvd
@@ -324,6 +324,26 @@ class Stream(IterableDataset):
 
     def __iter__(self):
         return iter(range(self.count))
+
+
+class DividedStream(Stream):
+    """Divides itself among the workers, as torch's documentation advises."""
+
+    def __len__(self):
+        return self.count
+
+    def __iter__(self):
+        info = get_worker_info()
+        return iter(range(self.count)) if info is None else iter(range(info.id, self.count, info.num_workers))
+
+
+def check_streams_that_divide_themselves():
+    loader = hvd.DataLoader(DividedStream(), batch_size=2, num_workers=2, persistent_workers=True)
+    for _ in range(2):
+        parts = hvd.allgather_object([x for batch in loader for x in batch.tolist()])
+        assert sorted(x for part in parts for x in part) == list(range(21))
+    assert len(hvd.DataLoader(DividedStream(), batch_size=None)) == len(parts[RANK])
+    raises(TypeError, lambda: len(hvd.DataLoader(Stream())), "Stream", "len()")
 
 
 def check_the_loader():

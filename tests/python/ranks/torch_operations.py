@@ -314,6 +314,16 @@ def check_the_gradient_of_an_extremum_of_negative_multiples():
         assert (least.item(), x.grad.item()) == (-2.0 * (holder + 1), -2.0 * SIZE * (holder == RANK)), (least, x.grad)
 
 
+def check_two_factors_of_zero():
+    zeros = {"prescale_factor": 0.0, "postscale_factor": 0.0}
+    x = leaf(data())
+    outs = [hvd.allreduce(x, **zeros), hvd.allreduce_(data(), **zeros), *hvd.grouped_allreduce_([data(), data()], **zeros)]
+    outs.append(hvd.reducescatter(data(), op=hvd.Sum, **zeros))
+    outs[0].sum().backward()
+    for out in [*outs, x.grad]:
+        same(out, torch.zeros_like(out))
+
+
 def check_forked_child():
     """A forked child (a DataLoader's worker) may ask for the rank; an operation is an error there, not a hang."""
     import os

@@ -60,7 +60,8 @@ bool Call::submit() {
     r.device = tensor.device;
     r.stream = tensor.stream;
     r.prescale = operation_.prescale;
-    r.postscale = operation_.postscale;
+    const bool zeros = operation_.prescale == 0 && operation_.postscale == 0;
+    r.postscale = zeros ? 1 : operation_.postscale;  // hvd_request takes two zeros for factors that were not given
     r.splits = tensor.splits.empty() ? nullptr : tensor.splits.data();
     r.num_splits = static_cast<std::int32_t>(tensor.splits.size());
     r.in = tensor.in;

@@ -158,12 +158,17 @@ int fill_operation(hvd_request* r, PyObject* operation) {
     PyErr_SetString(PyExc_ValueError, "this process set does not exist (anymore): see add_process_set");
     return -1;
   }
-  return int32_of(PyTuple_GetItem(operation, SET), "process_set_id", &r->set) ||
-                 int32_of(PyTuple_GetItem(operation, ROOT), "root_rank", &r->root) ||
-                 fill_factor(PyTuple_GetItem(operation, PRESCALE), "prescale_factor", &r->prescale) ||
-                 fill_factor(PyTuple_GetItem(operation, POSTSCALE), "postscale_factor", &r->postscale)
-             ? -1
-             : 0;
+  if (int32_of(PyTuple_GetItem(operation, SET), "process_set_id", &r->set) ||
+      int32_of(PyTuple_GetItem(operation, ROOT), "root_rank", &r->root) ||
+      fill_factor(PyTuple_GetItem(operation, PRESCALE), "prescale_factor", &r->prescale) ||
+      fill_factor(PyTuple_GetItem(operation, POSTSCALE), "postscale_factor", &r->postscale))
+    return -1;
+  settle_factors(r);
+  return 0;
+}
+
+void settle_factors(hvd_request* r) {
+  if (r->prescale == 0 && r->postscale == 0) r->postscale = 1;
 }
 
 int fill_request(request_box* box, PyObject* tuple) {

@@ -31,6 +31,9 @@ int fill_member_name(name_box* box, int kind, const char* text, size_t length, s
 /* The fields that are the same for all tensors of a call. */
 int fill_operation(hvd_request* request, PyObject* operation);
 
+/* Call it when both factors are filled in. hvd_request takes two zeros for factors that were not given. */
+void settle_factors(hvd_request* request);
+
 /* The caller frees *box in any case. */
 int fill_request(request_box* box, PyObject* tuple);
 void free_box(request_box* box);

@@ -39,8 +39,10 @@ int fill_options(hvd_request* request, int32_t kind, const call_options* options
   request->struct_size = sizeof *request;
   request->kind = kind;
   if (reduction_of(options, &request->reduce) && factor_of(options->prescale, &request->prescale) &&
-      factor_of(options->postscale, &request->postscale) && set_of(options->process_set, &request->set))
+      factor_of(options->postscale, &request->postscale) && set_of(options->process_set, &request->set)) {
+    settle_factors(request);
     return 1;
+  }
   PyErr_Clear();
   return 0;
 }

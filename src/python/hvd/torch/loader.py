@@ -3,14 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch.utils.data import DistributedSampler, IterableDataset, get_worker_info
+from torch.utils.data._utils import worker as _worker
 
 from hvd.process_sets import ProcessSet, global_process_set
 
 __all__ = ["DataLoader"]
+
+
+@contextmanager
+def _no_worker() -> Iterator[None]:
+    """get_worker_info() returns None inside.  With a worker's number, many streams would keep only that worker's samples."""
+    info, _worker._worker_info = _worker._worker_info, None
+    try:
+        yield
+    finally:
+        _worker._worker_info = info
+
+
+def _whole(stream: Any) -> Iterator[Any]:
+    """All samples of the stream, in any worker."""
+    with _no_worker():
+        samples = iter(stream)
+    while True:
+        with _no_worker():
+            try:
+                sample = next(samples)
+            except StopIteration:
+                return
+        yield sample
 
 
 class _Share(IterableDataset[Any]):
@@ -19,11 +44,15 @@ class _Share(IterableDataset[Any]):
     def __init__(self, stream: Any, rank: int, size: int) -> None:
         self._stream, self._rank, self._size = stream, rank, size
 
+    def __len__(self) -> int:
+        """The number of this rank's samples, if the stream knows its length."""
+        return (len(self._stream) - self._rank + self._size - 1) // self._size
+
     def __iter__(self) -> Iterator[Any]:
         worker = get_worker_info()
         workers, number = (worker.num_workers, worker.id) if worker else (1, 0)
         mine, every = number * self._size + self._rank, self._size * workers
-        for index, sample in enumerate(self._stream):
+        for index, sample in enumerate(_whole(self._stream)):
             if index % every == mine:
                 yield sample
 
@@ -33,8 +62,8 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
 
     With shuffle, each iteration divides a data set with indices anew, by the same permutation on all ranks (seed +
     epoch).  All ranks get the same number of batches: at most size - 1 samples occur twice, or are left out
-    (drop_last).  Every rank reads a stream (IterableDataset) whole, and keeps its share.  The ranks' numbers of batches
-    may then differ by one (see hvd.join).
+    (drop_last).  Every rank reads a stream (IterableDataset) whole, in each worker, and keeps its share: a stream sees no
+    get_worker_info().  The ranks' numbers of batches may then differ by one (see hvd.join).
     Errors: ValueError for a sampler or batch_sampler of your own, which would need to know the ranks.
     """
 
