@@ -100,6 +100,7 @@ bool is_python_program(const std::string& name, const std::string& search_path) 
   const ssize_t size = fd ? ::read(fd.get(), begin.data(), begin.size()) : -1;
   if (size < 0) return false;
   begin.resize(static_cast<std::size_t>(size));
+  if (name.ends_with(".zip") && begin.starts_with("PK\3\4")) return true;
   if (!begin.starts_with("#!")) return !fs::path(name).has_extension() && begin.find('\0') == std::string::npos;
   // "#!/usr/bin/env -S python3 -u", "#!/usr/bin/python3"
   const std::vector<std::string> words = split(begin.substr(2, begin.find('\n') - 2), ' ');

@@ -70,11 +70,12 @@ def test_python_programs_without_py(tmp_path: pathlib.Path) -> None:
     (tmp_path / "app").mkdir()
     (tmp_path / "app/__main__.py").write_text(program)
     zipapp.create_archive(tmp_path / "app", tmp_path / "app.pyz")
+    zipapp.create_archive(tmp_path / "app", tmp_path / "app.zip")
     (tmp_path / "plain").write_text(program)
     (tmp_path / "bang.script").write_text("#!/usr/bin/env -S python3 -u\n" + program)
     (tmp_path / "runs").write_text("#!/usr/bin/env python3\n" + program)
     (tmp_path / "runs").chmod(0o755)
-    for name in ("app.pyz", "./app.pyz", "app", "./app", "plain", "./plain", "bang.script", "runs"):
+    for name in ("app.pyz", "./app.pyz", "app.zip", "app", "./app", "plain", "./plain", "bang.script", "runs"):
         done = hvdrun.run("-np", "1", *hvdrun.python_args(), name, "x", cwd=tmp_path)
         assert tagged(done.stdout, 0) == [f"['{name}', 'x']"], done.stderr
     # A program stays one, and a file of another kind is refused.
