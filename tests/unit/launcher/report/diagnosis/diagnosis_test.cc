@@ -278,6 +278,21 @@ TEST_CASE("diagnosis: advice speaks of the loader that is there") {
   CHECK(advice(wire::Loader::other).find("DataLoader") == std::string::npos);
 }
 
+TEST_CASE("diagnosis: more workers are no advice where the workers lack cores") {
+  const auto advice = [](double no_core) {
+    SimulatedJob job{.ranks = 2};
+    job.plant = [=](int, int, Work& w) {
+      w = {.input = 4, .no_core = no_core, .computing = 12}, w.loader = wire::Loader::torch;
+    };
+    const Diagnosis d = diagnose(simulated::run(job, 1), places(2, 2));
+    INFO(words_of(d));
+    REQUIRE(d.findings[0].cause == SlowCause::input);
+    return d.findings[0].advice;
+  };
+  CHECK(advice(13).starts_with("more cores, or fewer DataLoader workers"));
+  CHECK(advice(1).starts_with("more DataLoader workers"));
+}
+
 TEST_CASE("diagnosis: a difference that is usual among cores of one machine names no rank") {
   const auto first_cause = [](double computing, double longer) {
     SimulatedJob job{.ranks = 2, .noise = 0.01, .hiccup_share = 0};
