@@ -14,6 +14,8 @@
 #include <variant>
 #include <vector>
 
+#include "wire/collectives/collective_record.h"
+#include "wire/collectives/operation_record.h"
 #include "wire/messages/cleanup_result.h"
 #include "wire/messages/death.h"
 #include "wire/messages/hello.h"
@@ -23,8 +25,6 @@
 #include "wire/messages/start_report.h"
 #include "wire/messages/status_report.h"
 #include "wire/shared/agreement_finding.h"
-#include "wire/shared/collective_record.h"
-#include "wire/shared/operation_record.h"
 #include "wire/shared/stalls.h"
 #include "wire/shared/step_record.h"
 

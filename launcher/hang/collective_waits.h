@@ -1,8 +1,8 @@
 /// @file collective_waits.h — which ranks wait in torch.distributed, and which ranks they wait for.  Pure.
 ///
-/// Guards report which ranks wait (wire/shared/collective_record.h).  When a wait is long, the caller asks all ranks
-/// for their last collectives.  This class joins the answers (wire/shared/collective_join.h).  Times are seconds of the
-/// caller's clock.
+/// Guards report which ranks wait (wire/collectives/collective_record.h).  When a wait is long, the caller asks all
+/// ranks for their last collectives.  This class joins the answers (wire/collectives/collective_join.h).  Times are
+/// seconds of the caller's clock.
 #pragma once
 #include <map>
 #include <optional>
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "launcher/hang/incidents.h"
-#include "wire/shared/collective_join.h"
+#include "wire/collectives/collective_join.h"
 
 namespace hvd::launcher {
 

@@ -28,6 +28,7 @@
 #include "trace/trace_decoder.h"
 #include "wire/channel/relayed_frame.h"
 #include "wire/channel/sim_channel.h"
+#include "wire/collectives/operation_record.h"
 #include "wire/manifest/daemon_manifest.h"
 #include "wire/manifest/manifest.h"
 #include "wire/messages/death.h"
@@ -40,7 +41,6 @@
 #include "wire/messages/start_report.h"
 #include "wire/messages/status_report.h"
 #include "wire/messages/stop_request.h"
-#include "wire/shared/operation_record.h"
 #include "wire/shared/step_record.h"
 
 namespace hvd::fuzz {

@@ -11,7 +11,7 @@
 #include "timeline_diff.h"
 #include "timeline_report.h"
 #include "tool_arguments.h"
-#include "wire/shared/operation_record.h"
+#include "wire/collectives/operation_record.h"
 
 namespace {
 

@@ -6,7 +6,7 @@
 #include "launcher/control/session.h"
 #include "launcher/mapping/job_map.h"
 #include "launcher/supervise/watch/rounds.h"
-#include "wire/shared/operation_record.h"
+#include "wire/collectives/operation_record.h"
 
 namespace hvd::launcher {
 

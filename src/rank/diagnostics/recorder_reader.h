@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "rank/diagnostics/sealed_memory.h"
-#include "wire/shared/operation_record.h"
+#include "wire/collectives/operation_record.h"
 #include "wire/shared/recorder_memory.h"
 #include "wire/shared/step_record.h"
 

@@ -15,7 +15,7 @@
 
 #include "base/file.h"
 #include "rank/streams/outbox.h"
-#include "wire/shared/collective_record.h"
+#include "wire/collectives/collective_record.h"
 
 namespace hvd::rank {
 

@@ -36,7 +36,7 @@ enum class Type : std::uint16_t {
   pmix = 20,          ///< pmix_message.h, hvdrun ↔ host daemon
   meeting = 21,       ///< meeting_message.h, hvdrun ↔ host daemon: ranks find their world
   steps = 22,         ///< records of shared/step_record.h: the rank's last steps
-  operations = 23,    ///< JSON RankOperations (shared/operation_record.h): the rank's last operations
+  operations = 23,    ///< JSON RankOperations (collectives/operation_record.h): the rank's last operations
   want_report = 24,   ///< empty: the rank's program wants `live_report` from now on
   relayed = 25,       ///< channel/relayed_frame.h, hvdrun ↔ host daemon: a frame of one guard
   console = 26,       ///< ConsoleOutput (console.h), then bytes of the debugger that `hvdrun attach` has opened

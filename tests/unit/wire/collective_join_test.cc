@@ -1,4 +1,4 @@
-#include "wire/shared/collective_join.h"
+#include "wire/collectives/collective_join.h"
 
 #include <doctest/doctest.h>
 

@@ -1,4 +1,4 @@
-#include "wire/shared/operation_record.h"
+#include "wire/collectives/operation_record.h"
 
 #include <doctest/doctest.h>
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "wire/shared/collective_join.h"
+#include "wire/collectives/collective_join.h"
 
 namespace hvd::wire {
 

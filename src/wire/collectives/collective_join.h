@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "wire/shared/collective_record.h"
+#include "wire/collectives/collective_record.h"
 
 namespace hvd::wire {
 

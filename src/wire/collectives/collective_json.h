@@ -1,7 +1,7 @@
 /// @file collective_json.h — RankCollectives as a part of a larger JSON text.
 #pragma once
+#include "wire/collectives/collective_record.h"
 #include "wire/json.h"
-#include "wire/shared/collective_record.h"
 
 namespace hvd::wire {
 

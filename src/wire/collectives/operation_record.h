@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "wire/shared/collective_join.h"
+#include "wire/collectives/collective_join.h"
 
 namespace hvd::wire {
 

@@ -1,4 +1,4 @@
-#include "wire/shared/collective_calls.h"
+#include "wire/collectives/collective_calls.h"
 
 #include <algorithm>
 #include <map>

@@ -1,12 +1,12 @@
-#include "wire/shared/collective_join.h"
+#include "wire/collectives/collective_join.h"
 
 #include <algorithm>
 #include <set>
 
 #include "base/format.h"
 #include "base/text.h"
-#include "wire/shared/collective_calls.h"
-#include "wire/shared/told_collectives.h"
+#include "wire/collectives/collective_calls.h"
+#include "wire/collectives/told_collectives.h"
 
 namespace hvd::wire {
 namespace {

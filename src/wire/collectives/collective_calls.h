@@ -3,7 +3,7 @@
 #pragma once
 #include <vector>
 
-#include "wire/shared/told_collectives.h"
+#include "wire/collectives/told_collectives.h"
 
 namespace hvd::wire {
 

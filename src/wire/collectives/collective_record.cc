@@ -1,7 +1,7 @@
-#include "wire/shared/collective_record.h"
+#include "wire/collectives/collective_record.h"
 
 #include "base/error.h"
-#include "wire/shared/collective_json.h"
+#include "wire/collectives/collective_json.h"
 
 namespace hvd::wire {
 namespace {

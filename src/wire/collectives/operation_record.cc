@@ -1,4 +1,4 @@
-#include "wire/shared/operation_record.h"
+#include "wire/collectives/operation_record.h"
 
 #include <algorithm>
 #include <iterator>
@@ -9,8 +9,8 @@
 #include "base/format.h"
 #include "base/text.h"
 #include "hvd/hvd.h"
+#include "wire/collectives/collective_json.h"
 #include "wire/json.h"
-#include "wire/shared/collective_json.h"
 
 namespace hvd::wire {
 namespace {

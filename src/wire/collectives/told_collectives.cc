@@ -1,4 +1,4 @@
-#include "wire/shared/told_collectives.h"
+#include "wire/collectives/told_collectives.h"
 
 #include <algorithm>
 
