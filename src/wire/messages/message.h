@@ -40,7 +40,7 @@ enum class Type : std::uint16_t {
   want_report = 24,   ///< empty: the rank's program wants `live_report` from now on
   relayed = 25,       ///< channel/relayed_frame.h, hvdrun ↔ host daemon: a frame of one guard
   console = 26,       ///< ConsoleOutput (console.h), then bytes of the debugger that `hvdrun attach` has opened
-  collective_wait = 28,  ///< JSON CollectiveWait (shared/collective_record.h): a torch.distributed wait, or none
+  collective_wait = 28,  ///< JSON CollectiveWait (collectives/collective_record.h): a torch.distributed wait, or none
   finding = 53,  ///< JSON AgreementFinding (shared/agreement_finding.h), from the rank: what --agreement has found
   // hvdrun join → hvdrun --listen
   join = 29,           ///< JSON JoinOffer (join_offer.h): the first message of a host that joins
