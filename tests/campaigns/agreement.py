@@ -16,6 +16,7 @@ import pathlib
 import re
 import subprocess
 import tempfile
+import threading
 import time
 
 from campaigns.engine import Campaign, Outcome, Trial
@@ -23,6 +24,7 @@ from support import hvdrun
 
 SCRIPT = pathlib.Path(__file__).resolve().parent / "equal_rank.py"
 KINDS = ("numpy", "horovod", "ddp", "fsdp2", "elastic")
+LONG_WAIT = re.compile(r"waited \d{2,} s")
 MODES = {"rotating": [], "full": ["--agreement-steps", "1"]}
 
 
@@ -36,12 +38,22 @@ def trials(options: argparse.Namespace) -> list[Trial]:
     return [Trial(name, options.first) for name in names if not options.only or options.only in name]
 
 
+def stacks_of_a_hang(job: subprocess.Popen[str], errors: pathlib.Path, found: list[str]) -> None:
+    """Adds what `hvdrun stacks` says of the job, once hvdrun has told a long wait."""
+    while job.poll() is None and not LONG_WAIT.search(errors.read_text()):
+        time.sleep(1)
+    for option in ([], ["--ops"]) if job.poll() is None else ():
+        argv = [hvdrun.program(), "stacks", *option, str(job.pid)]
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+        found.append(done.stdout + done.stderr)
+
+
 def judge(trial: Trial, _: None, options: argparse.Namespace) -> list[Outcome]:
     """One job.  It is right if it ends well, and no line of agreement has come."""
     kind, mode, words = trial.case.split(", ")
     ranks, begun = int(words.split()[0]), time.monotonic()
     steps = options.steps if kind == "numpy" else -(-options.steps // 10)
-    argv = ["-np", str(ranks), "--agreement", "report", *MODES[mode], "--stall-check-shutdown-time-seconds", "60"]
+    argv = ["-np", str(ranks), "--agreement", "report", *MODES[mode], "--stall-check-shutdown-time-seconds", "180"]
     if kind == "elastic":
         argv += ["--min-np", "1", "--max-np", str(ranks), "--spares", "1", "--blacklist-cooldown-range", "0", "0"]
     with tempfile.TemporaryDirectory(prefix="hvd-equal-") as folder, open(f"{folder}/errors", "w+") as errors:
@@ -53,10 +65,14 @@ def judge(trial: Trial, _: None, options: argparse.Namespace) -> list[Outcome]:
             text=True,
             env=hvdrun.environment(EQUAL_FOLDER=folder, EQUAL_DIE_EVERY=str(options.die_every), EQUAL_RANKS=str(ranks)),
         )
+        stacks: list[str] = []
+        watch = threading.Thread(target=stacks_of_a_hang, args=(job, pathlib.Path(errors.name), stacks))
+        watch.start()
         with job:
             for line in job.stdout or ():
                 if options.progress:
                     print(f"         {trial.case}: {line.rstrip()}", flush=True)
+        watch.join()
         errors.seek(0)
         text = errors.read()
     reports = [line for line in text.splitlines() if "agreement: " in line]
@@ -65,7 +81,8 @@ def judge(trial: Trial, _: None, options: argparse.Namespace) -> list[Outcome]:
     if kind == "elastic":
         figures["changes"] = float(worlds)
     right = job.returncode == 0 and not reports
-    about = f"load {os.getloadavg()[0]:.0f}" if right else "\n".join([f"exit code {job.returncode}", *reports, text[-2000:]])
+    wrong = [f"exit code {job.returncode}", *reports, text[-2000:], *stacks]
+    about = f"load {os.getloadavg()[0]:.0f}" if right else "\n".join(wrong)
     return [Outcome(*trial, right=right, about=about, figures=figures)]
 
 
