@@ -23,7 +23,7 @@ std::string user_line(const std::string& python);
 /// - "evaluating": the thread computes in a user's function eval…, valid… or test
 std::string long_work(const std::string& python, const std::string& state);
 
-/// What the rank's workers, child processes or threads do, as a clause after long_work():
+/// The present work of the rank's workers, child processes or threads, as a clause after long_work():
 /// - a DataLoader's worker: "which computes in data.py:41 (__getitem__)", "which is in …", "which has process id 12 and
 ///   reads from /data/part-3"
 /// - threads at the end of the script: "one of which is in data.py:18 (fill)"

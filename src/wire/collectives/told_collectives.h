@@ -46,7 +46,8 @@ std::string call_text(const RankCollectives& told);
 /// "all_reduce 4 of the default group ([8] float32) at train.py:8".
 std::string open_text(const RankCollectives& told, const CollectiveRecord& r);
 
-/// What the ranks do for which others wait.  One line for each text, three at most; ranks with the same text share it.
+/// The present actions of ranks for which others wait.  One line for each text, three at most; ranks with the same text
+/// share it.
 /// @param recorded  the records have the missing collective; otherwise only a rank that waits elsewhere has a line
 std::vector<std::string> details_of(const Ranks& missing, const JobCollectives& job, bool recorded);
 

@@ -1,4 +1,4 @@
-# What the rank's threads and its cgroup use, for the records of steps.  hvdrank_steps.py imports this file.  CPython 3.9 and
+# Readings of the rank's threads and its cgroup, for the records of steps.  hvdrank_steps.py imports this file.  CPython 3.9 and
 # later.
 import mmap
 import os
