@@ -102,11 +102,11 @@ std::string long_work(const std::string& python, const std::string& state) {
 
 namespace {
 
-/// "one of which is in data.py:18 (fill)"; empty: no other thread runs the user's code.
+/// "and a thread is in data.py:18 (fill)".  Empty: only the main thread has the user's code.
 std::string thread_place(const std::string& python) {
   for (const ThreadFrames& thread : threads_of(python))
     if (const SourceFrame* own = thread.is_main ? nullptr : own_frame(thread.frames))
-      return "one of which is in " + text_of(*own);
+      return "and a thread is in " + text_of(*own);
   return {};
 }
 

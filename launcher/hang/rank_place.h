@@ -26,7 +26,7 @@ std::string long_work(const std::string& python, const std::string& state);
 /// The present work of the rank's workers, child processes or threads, as a clause after long_work():
 /// - a DataLoader's worker: "which computes in data.py:41 (__getitem__)", "which is in …", "which has process id 12 and
 ///   reads from /data/part-3"
-/// - threads at the end of the script: "one of which is in data.py:18 (fill)"
+/// - threads at the end of the script: "and a thread is in data.py:18 (fill)"
 /// - other child processes, while the main thread waits: "while 2 of its child processes compute"
 /// Empty: nothing is known.
 std::string helpers_place(const wire::StackPicture& picture);

@@ -70,7 +70,7 @@ def cache_of_roots(folder: pathlib.Path) -> Iterator[None]:
         raise CheckError(f"{folder} is not empty, and check-artefacts did not make it: name another --cache")
     if folder.stat().st_uid != os.geteuid():
         raise CheckError(f"{folder} belongs to another user: name another --cache")
-    with mark.open("w") as lock:
+    with os.fdopen(os.open(mark, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)) as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

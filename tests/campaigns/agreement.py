@@ -11,6 +11,7 @@ NumPy makes --steps steps, the others a tenth.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import pathlib
 import re
@@ -24,7 +25,7 @@ from support import hvdrun
 
 SCRIPT = pathlib.Path(__file__).resolve().parent / "equal_rank.py"
 KINDS = ("numpy", "horovod", "ddp", "fsdp2", "elastic")
-LONG_WAIT = re.compile(r"waited \d{2,} s")
+WAIT = re.compile(r"waited \d+ s")
 MODES = {"rotating": [], "full": ["--agreement-steps", "1"]}
 
 
@@ -39,9 +40,11 @@ def trials(options: argparse.Namespace) -> list[Trial]:
 
 
 def stacks_of_a_hang(job: subprocess.Popen[str], errors: pathlib.Path, found: list[str]) -> None:
-    """Adds what `hvdrun stacks` says of the job, once hvdrun has told a long wait."""
-    while job.poll() is None and not LONG_WAIT.search(errors.read_text()):
+    """Adds the output of `hvdrun stacks`, ten seconds after hvdrun has told the first wait."""
+    while job.poll() is None and not WAIT.search(errors.read_text()):
         time.sleep(1)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        job.wait(10)
     for option in ([], ["--ops"]) if job.poll() is None else ():
         argv = [hvdrun.program(), "stacks", *option, str(job.pid)]
         done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)

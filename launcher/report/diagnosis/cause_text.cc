@@ -167,9 +167,10 @@ void tell_all(Finding& f, Delay delay, const RankMeans& any, const std::string& 
     case Delay::input:
       f.cause = SlowCause::input;
       f.what = "every rank waits for its batches, " + ms;
-      f.advice = part_of(any.parts, Delay::no_core) > part_of(any.parts, Delay::input)
-                     ? "more cores, or fewer DataLoader workers: a rank waits longer for a core than for its batches"
-                     : faster_loader(any) + cores;
+      f.advice =
+          part_of(any.parts, Delay::no_core) > part_of(any.parts, Delay::input)
+              ? "more cores, or fewer loading workers and threads: a rank waits longer for a core than for its batches"
+              : faster_loader(any) + cores;
       return;
     case Delay::saving:
       f.cause = SlowCause::checkpoint;

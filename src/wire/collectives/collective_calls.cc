@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <string>
 
 #include "base/format.h"
@@ -21,9 +22,11 @@ int receiver_of(int rank, const JobCollectives& job, const RankNumbers& numbers)
   return fits ? other->first : -1;
 }
 
-/// Messages of which both ranks are in their call, and that do not arrive.
-void add_unmatched_messages(const JobCollectives& job, const RankNumbers& numbers,
-                            std::vector<CollectiveDifference>& found) {
+/// Adds a difference for each message that does not arrive, although its sender and its receiver are in their calls.
+/// Returns these ranks.
+std::set<int> add_unmatched_messages(const JobCollectives& job, const RankNumbers& numbers,
+                                     std::vector<CollectiveDifference>& found) {
+  std::set<int> ranks;
   const auto on = [&](int rank) {
     const RankCollectives& told = job.at(rank);
     const std::string tag = told.call->tag < 0 ? "" : formatted(" (tag {})", told.call->tag);
@@ -40,7 +43,9 @@ void add_unmatched_messages(const JobCollectives& job, const RankNumbers& number
     const int tag = told.call->tag, other = job.at(receiver).call->tag;
     d.details.emplace_back(tag >= 0 && other >= 0 && tag != other ? "their tags (tag=) differ"
                                                                   : "their groups or sizes may differ");
+    ranks.insert({rank, receiver});
   }
+  return ranks;
 }
 
 }  // namespace
@@ -48,15 +53,9 @@ void add_unmatched_messages(const JobCollectives& job, const RankNumbers& number
 void add_differences_of_calls(const JobCollectives& job, const RankNumbers& numbers,
                               std::vector<CollectiveDifference>& found) {
   std::map<std::string, CollectiveDifference> by_text;
-  add_unmatched_messages(job, numbers, found);
-  const auto is_told = [&messages = found](int rank) {
-    return std::any_of(messages.begin(), messages.end(), [&](const CollectiveDifference& d) {
-      return d.fault == CollectiveFault::different &&
-             std::find(d.waiting.begin(), d.waiting.end(), rank) != d.waiting.end();
-    });
-  };
+  const std::set<int> told_already = add_unmatched_messages(job, numbers, found);
   for (const auto& [rank, told] : job) {
-    if (!told.call || first_open(told) || is_told(rank)) continue;
+    if (!told.call || first_open(told) || told_already.contains(rank)) continue;
     CollectiveDifference& d = by_text[call_text(told)];
     d.what = call_text(told);
     d.waiting.push_back(rank);

@@ -140,7 +140,7 @@ TEST_CASE("hang: child processes that compute, and the threads that keep a rank 
                  "  File \"/usr/lib/python3.11/threading.py\", line 1583 in _shutdown\n");
   CHECK(line() ==
         "hvdrun: rank 1 on a is in threading.py:1583 (_shutdown), waiting for its threads, since its script has ended, "
-        "one of which is in data.py:18 (fill)" +
+        "and a thread is in data.py:18 (fill)" +
             after);
 }
 

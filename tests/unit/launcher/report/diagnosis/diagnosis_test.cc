@@ -289,7 +289,7 @@ TEST_CASE("diagnosis: more workers are no advice where the workers lack cores") 
     REQUIRE(d.findings[0].cause == SlowCause::input);
     return d.findings[0].advice;
   };
-  CHECK(advice(13).starts_with("more cores, or fewer DataLoader workers"));
+  CHECK(advice(13).starts_with("more cores, or fewer loading workers"));
   CHECK(advice(1).starts_with("more DataLoader workers"));
 }
 
