@@ -9,7 +9,8 @@ namespace hvd::launcher {
 namespace {
 
 constexpr double look_every = 0.5;
-constexpr double word_lasts = 5;  // validity of a coordinator's report, which comes every second
+constexpr double longest_between_looks = 5;  // after a longer pause, hvdrun was stopped, and perhaps the ranks too
+constexpr double word_lasts = 5;             // validity of a coordinator's report, which comes every second
 constexpr std::size_t most_asked = 64;
 constexpr double told_together = 2;
 constexpr std::size_t most_kept_lines = 8;
@@ -109,6 +110,7 @@ void HangWatch::all_paused(bool paused) {
 void HangWatch::world_is(const std::vector<std::int32_t>& workers) {
   look_again();
   world_ = workers;
+  met_ = monotonic_seconds();
   said_.clear();  // these reports use the ranks of another world
   for (const std::int32_t w : workers) activity(w).waits_for.clear(), activity(w).gpu = wire::GpuProgress::none;
 }
@@ -154,7 +156,7 @@ JobFacts HangWatch::facts(double now) const {
   for (const auto& [rank, said] : said_)
     if (now - said.at < word_lasts) f.waits.insert(f.waits.end(), said.waits.begin(), said.waits.end());
   for (RankActivity& r : f.ranks) {
-    r.since = std::max(r.since, resumed_);
+    r.since = std::max(r.since, r.where == LifeStage::init ? std::max(resumed_, met_) : resumed_);
     r.waits_since = std::max(r.waits_since, resumed_);
     if (r.idle_since) r.idle_since = std::max(*r.idle_since, resumed_);
   }
@@ -169,6 +171,7 @@ JobFacts HangWatch::facts(double now) const {
 void HangWatch::turn() {
   const double now = monotonic_seconds();
   if (!patience_ || all_paused_ || now < next_look_) return;
+  if (looked_ && now - *looked_ > longest_between_looks) resumed_ = now;
   next_look_ = now + look_every;
   if (collectives_.must_ask(now))
     events_(OperationsAsked{[this](const wire::JobOperations& operations) {
@@ -179,6 +182,7 @@ void HangWatch::turn() {
   look_for_frozen(known);
   is_quiet_ = !may_become_hang(known) && incidents_.none_open() && collectives_.is_quiet();
   for (const IncidentNotice& event : incidents_.look(known)) tell(event);
+  looked_ = is_quiet_ ? std::nullopt : std::optional(now);
   if (!incidents_.none_open()) return;
   open_lines_.clear();
   open_hang_.reset();

@@ -84,11 +84,13 @@ class HangWatch {
   std::optional<OpenHang> open_hang_;
   double kept_at_ = 0;
   double next_look_ = 0;
+  std::optional<double> looked_;  ///< time of the last look, if the next one follows at once
   double next_frozen_look_ = 0;
   std::map<int, double> frozen_;  ///< ranks that cannot run, though no signal has stopped them: since when
   double at_work_ = -1e9;         ///< when the user's limit was put off last
   bool all_paused_ = false, is_quiet_ = false;
   double resumed_ = 0;  ///< waits that began before this moment do not count
+  double met_ = 0;      ///< the world's start: a spare's earlier wait in init() does not count
 };
 
 }  // namespace hvd::launcher

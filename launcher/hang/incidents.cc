@@ -14,7 +14,8 @@ constexpr double patience_with_survivors = 30;
 constexpr double least_for_end = 10;
 constexpr double least_for_idle = 60;
 constexpr double stuck_after = 20;
-constexpr double closed_after = 2;  // an operation that ends by a failure must not be reported as going on
+constexpr double closed_after = 2;   // an operation that ends by a failure must not be reported as going on
+constexpr double settled_after = 2;  // ranks that go on together are reported at different times
 constexpr double first_pause = 60, longest_pause = 1800;
 constexpr int most_closings = 6;  // after each closing the patience doubles, up to 64 times: the ranks are slow
 constexpr std::size_t most_open = 10;
@@ -245,8 +246,13 @@ void Incidents::take(const Incident& incident, double now, std::vector<IncidentN
   OpenIncident* o = same(incident, now);
   if (!o && open_.size() >= most_open) return;
   if (!o) o = &open_.emplace_back();
-  const bool grew = o->told && !std::includes(o->incident.missing.begin(), o->incident.missing.end(),
-                                              incident.missing.begin(), incident.missing.end());
+  const bool has_more = o->told && !std::includes(o->told_missing.begin(), o->told_missing.end(),
+                                                  incident.missing.begin(), incident.missing.end());
+  if (!has_more)
+    o->grew_at.reset();
+  else if (!o->grew_at)
+    o->grew_at = now;
+  const bool grew = o->grew_at && now - *o->grew_at >= settled_after;
   o->incident = incident;
   o->seen = now;
   const double seconds = now - incident.since;
@@ -257,6 +263,7 @@ void Incidents::take(const Incident& incident, double now, std::vector<IncidentN
     events.push_back({!o->told || grew ? NoticeKind::opened : NoticeKind::again, incident, seconds});
     o->pause = o->told && !grew ? std::min(2 * o->pause, longest_pause) : first_pause;
     o->told = now;
+    o->told_missing = incident.missing;
     o->next = now + o->pause;
   }
   const bool may = incident.kind != IncidentKind::stopped && incident.kind != IncidentKind::idle &&
@@ -289,8 +296,9 @@ void Incidents::close(const JobFacts& facts, const std::vector<Incident>& curren
       ++it;
       continue;
     }
-    const OpenIncident was = *it;
+    OpenIncident was = *it;
     it = open_.erase(it);
+    if (was.told) was.incident.missing = was.told_missing;  // the user has read of these ranks
     const bool elsewhere = std::any_of(current.begin(), current.end(), [&](const Incident& i) {
       return meet(i.missing, was.incident.missing) || i.missing.empty() || was.incident.missing.empty();
     });

@@ -119,8 +119,10 @@ class Incidents {
     Incident incident;
     double seen = 0;             ///< last time
     std::optional<double> told;  ///< last time
-    double next = 0;             ///< time of the next message
-    double pause = 0;            ///< between the last two messages
+    std::vector<int> told_missing{};
+    std::optional<double> grew_at{};  ///< since when other ranks are missing than were told
+    double next = 0;                  ///< time of the next message
+    double pause = 0;                 ///< between the last two messages
     bool given_up = false;
     double give_up_at = 0;  ///< not before this time
     double near_at = 0;     ///< no NoticeKind::near_limit before this time

@@ -8,6 +8,8 @@ import pathlib
 import subprocess
 import time
 
+import pytest
+
 from support import hvdrun
 
 # The beginning of every program below.
@@ -180,6 +182,40 @@ def test_a_spare_has_prepared(tmp_path: pathlib.Path) -> None:
     out, err = job(tmp_path, SPARE, "-np", "2", "--min-np", "2", "--spares", "1")
     assert "2 was told (1, 2, 1, '1', '2') and is (1, 2) []" in out, out
     assert "1 spare took over" in err, err
+
+
+LONG_SPARE = """
+import signal, threading
+
+def stop_guard():  # hvdrun then takes the spare for a rank that is still in hvd.init()
+    time.sleep(33)
+    os.kill(os.getppid(), signal.SIGSTOP)
+    open("stopped", "w").close()
+    time.sleep(4)
+    os.kill(os.getppid(), signal.SIGCONT)
+
+if LATE and WORKER == "2":
+    threading.Thread(target=stop_guard).start()
+
+@elastic.run
+def train(state):
+    while state.together < 300:
+        if WORKER == "1" and os.path.exists("stopped"):
+            os._exit(9)
+        state.together += os.path.exists("stopped")
+        step(state)
+
+train(state)
+"""
+
+
+@pytest.mark.ci
+def test_the_wait_of_a_spare_is_no_hang(tmp_path: pathlib.Path) -> None:
+    """The spare takes over after it has waited in hvd.init() for longer than the user's limit."""
+    limits = ["--stall-check-warning-time-seconds", "9", "--stall-check-shutdown-time-seconds", "9"]
+    _, err = job(tmp_path, LONG_SPARE, "-np", "2", "--min-np", "2", "--spares", "1", *limits)
+    assert "1 spare took over" in err, err
+    assert "have waited" not in err and "has waited" not in err, err
 
 
 COLLECTIVE = """

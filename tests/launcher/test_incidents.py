@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -169,3 +170,33 @@ def test_a_hang_is_told_each_time(env: dict[str, str], tmp_path: pathlib.Path) -
                 line = own_line(job)
                 assert re.fullmatch(r"hvdrun: rank 0 on localhost goes on after \d+ s\n", line), line
         assert job.wait(60) == 0
+
+
+def with_all_below(pid: int) -> list[int]:
+    return [pid] + [p for child in hvdrun.children(pid) for p in with_all_below(child)]
+
+
+@pytest.mark.parametrize("late", few([0, pytest.param(1, marks=pytest.mark.ci)]))
+@pytest.mark.parametrize("all_processes", [False, True], ids=["Ctrl-Z", "all processes"])
+def test_a_stopped_job_does_not_wait(env: dict[str, str], tmp_path: pathlib.Path, late: int, all_processes: bool) -> None:
+    """Neither Ctrl-Z nor a stop of all processes, as by `docker pause` or Slurm's suspend, counts as a wait."""
+    (tmp_path / "job.py").write_text(
+        BEGIN + "hvd.init()\n"
+        f"if rank == {late}:\n"
+        "    print('late', flush=True)\n"
+        "    for _ in range(50): time.sleep(0.1)\n"
+        "hvd.allreduce(x, name='a')\n"
+    )
+    limits = ["--stall-check-warning-time-seconds", "9", "--stall-check-shutdown-time-seconds", "9"]
+    with hvdrun.started("-np", "2", *limits, *hvdrun.python_args(), "job.py", cwd=tmp_path, env=env) as job:
+        assert job.stdout is not None
+        assert job.stdout.readline().endswith("late\n")
+        time.sleep(1.5)  # the coordinator has seen that the other rank waits
+        to_stop = with_all_below(job.pid) if all_processes else [job.pid]
+        for pid in to_stop:
+            os.kill(pid, signal.SIGSTOP if all_processes else signal.SIGTSTP)
+        time.sleep(14)
+        for pid in to_stop:
+            os.kill(pid, signal.SIGCONT)
+        _, said = job.communicate(timeout=60)
+        assert job.returncode == 0, said

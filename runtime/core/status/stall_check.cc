@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <map>
+#include <utility>
 
 #include "common/log.h"
 #include "memory/futex.h"
@@ -23,6 +24,9 @@ std::int64_t report_every(std::int64_t warn_ns) {
 /// A report from another leader is valid for this many times report_every().  Leaders repeat their reports while the
 /// wait lasts.  The command that ends the wait removes the report at once.
 constexpr int report_lasts = 20;
+
+/// The caller checks ten times a second while an operation waits.  After a longer pause, this process was stopped.
+constexpr std::int64_t longest_between_checks_ns = 2'000'000'000;
 
 }  // namespace
 
@@ -139,8 +143,19 @@ void StallCheck::refuse_crossed(std::int64_t now_ns) {
   }
 }
 
+/// Waits do not grow while this process is stopped, for example by Ctrl-Z: the other ranks may be stopped too.
+void StallCheck::leave_out_pause(std::int64_t now_ns) {
+  const std::int64_t pause = now_ns - std::exchange(checked_ns_, now_ns);
+  if (pause <= longest_between_checks_ns) return;
+  for (auto& [name, stall] : stalls_) {
+    stall.since_ns += pause;
+    if (stall.told_ns) stall.told_ns += pause;
+  }
+}
+
 bool StallCheck::check(std::int64_t now_ns) {
   if (limits_.warn_ns <= 0) return false;
+  leave_out_pause(now_ns);
   collect(now_ns);
   if (sources_.coordinator) {
     refuse_crossed(now_ns);

@@ -51,7 +51,7 @@ class StallCheck {
   void published(negotiate::Command type, std::string_view body);
   /// A leader reports to its parent the operations that wait in its node, and the missing ranks.  The coordinator warns
   /// on stderr about operations that only some ranks have submitted.  It ends the world when these have waited too
-  /// long.  True while there are such operations: call again soon.
+  /// long.  True while there are such operations: call again within 0.1 s.
   bool check(std::int64_t now_ns);
   /// Adds to @p to the waits that are long compared with the steps so far, for hvdrun.  On the coordinator.
   void long_waits(std::int64_t now_ns, std::vector<StallReport>& to) const;
@@ -67,6 +67,7 @@ class StallCheck {
     std::int64_t at_ns;
     negotiate::RankSet here;
   };
+  void leave_out_pause(std::int64_t now_ns);
   void collect(std::int64_t now_ns);
   void tell_parent(std::int64_t now_ns);
   bool warn(std::int64_t now_ns);
@@ -77,6 +78,7 @@ class StallCheck {
 
   const Sources sources_;
   const StallLimits limits_;
+  std::int64_t checked_ns_ = 0;  ///< time of the last check
   std::unordered_map<std::string, Stall> stalls_;
   /// From other leaders, each about its part of the tree.
   std::unordered_map<std::string, std::vector<StallNotice>> notices_;

@@ -147,9 +147,15 @@ TEST_CASE("incidents: one for all that waits for the same ranks, whatever tensor
   CHECK(job.until(30).empty());
   SUBCASE("fewer ranks are no news") {
     job.facts.waits[0].stall.missing = {1, 3};
-    CHECK(job.until(31) == Told{"30 operation 1,3 b(1) waiting 2"});
+    CHECK(job.until(33) == Told{"32 operation 1,3 b(1) waiting 2"});
     job.facts.waits[0].stall.missing = {3};
     CHECK(job.until(80).empty());
+  }
+  SUBCASE("ranks go on together, and their reports come at different times") {
+    job.facts.waits[0].stall.missing = {1, 3};
+    CHECK(job.until(31.5).empty());
+    job.facts.waits.clear();
+    CHECK(job.until(60) == Told{"33 closed operation 1 b(1) waiting 2"});
   }
   SUBCASE("a rank that dies does not go on") {
     job.come(1, LifeStage::ended);
