@@ -56,6 +56,8 @@ void check_ends(const std::string& path) {
 }
 
 void need_command(const std::string& name, const std::string& search_path) {
+  if (name == "-")
+    throw Error(Code::usage, name, "ranks do not share a program on standard input", "save the program as a file");
   if (name.find('/') == std::string::npos) {
     if (find_program(name, search_path).empty())
       throw Error(Code::usage, name, "not found in PATH",

@@ -6,7 +6,10 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
+#include <fstream>
 
+#include "base/environment.h"
 #include "base/error.h"
 #include "base/network/framed_socket.h"
 #include "base/process/process.h"
@@ -48,6 +51,18 @@ std::optional<RankMeeting> RankMeeting::of(int fd) {
                     std::to_string(peer->uid),
                 "start hvdrun as the user that the ranks must have");
   return RankMeeting(fd);
+}
+
+bool RankMeeting::is_hidden() {
+  const std::string socket = std::string(wire::meeting_fd_variable) + "=";
+  if (environment_value(wire::meeting_fd_variable)) return false;
+  bool is_there = false;
+  std::ifstream begin("/proc/self/environ", std::ios::binary);
+  for (std::string variable; std::getline(begin, variable, '\0');) {
+    if (variable == "HVD_SIZE=1") return false;
+    if (variable.starts_with(socket)) is_there = of(std::atoi(variable.c_str() + socket.size())).has_value();
+  }
+  return is_there;
 }
 
 void RankMeeting::say(const MeetingMessage& message) {

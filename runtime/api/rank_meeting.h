@@ -16,6 +16,8 @@ class RankMeeting {
   /// @p fd: HVD_MEETING_FD, which stays open.  nullopt: there is no host daemon, or the descriptor is another file by
   /// now.  Error{usage} if this process runs as another user than the host daemon.
   static std::optional<RankMeeting> of(int fd);
+  /// True if this process is one of several ranks that hvdrun has started, and its script has removed HVD_MEETING_FD.
+  static bool is_hidden();
 
   struct Gathered {
     std::uint64_t epoch = 0;

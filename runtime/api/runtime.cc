@@ -114,6 +114,10 @@ Opened open_transport(const hvd_init_options* options, const core::Config& confi
   }
   static std::int64_t worlds = 0;  // number of worlds; equal on all ranks, which make and leave worlds together
   if (MpiPlugin::launched()) return {between_hosts(open_mpi(ranks, config), introduction, config), worlds++};
+  if (RankMeeting::is_hidden())
+    throw Error(Code::usage, "init",
+                "hvdrun has started this rank, but its variables are gone: the rank would train alone",
+                "call init() before you clear os.environ");
   if (some && (ranks.size() != 1 || ranks[0] != 0))
     throw Error(Code::usage, "init", "this process was not started by a launcher: there is only rank 0",
                 "start it with hvdrun or mpirun");

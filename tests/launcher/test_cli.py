@@ -146,6 +146,7 @@ MISTAKES = [
         2,
         "hvdrun: python3: would read its program from standard input, which ranks do not share\n",
     ),
+    (["-np", "2", "-"], 2, "hvdrun: -: ranks do not share a program on standard input\n        save the program as a file\n"),
     (["--blacklist-cooldown-range=5", "true"], 2, "hvdrun: --blacklist-cooldown-range: needs two values\n"),
     (["--json", "true"], 2, "hvdrun: --json: says how --dry-run, --show-map or --report prints\n        add one of them\n"),
     (["--show-map", "--dry-run", "true"], 2, "hvdrun: --show-map: cannot be given with --dry-run\n"),

@@ -232,6 +232,15 @@ def test_a_process_without_its_descriptor_is_no_rank() -> None:
     check(job(2, program), "well", 2)
 
 
+def test_a_rank_without_its_variables_does_not_train_alone() -> None:
+    program = """
+    os.environ.clear()
+    try: hvd.init()
+    except ValueError as e: print("told:", e)
+    """
+    check(job(2, program), "told: init: hvdrun has started this rank, but its variables are gone", 2)
+
+
 def test_a_rank_that_talks_nonsense_to_its_daemon() -> None:
     """Only that rank is cut off, and ranks that wait for it learn of its end."""
     program = """
