@@ -160,11 +160,15 @@ JobFacts HangWatch::facts(double now) const {
     r.waits_since = std::max(r.waits_since, resumed_);
     if (r.idle_since) r.idle_since = std::max(*r.idle_since, resumed_);
   }
-  for (StalledOperation& w : f.waits) w.since = std::max(w.since, resumed_);
-  std::erase_if(f.waits,
-                [&](const StalledOperation& w) { return now - w.since < patience_->hang && w.since == resumed_; });
-  if (world_) leave_out_others(&f);
   f.others = collectives_.incidents(now, static_cast<int>(f.ranks.size()));
+  const auto count_from_resumed = [&](auto& waits) {
+    for (auto& wait : waits) wait.since = std::max(wait.since, resumed_);
+    std::erase_if(waits,
+                  [&](const auto& wait) { return now - wait.since < patience_->hang && wait.since == resumed_; });
+  };
+  count_from_resumed(f.waits);
+  count_from_resumed(f.others);
+  if (world_) leave_out_others(&f);
   return f;
 }
 

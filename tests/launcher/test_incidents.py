@@ -176,16 +176,29 @@ def with_all_below(pid: int) -> list[int]:
     return [pid] + [p for child in hvdrun.children(pid) for p in with_all_below(child)]
 
 
+LIBRARIES = {  # the beginning of a job, and its collective
+    "hvd": (BEGIN + "hvd.init()\n", "hvd.allreduce(x, name='a')\n"),
+    "gloo": (
+        "import os, time, torch, torch.distributed\n"
+        "torch.distributed.init_process_group('gloo')\n"
+        "rank, x = torch.distributed.get_rank(), torch.ones(4)\n",
+        "torch.distributed.all_reduce(x)\n",
+    ),
+}
+
+
 @pytest.mark.parametrize("late", few([0, pytest.param(1, marks=pytest.mark.ci)]))
+@pytest.mark.parametrize("library", few(["hvd", pytest.param("gloo", marks=pytest.mark.ci)]))
 @pytest.mark.parametrize("all_processes", [False, True], ids=["Ctrl-Z", "all processes"])
-def test_a_stopped_job_does_not_wait(env: dict[str, str], tmp_path: pathlib.Path, late: int, all_processes: bool) -> None:
+def test_a_stopped_job_does_not_wait(
+    env: dict[str, str], tmp_path: pathlib.Path, late: int, library: str, all_processes: bool
+) -> None:
     """Neither Ctrl-Z nor a stop of all processes, as by `docker pause` or Slurm's suspend, counts as a wait."""
+    if library == "gloo":
+        pytest.importorskip("torch")
+    begin, collective = LIBRARIES[library]
     (tmp_path / "job.py").write_text(
-        BEGIN + "hvd.init()\n"
-        f"if rank == {late}:\n"
-        "    print('late', flush=True)\n"
-        "    for _ in range(50): time.sleep(0.1)\n"
-        "hvd.allreduce(x, name='a')\n"
+        f"{begin}if rank == {late}:\n    print('late', flush=True)\n    for _ in range(50): time.sleep(0.1)\n{collective}"
     )
     limits = ["--stall-check-warning-time-seconds", "9", "--stall-check-shutdown-time-seconds", "9"]
     with hvdrun.started("-np", "2", *limits, *hvdrun.python_args(), "job.py", cwd=tmp_path, env=env) as job:
