@@ -363,6 +363,28 @@ def test_what_cannot_be_pickled(tmp_path: Path) -> None:
         assert word in line and "lock" in line, line
 
 
+def test_a_result_that_cannot_be_unpickled(tmp_path: Path) -> None:
+    done = run_script(
+        tmp_path,
+        """
+        import os
+        import hvd
+
+        class Breaks:
+            def __reduce__(self):
+                return int, ("no number",)
+
+        try:
+            hvd.run(lambda: Breaks() if os.environ["HOROVOD_RANK"] == "1" else 0, np=2)
+        except RuntimeError as error:
+            print("CAUGHT", error)
+        """,
+    )
+    assert "CAUGHT rank 1's result cannot be unpickled here: ValueError: invalid literal" in done.stdout, (
+        done.stdout + done.stderr
+    )
+
+
 def test_wrong_arguments(tmp_path: Path) -> None:
     done = run_script(
         tmp_path,

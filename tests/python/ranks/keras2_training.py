@@ -8,6 +8,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 import horovod.tensorflow.keras as hvd
+from hvd.tensorflow.elastic import TensorFlowKerasState
 
 hvd.init()
 RANK, SIZE = hvd.rank(), hvd.size()
@@ -21,11 +22,16 @@ def sgd(of=keras.optimizers.legacy):
     return of.SGD(0.1, momentum=0.9)
 
 
-def fit(seed, optimizer, rows, batch, *callbacks, epochs=2):
+def model_of(seed, optimizer):
     random = np.random.default_rng(seed)
     model = keras.Sequential([keras.layers.Dense(12, activation="tanh", input_shape=(6,)), keras.layers.Dense(3)])
     model.set_weights([random.normal(size=weight.shape) for weight in model.get_weights()])
     model.compile(optimizer=optimizer, loss="mse", metrics=["mae"])
+    return model
+
+
+def fit(seed, optimizer, rows, batch, *callbacks, epochs=2):
+    model = model_of(seed, optimizer)
     history = model.fit(*rows, batch_size=batch, epochs=epochs, shuffle=False, verbose=0, callbacks=list(callbacks))
     return model, history.history
 
@@ -36,7 +42,7 @@ def mine():
 
 
 def close(got, expected):
-    for a, b in zip(got.get_weights(), expected.get_weights()):
+    for a, b in zip(got.get_weights(), expected if isinstance(expected, list) else expected.get_weights()):
         np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5)
 
 
@@ -141,6 +147,32 @@ def check_elastic_callbacks():
     assert callbacks[0].done and (state.epoch, state.batch) == (2, 0)
     weights = hvd.allgather_object([w.tolist() for w in model.get_weights()])
     assert all(w == weights[0] for w in weights)
+
+
+def goes_on_from_its_commit(kind, of):
+    """The optimizer has made no step when the state is made.  Rank 0 alone has another learning rate."""
+    x, y = mine()[0][:EACH], mine()[1][:EACH]
+    model = model_of(RANK, hvd.DistributedOptimizer(sgd(of)))
+    if RANK == 0:
+        model.optimizer.learning_rate = 0.05
+    state = kind(model, step=0)
+    state.sync()
+    assert abs(float(keras.backend.get_value(model.optimizer.learning_rate)) - 0.05) < 1e-7
+    for _ in range(2):
+        for _ in range(2):
+            model.train_on_batch(x, y)
+        reached = model.get_weights()
+        state.restore()
+        for _ in range(2):
+            model.train_on_batch(x, y)
+        close(model, reached)
+        state.commit()
+
+
+def check_a_state_made_before_the_first_step():
+    for kind in (hvd.elastic.KerasState, TensorFlowKerasState):
+        for of in (keras.optimizers, keras.optimizers.legacy):
+            goes_on_from_its_commit(kind, of)
 
 
 def check_load_model():

@@ -441,6 +441,25 @@ def check_elastic_state():
     close(model.get_weights(), before)
 
 
+def check_a_restored_state_forgets_half_a_step():
+    if BACKEND == "jax":
+        return  # backward_passes_per_step is refused there
+    x, y = mine()
+    model, reached = model_of(), []
+    model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1), backward_passes_per_step=2), "mse")
+    state = hvd.elastic.KerasState(model, step=0)
+    for go_back in (state.restore, state.sync, lambda: None):
+        for step in range(2):
+            model.train_on_batch(x[step * EACH :][:EACH], y[step * EACH :][:EACH])
+        reached.append(model.get_weights())
+        if len(reached) < 3:
+            state.restore()
+        model.train_on_batch(x[-EACH:], y[-EACH:])  # no step yet
+        go_back()
+    close(reached[1], reached[0])
+    close(reached[2], reached[0])
+
+
 def check_a_log_callback_tells_the_driver():
     from sparkdl.horovod.tensorflow.keras import LogCallback
 

@@ -102,8 +102,11 @@ def check_wrong_arguments():
 
 
 def check_process_sets():
-    mine = [hvd.add_process_set([rank]) for rank in range(SIZE)][RANK]
+    sets = [hvd.add_process_set([rank]) for rank in range(SIZE)]
+    mine = sets[RANK]
     same(hvd.allreduce(nd(data()), op=hvd.Sum, process_set=mine), data())
+    for process_set in sets:
+        hvd.remove_process_set(process_set)
 
 
 def check_objects():
@@ -167,6 +170,22 @@ def check_trainer_equals_one_rank():
     close(together(*sgd, gradient_predivide_factor=2.0, prefix="p"), expected)
     close(together(*sgd, compression=hvd.Compression.fp16), expected, rtol=5e-2)
     raises(ValueError, lambda: together(*sgd, gradient_predivide_factor=0.0), "greater than 0")
+
+
+def check_a_rank_without_others_keeps_its_gradients():
+    """The process set is one rank, or other ranks: nothing is exchanged, so nothing is scaled."""
+    sgd = ("sgd", {"learning_rate": 0.5})
+    net = network(1, in_units=5)
+    expected = train(net, mx.gluon.Trainer(net.collect_params(), *sgd, kvstore=None), X[MINE], Y[MINE])
+    sets = [hvd.add_process_set([rank]) for rank in range(SIZE)]
+    for process_set in sets:
+        close(together(*sgd, process_set=process_set, gradient_predivide_factor=2.0), expected)
+        optimizer = hvd.DistributedOptimizer(mx.optimizer.SGD(learning_rate=0.5), 2.0, process_set=process_set)
+        weight = mx.nd.ones(3)
+        optimizer.update(0, weight, mx.nd.ones(3), optimizer.create_state(0, weight))
+        np.testing.assert_allclose(weight.asnumpy(), 0.5, rtol=1e-6)
+    for process_set in sets:
+        hvd.remove_process_set(process_set)
 
 
 def check_trainer_unwraps_an_optimizer():

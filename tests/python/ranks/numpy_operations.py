@@ -191,6 +191,11 @@ def check_repeats_of_a_name():
         np.testing.assert_array_equal(hvd.allreduce(np.full(3, float(step)), name="again", op=hvd.Sum), step * SIZE)
 
 
+class _Breaks:
+    def __reduce__(self):
+        return int, ("no number",)
+
+
 def check_objects():
     gathered = hvd.allgather_object({"rank": RANK, "text": "é" * RANK})
     assert gathered == [{"rank": rank, "text": "é" * rank} for rank in range(SIZE)]
@@ -201,6 +206,7 @@ def check_objects():
     unpicklable = (i for i in range(3)) if RANK == 1 else 0
     raises(ValueError, lambda: hvd.allgather_object(unpicklable), "pickle", "generator")
     raises(ValueError, lambda: hvd.broadcast_object(unpicklable, root_rank=1), "pickle", "generator")
+    raises(ValueError, lambda: hvd.allgather_object(_Breaks() if RANK == 1 else 0), "rank 1 cannot be unpickled", "int()")
 
 
 def check_wrong_arguments():

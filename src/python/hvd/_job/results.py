@@ -99,6 +99,14 @@ def _checked(rank: int, pieces: _Pieces) -> BinaryIO:
     return io.BufferedReader(pieces.rewind(), _PART)
 
 
+def _loaded(rank: int, pieces: _Pieces) -> Any:
+    whole = _checked(rank, pieces)
+    try:
+        return pickle.load(whole)
+    except Exception as error:  # an object's own methods may raise anything
+        raise RuntimeError(f"rank {rank}'s result cannot be unpickled here: {type(error).__name__}: {error}") from error
+
+
 def ranks_of_job(file: BinaryIO) -> int:
     """The number of ranks of a job that has begun; 0: it has not."""
     record = _records(file).get(_RANKS)
@@ -142,7 +150,7 @@ def results(file: BinaryIO, wanted: Sequence[int], code: int, errors: str) -> li
                 f"the job ended well, but the function of rank {missing[0]} returned no result: it ended its process, "
                 "for example by sys.exit(0) or os._exit(0)"
             )
-        return [pickle.load(_checked(rank, records[rank])) for rank in wanted]
+        return [_loaded(rank, records[rank]) for rank in wanted]
     raise _failure(records, code, errors)
 
 
@@ -171,7 +179,7 @@ def elastic_results(file: BinaryIO, code: int, errors: str, only: int | None = N
     records = _records(file)
     if code != 0:
         raise _failure(records, code, errors)
-    ranked = [pickle.load(_checked(number, pieces)) for number, pieces in records.items() if number < _RANKS]
+    ranked = [_loaded(number, pieces) for number, pieces in records.items() if number < _RANKS]
     found = dict(sorted(ranked, key=lambda pair: pair[0]))
     if only is None:
         return list(found.values())

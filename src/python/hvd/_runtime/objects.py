@@ -36,10 +36,15 @@ def _packed(obj: Any) -> tuple[bytes, Exception | None]:
         return _FAILURE + text.encode(), error
 
 
-def _unpacked(data: memoryview) -> Any:
+def _unpacked(rank: int, data: memoryview) -> Any:
     if bytes(data[:1]) == _FAILURE:
         raise ValueError(bytes(data[1:]).decode())
-    return pickle.loads(data[1:])
+    try:
+        return pickle.loads(data[1:])
+    except Exception as error:  # an object's own methods may raise anything
+        raise ValueError(
+            f"the object of rank {rank} cannot be unpickled on rank {_world.rank()}: {type(error).__name__}: {error}"
+        ) from error
 
 
 def _by_rank(data: bytes, name: str | None, process_set: ProcessSet) -> dict[int, memoryview]:
@@ -63,7 +68,8 @@ def broadcast_object(
 ) -> Any:
     """root_rank's object, on every rank.  The others' argument is ignored; root gets its own object back.
 
-    Errors: ValueError for a rank that does not exist, and on every rank when root cannot pickle its object;
+    Errors: ValueError for a rank that does not exist, on every rank when root cannot pickle its object, and on a rank that
+    cannot unpickle it;
     HorovodInternalError when root has joined.
     """
     number_of(process_set)
@@ -80,17 +86,17 @@ def broadcast_object(
         raise ValueError(f"broadcast_object: a {type(obj).__name__} cannot be pickled: {error}") from error
     if root_rank not in parts:
         raise HorovodInternalError(f"broadcast_object: rank {root_rank}, the root, has joined and has no object")
-    return obj if me == root_rank else _unpacked(parts[root_rank])
+    return obj if me == root_rank else _unpacked(root_rank, parts[root_rank])
 
 
 def allgather_object(obj: Any, name: str | None = None, process_set: ProcessSet = global_process_set) -> list[Any]:
     """The objects of all ranks that have not joined, in rank order.
 
-    Errors: ValueError on every rank when one cannot pickle its object.
+    Errors: ValueError on every rank when one cannot pickle its object, and on a rank that cannot unpickle one.
     """
     _world.need()
     data, error = _packed(obj)
-    parts = _exchange(data, name, process_set)
+    parts = _by_rank(data, name, process_set)
     if error:
         raise ValueError(f"allgather_object: a {type(obj).__name__} cannot be pickled: {error}") from error
-    return [_unpacked(part) for part in parts]
+    return [_unpacked(rank, part) for rank, part in parts.items()]

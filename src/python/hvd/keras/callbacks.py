@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+from hvd import _keras_optimizers
 from hvd._keras_package import keras
 from hvd._runtime import world as _world
 from hvd.keras import _backend
@@ -39,9 +40,7 @@ class BroadcastGlobalVariablesCallback(_backend.Callback):
         self._local.add(id(var))
 
     def _variables(self) -> list[Any]:
-        optimizer = self.model.optimizer
-        of_optimizer = optimizer.variables if optimizer is not None else []
-        of_optimizer = of_optimizer() if callable(of_optimizer) else of_optimizer
+        of_optimizer = _keras_optimizers.variables_of(self.model.optimizer)
         seen: set[int] = set(self._local)
         chosen = []
         for variable in [*self.model.weights, *of_optimizer]:
@@ -61,11 +60,8 @@ class BroadcastGlobalVariablesCallback(_backend.Callback):
         if not self.model.built:
             return
         if not _backend.in_graph():  # in a graph fit() has already made the training function
-            build = getattr(optimizer, "build", None) or getattr(optimizer, "_create_all_weights", None)
-            if build is None:
+            if not _keras_optimizers.build(optimizer, self.model.trainable_variables):
                 return
-            if not getattr(optimizer, "built", False):
-                build(self.model.trainable_variables)
         self._broadcast()
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 from typing import Any, Callable
 
+from hvd import _keras_optimizers
 from hvd import elastic as _elastic
 from hvd._runtime import world as _world
 from hvd.elastic import GlobalBatch, GlobalBatches, ObjectState, broadcast_from_rank_0, check_results
@@ -33,7 +34,8 @@ def _settle(model: Any) -> None:
 class KerasState(ObjectState):
     """A built model, its optimizer, and values as attributes: KerasState(model, epoch=0, batch=0).
 
-    optimizer: needed if the model is not compiled with it.
+    optimizer: needed if the model is not compiled with it.  Its variables are made here, for the model's trainable variables.
+    restore() and sync() drop the gradients that backward_passes_per_step has added up since the last step.
     Errors: ValueError for a model that has no variables yet: call model.build(input_shape) first.
     """
 
@@ -49,10 +51,9 @@ class KerasState(ObjectState):
         optimizer = self.optimizer
         if optimizer is None:
             return list(self.model.weights)
-        if not getattr(optimizer, "built", True):
-            optimizer.build(self.model.trainable_variables)
-        of_optimizer = optimizer.variables
-        return [*self.model.weights, *(of_optimizer() if callable(of_optimizer) else of_optimizer)]
+        if not _backend.in_graph():  # in a graph fit() makes them, with the training function
+            _keras_optimizers.build(optimizer, self.model.trainable_variables)
+        return [*self.model.weights, *_keras_optimizers.variables_of(optimizer)]
 
     def _copied(self) -> Any:
         _settle(self.model)
@@ -70,6 +71,7 @@ class KerasState(ObjectState):
     def restore(self) -> None:
         """See State."""
         _backend.assign(self._variables(), self._values)
+        _keras_optimizers.forget_passes(self.optimizer)
         super().restore()
 
     def saved_copy(self) -> dict[str, Any]:
@@ -84,6 +86,7 @@ class KerasState(ObjectState):
     def sync(self) -> None:
         """See State."""
         _backend.broadcast_variables(self._variables(), 0)
+        _keras_optimizers.forget_passes(self.optimizer)
         super().sync()
         values = self._copied()
         check_results()  # a failure up to here leaves the copy unchanged

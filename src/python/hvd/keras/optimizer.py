@@ -40,6 +40,10 @@ class _Passes:
             return None
         return [None if total is None else total / self.passes for total in sums] if self.average else sums
 
+    def forget(self) -> None:
+        """Begins again with the first pass."""
+        self._begun.clear()
+
 
 def _passes(passes: int, average: bool) -> Any:
     """The object that sums gradients; None for a single pass."""

@@ -19,12 +19,19 @@ from hvd.process_sets import ProcessSet, global_process_set, number_of
 __all__ = ["DistributedOptimizer", "DistributedTrainer"]
 
 
-def _size(process_set: ProcessSet) -> int:
+def _ranks(process_set: ProcessSet) -> int:
+    """The number of ranks that exchange gradients with this one; 1: there is no exchange."""
     number_of(process_set)
     size = process_set.size()
     if size is None:
         raise ValueError("hvd is not initialised, or this process set was not added: call hvd.init() first")
-    return size
+    return size if process_set.included() else 1
+
+
+def _averaging(predivide: float, process_set: ProcessSet) -> float:
+    """The factor that makes the mean of _Exchange's sum."""
+    ranks = _ranks(process_set)
+    return predivide / ranks if ranks > 1 else 1.0
 
 
 class _Exchange:
@@ -40,7 +47,7 @@ class _Exchange:
         self._compression = compression
 
     def __call__(self, arrays: Sequence[Any], names: Sequence[str]) -> None:
-        if _size(self.process_set) == 1 or not arrays or not self.process_set.included():
+        if _ranks(self.process_set) == 1 or not arrays:
             return
         # Backward makes the last layer's first: gradients are awaited and sent in that order.
         order = range(len(arrays) - 1, -1, -1)
@@ -90,7 +97,7 @@ class DistributedOptimizer(mx.optimizer.Optimizer):
         own["_optimizer"] = optimizer
         own["_exchange"] = _Exchange(gradient_predivide_factor, num_groups, process_set, Compression.none)
         # The optimizer scales anyway, and so turns the sum into an average.
-        own["_averaging"] = gradient_predivide_factor / _size(process_set)
+        own["_averaging"] = _averaging(gradient_predivide_factor, process_set)
         # Only once: the same optimizer may have been made distributed before.
         optimizer.rescale_grad *= self._averaging / getattr(optimizer, "_hvd_averaging", 1.0)
         optimizer._hvd_averaging = self._averaging
@@ -156,12 +163,12 @@ class DistributedTrainer(mx.gluon.Trainer):
             optimizer.rescale_grad /= optimizer._averaging
             optimizer = optimizer._optimizer
             del optimizer._hvd_averaging
-        size = _size(process_set)
+        averaging = _averaging(gradient_predivide_factor, process_set)
         self._exchange = _Exchange(gradient_predivide_factor, num_groups, process_set, compression)
         self._prefix = prefix or ""
         self._comparison: Any = None
         super().__init__(params, optimizer, optimizer_params=optimizer_params, kvstore=None)
-        self._scale *= gradient_predivide_factor / size
+        self._scale *= averaging
 
     def _allreduce_grads(self) -> None:
         live = [(i, param) for i, param in enumerate(self._params) if param.grad_req != "null"]

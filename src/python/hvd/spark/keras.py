@@ -22,7 +22,8 @@ class KerasEstimator(HorovodEstimatorBase):
     NOT_MINE = ("loss_constructors", "train_minibatch_fn", *LIGHTNING)
 
     def _work(self) -> Any:
-        from hvd.spark.ml.keras_kinds import array, package_of, variables_of
+        from hvd._keras_optimizers import variables_of
+        from hvd.spark.ml.keras_kinds import array, package_of
         from hvd.spark.ml.keras_training import pack
 
         model = self.value("model")

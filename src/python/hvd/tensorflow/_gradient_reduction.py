@@ -256,6 +256,12 @@ class Aggregation:
         """All variables of this object so far."""
         return [v for begun in self._begun.values() for v in (begun.count, *begun.held())]
 
+    def forget(self) -> None:
+        """Begins again with the first pass.  Eagerly only: in a TF1-style graph the sums stay."""
+        if tf.executing_eagerly():
+            for variable in self.variables():
+                variable.assign(tf.zeros_like(variable))
+
     def reduced(self, grads: Sequence[Any], variables: Sequence[Any], reduce: Callable[[list[Any]], list[Any]]) -> list[Any]:
         """Adds grads.  At every passes-th call for these variables returns reduce(sums), else the sums so far."""
         grads = [tf.convert_to_tensor(g) if isinstance(g, tf.IndexedSlices) else g for g in grads]

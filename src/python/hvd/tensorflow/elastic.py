@@ -9,6 +9,7 @@ from typing import Any, Callable
 import numpy as np
 import tensorflow as tf
 
+from hvd import _keras_optimizers
 from hvd import elastic as _elastic
 from hvd._runtime import world as _world
 from hvd.elastic import GlobalBatch, GlobalBatches, ObjectState, broadcast_from_rank_0, check_results
@@ -111,18 +112,12 @@ class TensorFlowState(_VariablesState):
         super().__init__(_Variables(self.variables, self.session), **kwargs)
 
 
-def variables_of_optimizer(optimizer: Any, model: Any) -> list[Any]:
-    """All variables of an optimizer; builds them if that is possible before the first step."""
-    if hasattr(optimizer, "build") and not getattr(optimizer, "built", True):
-        optimizer.build(model.trainable_variables)
-    variables = getattr(optimizer, "variables", [])
-    return list(variables() if callable(variables) else variables)
-
-
 class TensorFlowKerasState(_VariablesState):
     """A Keras model on TensorFlow, its optimizer, and values as attributes: TensorFlowKerasState(model, epoch=0, batch=0).
 
-    optimizer: needed if the model is not compiled with it.  backend: for TF1-style graphs, the module with get_session().
+    optimizer: needed if the model is not compiled with it.  Its variables are made here, for the model's trainable variables.
+    backend: for TF1-style graphs, the module with get_session(); there the optimizer must have its variables already.
+    restore() and sync() drop the gradients that backward_passes_per_step has added up since the last step.
     Errors: ValueError for a model that has no variables yet: call model.build(input_shape) first.
     """
 
@@ -133,8 +128,22 @@ class TensorFlowKerasState(_VariablesState):
         self.optimizer = optimizer or model.optimizer
         self.backend = backend
         session = None if tf.executing_eagerly() or backend is None else backend.get_session()
-        variables = [*model.variables, *(variables_of_optimizer(self.optimizer, model) if self.optimizer else [])]
+        variables = list(model.variables)
+        if self.optimizer:
+            if tf.executing_eagerly():
+                _keras_optimizers.build(self.optimizer, model.trainable_variables)
+            variables += _keras_optimizers.variables_of(self.optimizer)
         super().__init__(_Variables(variables, session), **kwargs)
+
+    def restore(self) -> None:
+        """See State."""
+        super().restore()
+        _keras_optimizers.forget_passes(self.optimizer)
+
+    def sync(self) -> None:
+        """See State."""
+        super().sync()
+        _keras_optimizers.forget_passes(self.optimizer)
 
 
 def told_by_tensorflow(error: Exception) -> HorovodInternalError | None:

@@ -10,7 +10,7 @@ import numpy
 
 from hvd._keras_package import LEGACY
 
-__all__ = ["array", "build", "environment_for", "package_of", "schedule_of", "variables_of"]
+__all__ = ["array", "environment_for", "package_of", "schedule_of"]
 
 
 def package_of(model: Any) -> Any:
@@ -35,20 +35,6 @@ def array(value: Any) -> numpy.ndarray[Any, Any]:
     if hasattr(value, "numpy") and not hasattr(value, "requires_grad"):
         return numpy.asarray(value.numpy())
     return numpy.asarray(convert.convert_to_numpy(value) if convert else value)
-
-
-def build(optimizer: Any, variables: Any) -> None:
-    """Gives an optimizer its variables."""
-    make = getattr(optimizer, "build", None) or optimizer._create_all_weights  # Keras 2's older optimizers
-    make(variables)
-
-
-def variables_of(optimizer: Any) -> list[Any]:
-    """Its current variables, including its learning rate if that is a variable: Keras 2 stores it separately."""
-    found = optimizer.variables
-    found = list(found() if callable(found) else found)
-    rate = optimizer.learning_rate
-    return found if not hasattr(rate, "assign") or any(v is rate for v in found) else [*found, rate]
 
 
 def schedule_of(optimizer: Any, package: Any) -> Any:

@@ -14,8 +14,9 @@ from typing import Any, Callable
 
 import numpy
 
+from hvd._keras_optimizers import build, variables_of
 from hvd.spark.ml.events import EventFile
-from hvd.spark.ml.keras_kinds import array, build, schedule_of, variables_of
+from hvd.spark.ml.keras_kinds import array, schedule_of
 from hvd.spark.ml.readers import DataModuleReader, open_reader
 from hvd.spark.ml.shard import Shard
 from hvd.spark.ml.training import Training, begin, of_rows
