@@ -22,7 +22,7 @@ def packages() -> list[str]:
     """The libraries of scripts/packages.txt for building, and the packages that a job needs."""
     text = "".join((TREE / f"scripts/packages{kind}.txt").read_text() for kind in ("", "-tests"))
     words = re.sub(r"#.*", "", text).split()
-    return [*sorted(word for word in words if word.endswith("-dev")), *TO_RUN]
+    return [*sorted(word.split("|")[0] for word in words if word.endswith("-dev")), *TO_RUN]
 
 
 def cross_file() -> pathlib.Path:

@@ -56,7 +56,7 @@ def said(argv: list[str | pathlib.Path], limit: float = SHORT_SECONDS, env: dict
             raise CheckError(f"{argv[-1]} did not end within {limit:.0f} s") from None
         raise
     if child.returncode != 0:
-        end = "\n".join((output + errors).splitlines()[-12:])
+        end = "\n".join((output + errors).splitlines()[-30:])
         raise CheckError(f"{argv[-1]} ended with {child.returncode}:\n{end}")
     return output
 

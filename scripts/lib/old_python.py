@@ -45,6 +45,7 @@ def make_python() -> pathlib.Path:
     folder = SYSTEM.folder / "packages/python"
     unpacked, target = folder / "unpacked", folder / "target"
     shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
     for name, expected in PACKAGES.items():
         (file,) = fetched(name.split("=")[0], ARCHIVE, "download", name)
         if hashlib.sha256(file.read_bytes()).hexdigest() != expected:
