@@ -30,6 +30,7 @@ ordered_json host_of(const Answers& a, const Packages& usual) {
                                    {"interpreter", value(a, "interpreter")},
                                    {"libc", value(a, "libc")},
                                    {"kernel", value(a, "kernel")},
+                                   {"tcp_congestion_control", value(a, "tcp")},
                                    {"driver", value(a, "driver")},
                                    {"nccl", value(a, "nccl")}})
     if (!text.empty()) host[name] = text;

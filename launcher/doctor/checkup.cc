@@ -112,7 +112,8 @@ std::string checkup_script(const Questions& q) {
                        "echo gpus $(ls /proc/driver/nvidia/gpus 2>/dev/null | wc -l)\n" +
                        gpu_question(q.rank_program) + "[ -d /proc/driver/nvidia/gpus ] && " + aware_question(q.mpirun) +
                        "echo shm $(df -Pk /dev/shm 2>/dev/null | awk 'NR==2{print $2, $4}')\n"
-                       "echo files $(ulimit -n)\n";
+                       "echo files $(ulimit -n)\n"
+                       "echo tcp $(cat /proc/sys/net/ipv4/tcp_congestion_control 2>/dev/null)\n";
   if (!q.python.empty())
     script += formatted("{}{}{} 2>/dev/null <<'END_OF_PYTHON'\n{}END_OF_PYTHON\n",
                         q.python_path.empty() ? "" : "PYTHONPATH=" + shell_quote(q.python_path) + " ",
@@ -196,7 +197,7 @@ std::string problem_lines(const std::vector<Problem>& problems) {
 
 std::string matrix(const std::vector<Answers>& all, const Questions& q) {
   std::vector<std::vector<std::string>> rows{
-      {"host", "way", "clock", "hvdrank", "Open MPI", "Python", "hvd", "GPUs", "/dev/shm", "files"}};
+      {"host", "way", "clock", "hvdrank", "Open MPI", "Python", "hvd", "GPUs", "/dev/shm", "files", "TCP"}};
   for (const Answers& a : all) {
     if (!a.unreachable.empty()) {
       rows.push_back({a.host, "none"});
@@ -210,7 +211,7 @@ std::string matrix(const std::vector<Answers>& all, const Questions& q) {
     rows.push_back(
         {a.host, a.local ? "here" : "yes", a.local ? "same" : skew_text(a), last(rank), last(mpi), python, hvd,
          value(a, "driver").empty() ? value(a, "gpus") : formatted("{} ({})", value(a, "gpus"), value(a, "driver")),
-         shm.empty() ? "none" : human_bytes(to_integer(shm[0]).value_or(0) << 10), value(a, "files")});
+         shm.empty() ? "none" : human_bytes(to_integer(shm[0]).value_or(0) << 10), value(a, "files"), value(a, "tcp")});
   }
   std::vector<std::size_t> width(rows[0].size());
   for (const auto& row : rows)

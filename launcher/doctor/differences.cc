@@ -23,6 +23,8 @@ constexpr Trait traits[] = {
     {"build", "has ", ", others have ", "install the same wheel everywhere"},
     {"interpreter", "its Python is ", ", on others it is ", "packages may differ: name one with --python PATH"},
     {"libc", "has ", ", others have ", "programs and wheels built with a newer libc fail with an older one"},
+    {"tcp", "its TCP congestion control is ", ", on others it is ",
+     "if one host sends slower: sysctl -w net.ipv4.tcp_congestion_control=NAME there"},
     {"kernel", "has Linux ", ", others have ", "if a job fails only there: update it"},
 };
 

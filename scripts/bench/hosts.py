@@ -274,7 +274,8 @@ def main(arguments: list[str] | None = None) -> int:
                         bench.wire()
                     for row in options.only:
                         bench.from_torch(row) if row in TORCH else bench.from_c(row)
-        print(f"\n{options.hosts} hosts, {options.slots} ranks each; limit of the cards: {chosen}")
+            control = cluster.run("alpha", ["cat", "/proc/sys/net/ipv4/tcp_congestion_control"]).stdout.strip()
+        print(f"\n{options.hosts} hosts, {options.slots} ranks each; limit of the interfaces: {chosen}; TCP by {control}")
         print(bench.table(), flush=True)
     return 0
 

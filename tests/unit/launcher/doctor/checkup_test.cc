@@ -21,7 +21,7 @@ Answers host(const std::string& name, const std::string& more = "") {
   a.local = name == "a";
   CHECK(
       read_answers("cwd yes\nclock 5.5\nrank hvdrank 0.1.0\nmpi mpirun (Open MPI) 4.1.4\ngpus 8\nshm 8388608 8388608\n"
-                   "files 65536\npython 3.11.2\nhvd 0.1.0\nabsent\nreached 10.0.0.1:99\n" +
+                   "files 65536\ntcp cubic\npython 3.11.2\nhvd 0.1.0\nabsent\nreached 10.0.0.1:99\n" +
                        more + "end\n",
                    a));
   return a;
@@ -43,9 +43,9 @@ std::string problems(const std::vector<Answers>& all) {
 TEST_CASE("doctor: healthy hosts have no problems") {
   CHECK(problems({host("a"), host("b")}).empty());
   CHECK(matrix({host("a"), host("b")}, questions()) ==
-        "host  way   clock  hvdrank  Open MPI  Python  hvd    GPUs  /dev/shm  files\n"
-        "a     here  same   0.1.0    4.1.4     3.11.2  0.1.0  8     8.0 GiB   65536\n"
-        "b     yes   same   0.1.0    4.1.4     3.11.2  0.1.0  8     8.0 GiB   65536\n");
+        "host  way   clock  hvdrank  Open MPI  Python  hvd    GPUs  /dev/shm  files  TCP\n"
+        "a     here  same   0.1.0    4.1.4     3.11.2  0.1.0  8     8.0 GiB   65536  cubic\n"
+        "b     yes   same   0.1.0    4.1.4     3.11.2  0.1.0  8     8.0 GiB   65536  cubic\n");
 }
 
 TEST_CASE("doctor: each trouble is one line with its host") {
@@ -80,6 +80,8 @@ TEST_CASE("doctor: what differs between hosts") {
         "- b: has hvdrun 1 (commit def-dirty), others have hvdrun 1 (commit abc)\n");
   CHECK(problems({host("a", "interpreter /usr/bin/python3.11\n"), host("b", "interpreter /opt/my python\n")}) ==
         "- b: its Python is /opt/my python, on others it is /usr/bin/python3.11\n");
+  CHECK(problems({host("a"), host("b", "tcp bbr\n")}) ==
+        "- b: its TCP congestion control is bbr, on others it is cubic\n");
   CHECK(problems({host("a", "kernel 6.1\n"), host("b", "kernel\n"), host("c")}).empty());  // no answer: no difference
 }
 
@@ -124,7 +126,7 @@ TEST_CASE("doctor: as JSON") {
                                                        "hint": "is it on?"}])"));
   CHECK(found["hosts"] == nlohmann::json::parse(R"([
     {"host": "a", "reached": true, "local": true, "clock_skew_seconds": 0.0, "hvdrank": "0.1.0", "open_mpi": "4.1.4",
-     "python": "3.11.2", "hvd": "0.1.0", "driver": "580.65.06", "nccl": "2.30.7", "gpus": 2,
+     "python": "3.11.2", "hvd": "0.1.0", "tcp_congestion_control": "cubic", "driver": "580.65.06", "nccl": "2.30.7", "gpus": 2,
      "pairs_of_gpus": {"NV18": 1}, "mpi_takes_device_memory": false, "shm_bytes": 8589934592, "open_files": 65536},
     {"host": "b", "reached": false}])"));
   const std::vector<Answers> fine{host("a")};
