@@ -117,7 +117,7 @@ Opened open_transport(const hvd_init_options* options, const core::Config& confi
   if (RankMeeting::is_hidden())
     throw Error(Code::usage, "init",
                 "hvdrun has started this rank, but its variables are gone: the rank would train alone",
-                "call init() before you clear os.environ");
+                "call init() before the environment is cleared");
   if (some && (ranks.size() != 1 || ranks[0] != 0))
     throw Error(Code::usage, "init", "this process was not started by a launcher: there is only rank 0",
                 "start it with hvdrun or mpirun");
