@@ -11,6 +11,7 @@ hvdrun    under hvdrun, with the recorder, the record of steps and the watch: wh
 collective  µs of a blocking all_reduce of 16 B
 of a step   µs of a step with backward(), 20 such all_reduces and optimizer.step(), divided by 20: the goal is 5 at most,
             which is 0.5 % of a step at 1 000 collectives a second
+of DDP      the same, but DistributedDataParallel reduces 20 buckets
 idle        wake-ups of all threads of a rank that sleeps for 5 s
 start       ms of a start of Python without torch, under hvdrun, and what its archive adds (-E leaves it out)
 """
@@ -45,6 +46,9 @@ def serve(path: str) -> None:
     dist.init_process_group("gloo", init_method=f"file://{path}.{os.getpid()}", rank=0, world_size=1)
     tensor, model = torch.ones(4), torch.nn.Linear(4, 4)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    layers = torch.nn.Sequential(*(torch.nn.Linear(4, 4, bias=False) for _ in range(A_STEP)))
+    divided = torch.nn.parallel.DistributedDataParallel(layers, bucket_cap_mb=1e-5)  # a bucket for each parameter
+    of_layers = torch.optim.SGD(layers.parameters(), lr=0.1)
 
     def collective() -> float:
         return cost(COLLECTIVES, lambda: dist.all_reduce(tensor))
@@ -58,13 +62,20 @@ def serve(path: str) -> None:
             dist.all_reduce(tensor)
         optimizer.step()
 
+    def of_ddp() -> float:
+        return cost(STEPS, one_step_of_ddp) / A_STEP
+
+    def one_step_of_ddp() -> None:
+        divided(tensor).sum().backward()
+        of_layers.step()
+
     def idle() -> float:
         time.sleep(IDLE_SECONDS)  # hvdrun asks once, after the last collective
         before = wakes()
         time.sleep(IDLE_SECONDS)
         return wakes() - before - 1  # its own
 
-    measures: dict[str, Callable[[], float]] = {"collective": collective, "of a step": step, "idle": idle}
+    measures: dict[str, Callable[[], float]] = {"collective": collective, "of a step": step, "of DDP": of_ddp, "idle": idle}
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as link:
         link.connect(path)
         while word := link.recv(64).decode():
@@ -128,7 +139,7 @@ def main() -> None:
             ranks[name] = server.accept()[0], job
             ranks[name][0].settimeout(600)
         order = list(ranks)
-        for word in ("collective", "of a step"):
+        for word in ("collective", "of a step", "of DDP"):
             found: dict[str, list[float]] = {name: [] for name in ranks}
             for turn in range(options.rounds + 5):
                 for name in order[turn % 3 :] + order[: turn % 3]:
