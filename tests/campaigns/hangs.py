@@ -89,7 +89,10 @@ CASES: dict[str, Case] = {
     "pool": Case(MISSING + r"for all_reduce 6 of the default group \(\[13\] float32\)"),
     "stopped": Case(r"^hvdrun: rank # on \w+ is stopped[^;]*; 1 rank has waited (\d+) s for all_reduce 6"),
     "computes": Case(MISSING + r"for all_reduce 6 of the default group \(\[15\] float32\)"),
-    "world": Case(r"^hvdrun: .*waited (\d+) s in init_process_group\(\)\n(.*\n)* +WORLD_SIZE is (?:2 on rank %, 3 on|3, but) "),
+    "world": Case(
+        r"^hvdrun: .*waited (\d+) s (?:in init_process_group\(\)|for all_reduce 1 .*)\n"
+        r"(.*\n)* +WORLD_SIZE is (?:2 on rank %, 3 on|3, but) "
+    ),
     "address": Case(r"^hvdrun: .*waited (\d+) s in init_process_group\(\)\n(.*\n)* +MASTER_ADDR:MASTER_PORT is "),
 }
 DIFFER = r"^hvdrun: the ranks differ at collective 6 of the default group: "

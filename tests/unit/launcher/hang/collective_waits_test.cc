@@ -49,6 +49,17 @@ TEST_CASE("collective waits: ranks are asked when a wait is long, again while it
   CHECK(w.is_quiet());
 }
 
+TEST_CASE("collective waits: a rank whose call of init_process_group() cannot succeed is missing") {
+  CollectiveWaits w(5);
+  w.take(0, waits("all_reduce", 5), 100);
+  w.take(1, starts(1, 3), 100);
+  w.answered(job_where_rank_1_is_missing(5), 100);
+  REQUIRE(w.incidents(100, 2).size() == 1);
+  const std::vector<std::string> details = w.incidents(100, 2)[0].details;
+  REQUIRE(!details.empty());
+  CHECK(details.back() == "WORLD_SIZE is 3, but the job has 2 ranks");
+}
+
 TEST_CASE("collective waits: an answer that comes after the end of the wait tells nothing") {
   CollectiveWaits w(5);
   w.take(0, waits("all_reduce", 4), 100);
