@@ -120,17 +120,23 @@ std::vector<Incident> CollectiveWaits::incidents(double now, int size) const {
                1};
     if (d.fault == wire::CollectiveFault::different) i.headline = d.what, i.tensor = "it";
     i.details = d.details;
-    std::map<int, wire::GroupStart> starts;  // of missing ranks that still wait in init_process_group()
-    for (const int rank : elastic_ ? std::vector<int>{} : d.missing)
-      if (const auto it = waits_.find(rank); it != waits_.end() && it->second.told.init)
-        starts[rank] = *it->second.told.init;
-    for (std::string& fault : start_faults(starts, size)) i.details.push_back(std::move(fault));
+    if (!elastic_) add_start_faults(d.missing, size, i.details);
     if (d.fault == wire::CollectiveFault::cycle && &d == &differences_.back().what)
       i.details.emplace_back("these ranks wait for each other");
     found.push_back(std::move(i));
   }
   if (found.empty() && !elastic_) add_starts(now, size, found);
   return found;
+}
+
+/// Some missing ranks may still wait in init_process_group().  Adds why their calls cannot succeed.
+void CollectiveWaits::add_start_faults(const std::vector<int>& missing, int size,
+                                       std::vector<std::string>& lines) const {
+  std::map<int, wire::GroupStart> starts;
+  for (const int rank : missing)
+    if (const auto it = waits_.find(rank); it != waits_.end() && it->second.told.init)
+      starts[rank] = *it->second.told.init;
+  for (std::string& fault : start_faults(starts, size)) lines.push_back(std::move(fault));
 }
 
 /// Adds an incident when ranks have waited too long in init_process_group().  `missing`: the ranks that have not called

@@ -42,6 +42,7 @@ class CollectiveWaits {
     double init_since() const { return at - told.init->seconds; }
   };
   void drop_ended();
+  void add_start_faults(const std::vector<int>& missing, int size, std::vector<std::string>& lines) const;
   void add_starts(double now, int size, std::vector<Incident>& found) const;
 
   const double patience_;

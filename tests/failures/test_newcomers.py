@@ -162,12 +162,16 @@ def test_the_world_changes_while_a_newcomer_prepares(tmp_path: pathlib.Path) -> 
 
 
 SPARE = """
+STEPS = 5
 if LATE:
     open("spare", "w").close()
+"""
 
+# Worker 1 dies once the file `spare` exists; then STEPS steps follow.
+TAKES_OVER = """
 @elastic.run
 def train(state):
-    while state.together < 5:
+    while state.together < STEPS:
         if WORKER == "1" and os.path.exists("spare"):
             os._exit(9)
         state.together += os.path.exists("spare")
@@ -179,41 +183,32 @@ print(WORKER, "was told", told, "and is", (hvd.rank(), hvd.size()), resets)
 
 
 def test_a_spare_has_prepared(tmp_path: pathlib.Path) -> None:
-    out, err = job(tmp_path, SPARE, "-np", "2", "--min-np", "2", "--spares", "1")
+    out, err = job(tmp_path, SPARE + TAKES_OVER, "-np", "2", "--min-np", "2", "--spares", "1")
     assert "2 was told (1, 2, 1, '1', '2') and is (1, 2) []" in out, out
     assert "1 spare took over" in err, err
 
 
 LONG_SPARE = """
 import signal, threading
+STEPS = 300
 
 def stop_guard():  # hvdrun then takes the spare for a rank that is still in hvd.init()
     time.sleep(33)
     os.kill(os.getppid(), signal.SIGSTOP)
-    open("stopped", "w").close()
+    open("spare", "w").close()
     time.sleep(4)
     os.kill(os.getppid(), signal.SIGCONT)
 
 if LATE and WORKER == "2":
     threading.Thread(target=stop_guard).start()
-
-@elastic.run
-def train(state):
-    while state.together < 300:
-        if WORKER == "1" and os.path.exists("stopped"):
-            os._exit(9)
-        state.together += os.path.exists("stopped")
-        step(state)
-
-train(state)
 """
 
 
 @pytest.mark.ci
 def test_the_wait_of_a_spare_is_no_hang(tmp_path: pathlib.Path) -> None:
-    """The spare takes over after it has waited in hvd.init() for longer than the user's limit."""
+    """The spare takes over after it has waited in hvd.init() for longer than the user's limit, and than hvdrun's 30 s."""
     limits = ["--stall-check-warning-time-seconds", "9", "--stall-check-shutdown-time-seconds", "9"]
-    _, err = job(tmp_path, LONG_SPARE, "-np", "2", "--min-np", "2", "--spares", "1", *limits)
+    _, err = job(tmp_path, LONG_SPARE + TAKES_OVER, "-np", "2", "--min-np", "2", "--spares", "1", *limits)
     assert "1 spare took over" in err, err
     assert "have waited" not in err and "has waited" not in err, err
 
