@@ -18,12 +18,23 @@ def libhvd() -> pathlib.Path:
     return pathlib.Path(hvdrun.program()).parents[1] / "runtime" / "libhvd.so"
 
 
+def symbols(libhvd: pathlib.Path) -> set[str]:
+    """The symbols that the library defines for others, with their versions."""
+    table = subprocess.run(["nm", "-D", "--defined-only", "--with-symbol-versions", libhvd], capture_output=True, text=True)
+    assert table.returncode == 0, table.stderr
+    return {line.split()[-1] for line in table.stdout.splitlines()}
+
+
 def test_every_symbol_keeps_its_version(libhvd: pathlib.Path) -> None:
     """No function of version 1 has gone."""
-    table = subprocess.run(["readelf", "--dyn-syms", "-W", libhvd], capture_output=True, text=True, check=True).stdout
-    have = {line.split()[-1] for line in table.splitlines() if " UND " not in line and "@@HVD_1" in line}
+    have = symbols(libhvd)
     expected = {f"{name}@@HVD_1" for name in (ABI / "symbols_1.txt").read_text().split()}
     assert expected <= have, sorted(expected - have)
+
+
+def test_no_further_symbol(libhvd: pathlib.Path) -> None:
+    """Only functions of hvd.h: a template of the C++ library must not replace another library's in the same process."""
+    assert {name for name in symbols(libhvd) if not name.startswith("hvd_")} == {"HVD_1"}
 
 
 def test_an_old_program_runs(libhvd: pathlib.Path, tmp_path: pathlib.Path) -> None:
