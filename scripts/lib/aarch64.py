@@ -13,7 +13,6 @@ TREE = pathlib.Path(__file__).resolve().parents[2]
 SYSTEM = Sysroot(AARCH64, TREE / ".cache/aarch64")
 BUILD = TREE / "build/aarch64"
 ROOM = TREE / "dist/aarch64"  # of the wheel
-NOT_HERE = 3  # scripts/wheel-aarch64's status if this system lacks a requirement
 # Packages that a job needs beyond those of the build.
 TO_RUN = ("dash", "coreutils", "python3", "python3-numpy", "python3-cloudpickle", "openssh-client")
 

@@ -7,7 +7,7 @@ import pathlib
 import shutil
 import subprocess
 
-from sysroot import SysrootError, private_apt, run
+from sysroot import BuildError, SysrootError, private_apt, run
 
 TREE = pathlib.Path(__file__).resolve().parents[2]
 VERSION = "3.13"
@@ -40,12 +40,12 @@ def make_python(sanitized: bool) -> pathlib.Path:
         (tree / "Modules/Setup.local").write_text(LEFT_OUT)
         # Programs under ThreadSanitizer run at addresses that are not random, and the build runs CPython.
         argv = ["setarch", "-R", "sh", "-c", SANITIZED.format(configure=CONFIGURE)]
-        run(argv, 3000, {**env, "TSAN_OPTIONS": "exitcode=0 report_bugs=0"}, "CPython does not build", tree)
+        run(argv, 3000, {**env, "TSAN_OPTIONS": "exitcode=0 report_bugs=0"}, "CPython does not build", tree, BuildError)
         place.mkdir(exist_ok=True)
         tree.rename(place / "source")
     else:
         command = f"{CONFIGURE} --prefix={place} && make -s -j2 && make -s install"
-        run(["sh", "-c", command], 3000, env, "CPython does not build", tree)
+        run(["sh", "-c", command], 3000, env, "CPython does not build", tree, BuildError)
     shutil.rmtree(building)
     return program
 
@@ -88,5 +88,6 @@ def make_module(python: pathlib.Path) -> pathlib.Path:
     files = [str(file) for file in sorted((TREE / "src/python/ext/native").glob("*.c"))]
     flags = ["-std=c11", "-D_GNU_SOURCE", "-O1", "-g", "-fPIC", "-shared", "-fvisibility=hidden", "-fsanitize=thread"]
     folders = [f"-I{include}", f"-I{TREE}/include", f"-I{TREE}/src"]
-    run(["clang", *flags, *folders, *files, "-o", str(module), "-lpthread", "-ldl"], 600, None, "hvd._native does not compile")
+    command = ["clang", *flags, *folders, *files, "-o", str(module), "-lpthread", "-ldl"]
+    run(command, 600, where="hvd._native does not compile", error=BuildError)
     return module

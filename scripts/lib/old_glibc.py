@@ -17,7 +17,7 @@ import re
 import shutil
 import sys
 
-from sysroot import X86_64, Sysroot, SysrootError, private_apt, run
+from sysroot import X86_64, BuildError, Sysroot, SysrootError, private_apt, run
 
 TREE = pathlib.Path(__file__).resolve().parents[2]
 SYSTEM = Sysroot(X86_64, TREE / ".cache/glibc-2.27")
@@ -94,7 +94,7 @@ def make() -> None:
     for name, expected in C_LIBRARY.items():
         (file,) = fetched(name.split("=")[0], ARCHIVE, "download", name)
         if hashlib.sha256(file.read_bytes()).hexdigest() != expected:
-            raise SysrootError(f"{file.name} is not the file whose sum scripts/lib/old_glibc.py names")
+            raise BuildError(f"{file.name} is not the file whose sum scripts/lib/old_glibc.py names")
         SYSTEM.unpack(file)
     keep_links_inside(SYSTEM.root)
     python = f"libpython{sys.version_info[0]}.{sys.version_info[1]}-dev"
@@ -163,7 +163,7 @@ def move_compiler() -> None:
     configuration = tool / f"include/{TRIPLET}/c++/{version}/bits/c++config.h"
     text, changes = re.subn(rf"(?m)^#define _GLIBCXX_USE_PTHREAD_({NEWER_PTHREAD}) 1$", "", configuration.read_text())
     if changes != 3:
-        raise SysrootError(f"{configuration} is not as expected")
+        raise BuildError(f"{configuration} is not as expected")
     configuration.write_text(text)
     (tool / "bin").mkdir()
     ccache = "ccache " if shutil.which("ccache") else ""
@@ -177,7 +177,7 @@ def move_compiler() -> None:
         script.chmod(0o755)
     source, shim = tool / "shim.c", tool / "shim.o"
     source.write_text(SHIM)
-    run([str(tool / "bin/cc"), "-O2", "-fPIC", "-D_GNU_SOURCE", "-c", str(source), "-o", str(shim)], 60)
+    run([str(tool / "bin/cc"), "-O2", "-fPIC", "-D_GNU_SOURCE", "-c", str(source), "-o", str(shim)], 60, error=BuildError)
     run(["ar", "r", str(libraries / "libstdc++.a"), str(shim)], 60)
 
 
@@ -197,7 +197,7 @@ def build_library(source: str, package: str, command: str) -> None:
         "DESTDIR": str(SYSTEM.root),
         "PKG_CONFIG_LIBDIR": f"{SYSTEM.root}{LIBDIR}/pkgconfig",
     }
-    run(["sh", "-c", command], 1200, env, f"{source} does not build", tree)
+    run(["sh", "-c", command], 1200, env, f"{source} does not build", tree, BuildError)
     for leftover in SYSTEM.root.rglob("*.la"):
         leftover.unlink()
     files = sorted(f"/{path.relative_to(SYSTEM.root)}" for path in set(SYSTEM.root.rglob("*")) - before if not path.is_dir())

@@ -14,7 +14,7 @@ import shutil
 import sys
 
 from old_glibc import ARCHIVE, SYSTEM, TRIPLET, fetched, fetched_source
-from sysroot import SysrootError, run
+from sysroot import BuildError, run
 
 PLACE: pathlib.Path = SYSTEM.folder / "python"  # belongs at /python in the system
 PACKAGES = {
@@ -49,7 +49,7 @@ def make_python() -> pathlib.Path:
     for name, expected in PACKAGES.items():
         (file,) = fetched(name.split("=")[0], ARCHIVE, "download", name)
         if hashlib.sha256(file.read_bytes()).hexdigest() != expected:
-            raise SysrootError(f"{file.name} is not the file whose sum scripts/lib/old_python.py names")
+            raise BuildError(f"{file.name} is not the file whose sum scripts/lib/old_python.py names")
         run(["dpkg-deb", "--extract", str(file), str(unpacked)], 60)
     for library in (*unpacked.rglob("libz.so.1"), *unpacked.rglob("libffi.so.6"), *unpacked.rglob("libstdc++.so.6")):
         shutil.copyfile(library, PLACE / "lib" / library.name)
@@ -67,7 +67,7 @@ def make_python() -> pathlib.Path:
         "PKG_CONFIG_LIBDIR": "/python/lib/pkgconfig",  # none: nothing of this system
         "DESTDIR": str(target),
     }
-    run(["sh", "-c", BUILD], 1800, env, f"{source} does not build", tree)
+    run(["sh", "-c", BUILD], 1800, env, f"{source} does not build", tree, BuildError)
     shutil.copytree(target / "python", PLACE, symlinks=True, dirs_exist_ok=True)
     for module in PLACE.rglob("*_failed.so"):  # it found no libffi where it was built
         module.rename(module.with_name(module.name.replace("_failed", "")))
@@ -83,5 +83,5 @@ def keep_search_inside(setup: pathlib.Path) -> None:
         text, more = re.subn(rf"(?m)^( +{name} =) \['/.*$", rf"\1 {folders}", text, count=1)
         changes += more
     if changes != 3:
-        raise SysrootError(f"{setup} is not as expected")
+        raise BuildError(f"{setup} is not as expected")
     setup.write_text(text)

@@ -11,9 +11,10 @@ import threading
 from collections.abc import Callable, Sequence
 
 from aarch64 import BUILD as AARCH64_BUILD
-from aarch64 import NOT_HERE, SYSTEM
+from aarch64 import SYSTEM
 from context import LOGS, Context, Form, Order, Part, When
 from cpp_tests import build_programs, build_tests, run_meson_tests, without_leaks
+from sysroot import NOT_HERE
 from tally import Tally, check, failure, from_records, skip
 
 BUILD = pathlib.Path("build/wheel")  # scripts/setup made it

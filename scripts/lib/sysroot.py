@@ -53,8 +53,19 @@ AARCH64 = Architecture(
 X86_64 = Architecture("amd64", "x86_64", "", "")  # for this machine; needs no qemu
 
 
+NOT_HERE = 3  # the status of a script that lacks something on this machine
+
+
 class SysrootError(Exception):
     """The system cannot be made or entered; the message gives the reason."""
+
+    status = NOT_HERE  # the status of the script that it ends
+
+
+class BuildError(SysrootError):
+    """Everything was there, but the result is wrong: sources do not build, or a file has other content than expected."""
+
+    status = 1
 
 
 @dataclass(frozen=True)
@@ -158,9 +169,14 @@ def private_apt(folder: pathlib.Path, sources: str) -> dict[str, str]:
 
 
 def run(
-    argv: list[str], limit: float, env: dict[str, str] | None = None, where: str = "", folder: pathlib.Path | None = None
+    argv: list[str],
+    limit: float,
+    env: dict[str, str] | None = None,
+    where: str = "",
+    folder: pathlib.Path | None = None,
+    error: type[SysrootError] = SysrootError,
 ) -> str:
-    """The output of a program, which runs in `folder`; SysrootError if it fails."""
+    """The output of a program, which runs in `folder`. Raises `error` if it fails, and SysrootError if it is not installed."""
     try:
         done = subprocess.run(
             argv, capture_output=True, text=True, timeout=limit, env=env, cwd=folder, stdin=subprocess.DEVNULL
@@ -168,8 +184,8 @@ def run(
     except FileNotFoundError:
         raise SysrootError(f"{argv[0]} is not installed") from None
     except subprocess.TimeoutExpired:
-        raise SysrootError(f"{argv[0]} took more than {limit:.0f} s") from None
+        raise error(f"{argv[0]} took more than {limit:.0f} s") from None
     if done.returncode != 0:
         said = (done.stderr.strip() or done.stdout.strip()).splitlines()[-3:]
-        raise SysrootError(f"{where or ' '.join(argv[:3])}: {' '.join(said)}")
+        raise error(f"{where or ' '.join(argv[:3])}: {' '.join(said)}")
     return done.stdout
