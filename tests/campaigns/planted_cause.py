@@ -8,6 +8,7 @@ import sys
 CAUSE, WHO, STEPS = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 BATCH = 16
 ROWS = BATCH * (STEPS + 1)
+ON_A_DEVICE = "PLANTED_ON_A_DEVICE" in os.environ  # slowness.py's option
 
 
 def planted(cause: str) -> bool:

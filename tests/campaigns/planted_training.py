@@ -6,10 +6,12 @@ PLANTED_BACKEND says what sums the gradients: hvd.torch (the default), or torch'
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from importlib import import_module
 
 import torch
+from planted_cause import ON_A_DEVICE
 
 BACKEND = os.environ.get("PLANTED_BACKEND", "hvd.torch")
 if BACKEND == "hvd.torch":
@@ -72,6 +74,9 @@ def model_and_optimizer() -> tuple[torch.nn.Module, torch.optim.Optimizer]:
 
 def work(times: int) -> None:
     """Computes for about 0.15 ms each time."""
+    if ON_A_DEVICE:
+        time.sleep(times * 0.15e-3)
+        return
     x = torch.ones(160, 160)
     for _ in range(times):
         x = (x @ x).clamp(0, 1)

@@ -2,6 +2,8 @@
 
     tests/campaigns/run slowness --ranks 2 --rounds 1 --steps 200 --clean 20 [--unseen] [--backend gloo] [--hosts 3]
 
+With fewer cores than ranks, ranks lack cores whatever is planted. --on-a-device is for such machines.
+
 Uses the results of scripts/setup --tests: hvdrun and the ranks' interpreter of .venv, TensorFlow's of .cache/tensorflow. On a
 busy machine the report on a clean run may say that cores are missing, which is true then, but it must blame no rank.
 """
@@ -159,6 +161,8 @@ def run(cause: Cause, ranks: int, options: argparse.Namespace) -> Found | None:
     variables = {"PLANTED_BACKEND": options.backend, "OMP_NUM_THREADS": "1"}
     if options.package:
         variables["PYTHONPATH"] = options.package
+    if options.on_a_device:
+        variables["PLANTED_ON_A_DEVICE"] = "1"
     with tempfile.TemporaryDirectory() as folder, cluster_of(options, cause) as cluster:
         report = (cluster.tmp("alpha") if cluster else pathlib.Path(folder)) / "report.json"
         whom = "-1" if cause.everywhere else str(ranks - 1)
@@ -223,6 +227,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--unseen", action="store_true", help="causes that the report's rules were not written for")
     parser.add_argument("--backend", default="hvd.torch", choices=["hvd.torch", "gloo", "hvd"], help="of the torch jobs")
     parser.add_argument("--hosts", type=int, default=0, choices=[0, 2, 3], help="so many, with a rank each")
+    parser.add_argument("--on-a-device", action="store_true", help="a step's own work waits as for a GPU, and needs no core")
     parser.add_argument("--only", help="causes whose name has this in it")
 
 
