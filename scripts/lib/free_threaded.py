@@ -85,7 +85,7 @@ def make_module(python: pathlib.Path) -> pathlib.Path:
     include, suffix = said.stdout.split()
     MODULE.mkdir(parents=True, exist_ok=True)
     module = MODULE / f"_native{suffix}"
-    files = [str(file) for file in sorted((TREE / "src/python/ext/native").glob("*.c"))]
+    files = [str(file) for file in sorted((TREE / "src/python/ext/native").rglob("*.c"))]
     flags = ["-std=c11", "-D_GNU_SOURCE", "-O1", "-g", "-fPIC", "-shared", "-fvisibility=hidden", "-fsanitize=thread"]
     folders = [f"-I{include}", f"-I{TREE}/include", f"-I{TREE}/src"]
     command = ["clang", *flags, *folders, *files, "-o", str(module), "-lpthread", "-ldl"]

@@ -162,5 +162,6 @@ extern PyMethodDef request_methods[];
 extern PyMethodDef handle_methods[];
 extern PyMethodDef result_methods[];
 extern PyMethodDef tensor_methods[];
+extern PyMethodDef world_methods[];
 
 #endif

@@ -4,15 +4,16 @@
 /// TensorFlow would run stateful ops of a tf.function one after the other; hvd/tensorflow/_library.py prevents that.
 /// Ops with InOrder in their names, for loops, do run so.
 #include <cstdio>
-#include <cstring>
 #include <memory>
 #include <string>
-#include <utility>
 
 #include "../bridge/libhvd_functions.h"
+#include "attributes.h"
 #include "gpu_kernels.h"
 #include "kernel_call.h"
+#include "shape_functions.h"
 #include "tf_api.h"
+#include "world_op.h"
 
 namespace hvd::tensorflow {
 namespace {
@@ -32,101 +33,6 @@ std::string types() {
   HVD_DTYPE_NUMBERS(HVD_TF_NAME)
 #undef HVD_TF_NAME
   return "{" + list + "}";
-}
-
-// ---- shapes
-
-/// Shape functions are optional: before 2.10, TensorFlow's C API returned the shape of the first input only.
-/// hvd/tensorflow/_library.py sets the shapes that they leave unknown.
-bool input_shape(TF_ShapeInferenceContext* context, int i, TF_ShapeHandle* shape) {
-  OwnedStatus status;
-  tf.ShapeInferenceContextGetInput(context, i, shape, status);
-  return status.ok() && tf.ShapeInferenceContextRankKnown(context, shape);
-}
-
-void output_shape(TF_ShapeInferenceContext* context, int i, TF_ShapeHandle* shape) {
-  OwnedStatus ignored;
-  tf.ShapeInferenceContextSetOutput(context, i, shape, ignored);
-}
-
-void same_shapes(TF_ShapeInferenceContext* context, TF_Status* status) {
-  tf.ShapeInferenceContextSetUnknownShape(context, status);
-  TF_ShapeHandle* shape = tf.NewShapeHandle();
-  for (int i = 0; i < tf.ShapeInferenceContextNumInputs(context); ++i)
-    if (input_shape(context, i, shape)) output_shape(context, i, shape);
-  tf.DeleteShapeHandle(shape);
-}
-
-/// [d0, d1, ...] becomes [?, d1, ...], and a scalar [?].  An alltoall's splits too: [n] becomes [?].
-void other_first_dimension(TF_ShapeInferenceContext* context, TF_Status* status) {
-  tf.ShapeInferenceContextSetUnknownShape(context, status);
-  TF_ShapeHandle* shape = tf.NewShapeHandle();
-  TF_ShapeHandle* rows = tf.ShapeInferenceContextVectorFromSize(context, static_cast<std::size_t>(-1));  // unknown
-  for (int i = 0; i < tf.ShapeInferenceContextNumInputs(context); ++i) {
-    if (!input_shape(context, i, shape)) continue;
-    TF_ShapeHandle* rest = tf.NewShapeHandle();
-    TF_ShapeHandle* result = tf.NewShapeHandle();
-    OwnedStatus joined;
-    if (tf.ShapeInferenceContextRank(context, shape) == 0) {
-      output_shape(context, i, rows);
-    } else {
-      tf.ShapeInferenceContextSubshape(context, shape, 1, INT64_MAX, rest, joined);
-      if (joined.ok()) tf.ShapeInferenceContextConcatenateShapes(context, rows, rest, result, joined);
-      if (joined.ok()) output_shape(context, i, result);
-    }
-    tf.DeleteShapeHandle(rest);
-    tf.DeleteShapeHandle(result);
-  }
-  tf.DeleteShapeHandle(rows);
-  tf.DeleteShapeHandle(shape);
-}
-
-void scalars(TF_ShapeInferenceContext* context, TF_Status* status) {
-  TF_ShapeHandle* shape = tf.ShapeInferenceContextScalar(context);
-  tf.ShapeInferenceContextSetOutput(context, 0, shape, status);
-  tf.DeleteShapeHandle(shape);
-}
-
-void no_shapes(TF_ShapeInferenceContext*, TF_Status*) {}
-
-// ---- attributes
-
-std::int64_t integer(TF_OpKernelConstruction* context, const char* name, TF_Status* status) {
-  std::int64_t value = 0;
-  if (tf.GetCode(status) == tf_ok) tf.OpKernelConstruction_GetAttrInt64(context, name, &value, status);
-  return value;
-}
-
-/// Fails if the number is too large: truncated, it would name another rank or another process set.
-std::int32_t small_integer(TF_OpKernelConstruction* context, const char* name, TF_Status* status) {
-  const std::int64_t value = integer(context, name, status);
-  if (!std::in_range<std::int32_t>(value))
-    tf.SetStatus(status, bridge::canonical_code(HVD_USAGE),
-                 (std::string(name) + " is " + std::to_string(value) + ": it must fit into 32 bits").c_str());
-  return static_cast<std::int32_t>(value);
-}
-
-bool boolean(TF_OpKernelConstruction* context, const char* name, TF_Status* status) {
-  unsigned char value = 0;
-  if (tf.GetCode(status) == tf_ok) tf.OpKernelConstruction_GetAttrBool(context, name, &value, status);
-  return value != 0;
-}
-
-std::string text(TF_OpKernelConstruction* context, const char* name, TF_Status* status) {
-  std::int32_t length = -1, total = 0;
-  if (tf.GetCode(status) == tf_ok) tf.OpKernelConstruction_GetAttrSize(context, name, &length, &total, status);
-  std::string value(static_cast<std::size_t>(total > 0 ? total : 0), '\0');
-  if (tf.GetCode(status) == tf_ok && !value.empty())
-    tf.OpKernelConstruction_GetAttrString(context, name, value.data(), value.size(), status);
-  return value;
-}
-
-/// The op API's floats have 32 bits; factors travel as the 64 bits of a double.
-double real(TF_OpKernelConstruction* context, const char* name, TF_Status* status) {
-  const std::int64_t bits = integer(context, name, status);
-  double value;
-  std::memcpy(&value, &bits, sizeof value);
-  return value;
 }
 
 // ---- kernels of the collectives
@@ -171,67 +77,6 @@ void compute(void* kernel, TF_OpKernelContext* context, TF_AsyncOpKernelDoneCall
 /// hvd/tensorflow/_library.py then makes all ranks run them in one order.
 void compute_blocking(void* kernel, TF_OpKernelContext* context) {
   (new KernelCall(*static_cast<KernelAttributes*>(kernel), TensorPlace::host, context, [] {}))->start(true);
-}
-
-// ---- the place of this rank, read when the graph runs
-
-enum class WorldValue : std::int64_t { size, rank, local_size, local_rank, included };
-
-struct WorldQuery {
-  WorldValue what;
-  std::int32_t set;
-};
-
-void* create_world(TF_OpKernelConstruction* context) {
-  OwnedStatus status;
-  auto question = std::make_unique<WorldQuery>();
-  question->what = static_cast<WorldValue>(integer(context, "what", status));
-  question->set = small_integer(context, "process_set", status);
-  if (status.ok()) return question.release();
-  tf.OpKernelConstruction_Failure(context, status);
-  return nullptr;
-}
-
-void remove_world(void* kernel) { delete static_cast<WorldQuery*>(kernel); }
-
-/// *answer is filled in; an hvd_status.
-int ask(const WorldQuery& question, std::int32_t* answer) {
-  hvd_world world{};
-  const int known = runtime.get_world(&world);
-  std::int32_t place = 0, members = 0;
-  const int found = known == HVD_OK ? runtime.set_get(question.set, &place, &members, nullptr) : known;
-  switch (question.what) {
-    case WorldValue::size:
-      *answer = members;
-      return found;
-    case WorldValue::rank:
-      *answer = world.rank;
-      return known;
-    case WorldValue::local_size:
-      *answer = world.local_size;
-      return known;
-    case WorldValue::local_rank:
-      *answer = world.local_rank;
-      return known;
-    case WorldValue::included:  // as in Horovod, a number and no error: -1 before init, -2 for an unknown set
-      *answer = known != HVD_OK ? -1 : found != HVD_OK ? -2 : place >= 0;
-      return HVD_OK;
-  }
-  return HVD_INTERNAL;
-}
-
-void compute_world(void* kernel, TF_OpKernelContext* context) {
-  OwnedStatus status;
-  std::int32_t answer = 0;
-  const int got = ask(*static_cast<WorldQuery*>(kernel), &answer);
-  if (got != HVD_OK) {
-    status.set(canonical_code(got), runtime.last_error());
-    return tf.OpKernelContext_Failure(context, status);
-  }
-  TF_Tensor* out = tf.AllocateOutput(context, 0, tf_i32, nullptr, 0, sizeof answer, status);
-  if (!status.ok()) return tf.OpKernelContext_Failure(context, status);
-  std::memcpy(tf.TensorData(out), &answer, sizeof answer);
-  tf.DeleteTensor(out);
 }
 
 // ---- a batch is read inside of a graph

@@ -18,6 +18,7 @@ from hvd._runtime import world as _world
 from hvd._runtime.objects import allgather_object
 from hvd.process_sets import ProcessSet, global_process_set, number_of
 from hvd.torch._optimizer.parameter_entries import after_accumulation
+from hvd.torch._sharded_bucket import Bucket, summary
 from hvd.torch.compression import Compression, Compressor
 from hvd.torch.ops import collectives
 
@@ -27,68 +28,6 @@ __all__ = ["ShardedOptimizer"]
 _BUCKET_BYTES = 32 << 20
 # Optimizers that need more for an element's step than the element's own gradient and state.
 _WHOLE_TENSORS = ("Adafactor", "LBFGS", "Muon", "SparseAdam")
-
-
-class _Bucket:
-    """Parameters of one dtype and device, stored consecutively in one flat tensor, [size * part]."""
-
-    def __init__(self, name: str, parameters: list[torch.Tensor], ranks: int, rank: int) -> None:
-        self.name = name
-        self.parameters = parameters
-        total = sum(p.numel() for p in parameters)
-        part = -(-total // ranks)
-        first = parameters[0]
-        self.flat = torch.zeros(part * ranks, dtype=first.dtype, device=first.device)
-        self.places: list[tuple[int, int]] = []
-        at = 0
-        with torch.no_grad():
-            for p in parameters:
-                self.places.append((at, at + p.numel()))
-                self.flat[at : at + p.numel()].copy_(p.detach().reshape(-1))
-                at += p.numel()
-        self.place()
-        self.mine = slice(rank * part, (rank + 1) * part)
-        # Shares the bucket's memory, so the optimizer's changes reach the parameters.
-        self.shard = torch.nn.Parameter(self.flat[self.mine])
-        self.gradient: torch.Tensor | None = None
-        self.handle: Any = None
-        self.context: Any = None
-        self.waits_for = len(parameters)
-
-    def place(self) -> None:
-        """Makes the parameters views of the bucket."""
-        for p, (start, end) in zip(self.parameters, self.places):
-            p.data = self.flat[start:end].view(p.shape)
-
-    def move_in(self) -> None:
-        """Moves parameters back into the bucket if they got other memory.  ValueError if they became others by model.to()."""
-        with torch.no_grad():
-            for p, (start, end) in zip(self.parameters, self.places):
-                here = self.flat[start:end]
-                if (p.dtype, p.device) != (here.dtype, here.device):
-                    raise ValueError(
-                        f"a parameter was {here.dtype} on {here.device} when this ShardedOptimizer was made, and is {p.dtype} "
-                        f"on {p.device} now: make it anew after model.to()"
-                    )
-                if p.data_ptr() != here.data_ptr():
-                    here.copy_(p.detach().reshape(-1))
-                    p.data = here.view(p.shape)
-
-    def divided(self, flat: torch.Tensor) -> Iterator[torch.Tensor]:
-        """Cuts a tensor with the bucket's layout into the parameters' parts.  Yields copies with their shapes."""
-        for p, (start, end) in zip(self.parameters, self.places):
-            yield flat[start:end].view(p.shape).clone()
-
-
-def _summary(state: dict[str, Any], shard: torch.Tensor) -> dict[str, str]:
-    """What must be the same on all ranks: the kinds of state, and the numbers among them, such as the step."""
-    return {key: _described(value, shard) for key, value in state.items()}
-
-
-def _described(value: Any, shard: torch.Tensor) -> str:
-    if isinstance(value, torch.Tensor):
-        return f"{value.dtype} {'part' if value.shape == shard.shape else value.tolist()}"
-    return repr(value) if isinstance(value, (bool, int, float, str, type(None))) else type(value).__name__
 
 
 class ShardedOptimizer(torch.optim.Optimizer):
@@ -130,7 +69,7 @@ class ShardedOptimizer(torch.optim.Optimizer):
         self._rank = process_set.rank() or 0
         self._passes = backward_passes_per_step
         super().__init__(optimizer.param_groups, optimizer.defaults)
-        self._buckets: list[list[_Bucket]] = []
+        self._buckets: list[list[Bucket]] = []
         self._left: dict[torch.Tensor, int] = {}
         self._sent: dict[torch.Tensor, tuple[int, int]] = {}  # address and version of each gradient when it was sent
         self._hooks: list[Any] = []
@@ -145,7 +84,7 @@ class ShardedOptimizer(torch.optim.Optimizer):
         if begun is not None:
             self.load_state_dict(begun)
 
-    def _bucketed(self, index: int, parameters: list[torch.Tensor], limit: int) -> list[_Bucket]:
+    def _bucketed(self, index: int, parameters: list[torch.Tensor], limit: int) -> list[Bucket]:
         kinds: dict[Any, list[list[torch.Tensor]]] = {}
         for p in reversed([p for p in parameters if p.requires_grad]):  # the last layer's gradients come first
             lists = kinds.setdefault((p.dtype, p.device), [[]])
@@ -155,20 +94,20 @@ class ShardedOptimizer(torch.optim.Optimizer):
         chosen = [members for lists in kinds.values() for members in lists]
         made = []
         for number, members in enumerate(chosen):
-            bucket = _Bucket(f"sharded.{index}.{number}", members, self._ranks, self._rank)
+            bucket = Bucket(f"sharded.{index}.{number}", members, self._ranks, self._rank)
             made.append(bucket)
             for p, place in zip(members, bucket.places):
                 self._left[p] = self._passes
                 self._hooks.append(after_accumulation(p, self._hook(bucket, p, place)))
         return made
 
-    def _all(self) -> Iterator[_Bucket]:
+    def _all(self) -> Iterator[Bucket]:
         for buckets in self._buckets:
             yield from buckets
 
     # ---- gradients
 
-    def _hook(self, bucket: _Bucket, p: torch.Tensor, place: tuple[int, int]) -> Callable[..., None]:
+    def _hook(self, bucket: Bucket, p: torch.Tensor, place: tuple[int, int]) -> Callable[..., None]:
         def ready(*_: Any) -> None:
             self._skip_step()
             self._left[p] -= 1
@@ -187,7 +126,7 @@ class ShardedOptimizer(torch.optim.Optimizer):
 
         return ready
 
-    def _copy_in(self, bucket: _Bucket, p: torch.Tensor, place: tuple[int, int]) -> None:
+    def _copy_in(self, bucket: Bucket, p: torch.Tensor, place: tuple[int, int]) -> None:
         if bucket.gradient is None:
             bucket.gradient = torch.zeros_like(bucket.flat)
         if p.grad is not None:
@@ -207,7 +146,7 @@ class ShardedOptimizer(torch.optim.Optimizer):
                     "scaler.unscale_() out"
                 )
 
-    def _send(self, bucket: _Bucket) -> None:
+    def _send(self, bucket: Bucket) -> None:
         gradient, bucket.context = self._compression.compress(bucket.gradient)  # type: ignore[arg-type]
         bucket.handle = collectives.reducescatter_async(gradient, bucket.name, self._op, self._set)
         bucket.gradient = None
@@ -395,7 +334,7 @@ class ShardedOptimizer(torch.optim.Optimizer):
                 self._inner.state[bucket.shard][key] = self._own_part(bucket, key, [one and one[key] for one in known])
 
     @staticmethod
-    def _own_part(bucket: _Bucket, key: str, values: list[Any]) -> Any:
+    def _own_part(bucket: Bucket, key: str, values: list[Any]) -> Any:
         """This rank's part of one kind of state.  values: one for each of the bucket's parameters; None: it has no such
         state."""
         pairs = [(value, p) for value, p in zip(values, bucket.parameters) if value is not None]
@@ -427,7 +366,7 @@ class ShardedOptimizer(torch.optim.Optimizer):
 
     def _compared(self, further: Any = None) -> dict[int, Any]:
         """Compares the ranks' states, and returns each rank's further object, by rank.  Collective."""
-        known = [_summary(self._inner.state.get(bucket.shard, {}), bucket.shard) for bucket in self._all()]
+        known = [summary(self._inner.state.get(bucket.shard, {}), bucket.shard) for bucket in self._all()]
         everyone = allgather_object((_world.rank(), known, further), process_set=self._set)
         different = [rank for rank, other, _ in everyone if other != everyone[0][1]]
         if different:

@@ -1,7 +1,7 @@
 """Gives an optimizer's gradients to the runtime, and stores the results.
 
 reducer.py decides which gradients travel, and when.  The hooks submit ordinary gradients without this file, by the same
-rules (ext/native/gradient.c).
+rules (ext/native/gradients/gradient.c).
 """
 
 from __future__ import annotations

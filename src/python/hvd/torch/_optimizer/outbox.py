@@ -50,7 +50,7 @@ _world.when_left.append(_drop_all)  # the next world has other names and other p
 class Outbox(_native.Outbox):
     """The outbox of one reducer.  Hooks of several devices may use it at once; each device has its own thread.
 
-    The hooks put ordinary gradients in without Python (ext/native/gradient.c); add() is for all others.
+    The hooks put ordinary gradients in without Python (ext/native/gradients/gradient.c); add() is for all others.
     waiting: the number of gradients in it.  devices: the GPUs and streams of this step's gradients.
     """
 

@@ -17,7 +17,7 @@ from hvd.torch._optimizer.registered_gradients import RegisteredGradient
 class ParameterEntry(_native.Gradient):
     """One parameter: the number of passes that are still to come, and its operation in progress.
 
-    Fields of the base (ext/native/gradient.h), which the hooks use without Python:
+    Fields of the base (ext/native/gradients/gradient.h), which the hooks use without Python:
     name: of its operations, once the ranks have agreed on it; else "".
     order: see memory_order(); agreed together with the name.
     bytes: of the parameter, once it has a name.

@@ -11,7 +11,7 @@ a second round.  second_passes.py watches for such passes.
 
 In a backward(), one thread calls all hooks of a device, so the state of an entry needs no lock.
 
-The hooks are in C (ext/native/gradient.c), and submit an ordinary gradient themselves: dense, in no group, and not
+The hooks are in C (ext/native/gradients/gradient.c), and submit an ordinary gradient themselves: dense, in no group, and not
 compressed. Reducer._begins and _ready handle the others, and define the rules for all.
 """
 

@@ -13,8 +13,8 @@
 #ifndef HVD_PYTHON_GRADIENT_H
 #define HVD_PYTHON_GRADIENT_H
 
-#include "requests.h"
-#include "tensors.h"
+#include "../requests.h"
+#include "../tensors.h"
 
 #define INLINE_DIMS 8 /* Python submits a gradient with more dimensions */
 
