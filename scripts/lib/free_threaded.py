@@ -80,14 +80,15 @@ def fetched_source(building: pathlib.Path) -> pathlib.Path:
 
 def make_module(python: pathlib.Path) -> pathlib.Path:
     """Compiles hvd._native for this CPython under ThreadSanitizer; libhvd is the build's own, named by HVD_LIBRARY."""
-    ask = "import sysconfig as s; print(s.get_path('include')); print(s.get_config_var('EXT_SUFFIX'))"
+    # Two folders of headers: this CPython is not installed, and its pyconfig.h lies elsewhere than Python.h.
+    ask = "from sysconfig import *; print(get_path('include'), get_path('platinclude'), get_config_var('EXT_SUFFIX'))"
     said = subprocess.run([python, "-c", ask], capture_output=True, text=True, check=True, timeout=60)
-    include, suffix = said.stdout.split()
+    include, generated, suffix = said.stdout.split()
     MODULE.mkdir(parents=True, exist_ok=True)
     module = MODULE / f"_native{suffix}"
     files = [str(file) for file in sorted((TREE / "src/python/ext/native").rglob("*.c"))]
     flags = ["-std=c11", "-D_GNU_SOURCE", "-O1", "-g", "-fPIC", "-shared", "-fvisibility=hidden", "-fsanitize=thread"]
-    folders = [f"-I{include}", f"-I{TREE}/include", f"-I{TREE}/src"]
+    folders = [f"-I{include}", f"-I{generated}", f"-I{TREE}/include", f"-I{TREE}/src"]
     command = ["clang", *flags, *folders, *files, "-o", str(module), "-lpthread", "-ldl"]
     run(command, 600, where="hvd._native does not compile", error=BuildError)
     return module

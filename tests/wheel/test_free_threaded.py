@@ -71,8 +71,8 @@ def test_four_threads(ranks: int, environment: pathlib.Path) -> None:
     assert done.stdout.count("four threads: ok") == ranks
 
 
-def sanitized_environment(environment: pathlib.Path) -> dict[str, str]:
-    """The package of the wheel with the module under ThreadSanitizer in place of its own."""
+def sanitized_environment(environment: pathlib.Path, folder: pathlib.Path) -> dict[str, str]:
+    """The package of the wheel with the module under ThreadSanitizer in place of its own; `folder` gets a file."""
     if not list(SANITIZED.glob("hvd/_native*.so")):
         pytest.skip("scripts/wheel-free-threaded --thread-sanitizer makes the module")
     (site,) = environment.glob("lib/python3*/site-packages")
@@ -81,17 +81,19 @@ def sanitized_environment(environment: pathlib.Path) -> dict[str, str]:
         place = package / path.name
         if not path.name.startswith("_native") and not place.is_symlink():
             place.symlink_to(path)
-    suppressed = CACHE / "free-threaded-tsan/source/Tools/tsan/suppressions_free_threading.txt"
+    cpythons = CACHE / "free-threaded-tsan/source/Tools/tsan/suppressions_free_threading.txt"
+    suppressed = folder / "suppressions.txt"
+    # libhvd is not built for it: memcpy is seen there, and the atomics that order its calls are not.
+    suppressed.write_text(cpythons.read_text() + "\ncalled_from_lib:libhvd.so\n")
     rules = [f"suppressions={suppressed}", "halt_on_error=0", "exitcode=66"]
     paths = f"{SANITIZED}:{site}"
     return {**os.environ, "PYTHONPATH": paths, "HVD_LIBRARY": str(site / "hvd/libhvd.so"), "TSAN_OPTIONS": ":".join(rules)}
 
 
-def test_four_threads_under_thread_sanitizer(environment: pathlib.Path) -> None:
-    """No report names a function of hvd's module. Of libhvd, which is not built for it, wrong ones are expected: the unit
-    tests have their own run under ThreadSanitizer."""
+def test_four_threads_under_thread_sanitizer(environment: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    """No report names a function of hvd's module. libhvd is not built for it: its unit tests have their own run."""
     program = interpreter(CACHE / "free-threaded-tsan/source/python")
-    env = sanitized_environment(environment)
+    env = sanitized_environment(environment, tmp_path)
     argv: list[str | pathlib.Path] = ["setarch", "-R", program, JOB, "3"]
     done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=900)
     assert "four threads: ok" in done.stdout, done.stderr[-4000:]
