@@ -1,7 +1,7 @@
 /// @file error.h — the one error type of the project.
 ///
 /// Our C++ throws Error.  Three places catch Error and turn it into a status:
-/// - the C interface (runtime/api/hvd.cc)
+/// - the C interface (runtime/api)
 /// - the engine's thread (runtime/core/engine/engine.cc)
 /// - the outermost function of each program or forked process
 #pragma once
