@@ -332,7 +332,7 @@ def _watch(
     module = sys.modules.get(module_name)
     place = getattr(module, class_name, None) if class_name else module
     function = getattr(place, name, None)
-    if not callable(function):
+    if place is None or not callable(function):  # None has an __init__ too
         return
     watched = functools.wraps(function)(how(function))
 
