@@ -147,3 +147,14 @@ assert "hvdrank_steps" in sys.modules
 """
     done = hvdrun.run("-np", "1", sys.executable, "-c", program)
     assert done.returncode == 0, done.stderr
+
+
+def test_hooks_during_an_import() -> None:
+    """The loaders' hooks do not need torch.utils.data, whose import is under way when they are installed."""
+    program = """
+import sys, torch.utils.data
+assert "torch.utils.data._utils.fetch._MapDatasetFetcher.fetch" in sys.modules["hvdrank_step_hooks"]._installed
+"""
+    done = hvdrun.run("-np", "1", "--log-level", "DEBUG", sys.executable, "-c", program)
+    assert done.returncode == 0, done.stderr
+    assert "steps are not recorded" not in done.stderr, done.stderr

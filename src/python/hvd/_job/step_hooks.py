@@ -258,7 +258,8 @@ def _step_after(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _made_beside(fetch: Callable[..., Any]) -> Callable[..., Any]:
     """In a forked worker of a DataLoader: measures how long it makes batches."""
-    from torch.utils.data import get_worker_info
+    # Not from torch.utils.data, whose import may be under way.
+    from torch.utils.data._utils.worker import get_worker_info
 
     def watched(*args: Any, **kwargs: Any) -> Any:
         worker = get_worker_info()
@@ -332,7 +333,7 @@ def _watch(
     module = sys.modules.get(module_name)
     place = getattr(module, class_name, None) if class_name else module
     function = getattr(place, name, None)
-    if not callable(function):
+    if place is None or not callable(function):  # None has an __init__ too
         return
     watched = functools.wraps(function)(how(function))
 
