@@ -81,6 +81,8 @@ void Session::pump(const std::function<bool()>& keep_receiving) {
 bool Session::is_quiet() const { return !left_unread_ && (!daemons_ || daemons_->is_quiet()) && behind_.empty(); }
 
 void Session::tick() {
+  while (const auto move = listener_->moved())
+    if (daemons_) daemons_->take(*move);
   std::vector<wire::PeerId> gone;
   std::set<int> cut_off;  // hosts
   while (auto peer = listener_->gone()) {

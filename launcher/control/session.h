@@ -91,6 +91,13 @@ class Session {
   std::size_t num_in_stage(RankStage stage) const { return ranks_.num_in(stage); }
   /// A job without host daemons returns true for both.
   bool daemons_have_come() const { return !daemons_ || daemons_->all_have_come(); }
+  bool daemons_have_moved() const { return daemons_ && daemons_->any_has_moved(); }
+  /// Ends the daemons of other hosts, which the starter's end may not reach.
+  void stop_daemons() {
+    if (daemons_) daemons_->stop();
+  }
+  /// Daemons have announced connections over further networks, which have not come yet.
+  bool awaits_paths() const { return listener_->awaits_paths(); }
   bool daemons_are_gone() const { return !daemons_ || daemons_->all_are_gone(); }
   /// True when every rank has ended, and each guard has nothing left below it or is gone.
   bool all_clean() const { return num_in_stage(RankStage::clean) == ranks_.size(); }

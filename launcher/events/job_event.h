@@ -120,6 +120,12 @@ struct PmixMissing {
   std::string why;
 };
 
+/// A host's daemon has moved its connection to another network (wire/channel/paths.h).
+struct HostMoved {
+  int host;
+  std::string from, to;  ///< our addresses in the two networks
+};
+
 /// A guard has ended badly, perhaps before it connected, or could not be started.
 struct GuardEnded {
   int rank;
@@ -189,8 +195,8 @@ using JobEvent =
     std::variant<RankStarted, RankWrote, RankTraced, ResultCame, OperationsStalled, FindingCame, CollectiveWaited,
                  StatusCame, StackCame, StepsCame, ReportWanted, OperationsCame, HostSwept, InputTaken, RankPaused,
                  ConsoleSaid, GuardCame, RankEnded, ClockSampled, SessionNote, RankAborted, RankSpawned, PmixMissing,
-                 GuardEnded, WorkerWaits, WorldMet, NextWorldAsked, HangTold, HangTooLong, LimitPaused, StacksWanted,
-                 DifferenceWanted, OperationsAsked, KillWanted, ElasticOver>;
+                 HostMoved, GuardEnded, WorkerWaits, WorldMet, NextWorldAsked, HangTold, HangTooLong, LimitPaused,
+                 StacksWanted, DifferenceWanted, OperationsAsked, KillWanted, ElasticOver>;
 
 /// Takes one event.  The finder of the event calls it on its own thread and waits for its return.
 using EventSink = std::function<void(const JobEvent&)>;

@@ -137,10 +137,10 @@ void DaemonLinks::give_up(int host) {
   if (DaemonLink& link = links_[static_cast<std::size_t>(host)]; link.peer.empty()) lose(link);
 }
 
-void DaemonLinks::release() {
+void DaemonLinks::tell_all(Type type) {
   for (std::size_t h = 0; h < links_.size(); ++h) {
     if (links_[h].peer.empty() || links_[h].gone) continue;
-    links_[h].queue.push_back(frame(Type::release, {}));
+    links_[h].queue.push_back(frame(type, {}));
     flush(h);
   }
 }
@@ -212,6 +212,13 @@ void DaemonLinks::lose(DaemonLink& link) {
   num_gone_ += !link.gone;
   link.gone = true;
   link.queue.clear();
+}
+
+void DaemonLinks::take(const wire::Listener::Move& move) {
+  const int host = host_of(move.peer);
+  if (host < 0) return;
+  has_moved_ = true;
+  emit(HostMoved{host, move.from, move.to});
 }
 
 void DaemonLinks::lose(const wire::PeerId& peer) {

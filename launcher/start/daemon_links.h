@@ -16,6 +16,7 @@
 #include "wire/channel/channel.h"
 #include "wire/manifest/daemon_manifest.h"
 #include "wire/messages/hello.h"
+#include "wire/messages/message.h"
 
 namespace hvd::launcher {
 
@@ -45,6 +46,12 @@ class DaemonLinks {
   void end_rank(int rank, const std::string& why, bool died);
   /// A connection has ended and will not return.  For a daemon's, hosts and ranks that wait for its host are told.
   void lose(const wire::PeerId& peer);
+  /// A daemon has moved its connection to another network.
+  void take(const wire::Listener::Move& move);
+  /// The process that started some daemon may be cut off from that daemon, which lives.
+  bool any_has_moved() const { return has_moved_; }
+  /// The daemons of other hosts end with their ranks, as if hvdrun had ended.
+  void stop() { tell_all(wire::Type::stop); }
 
   // Of an elastic job (meeting_hub.h):
   void hold_strangers() { meetings_.hold_strangers(); }
@@ -64,7 +71,7 @@ class DaemonLinks {
   bool is_gone(int host) const { return links_[static_cast<std::size_t>(host)].gone; }
   bool has_come(int host) const { return !links_[static_cast<std::size_t>(host)].peer.empty(); }
   /// No rank will be started any more: daemons without guards end.
-  void release();
+  void release() { tell_all(wire::Type::release); }
 
  private:
   struct DaemonLink {
@@ -73,6 +80,7 @@ class DaemonLinks {
     std::deque<std::shared_ptr<const wire::Frame>> queue{};  ///< many hosts share one frame
   };
   void lose(DaemonLink& link);
+  void tell_all(wire::Type type);
   void take_pmix(int host, const std::string& body);
   void take_meeting(int host, const wire::MeetingMessage& message);
   void tell_world(const MeetingHub::Answers& answers);
@@ -94,6 +102,7 @@ class DaemonLinks {
   std::set<std::size_t> behind_;  ///< hosts with a queue
   std::size_t num_gone_ = 0;
   bool has_begun_ = false;  ///< the daemons of all first hosts have come
+  bool has_moved_ = false;
   PmixHub hub_;
   MeetingHub meetings_;
 };

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/format.h"
+#include "base/network/interface_address.h"
 #include "base/text.h"
 #include "launcher/supervise/supervisor.h"
 
@@ -63,6 +64,7 @@ void Supervisor::on_event(const JobEvent& event) {
                  // host daemons
                  [&](const RankAborted& e) { session_->abort(e.rank, e.status, "it called MPI_Abort"); },
                  [&](const RankSpawned& e) { session_->abort(e.rank, static_cast<int>(Code::usage), no_spawn); },
+                 [&](const HostMoved& e) { on_move(e); },
                  [&](const GuardEnded& e) { on_lost_guard(e); },
                  [&](const PmixMissing& e) { on_missing_pmix(e); },
                  [&](const WorkerWaits& e) {
@@ -112,6 +114,20 @@ void Supervisor::on_lost_guard(const GuardEnded& end) {
                    number ? "its guard was killed by " + signal_text(number)
                           : formatted("its guard ended with exit code {}", WEXITSTATUS(end.status)),
                    number);
+}
+
+void Supervisor::on_move(const HostMoved& move) {
+  const std::vector<InterfaceAddress> own = interface_addresses();
+  const auto network = [&](const std::string& address) {
+    const auto at = address_in(address);
+    for (const InterfaceAddress& a : own)
+      if (at == a.at) return a.text() + " (" + a.interface + " here)";
+    const std::string text = address.starts_with("tcp://") ? address.substr(6) : address;
+    return text.substr(0, text.rfind(':'));
+  };
+  const std::string& host = job_.map.hosts[static_cast<std::size_t>(move.host)].name;
+  printer_.say(formatted("hvdrun: {} does not answer any more through {}; its connection uses {} now", host,
+                         network(move.from), network(move.to)));
 }
 
 void Supervisor::on_world(const WorldMet& met) {

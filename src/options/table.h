@@ -186,6 +186,7 @@ return std::to_array<Option>({
     {.type = text, .section = internal, .variable = "HVD_JOB_KEYS", .readers = guard, .help = "The key pair of a guard: public and secret key."},
     {.type = text, .section = internal, .variable = "HVD_JOB_DIR", .readers = guard, .help = "The job's own folder, on hvdrun's host."},
     {.type = text, .section = internal, .variable = "HVD_CONTROL", .readers = guard, .help = "Addresses of hvdrun, blank-separated."},
+    {.type = text, .section = internal, .variable = "HVD_CONTROL_OTHERS", .readers = guard, .help = "Addresses of hvdrun in all its networks, blank-separated."},
     {.type = text, .section = internal, .variable = "HVD_SERVER_KEY", .readers = guard, .help = "hvdrun's public key."},
     {.type = text, .section = internal, .variable = "HVD_MPIRUN_ONLY", .readers = guard, .help = "Names of the variables that hvdrun sets for mpirun alone, blank-separated."},
     {.type = text, .section = internal, .variable = "HVD_HOST_CWD", .readers = guard, .help = "The path of the job's working folder on this host."},

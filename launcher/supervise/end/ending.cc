@@ -75,13 +75,15 @@ void Ending::stop_elastic(const std::string& why) {
 void Ending::turn(bool outlives_its_ranks) {
   if (!end_.starter_ended() && starter_has_ended()) take_starter_end();
   if (phase() == JobPhase::starting && arrivals_.turn()) all_have_come();
+  if (phase() == JobPhase::running) arrivals_.close_to_strangers();
   if (phase() < JobPhase::draining && session_.all_clean() && !(goes_on() && outlives_its_ranks)) drain();
   check_deadlines();
 }
 
 bool Ending::starter_has_ended() const {
   if (!starter().status()) return false;
-  return phase() == JobPhase::draining || !starter().has_handed_on() || session_.daemons_are_gone();
+  return phase() == JobPhase::draining || session_.daemons_are_gone() ||
+         !(starter().has_handed_on() || session_.daemons_have_moved());
 }
 
 /// The starter's end before all ranks have come is a failed start.  Later, ranks may still report why they end.
@@ -106,7 +108,8 @@ void Ending::take_starter_end() {
 
 void Ending::drain() {
   session_.release_all();
-  const bool cut_off = std::ranges::any_of(session_.ranks(), [](const RankState& r) { return r.gone && !r.local; });
+  const bool cut_off = session_.daemons_have_moved() ||
+                       std::ranges::any_of(session_.ranks(), [](const RankState& r) { return r.gone && !r.local; });
   const bool failed = std::ranges::any_of(
       session_.ranks(), [](const RankState& r) { return r.death && r.death->cause != wire::Cause::finished; });
   end_.drain(Clock::now(), cut_off, failed, load_factor());
@@ -129,7 +132,10 @@ void Ending::check_deadlines() {
   // Our own signal may be the reason for the starter's later words.
   if (end_.is_late(now) && !end_.starter_was_signalled() && !reason_.signal && reason_.starter_fault.empty())
     look_for_lost_host();
-  if (const int number = end_.due_signal(now)) starter().signal(number);
+  const int number = end_.due_signal(now);
+  if (number == 0) return;
+  session_.stop_daemons();
+  starter().signal(number);
 }
 
 std::chrono::milliseconds Ending::time_to_limit(std::chrono::milliseconds longest) const {
@@ -140,7 +146,7 @@ std::chrono::milliseconds Ending::time_to_limit(std::chrono::milliseconds longes
 }
 
 void Ending::look_for_lost_host() {
-  if (job_.elastic) return;
+  if (job_.elastic || session_.daemons_have_moved()) return;
   reason_.starter_fault = lost_connection(starter().output(), job_.map);
   if (!reason_.starter_fault.empty()) reason_.starter_code = static_cast<int>(Code::peer_lost);
 }

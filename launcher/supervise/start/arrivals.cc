@@ -17,6 +17,12 @@ namespace hvd::launcher {
 
 using namespace std::chrono_literals;
 
+namespace {
+
+constexpr auto paths_may_come = 5s;  // over further networks, after all ranks have come
+
+}  // namespace
+
 Arrivals::Arrivals(const Job& job, std::string folder, Session& session, JobLaunch& launch, Printer& printer)
     : job_(job),
       folder_(std::move(folder)),
@@ -50,9 +56,9 @@ void Arrivals::tell_start(int rank, const wire::StartReport& s) {
   if (!s.warning.empty()) printer_.say(formatted("hvdrun: rank {}: {}", rank, s.warning));
 }
 
-/// Nobody else is to connect, to hvdrun or to the starter.
 void Arrivals::close_to_strangers() {
-  if (job_.elastic) return;
+  if (job_.elastic || is_closed_ || (session_.awaits_paths() && Clock::now() < close_at_)) return;
+  is_closed_ = true;
   close_listeners(::getpid());
   launch_.starter()->close_to_strangers(true);
   session_.tell_complete();
@@ -60,7 +66,7 @@ void Arrivals::close_to_strangers() {
 
 bool Arrivals::turn() {
   if (session_.num_in_stage(RankStage::absent) == 0 && session_.daemons_have_come()) {
-    close_to_strangers();
+    close_at_ = Clock::now() + paths_may_come;
     return true;
   }
   RankStarter& starter = *launch_.starter();

@@ -23,12 +23,14 @@ class Arrivals {
   void tell_start(int rank, const wire::StartReport& report);
   /// One turn of the loop, until it returns true: all have come.  Throws as fail() when one will not come, or is late.
   bool turn();
+  /// Call it in each turn once all have come.  It closes hvdrun and the starter to further connections, at the latest a
+  /// few seconds after the last rank has come.
+  void close_to_strangers();
   /// Throws the error that says why ranks did not come.
   [[noreturn]] void fail(bool timed_out);
 
  private:
   void tell_progress(const std::vector<int>& absent);
-  void close_to_strangers();
 
   const Job& job_;
   const std::string folder_;
@@ -37,7 +39,8 @@ class Arrivals {
   Printer& printer_;
   std::string warned_host_;  ///< the last host that was said to have another version
   const Clock::time_point started_at_;
-  Clock::time_point next_progress_;
+  Clock::time_point next_progress_, close_at_{};
+  bool is_closed_ = false;
 };
 
 }  // namespace hvd::launcher

@@ -7,10 +7,13 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <iterator>
+#include <set>
 
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/format.h"
+#include "base/network/interface_address.h"
 #include "base/random.h"
 #include "base/text.h"
 #include "launcher/mpirun/mpirun_starter.h"
@@ -18,6 +21,7 @@
 #include "launcher/supervise/start/job_environment.h"
 #include "launcher/supervise/start/rank_manifests.h"
 #include "launcher/supervise/start/starter_environment.h"
+#include "wire/channel/paths.h"
 
 namespace hvd::launcher {
 
@@ -47,14 +51,7 @@ void allow_files(std::size_t ranks, bool all_here) {
   ::setrlimit(RLIMIT_NOFILE, &files);
 }
 
-/// Where the known hosts of an elastic job reach us.  @param tcp  what was bound: one port, on all addresses
-std::string control_addresses(const Job& job, const std::vector<std::string>& tcp) {
-  std::vector<std::string> addresses;
-  if (tcp.empty()) return "";
-  const std::string port = tcp[0].substr(tcp[0].rfind(':'));
-  for (const std::string& ip : job.reach_us) addresses.push_back("tcp://" + ip + port);
-  return join(addresses, " ");
-}
+constexpr std::size_t most_further_addresses = wire::most_paths - 1;
 
 std::string tcp_address(const std::string& ip) {
   return ip.find(':') == std::string::npos ? "tcp://" + ip + ":*" : "tcp://[" + ip + "]:*";
@@ -71,8 +68,47 @@ std::vector<std::string> JobLaunch::addresses_to_bind() const {
   if (may_spread())
     addresses.emplace_back("tcp://0.0.0.0:*");  // the hosts to come are not known yet
   else
-    for (const std::string& ip : job_.reach_us) addresses.push_back(tcp_address(ip));
+    for (const auto& ips : {job_.reach_us, further_addresses()})
+      for (const std::string& ip : ips) addresses.push_back(tcp_address(ip));
   return addresses;
+}
+
+std::vector<std::string> JobLaunch::further_addresses() const {
+  if (!has_daemons() || stays_here()) return {};
+  const std::vector<InterfaceAddress> own = interface_addresses();
+  const std::string wanted = job_.settings.text("network-interfaces");
+  const std::vector<std::string> names = wanted.empty() ? std::vector<std::string>{} : split(wanted, ',');
+  std::set<std::string> taken;
+  for (const InterfaceAddress& a : own)
+    if (std::ranges::find(job_.reach_us, a.text()) != job_.reach_us.end()) taken.insert(a.interface);
+  std::vector<std::string> found;
+  for (const bool is_ipv4 : {true, false})
+    for (const InterfaceAddress& a : own) {
+      const bool is_wanted =
+          names.empty() || std::ranges::any_of(names, [&](const std::string& n) { return is_meant(n, a); });
+      const bool is_bound = !may_spread() || is_ipv4;  // the hosts to come are awaited on 0.0.0.0
+      if (is_ipv4 != (a.text().find(':') == std::string::npos) || !is_wanted || !is_bound) continue;
+      if (found.size() < most_further_addresses && taken.insert(a.interface).second) found.push_back(a.text());
+    }
+  return found;
+}
+
+void JobLaunch::tell_addresses() {
+  std::vector<std::string> known = tcp_, all = tcp_;
+  if (!may_spread()) {
+    known.resize(std::min(known.size(), job_.reach_us.size()));
+  } else if (!tcp_.empty()) {  // one port, on all addresses
+    const std::string port = tcp_[0].substr(tcp_[0].rfind(':'));
+    const auto with_port = [&](std::vector<std::string> ips) {
+      for (std::string& ip : ips) ip = "tcp://" + ip + port;
+      return ips;
+    };
+    known = with_port(job_.reach_us);
+    all = known;
+    std::ranges::copy(with_port(further_addresses()), std::back_inserter(all));
+  }
+  environment_["HVD_CONTROL"] = join(known, " ");
+  if (has_daemons()) environment_["HVD_CONTROL_OTHERS"] = join(all, " ");
 }
 
 PayloadDelivery JobLaunch::take_payload() {
@@ -84,8 +120,7 @@ PayloadDelivery JobLaunch::take_payload() {
 }
 
 std::unique_ptr<Session> JobLaunch::begin(const EventSink& events) {
-  const bool has_daemons = job_.launcher.kind == LauncherKind::daemons;
-  allow_files(job_.map.ranks.size(), job_.map.all_local() && has_daemons);
+  allow_files(job_.map.ranks.size(), job_.map.all_local() && has_daemons());
   const auto new_keys = stays_here() ? wire::KeyPair::for_this_host : wire::KeyPair::generate;
   const wire::KeyPair server = new_keys(), client = new_keys();
   job_id_ = random_letters(8);
@@ -96,9 +131,9 @@ std::unique_ptr<Session> JobLaunch::begin(const EventSink& events) {
     if (address.starts_with("tcp://")) tcp_.push_back(address);
 
   environment_ = starter_environment(job_, folder_.path(), server, client);
-  environment_["HVD_CONTROL"] = may_spread() ? control_addresses(job_, tcp_) : join(tcp_, " ");
+  tell_addresses();
   environment_["HVD_JOB"] = job_id_;
-  if (has_daemons)
+  if (has_daemons())
     starter_ = std::make_unique<HostDaemons>(daemon_starts(job_, environment_));
   else
     starter_ = std::make_unique<MpirunStarter>(job_.command, environment_);
@@ -114,7 +149,7 @@ std::unique_ptr<Session> JobLaunch::begin(const EventSink& events) {
       use_ports_of_rank_0(servers_, rank_0.ports);
       return manifests();
     });
-  if (has_daemons) session->serve(daemon_manifest(job_, job_id_));
+  if (has_daemons()) session->serve(daemon_manifest(job_, job_id_));
   return session;
 }
 
@@ -133,7 +168,7 @@ wire::RankManifest JobLaunch::manifest(const MappedRank& rank) const {
 }
 
 void JobLaunch::start_host(int host, const std::vector<int>& ranks) {
-  environment_["HVD_CONTROL"] = control_addresses(job_, tcp_);
+  tell_addresses();
   try {
     daemons().add(daemon_start(job_, environment_, host, ranks));
   } catch (const Error&) {

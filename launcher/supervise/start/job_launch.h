@@ -43,7 +43,13 @@ class JobLaunch {
  private:
   bool may_spread() const { return job_.elastic && job_.elastic->may_spread; }
   bool stays_here() const { return job_.map.all_local() && !may_spread(); }
+  bool has_daemons() const { return job_.launcher.kind == LauncherKind::daemons; }
   std::vector<std::string> addresses_to_bind() const;
+  /// Our addresses in networks that lead to no host by its name, one for each interface.  A daemon's connection can
+  /// move there.
+  std::vector<std::string> further_addresses() const;
+  /// Sets the variables that tell daemons where we listen.
+  void tell_addresses();
   PayloadDelivery take_payload();
   std::vector<wire::RankManifest> manifests() const;
   /// An elastic job has no other starter: choose_command().

@@ -101,7 +101,8 @@ static std::string daemon_script(const Job& job, const std::map<std::string, std
                                  const std::vector<int>& ranks) {
   std::string exports;
   for (const auto& [name, value] : environment)
-    if (name == "HVD_CONTROL" || name == "HVD_SERVER_KEY" || name == "HVD_JOB" || name.starts_with("OMPI_MCA_"))
+    if (name == "HVD_CONTROL" || name == "HVD_CONTROL_OTHERS" || name == "HVD_SERVER_KEY" || name == "HVD_JOB" ||
+        name.starts_with("OMPI_MCA_"))
       exports += "export " + name + "=" + shell_quote(value) + "\n";
   std::vector<std::string> command = daemon_command("", ranks, "", job.elastic.has_value());
   command[0] = "\"$hvd_rank\"";
@@ -112,7 +113,8 @@ static std::string daemon_script(const Job& job, const std::map<std::string, std
 
 /// Without the job's own variables: ssh might send them (SendEnv).
 static std::map<std::string, std::string> environment_of_way(std::map<std::string, std::string> environment) {
-  for (const char* name : {"HVD_JOB_KEYS", "HVD_JOB_DIR", "HVD_CONTROL", "HVD_SERVER_KEY"}) environment.erase(name);
+  for (const char* name : {"HVD_JOB_KEYS", "HVD_JOB_DIR", "HVD_CONTROL", "HVD_CONTROL_OTHERS", "HVD_SERVER_KEY"})
+    environment.erase(name);
   return environment;
 }
 

@@ -54,7 +54,7 @@ class HostDaemon {
       pmix_.start({mpi_folder, temporary_folder(), call.host, ranks.front()});
     for (const int rank : ranks) start_guard(rank);
     signals_ = Fd(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
-    hvdrun_.begin(call.addresses, call.server_key, call.client);
+    hvdrun_.begin(call.addresses, call.server_key, call.client, call.other_addresses);
     connect();
     hvdrun_.flush();
   }
@@ -87,7 +87,7 @@ class HostDaemon {
     const bool has_time = !kill_at_ || Clock::now() < *kill_at_;
     const bool is_heard = hvdrun_.is_there() ? !hvdrun_.lost_for() : hvdrun_.is_trying();
     if (relays_ && has_time && is_heard && !(relay_.is_empty() && hvdrun_.outbox().empty())) return false;
-    if (!elastic_ || released_ || cut_off_) return true;
+    if (!elastic_ || released_) return true;
     // hvdrun forgets a daemon whose connection is lost, and starts another one.
     return !is_heard;
   }
@@ -161,10 +161,10 @@ class HostDaemon {
     if (kill_at_ || guard_was_killed_) patience = 20;
     if (pmix_.is_awaited() && patience < 0) patience = 1000;
     ::poll(fds.data(), fds.size(), patience);
-    if ((fds[1].revents & (POLLERR | POLLHUP)) != 0) {
-      cut_off_ = true;
-      end_alone();
-    }
+    if ((fds[1].revents & (POLLERR | POLLHUP)) == 0) return;
+    cut_off_ = true;
+    // A lost network ends the shell's ssh, but not hvdrun.  The end of hvdrun would end the connection too.
+    if (!hvdrun_.spans_networks()) end_alone();
   }
 
   void end_alone() {
@@ -217,7 +217,9 @@ class HostDaemon {
     if (!hvdrun_.is_there()) return;
     for (hvdrun_.flush(); is_left && !outbox.is_full(); hvdrun_.flush()) is_left = relay_.turn(outbox);
     take_messages();
-    if (hvdrun_.lost_for()) relay_.hang_up();
+    if (!hvdrun_.lost_for()) return;
+    relay_.hang_up();
+    if (cut_off_ && !kill_at_) end_alone();
   }
 
   void take_messages() {
@@ -229,6 +231,7 @@ class HostDaemon {
       if (type == Type::daemon_manifest && !manifest_) start_ranks(frame->body);
       if (type == Type::start_rank && manifest_) start_later(frame->body);
       if (type == Type::release) released_ = true;
+      if (type == Type::stop && !call_.local) end_alone();
       if (type == Type::meeting) meetings_.hand_out(frame->body);
       if (type == Type::pmix) pmix_.send(std::move(frame->body));
     }
@@ -268,7 +271,7 @@ class HostDaemon {
   const bool relays_;      ///< this process relays the guards' messages; on a job's only host, guards connect to hvdrun
   bool released_ = false;  ///< hvdrun will start no more guards
   bool guard_was_killed_ = false;
-  bool cut_off_ = false;  ///< standard output is closed: hvdrun is gone
+  bool cut_off_ = false;  ///< standard output is closed
   const Clock::time_point born_ = Clock::now();
   const double born_wall_seconds_ = wall_seconds() - 10;
   std::optional<Clock::time_point> kill_at_;  ///< the remaining guards are killed at this time

@@ -33,7 +33,8 @@ int launcher_rank() {
   return -1;
 }
 
-constexpr const char* ours_only[] = {"HVD_JOB_KEYS", "HVD_JOB_DIR", "HVD_CONTROL", "HVD_SERVER_KEY"};
+constexpr const char* ours_only[] = {"HVD_JOB_KEYS", "HVD_JOB_DIR", "HVD_CONTROL", "HVD_CONTROL_OTHERS",
+                                     "HVD_SERVER_KEY"};
 constexpr const char* mpiruns_only =
     "HVD_MPIRUN_ONLY";  ///< lists the variables that hvdrun has set only for its mpirun
 
@@ -96,6 +97,7 @@ LaunchContext take_daemon_context() {
   } else {
     c.local = false;
     c.addresses = words(get("HVD_CONTROL"));
+    c.other_addresses = words(get("HVD_CONTROL_OTHERS"));
   }
   if (c.addresses.empty()) throw Error(Code::usage, "hvdrank", "HVD_CONTROL is empty: no address of hvdrun to reach");
   return c;

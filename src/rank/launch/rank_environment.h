@@ -15,8 +15,9 @@ using Environment = std::map<std::string, std::string>;
 struct LaunchContext {
   int rank = -1;
   std::string job;
-  std::vector<std::string> addresses;  ///< where hvdrun listens; the unix socket alone on its own host
-  bool local = false;                  ///< on hvdrun's own host: addresses is the unix socket
+  std::vector<std::string> addresses;          ///< where hvdrun listens; the unix socket alone on its own host
+  std::vector<std::string> other_addresses{};  ///< for a daemon: where hvdrun listens in further networks
+  bool local = false;                          ///< on hvdrun's own host: addresses is the unix socket
   std::string server_key;
   std::string host;  ///< as hvdrun calls this host, if it said; else the machine's own name
   wire::KeyPair client;

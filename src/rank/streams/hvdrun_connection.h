@@ -17,7 +17,10 @@ namespace hvd::rank {
 class HvdrunConnection {
  public:
   /// Starts one attempt for each address.  Throws Error{usage, unavailable} (wire::connect()).
-  void begin(const std::vector<std::string>& addresses, const std::string& server_key, const wire::KeyPair& client);
+  /// @param others  further addresses of hvdrun: the connection can move to those in other networks
+  /// (wire/channel/paths.h)
+  void begin(const std::vector<std::string>& addresses, const std::string& server_key, const wire::KeyPair& client,
+             std::vector<std::string> others = {});
   /// Uses a socket that is connected already.
   void begin(Fd socket);
   /// True once an attempt has succeeded.  The other attempts end then.
@@ -32,6 +35,8 @@ class HvdrunConnection {
   std::optional<std::chrono::milliseconds> lost_for() const {
     return connection_ ? connection_->lost_for() : std::nullopt;
   }
+  /// True while the connection uses, or could move to, another network than its first.
+  bool spans_networks() { return connection_ && connection_->spans_networks(); }
   /// Adds the descriptors to wait for.  @p reads  false: without those for messages
   void add_to(std::vector<pollfd>& fds, bool reads = true) const;
 
@@ -47,6 +52,11 @@ class HvdrunConnection {
   std::optional<wire::Frame> receive() { return connection_ ? connection_->receive() : std::nullopt; }
 
  private:
+  void keep(std::size_t attempt);
+
+  std::vector<wire::Endpoint> endpoints_;  ///< of begin()'s addresses
+  wire::KeyPair client_;
+  std::vector<std::string> others_;
   std::vector<std::unique_ptr<wire::Connection>> attempts_;
   std::unique_ptr<wire::Connection> connection_;
   Outbox outbox_;

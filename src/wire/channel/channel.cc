@@ -1,6 +1,7 @@
 #include "channel.h"
 
 #include "base/random.h"
+#include "paths.h"
 #include "relayed_frame.h"
 #include "transports.h"
 
@@ -24,7 +25,7 @@ std::unique_ptr<Listener> listen(const std::vector<std::string>& bind, const Key
                                  const std::string& client_public_key) {
   if (bind.size() == 1 && bind[0].starts_with(local))
     return listen_locally(bind[0].substr(local.size()), client_public_key);
-  return with_relays(listen_on_network(bind, server, client_public_key));
+  return with_relays(with_paths(listen_on_network(bind, server, client_public_key)));
 }
 
 std::unique_ptr<Connection> connect(const Endpoint& endpoint, const KeyPair& client) {

@@ -43,6 +43,7 @@ using PeerId = std::string;
 struct Endpoint {
   std::string address;     ///< "unix:///…/local.sock", "ipc:///…/control.sock" or "tcp://10.0.0.1:4123"
   std::string server_key;  ///< public, Z85
+  bool once = false;       ///< no second attempt after a failure or a loss
 };
 
 /// hvdrun's end.
@@ -63,6 +64,16 @@ class Listener {
   /// The next peer whose guard is gone, so that its connection will not return; or nothing.  Each peer is returned
   /// once.  fd() does not report it: call gone() from time to time.
   virtual std::optional<PeerId> gone() = 0;
+
+  // Of peers with paths over several networks (paths.h):
+  struct Move {
+    PeerId peer;
+    std::string from, to;  ///< hvdrun's addresses in the lost network and in the network that is used now
+  };
+  /// The next move of a peer to another network, or nothing.
+  virtual std::optional<Move> moved() { return std::nullopt; }
+  /// Peers have announced paths that have not come yet.
+  virtual bool awaits_paths() const { return false; }
 };
 
 /// A guard's end.
@@ -78,6 +89,10 @@ class Connection {
   /// How long the other end has been gone; nothing while it is there.  Before the first contact: the time since
   /// connect().
   virtual std::optional<std::chrono::milliseconds> lost_for() = 0;
+  /// True while the connection uses, or could move to, another network than its first (paths.h).
+  virtual bool spans_networks() { return false; }
+  /// Lets the destructor drop unsent frames instead of waiting for them.
+  virtual void drop_unsent() {}
 };
 
 inline constexpr std::size_t max_frame_bytes = 4u << 20;  ///< larger bodies (payload, results) travel in chunks

@@ -20,6 +20,8 @@ class RelayedListener : public Listener {
 
   std::vector<std::string> addresses() const override { return daemons_->addresses(); }
   int fd() const override { return daemons_->fd(); }
+  std::optional<Move> moved() override { return daemons_->moved(); }
+  bool awaits_paths() const override { return daemons_->awaits_paths(); }
 
   std::optional<PeerFrame> receive() override {
     while (auto received = daemons_->receive()) {

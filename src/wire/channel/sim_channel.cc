@@ -121,8 +121,9 @@ std::unique_ptr<Connection> SimNet::connect() {
   return std::make_unique<SimConnection>(state_, state_->pipes.size() - 1);
 }
 
-void SimNet::cut(std::size_t nth) {
+void SimNet::cut(std::size_t nth, bool loses_frames) {
   State::Pipe& pipe = state_->pipes.at(nth);
+  if (loses_frames) pipe.up.clear(), pipe.down.clear();
   pipe.open = false;
   pipe.cut_at = Clock::now();
 }

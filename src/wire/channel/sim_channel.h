@@ -16,7 +16,8 @@ class SimNet {
   std::unique_ptr<Listener> listen();
   std::unique_ptr<Connection> connect();
   /// Ends the connection of the nth connect() (from 0), as if its host had gone.
-  void cut(std::size_t nth);
+  /// @param loses_frames  frames on their way do not arrive
+  void cut(std::size_t nth, bool loses_frames = false);
 
   struct State;
 

@@ -42,6 +42,10 @@ enum class Type : std::uint16_t {
   console = 26,       ///< ConsoleOutput (console.h), then bytes of the debugger that `hvdrun attach` has opened
   collective_wait = 28,  ///< JSON CollectiveWait (collectives/collective_record.h): a torch.distributed wait, or none
   finding = 53,  ///< JSON AgreementFinding (shared/agreement_finding.h), from the rank: what --agreement has found
+  // hvdrun ↔ host daemon, over several networks (channel/paths.h)
+  path = 54,       ///< the first frame of each path: to which connection it belongs
+  moved = 55,      ///< u64 frames received so far: frames travel by this path from now on
+  confirmed = 56,  ///< u64 frames received so far
   // hvdrun join → hvdrun --listen
   join = 29,           ///< JSON JoinOffer (join_offer.h): the first message of a host that joins
   script_output = 30,  ///< bytes that the shell of `script` and its daemon have written
@@ -50,15 +54,16 @@ enum class Type : std::uint16_t {
   // PMIx server → its host daemon
   pmix_environment = 27,  ///< i32 rank, then "NAME=value" texts, each ended by a zero byte
   // hvdrun → guard
-  manifest = 32,         ///< JSON RankManifest (manifest/manifest.h)
-  payload = 33,          ///< a piece of the payload, in order; an empty piece ends it
-  stop = 34,             ///< JSON StopRequest (stop_request.h): a signal now, SIGKILL after the grace
-  signal = 35,           ///< i32 number of a signal for the rank; SIGTSTP also stops ranks that do not handle it
-  release = 36,          ///< the guard may exit ("sweep": after a clean-up of its host); a daemon: no more guards start
-  ping = 37,             ///< i64 hvdrun's CLOCK_MONOTONIC in ns
-  stacks = 39,           ///< "native", or empty for Python frames only
-  input = 40,            ///< a piece of the rank's standard input; an empty piece ends it
-  complete = 41,         ///< all ranks have come: mpirun's daemon on this host needs no more connections
+  manifest = 32,  ///< JSON RankManifest (manifest/manifest.h)
+  payload = 33,   ///< a piece of the payload, in order; an empty piece ends it
+  stop = 34,      ///< JSON StopRequest (stop_request.h): a signal now, SIGKILL after the grace.  To a host daemon
+                  ///< it is empty: the daemon ends as if hvdrun had ended
+  signal = 35,    ///< i32 number of a signal for the rank; SIGTSTP also stops ranks that do not handle it
+  release = 36,   ///< the guard may exit ("sweep": after a clean-up of its host); a daemon: no more guards start
+  ping = 37,      ///< i64 hvdrun's CLOCK_MONOTONIC in ns
+  stacks = 39,    ///< "native", or empty for Python frames only
+  input = 40,     ///< a piece of the rank's standard input; an empty piece ends it
+  complete = 41,  ///< all ranks have come: mpirun's daemon on this host needs no more connections
   daemon_manifest = 42,  ///< JSON DaemonManifest (manifest/daemon_manifest.h), to a host daemon
   host_change = 43,      ///< u8: hosts were 1 removed, 2 added, 3 both; 0: workers for a change are being started
   start_rank = 44,       ///< i32 number of a worker, to a host daemon: start one more guard, for this worker

@@ -35,6 +35,7 @@ using std::chrono::milliseconds;
 constexpr int queue_frames = 64;  ///< each way and peer; output frames are 64 KiB, so 4 MiB of output
 constexpr int linger_ms = 1000;
 constexpr double handshake_ms = 5000;  ///< times load_factor()
+constexpr int connect_once_ms = 5000;
 constexpr std::size_t curve_overhead_bytes = 64;
 constexpr std::size_t most_relayed_bytes = max_frame_bytes + relay_header_bytes;
 
@@ -234,8 +235,9 @@ class ZmqConnection : public Connection {
     set_key(socket_, ZMQ_CURVE_SERVERKEY, endpoint.server_key, "the server's key");
     set_key(socket_, ZMQ_CURVE_PUBLICKEY, client.public_key, "the client's public key");
     set_key(socket_, ZMQ_CURVE_SECRETKEY, client.secret_key, "the client's secret key");
-    zmq::set(socket_, ZMQ_RECONNECT_IVL, 50);
-    zmq::set(socket_, ZMQ_RECONNECT_IVL_MAX, 1000);
+    zmq::set(socket_, ZMQ_RECONNECT_IVL, endpoint.once ? -1 : 50);
+    zmq::set(socket_, ZMQ_RECONNECT_IVL_MAX, endpoint.once ? 0 : 1000);
+    if (endpoint.once) zmq::set(socket_, ZMQ_CONNECT_TIMEOUT, connect_once_ms);
     monitor_ =
         zmq::monitor(context_, socket_, "inproc://connection", ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_HANDSHAKE_SUCCEEDED);
     if (zmq::lib().connect(socket_.get(), endpoint.address.c_str()) != 0)
@@ -270,6 +272,8 @@ class ZmqConnection : public Connection {
     if (!lost_since_) return std::nullopt;
     return std::chrono::duration_cast<milliseconds>(Clock::now() - *lost_since_);
   }
+
+  void drop_unsent() override { zmq::set(socket_, ZMQ_LINGER, 0); }
 
  private:
   void update() {

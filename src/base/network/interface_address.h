@@ -1,0 +1,38 @@
+/// @file interface_address.h — the addresses of this host's network interfaces, and their networks.
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/network/listen_filter.h"
+
+namespace hvd {
+
+struct InterfaceAddress {
+  std::string interface;
+  Address at{};
+  int bits = 128;  ///< prefix length of the network, in the 128 bits of `at`
+
+  /// @p other is in this network.
+  bool is_near(const Address& other) const;
+  /// "10.0.0.1", "fd00::1"
+  std::string text() const;
+};
+
+/// Of interfaces that are up and have a link, in the system's order; without loopback and link-local addresses.
+std::vector<InterfaceAddress> interface_addresses();
+
+/// The address in "10.0.0.1", "fd00::1" or "tcp://10.0.0.1:4123".  nullopt: it has none.
+std::optional<Address> address_in(std::string text);
+
+/// Those of @p offered that a host reaches by another network than the one in which it uses @p used: at most one for
+/// each of its interfaces.  Pure.
+/// @param used, offered  another host's addresses, as address_in() takes them
+/// @param own            interface_addresses()
+std::vector<std::string> in_other_networks(const std::string& used, const std::vector<std::string>& offered,
+                                           const std::vector<InterfaceAddress>& own);
+
+/// @p word is the name of the interface, or a network ("10.0.0.0/8") that contains its address.
+bool is_meant(const std::string& word, const InterfaceAddress& address);
+
+}  // namespace hvd
