@@ -46,6 +46,8 @@ def reference(module: str, name: str) -> bytes:
         (b"\x80\x09abc", "train.pkl was made by Python newer than 3", 2),
         (pickle.dumps({"a": 1}), "train.pkl holds a dict, not a function", 2),
         (pickle.dumps((1, 2)), "train.pkl holds a tuple, not a function", 2),
+        (pickle.dumps((print, 5)), "train.pkl holds a function without its arguments: ", 2),
+        (pickle.dumps((print, (), [1])), "train.pkl holds a function without its arguments: ", 2),
         (reference("no_such_module.sub", "f"), "train.pkl needs the module no_such_module, which ", 4),
         (reference("__main__", "train"), "train.pkl refers to the script that made it: ", 2),
         (reference("json", "no_such_name"), "train.pkl was made with another version of a package: ", 4),
