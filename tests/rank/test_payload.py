@@ -128,6 +128,17 @@ def test_no_interpreter_no_script_no_command(run) -> None:
     assert death["text"] == "command not found: no-such-command"
 
 
+def test_a_program_whose_interpreter_is_absent(run, tmp_path: Path) -> None:
+    program = tmp_path / "job.sh"
+    for first_line, hint in (("#!/bin/sh\r", "its lines end as on Windows"), ("#!/no/sh", "correct that line")):
+        program.write_bytes(f"{first_line}\necho\n".encode())
+        program.chmod(0o755)
+        death = refusal(run, manifest(name=str(program)))
+        said = f"cannot run {program}: its first line names no program of this host: {first_line.strip()}"
+        assert death["text"] == said
+        assert death["hint"].startswith(hint)
+
+
 def test_an_async_function_runs_to_its_end(run, pickled) -> None:
     async def train() -> None:
         import asyncio
