@@ -193,6 +193,7 @@ int run(const std::vector<std::string>& args) {
 
   const bool starts = !given.flag("dry-run") && !given.flag("show-map");
   const std::string verdict_file = given.text("verdict-filename");
+  const std::string verdict_where = given.has("verdict-filename") ? given.find("verdict-filename")->where : "";
   Job job;
   try {
     if (given.has("listen"))
@@ -202,7 +203,8 @@ int run(const std::vector<std::string>& args) {
     if (starts) need_result_files(job.settings);
     if (starts && job.settings.has("sync")) copy_folder(job);
   } catch (const Error& e) {
-    if (starts) tell_failed_start(verdict_file, e);
+    const bool no_verdict = !verdict_where.empty() && e.where == verdict_where;  // the error itself says so
+    if (starts) tell_failed_start(no_verdict ? "" : verdict_file, e);
     throw;
   }
   if (!job.settings.flag("dry-run")) return supervise(job);

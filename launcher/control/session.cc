@@ -231,7 +231,10 @@ void Session::died(int rank, wire::DeathRecord record) {
                         ? "it was ended from outside"
                         : formatted("another program asked it to end, and it still ran after {:g} s (--grace)",
                                     manifest(rank).grace_seconds);
-    if (record.code > 128) record.code -= 128;
+    if (record.fact == wire::DeathFact::alone)
+      record.code = 0;  // the guard's own signal ended the rank: the job ends with 5, as for a lost connection
+    else if (record.code > 128)
+      record.code -= 128;
   }
   if (record.phase.empty()) record.phase = state.phase;
   if (state.aborted && record.cause != wire::Cause::finished) {  // MPI_Abort counts as the cause of the end

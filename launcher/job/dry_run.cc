@@ -120,7 +120,7 @@ std::string dry_run_json(const Job& job) {
     program["first_rank"] = p.first_rank, program["ranks"] = p.ranks;
     document["programs"].push_back(std::move(program));
   }
-  return document.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+  return document.dump(2, ' ', true, ordered_json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace hvd::launcher

@@ -56,12 +56,18 @@ void check_ends(const std::string& path) {
 }
 
 void need_command(const std::string& name, const std::string& search_path) {
+  if (name.ends_with(".ipynb"))
+    throw Error(Code::usage, name, "is a notebook, not a program",
+                "make a script of it: jupyter nbconvert --to script");
   if (name == "-")
     throw Error(Code::usage, name, "ranks do not share a program on standard input", "save the program as a file");
   if (name.find('/') == std::string::npos) {
+    std::error_code error;
     if (find_program(name, search_path).empty())
       throw Error(Code::usage, name, "not found in PATH",
-                  "a Python script ends in .py, a pickled function in .pkl; anything else is a program");
+                  fs::is_regular_file(name, error)
+                      ? "to run the file in this folder, write ./" + name
+                      : "a Python script ends in .py, a pickled function in .pkl; anything else is a program");
     return;
   }
   need_file(name);

@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "base/files/own_file.h"
 
 namespace hvd::launcher {
 
@@ -19,11 +20,16 @@ void need_result_files(const Settings& settings) {
     const fs::path file(given->value), folder = file.has_parent_path() ? file.parent_path() : ".";
     if (fs::is_directory(file, unknown))
       throw Error(Code::usage, given->where, "'" + given->value + "' is a folder", "name a file in it");
-    if (fs::exists(file, unknown) && !fs::is_regular_file(file, unknown)) continue;  // a device, a pipe
-    if (::access(folder.c_str(), W_OK | X_OK) != 0)
+    const bool special = fs::exists(file, unknown) && !fs::is_regular_file(file, unknown);  // a device, a pipe
+    if (!special && ::access(folder.c_str(), W_OK | X_OK) != 0)
       throw Error(Code::usage, given->where,
                   "'" + given->value + "' cannot be written: " + folder.string() + ": " + std::strerror(errno),
                   "make the folder, or name another one");
+    try {
+      need_own_path(given->value);
+    } catch (const Error& e) {
+      throw Error(Code::usage, given->where, std::string("cannot write ") + e.what(), e.hint);
+    }
   }
 }
 

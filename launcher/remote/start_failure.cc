@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <optional>
+#include <set>
 
 #include "base/file.h"
 #include "base/text.h"
@@ -68,10 +69,11 @@ std::optional<Error> from_ssh(const StartFailureFacts& facts) {
 
 std::string said(const StartFailureFacts& facts) {
   std::string out;
+  std::set<std::string> told;  // the daemons' output contains the hosts' logs
   for (const auto& [host, log] : facts.ssh_logs)
-    for (const std::string& line : telling_lines(log, 5)) out += "\n        " + host + ": " + line;
+    for (const std::string& line : telling_lines(log, 5)) out += "\n        " + host + ": " + line, told.insert(line);
   for (const std::string& line : telling_lines(facts.starter_output, 12))
-    out += "\n        " + facts.starter + ": " + line;
+    if (!told.contains(line)) out += "\n        " + facts.starter + ": " + line;
   return out;
 }
 
@@ -92,9 +94,12 @@ Error start_failure(const StartFailureFacts& facts) {
                  facts.starter_output.find("Resource temporarily unavailable") != std::string::npos
                      ? "too many processes? see ulimit -u, and pids.max of a container"
                      : "hvdrun must be installed in the same folder on every host");
+  const std::string words = said(facts);
   return Error(Code::unavailable, "start",
-               facts.starter + " " + facts.starter_end + " before " + who + " came up" + said(facts),
-               "run again with --verbose to see all that " + facts.starter + " says");
+               facts.starter + " " + facts.starter_end + " before " + who + " came up" + words,
+               words.empty() ? "look there: ssh " + facts.absent_hosts.front() +
+                                   " echo well; a start file of the shell, such as ~/.bashrc, may end it"
+                             : "run again with --verbose to see all that " + facts.starter + " says");
 }
 
 std::string why_no_daemon(const std::string& host, const std::string& said, std::optional<int> status) {

@@ -120,6 +120,8 @@ MISTAKES = [
     (["-np", "2", "absent.pkl"], 2, "hvdrun: absent.pkl: there is no such file\n        looked in "),
     (["-np", "2", "folder.py"], 2, "hvdrun: folder.py: is a folder, not a file to run"),
     (["-np", "2", "no-such-program"], 2, "hvdrun: no-such-program: not found in PATH"),
+    (["--", "text.pkl"], 2, "hvdrun: text.pkl: not found in PATH\n        to run the file in this folder, write ./text.pkl"),
+    (["-np", "2", "train.ipynb"], 2, "hvdrun: train.ipynb: is a notebook, not a program"),
     (["-np", "2", "./plain"], 2, "hvdrun: ./plain: is not a program that can be executed\n        chmod +x ./plain"),
     (["-np", "2", "empty.pkl"], 2, "hvdrun: empty.pkl: is empty"),
     (["-np", "2", "text.pkl"], 2, "hvdrun: text.pkl: is not a pickle\n        if it is Python source, name it .py"),

@@ -180,6 +180,19 @@ def test_a_user_without_passwd_entry_and_home() -> None:
     assert done.stdout.count("MPI is there") == 2
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="running as another user needs root")
+@pytest.mark.parametrize("limit", [6, 7, 8, 9])
+def test_a_limit_of_processes_is_named(limit: int) -> None:
+    """The cause, not that a guard ended without a message."""
+    program = ["setpriv", "--reuid", f"1234{limit}", "--regid", "12345", "--clear-groups", "prlimit", f"--nproc={limit}"]
+    command = [*program, hvdrun.program(), "-np", "4", "--", "sleep", "60"]
+    env = hvdrun.environment(XDG_STATE_HOME="/nowhere")
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=env, cwd="/")
+    assert done.returncode in (4, 5), done.stderr
+    assert "fork: Resource temporarily unavailable\n" in done.stderr
+    assert "without a message" not in done.stderr
+
+
 CRASHES = {
     "when it is loaded": "__attribute__((constructor)) static void crash(void) { raise(SIGSEGV); }",
     "when the job is told": "int PMIx_server_register_nspace(void) { raise(SIGSEGV); return 0; }",

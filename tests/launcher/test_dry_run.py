@@ -71,6 +71,9 @@ def test_json_and_variables(tmp_path: pathlib.Path) -> None:
     }
     assert document["rank_variables"] == {"HOROVOD_FUSION_THRESHOLD": "1048576", "HOROVOD_STALL_CHECK_DISABLE": "1"}
     assert "secret" not in done.stdout.lower()
+    odd = "\x7f\x01\x9b \u202e ä \n"
+    done = hvdrun.run("--dry-run", "--json", "--", "echo", odd)
+    assert json.loads(done.stdout)["payload"]["args"] == [odd]
 
 
 def test_the_interpreter(tmp_path: pathlib.Path) -> None:

@@ -209,7 +209,23 @@ def test_a_result_that_could_not_be_written_is_refused_at_the_start(option: str,
         (".", "'.' is a folder"),
     ):
         done = hvdrun.run("-np", "1", option, name, "--", "touch", "ran", cwd=tmp_path)
-        assert done.returncode == 2 and f"hvdrun: {option}: {why}\n" in done.stderr, done.stderr
+        assert done.returncode == 2 and done.stderr.startswith(f"hvdrun: {option}: {why}\n"), done.stderr
+    assert not (tmp_path / "ran").exists()
+
+
+@needs_root
+@pytest.mark.parametrize("option", ["--verdict-filename", "--report-filename", "--metrics"])
+def test_a_result_that_would_go_to_another_user_is_refused_at_the_start(option: str, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to("elsewhere")
+    for name, why in (
+        ("file", "belongs to another user (uid 65534)"),
+        ("link", "leads through a link of another user's (uid 65534)"),
+    ):
+        os.lchown(tmp_path / name, 65534, 65534)
+        done = hvdrun.run("-np", "1", option, name, "--", "touch", "ran", cwd=tmp_path)
+        assert done.returncode == 2, done.stderr
+        assert done.stderr.startswith(f"hvdrun: {option}: cannot write {name}: {why}\n"), done.stderr
     assert not (tmp_path / "ran").exists()
 
 

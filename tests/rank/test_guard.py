@@ -40,6 +40,13 @@ def environ_of(pid: int) -> dict[str, str]:
     return dict(e.split("=", 1) for e in text.split("\0") if "=" in e)
 
 
+def test_why_there_are_no_native_frames() -> None:
+    no_process = 2**22 + 1  # the kernel's most is 2**22
+    done = subprocess.run([HVDRANK, "--native-stack", str(no_process)], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "is not installed here" in done.stdout or "no native frames: No such " in done.stdout, done.stdout
+
+
 def test_started_by_hand_it_says_so() -> None:
     env = {k: v for k, v in os.environ.items() if not k.startswith("HVD_")}
     for program in (HVDRANK, HVDRANK.with_name("hvdrank-python")):

@@ -46,6 +46,8 @@ def reference(module: str, name: str) -> bytes:
         (b"\x80\x09abc", "train.pkl was made by Python newer than 3", 2),
         (pickle.dumps({"a": 1}), "train.pkl holds a dict, not a function", 2),
         (pickle.dumps((1, 2)), "train.pkl holds a tuple, not a function", 2),
+        (pickle.dumps((print, 5)), "train.pkl holds a function without its arguments: ", 2),
+        (pickle.dumps((print, (), [1])), "train.pkl holds a function without its arguments: ", 2),
         (reference("no_such_module.sub", "f"), "train.pkl needs the module no_such_module, which ", 4),
         (reference("__main__", "train"), "train.pkl refers to the script that made it: ", 2),
         (reference("json", "no_such_name"), "train.pkl was made with another version of a package: ", 4),
@@ -124,6 +126,17 @@ def test_no_interpreter_no_script_no_command(run) -> None:
     assert death["text"].startswith("no_such.py does not exist on this host")
     death = refusal(run, manifest(name="no-such-command"))
     assert death["text"] == "command not found: no-such-command"
+
+
+def test_a_program_whose_interpreter_is_absent(run, tmp_path: Path) -> None:
+    program = tmp_path / "job.sh"
+    for first_line, hint in (("#!/bin/sh\r", "its lines end as on Windows"), ("#!/no/sh", "correct that line")):
+        program.write_bytes(f"{first_line}\necho\n".encode())
+        program.chmod(0o755)
+        death = refusal(run, manifest(name=str(program)))
+        said = f"cannot run {program}: its first line names no program of this host: {first_line.strip()}"
+        assert death["text"] == said
+        assert death["hint"].startswith(hint)
 
 
 def test_an_async_function_runs_to_its_end(run, pickled) -> None:

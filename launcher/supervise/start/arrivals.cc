@@ -110,7 +110,7 @@ void Arrivals::fail(bool timed_out) {
   facts.waited_seconds = job_.settings.number("start-timeout");
   std::optional<int> status = starter.status();
   for (const auto& [host, code] : starter.ended_hosts())
-    if (!status && code != 0) status = code;
+    if (status.value_or(0) == 0) status = code;
   if (status)
     facts.starter_end = WIFSIGNALED(*status) ? "was killed by " + signal_text(WTERMSIG(*status))
                                              : formatted("ended with exit code {}", WEXITSTATUS(*status));

@@ -178,6 +178,11 @@ Fd open_own_file(const std::string& path, WriteMode mode_of_writing, mode_t mode
   }
 }
 
+void need_own_path(const std::string& path) {
+  const PathEnd spot = OwnPathWalk(path).run(false);
+  if (spot.there) check(spot, path);
+}
+
 bool is_inherited_file(const std::string& path) {
   try {
     return OwnPathWalk(path).run(false).inherited;

@@ -21,6 +21,9 @@ enum class WriteMode { truncate, append };
 /// Throws Error{unavailable} with where = @p path.
 Fd open_own_file(const std::string& path, WriteMode mode_of_writing, mode_t mode);
 
+/// Throws what open_own_file() throws for an untrusted path.  Opens and makes no file.
+void need_own_path(const std::string& path);
+
 /// Whether @p path leads to a file that was opened for this process, such as /dev/stdout.
 bool is_inherited_file(const std::string& path);
 

@@ -336,7 +336,7 @@ class Guard {
       process_->send_operations(hvdrun_.outbox(), operations_of_the_dead);
     for (const auto& [pid, name] : killed_) r.ended.push_back(name);
     if (life_.is_alone() && r.cause == wire::Cause::stopped) {
-      r.text = "its parent (hvdrank or mpirun) was killed";
+      r.text = "its parent (hvdrank, ssh or mpirun) was killed";
       r.fact = wire::DeathFact::alone;
     }
     report(r);

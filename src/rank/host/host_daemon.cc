@@ -52,7 +52,7 @@ class HostDaemon {
     say_hello(ranks.front());
     if (!elastic)  // PMIx begins first, because it takes most of a start's time
       pmix_.start({mpi_folder, temporary_folder(), call.host, ranks.front()});
-    for (const int rank : ranks) start_guard(rank);
+    start_guards(ranks);
     signals_ = Fd(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
     hvdrun_.begin(call.addresses, call.server_key, call.client, call.other_addresses);
     connect();
@@ -95,18 +95,30 @@ class HostDaemon {
   // ---- guards ----
   void start_guard(int rank) { guards_.start(call_, rank, meetings_.add(rank), relays_ ? relay_.add(rank) : Fd()); }
 
+  /// Starts the first guard, or throws.  If a later one cannot be started, hvdrun ends the job and tells why.
+  void start_guards(const std::vector<int>& ranks) {
+    start_guard(ranks.front());
+    for (std::size_t i = 1; i < ranks.size(); ++i) start_or_tell(ranks[i]);
+  }
+
+  /// Starts a guard, or tells hvdrun why not.
+  bool start_or_tell(int rank) {
+    try {
+      start_guard(rank);
+      return true;
+    } catch (const Error& e) {
+      meetings_.remove(rank);
+      tell(PmixMessage{.kind = PmixMessage::Kind::guard_ended, .rank = rank, .status = -1, .data = e.what()});
+      return false;
+    }
+  }
+
   /// Starts a guard for one more rank of an elastic job.  @p body  Type::start_rank: the rank's number
   void start_later(const std::string& body) {
     std::int32_t rank = -1;
     if (body.size() != sizeof rank || !elastic_ || released_) return;
     std::memcpy(&rank, body.data(), sizeof rank);
-    try {
-      start_guard(rank);
-    } catch (const Error& e) {  // the other ranks go on
-      meetings_.remove(rank);
-      return tell(PmixMessage{.kind = PmixMessage::Kind::guard_ended, .rank = rank, .status = -1, .data = e.what()});
-    }
-    give_environment(guards_.size() - 1, std::nullopt);
+    if (start_or_tell(rank)) give_environment(guards_.size() - 1, std::nullopt);  // without it, the other ranks go on
   }
 
   void reap() {

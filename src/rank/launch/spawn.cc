@@ -12,9 +12,12 @@
 #include "base/error.h"
 #include "base/format.h"
 #include "base/process/child.h"
+#include "base/text.h"
 
 namespace hvd::rank {
 namespace {
+
+constexpr std::size_t most_interpreter_bytes = 256;  // of a "#!" line, by execve(2)
 
 struct Pipe {
   Fd read, write;
@@ -97,10 +100,31 @@ class Preparation {
   std::vector<cpu_set_t> got_ = std::vector<cpu_set_t>(16);  ///< the kernel's mask, up to 16384 CPUs
 };
 
+/// Throws if the program exists.  Then execve(2) did not find the program that runs it.
+void need_interpreter(const ProcessSpec& launch) {
+  const std::string& name = launch.program;
+  if (name.find('/') == std::string::npos) return;
+  const std::string path = name[0] == '/' || launch.cwd.empty() ? name : launch.cwd + "/" + name;
+  const Fd file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!file) return;
+  std::string line(most_interpreter_bytes, '\0');
+  const ssize_t size = read(file.get(), line.data(), line.size());
+  line.resize(size > 0 ? static_cast<std::size_t>(size) : 0);
+  if (!line.starts_with("#!"))
+    throw Error(Code::unavailable, "", formatted("cannot run {}: its dynamic loader is not on this host", name),
+                "is it built for another system? file " + name);
+  line.resize(std::min(line.find('\n'), line.size()));
+  throw Error(Code::unavailable, "",
+              formatted("cannot run {}: its first line names no program of this host: {}", name, trim(line)),
+              line.ends_with('\r') ? "its lines end as on Windows; sed -i 's/\\r$//' " + name + " changes them"
+                                   : "correct that line, or install the program");
+}
+
 [[noreturn]] void fail(const ProcessSpec& launch, const ChildNote& note) {
   if (note.stage == no_folder)
     throw Error(Code::unavailable, "",
                 formatted("cannot enter the working folder {}: {}", launch.cwd, errno_text(note.error)));
+  if (note.error == ENOENT) need_interpreter(launch);
   if (note.error == ENOENT)
     throw Error(Code::unavailable, "", "command not found: " + launch.program,
                 "is it installed on this host, and in PATH?");

@@ -219,7 +219,14 @@ def call_of(boot, loaded):
     if isinstance(loaded, tuple) and 1 <= len(loaded) <= 3 and callable(loaded[0]):
         args = loaded[1] if len(loaded) > 1 and loaded[1] is not None else ()
         kwargs = loaded[2] if len(loaded) > 2 and loaded[2] is not None else {}
-        return loaded[0], tuple(args), dict(kwargs)
+        try:
+            return loaded[0], tuple(args), dict(kwargs)
+        except (TypeError, ValueError) as error:
+            raise Unstarted(
+                2,
+                "{} holds a function without its arguments: {}".format(boot["name"], error),
+                "pickle a tuple (callable, args, kwargs): args is a tuple, kwargs a dict",
+            ) from None
     raise Unstarted(
         2,
         "{} holds a {}, not a function".format(boot["name"], type(loaded).__name__),

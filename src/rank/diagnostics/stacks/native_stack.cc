@@ -14,6 +14,7 @@
 #include <map>
 #include <string>
 
+#include "base/file.h"
 #include "base/format.h"
 #include "rank/diagnostics/stacks/stack_capture.h"
 #include "rank/diagnostics/stacks/system_call.h"
@@ -141,17 +142,20 @@ int print_native_stack(pid_t pid) {
   }
   const DwflCallbacks callbacks{walk.library.find_elf, no_debuginfo, nullptr, nullptr};
   walk.dwfl = walk.library.begin(&callbacks);
-  const bool attached = walk.dwfl && walk.library.report(walk.dwfl, pid) == 0 &&
-                        walk.library.report_end(walk.dwfl, nullptr, nullptr) == 0 &&
-                        walk.library.attach(walk.dwfl, pid, false) == 0;
-  if (attached) {
+  int error =
+      walk.dwfl ? walk.library.report(walk.dwfl, pid) : -1;  // a number of errno, or -1: message() has the reason
+  if (error == 0) error = walk.library.report_end(walk.dwfl, nullptr, nullptr);
+  if (error == 0) error = walk.library.attach(walk.dwfl, pid, false);
+  if (error == 0) {
     walk.library.threads(walk.dwfl, one_thread, &walk);
   } else {
-    const char* why = walk.library.message(-1);
-    std::printf("no native frames: %s (may this user use ptrace here?)\n", why ? why : "the process cannot be read");
+    const char* const why = walk.library.message(-1);
+    std::printf("no native frames: %s (may this user use ptrace here?)\n", error > 0 ? errno_text(error).c_str()
+                                                                           : why     ? why
+                                                                                     : "the process cannot be read");
   }
   if (walk.dwfl) walk.library.end(walk.dwfl);
-  return attached ? 0 : 1;
+  return error == 0 ? 0 : 1;
 }
 
 }  // namespace hvd::rank

@@ -143,6 +143,13 @@ TEST_CASE("start: what ssh says is told with the host and the way out") {
   facts.starter_output = "-----\n  strange words\n-----\n";
   CHECK(std::string(start_failure(facts).what()) ==
         "start: mpirun ended with exit code 213 before ranks 2-3 on n2 came up\n        mpirun: strange words");
+  facts.ssh_logs["n2"] = "strange words\n";
+  CHECK(std::string(start_failure(facts).what()) ==
+        "start: mpirun ended with exit code 213 before ranks 2-3 on n2 came up\n        n2: strange words");
+  facts.ssh_logs.clear();
+  facts.starter_output.clear();
+  CHECK(start_failure(facts).hint ==
+        "look there: ssh n2 echo well; a start file of the shell, such as ~/.bashrc, may end it");
   facts.timed_out = true;
   facts.waited_seconds = 30;
   facts.starter_output.clear();
