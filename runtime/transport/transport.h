@@ -62,6 +62,11 @@ class Transport {
   /// Starts to send @p bytes bytes.  @p data must stay valid until test() returns true.  The limit is 2 GiB - 1 bytes
   /// for Tag::data and Tag::second, and 256 MiB for other tags.  Throws Error{peer_lost}.
   virtual Ticket isend(int to, Tag tag, const void* data, std::size_t bytes) = 0;
+  /// Like isend().  The caller keeps its reference to @p body until test() returns true.  The transport may keep
+  /// another one longer.
+  virtual Ticket isend_shared(int to, Tag tag, const std::shared_ptr<std::string>& body) {
+    return isend(to, tag, body->data(), body->size());
+  }
   /// Starts to receive a message of exactly @p bytes bytes.  @p data must stay valid until test() returns true.  Throws
   /// Error{peer_lost}.
   virtual Ticket irecv(int from, Tag tag, void* data, std::size_t bytes) = 0;

@@ -199,6 +199,7 @@ class StreamOfFuzz final : public ByteStream {
       return part;
     });
   }
+  std::uint64_t written() const override { return out.size(); }
   std::string out;
 
  private:

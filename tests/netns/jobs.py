@@ -31,15 +31,17 @@ def environment(**extra: str) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def pulled(job: subprocess.Popen[str], pull: Callable[[str], object], words: str) -> Iterator[tuple[str, float]]:
-    """Runs pull("down") once both ranks are ready; yields the line with these words, and the seconds until it came.
+def pulled(
+    job: subprocess.Popen[str], pull: Callable[[str], object], words: str, ranks: int = 2
+) -> Iterator[tuple[str, float]]:
+    """Runs pull("down") once all ranks are ready; yields the line with these words, and the seconds until it came.
 
     At the end runs pull("up") and ends the job.
     """
     try:
         assert job.stdout is not None
         assert job.stderr is not None
-        lines = [job.stdout.readline(), job.stdout.readline()]
+        lines = [job.stdout.readline() for _ in range(ranks)]
         assert all("ready" in line for line in lines), "".join(lines) + job.communicate(timeout=30)[1]
         gone = time.monotonic()
         pull("down")

@@ -44,18 +44,20 @@ def inside(pid: int, *words: str) -> None:
     subprocess.run(["nsenter", f"--target={pid}", "--net", *words], check=True, timeout=10)
 
 
-def add_interface(cluster: Cluster) -> None:
-    """Adds eth1 to each host, at 10.78.0.x, with a bridge of its own."""
-    inside(cluster.switch_pid, "ip", "link", "add", "switch1", "type", "bridge", "stp_state", "0", "forward_delay", "0")
-    inside(cluster.switch_pid, "ip", "link", "set", "switch1", "up")
+def add_interface(cluster: Cluster, number: int = 1) -> None:
+    """Adds eth1 to each host, at 10.78.0.x, with a bridge of its own; or eth2 at 10.79.0.x."""
+    switch, interface, network = f"switch{number}", f"eth{number}", 77 + number
+    inside(cluster.switch_pid, "ip", "link", "add", switch, "type", "bridge", "stp_state", "0", "forward_delay", "0")
+    inside(cluster.switch_pid, "ip", "link", "set", switch, "up")
     for index, host in enumerate(cluster.names):
         pid = cluster.init_pid(host)
-        words = ["type", "veth", "peer", "name", "eth1", "netns", str(pid)]
-        inside(cluster.switch_pid, "ip", "link", "add", f"q-{host}", *words)
-        inside(cluster.switch_pid, "ip", "link", "set", f"q-{host}", "master", "switch1", "up")
-        inside(pid, "ip", "addr", "add", f"10.78.0.{index + 1}/24", "dev", "eth1")
-        inside(pid, "ip", "addr", "add", f"fd00:78::{index + 1}/64", "dev", "eth1", "nodad")
-        inside(pid, "ip", "link", "set", "eth1", "up")
+        cable = "q" * number + f"-{host}"
+        words = ["type", "veth", "peer", "name", interface, "netns", str(pid)]
+        inside(cluster.switch_pid, "ip", "link", "add", cable, *words)
+        inside(cluster.switch_pid, "ip", "link", "set", cable, "master", switch, "up")
+        inside(pid, "ip", "addr", "add", f"10.{network}.0.{index + 1}/24", "dev", interface)
+        inside(pid, "ip", "addr", "add", f"fd00:{network}::{index + 1}/64", "dev", interface, "nodad")
+        inside(pid, "ip", "link", "set", interface, "up")
 
 
 @pytest.fixture(scope="module")

@@ -291,7 +291,7 @@ void Leader::send_down(std::shared_ptr<std::string> body) {
 }
 
 void Leader::send(int to, Tag tag, std::shared_ptr<std::string> body) {
-  const transport::Ticket t = transport_.isend(to, tag, body->data(), body->size());
+  const transport::Ticket t = transport_.isend_shared(to, tag, body);
   if (!transport_.test(t)) sends_.push_back({t, std::move(body)});
 }
 

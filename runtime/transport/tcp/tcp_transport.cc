@@ -72,6 +72,9 @@ class TcpTransport final : public Transport {
   Ticket isend(int to, Tag tag, const void* data, std::size_t bytes) override {
     return messages().send({member(to), stream_, tag}, data, bytes);
   }
+  Ticket isend_shared(int to, Tag tag, const std::shared_ptr<std::string>& body) override {
+    return messages().send({member(to), stream_, tag}, body);
+  }
   Ticket irecv(int from, Tag tag, void* data, std::size_t bytes) override {
     return messages().receive({member(from), stream_, tag}, data, bytes);
   }

@@ -32,21 +32,23 @@ Messages::~Messages() { links_.leave(); }
 Ticket Messages::keep(Request r) {
   r.used = true;
   if (free_.empty()) {
-    requests_.push_back(r);
+    requests_.push_back(std::move(r));
     return requests_.size();
   }
   const Ticket t = free_.back();
   free_.pop_back();
-  request(t) = r;
+  request(t) = std::move(r);
   return t;
 }
 
 void Messages::release(Ticket ticket) {
   request(ticket).used = false;
+  request(ticket).owner.reset();
   free_.push_back(ticket);
 }
 
-Ticket Messages::send(const Channel& to, const void* data, std::size_t bytes) {
+Ticket Messages::send(const Channel& to, const void* data, std::size_t bytes,
+                      std::shared_ptr<const std::string> owner) {
   const bool control = is_control(to.tag);
   if (links_.gone(to.peer) && control) return 0;
   if (bytes > (control ? most_control_bytes : most_message_bytes))
@@ -59,6 +61,7 @@ Ticket Messages::send(const Channel& to, const void* data, std::size_t bytes) {
   r.left = 1;
   r.data = static_cast<const char*>(data);
   r.bytes = bytes;
+  r.owner = std::move(owner);
   const Ticket t = keep(r);
   if (links_.gone(to.peer)) return t;
   if (bytes > eager_bytes && !control) {
@@ -75,13 +78,14 @@ Ticket Messages::send(const Channel& to, const void* data, std::size_t bytes) {
 }
 
 void Messages::send_small(Ticket ticket, Outgoing& out) {
-  const Request r = request(ticket);
+  Request& r = request(ticket);
   out.untaken += counted_bytes(r.bytes);
   OutFrame frame;
   frame.header = header_of(FrameKind::message, r.channel, r.number);
   frame.header.bytes = static_cast<std::uint32_t>(r.bytes);
   frame.data = r.data;
   frame.ticket = ticket;
+  frame.owned = std::move(r.owner);
   links_.add(r.channel.peer, 0, std::move(frame));
 }
 

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -37,7 +38,12 @@ class Messages final : public LinksUser, private ReceivesUser {
 
   /// The functions of Transport::isend, irecv, test and abandon.  A control message to a lost or departed peer is
   /// dropped.  send() throws Error{internal} if the message is too large.
-  Ticket send(const Channel& to, const void* data, std::size_t bytes);
+  /// @p owner: owns the data; null: the caller keeps the data until test() returns true.
+  Ticket send(const Channel& to, const void* data, std::size_t bytes,
+              std::shared_ptr<const std::string> owner = nullptr);
+  Ticket send(const Channel& to, const std::shared_ptr<std::string>& body) {
+    return send(to, body->data(), body->size(), links_.has_spares(to.peer) ? body : nullptr);
+  }
   Ticket receive(const Channel& from, void* data, std::size_t bytes);
   bool test(Ticket ticket);
   void abandon(Ticket ticket);
@@ -86,6 +92,7 @@ class Messages final : public LinksUser, private ReceivesUser {
     std::size_t left = 0;  ///< send: frames left to send; receive: 1 until the message has arrived
     const char* data = nullptr;
     std::size_t bytes = 0;
+    std::shared_ptr<const std::string> owner;  ///< send: see send()
   };
   struct Outgoing {
     std::uint32_t next = 0;

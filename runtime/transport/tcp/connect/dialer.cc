@@ -45,35 +45,59 @@ Dialer::Dialer(LinkPlan& plan, SocketCalls& calls, int epoll, CallUser& user)
 void Dialer::begin(LaneName lane) {
   const auto [it, fresh] = calling_.try_emplace(lane);
   if (!fresh) return;
-  const bool spare = lane.number > plan_.bulk_lanes;
+  const bool spare = lane.number > 0 && !plan_.ways(lane.peer).empty();
   it->second.end_ns =
       now_ns() + nanoseconds(spare ? std::min(plan_.limit_seconds, most_seconds_of_a_spare) : plan_.limit_seconds);
   call(lane);
 }
 
-void Dialer::call(LaneName lane) {
+void Dialer::move(int peer, std::size_t way) {
+  const auto [it, fresh] = calling_.try_emplace({peer, 0});
+  if (!fresh) return;
+  const std::int64_t now = now_ns();
+  it->second.end_ns = now + handshake_ns(now);
+  it->second.moves = true;
+  it->second.way = way;
+  call({peer, 0});
+}
+
+std::vector<CallAddress> Dialer::addresses(LaneName lane, const Call& call) const {
   const ListenAddress& there = plan_.at(lane.peer);
-  std::vector<CallAddress> addresses;
   const bool same_host = plan_.same_host(lane.peer);
-  if (same_host && !there.path.empty()) addresses.push_back(call_address(there.path));
-  if (there.port != 0 && context_ && addresses.empty()) {
-    if (same_host) addresses.push_back(call_address(loopback_address, there.port));
-    const std::vector<SharedNetwork> ways = plan_.ways(lane.peer);
-    if (lane.number > plan_.bulk_lanes) {  // only over the lane's own network interface
-      const SharedNetwork& way = ways[static_cast<std::size_t>(lane.number - plan_.bulk_lanes)];
-      addresses.push_back(call_address(way.theirs.at, there.port));
-      addresses.back().card = way.own.card;
-    } else {
-      if (!ways.empty()) addresses.push_back(call_address(ways[0].theirs.at, there.port));
-      for (const Address& a : by_nearness(there, plan_.at(plan_.rank).addresses))
-        if (ways.empty() || a != ways[0].theirs.at) addresses.push_back(call_address(a, there.port));
-    }
+  if (same_host && !there.path.empty()) return {call_address(there.path)};
+  std::vector<CallAddress> all;
+  if (there.port == 0 || !context_) return all;
+  if (same_host) all.push_back(call_address(loopback_address, there.port));
+  const std::vector<SharedNetwork> ways = plan_.ways(lane.peer);
+  const auto add = [&](const SharedNetwork& way) {
+    all.push_back(call_address(way.theirs.at, there.port));
+    all.back().card = way.own.card;
+  };
+  if (call.moves) {
+    for (std::size_t i = 0; i < ways.size(); ++i) add(ways[(call.way + i) % ways.size()]);
+  } else if (lane.number > 0 && !ways.empty()) {  // only over the lane's own network interface
+    add(ways[static_cast<std::size_t>(std::max(0, lane.number - plan_.bulk_lanes))]);
+  } else {
+    if (!ways.empty()) all.push_back(call_address(ways[0].theirs.at, there.port));
+    for (const Address& a : by_nearness(there, plan_.at(plan_.rank).addresses))
+      if (ways.empty() || a != ways[0].theirs.at) all.push_back(call_address(a, there.port));
   }
-  if (addresses.empty()) return user_.failed(lane, plan_.name(lane.peer) + " has no address that others can reach");
-  const Caller caller{static_cast<std::uint32_t>(plan_.rank), static_cast<std::uint32_t>(lane.peer),
-                      static_cast<std::uint32_t>(lane.number), plan_.encrypts, there.world};
-  const KeyContext* const context = context_ ? &*context_ : nullptr;
+  return all;
+}
+
+void Dialer::call(LaneName lane) {
   Call& c = calling_.at(lane);
+  std::vector<CallAddress> addresses = this->addresses(lane, c);
+  if (addresses.empty()) return user_.failed(lane, plan_.name(lane.peer) + " has no address that others can reach");
+  std::uint64_t move = 0;
+  if (c.moves) move = plan_.rank < lane.peer ? ++move_ : user_.moved_by(lane.peer);
+  const Caller caller{static_cast<std::uint32_t>(plan_.rank),
+                      static_cast<std::uint32_t>(lane.peer),
+                      static_cast<std::uint32_t>(lane.number),
+                      plan_.encrypts,
+                      plan_.at(lane.peer).world,
+                      move};
+  const KeyContext* const context = context_ ? &*context_ : nullptr;
   const std::int64_t now = now_ns();
   c.pending = std::make_unique<PendingLink>(calls_, context, caller, std::move(addresses), now, handshake_ns(now));
   c.again_ns = 0;
@@ -158,6 +182,7 @@ void Dialer::made(LaneName lane, PendingLink& c) {
   MadeLink made;
   made.is_local = c.is_local();
   made.rest = c.rest();
+  made.move = c.caller().move;
   if (plan_.encrypts && !made.is_local) made.session = c.take_session();
   made.fd = c.take_fd();
   user_.made(lane, std::move(made));
@@ -266,7 +291,7 @@ bool Dialer::drop_one(const Address* source) {
   return true;
 }
 
-Welcome Dialer::decide(const Caller& caller) const {
+Welcome Dialer::decide(const Caller& caller) {
   if (caller.to != static_cast<std::uint32_t>(plan_.rank) || caller.from >= static_cast<std::uint32_t>(plan_.size()) ||
       caller.from == caller.to || caller.world != plan_.at(plan_.rank).world)
     return Welcome::stranger;
@@ -275,10 +300,19 @@ Welcome Dialer::decide(const Caller& caller) const {
   if ((caller.encrypts != 0) != plan_.encrypts) return Welcome::otherwise;
   const LaneName lane{static_cast<int>(caller.from), static_cast<int>(caller.lane)};
   if (user_.gone(lane.peer)) return Welcome::stranger;
+  if (caller.move != 0) return lane.number == 0 && ways > 1 ? decide_move(lane.peer, caller.move) : Welcome::stranger;
   const auto call = calling_.find(lane);
   const bool we_call = call != calling_.end() && call->second.pending;
   if (user_.stands(lane) || (we_call && plan_.rank < lane.peer)) return Welcome::duplicate;
   return Welcome::yes;
+}
+
+Welcome Dialer::decide_move(int peer, std::uint64_t move) {
+  if (!user_.stands({peer, 0})) return Welcome::stranger;
+  const std::uint64_t moved_by = user_.moved_by(peer);
+  if (plan_.rank > peer) return move > moved_by ? Welcome::yes : Welcome::duplicate;  // else a call that was given up
+  if (move >= moved_by) user_.asked_to_move(peer);
+  return Welcome::duplicate;
 }
 
 void Dialer::step_called(int fd) {

@@ -27,6 +27,7 @@ struct MadeLink {
   bool is_local = false;
   std::unique_ptr<TlsSession> session;  ///< the session of an encrypted connection; null: not encrypted
   std::string rest;                     ///< bytes that were received after the handshake
+  std::uint64_t move = 0;               ///< Caller::move
 };
 
 /// Receives the results of calls.
@@ -37,6 +38,10 @@ class CallUser {
   virtual bool gone(int peer) const = 0;
   /// True if the lane is connected.
   virtual bool stands(LaneName lane) const = 0;
+  /// The number of the call that has moved the first lane to its network; 1: none has.
+  virtual std::uint64_t moved_by(int peer) const = 0;
+  /// The peer asks this rank to move the first lane.
+  virtual void asked_to_move(int peer) = 0;
   virtual void made(LaneName lane, MadeLink connection) = 0;
   /// The lane could not be connected within its time limit.
   virtual void failed(LaneName lane, const std::string& why) = 0;
@@ -49,6 +54,10 @@ class Dialer {
 
   /// Starts to connect the lane.  Does nothing if a call for the lane has begun.
   void begin(LaneName lane);
+  /// Starts to move the first lane to another network: tries network @p way of LinkPlan::ways() first.  Does nothing if
+  /// a call for the lane has begun.  The higher rank of both asks the lower one, so that they never use two
+  /// connections.
+  void move(int peer, std::size_t way);
   /// Handles an epoll event of @p fd.  False: @p fd does not belong to the dialer.
   bool step(int fd);
   /// Repeats failed and slow calls at the next address.  Ends calls and callers whose time limit has passed.
@@ -58,6 +67,7 @@ class Dialer {
   /// Ends this rank's calls to the peer.
   void end(int peer);
   void end(LaneName lane) { calling_.erase(lane); }
+  bool calls(LaneName lane) const { return calling_.count(lane) > 0; }
   /// Ends all calls, and closes the listening sockets.
   void end();
   /// The error of the last failed call to the peer: "rank 3 (10.0.0.7) cannot be reached: …"
@@ -74,6 +84,8 @@ class Dialer {
     std::int64_t again_ns = 0;  ///< time of the next attempt; 0: an attempt is in progress
     std::string why;            ///< error of the last attempt
     bool reached = false;       ///< an earlier PendingLink has reached the peer
+    bool moves = false;         ///< move(), not begin()
+    std::size_t way = 0;        ///< of move()
   };
   /// A caller that has not finished its handshake.
   struct Called {
@@ -82,6 +94,7 @@ class Dialer {
     Address source{};  ///< address of the caller; Address{}: a unix socket
   };
   void call(LaneName lane);
+  std::vector<CallAddress> addresses(LaneName lane, const Call& call) const;
   void step(LaneName lane);
   bool watch(Call& call, int what);
   void give_up(Call& call);
@@ -90,7 +103,8 @@ class Dialer {
   bool drop_one(const Address* source);
   void step_called(int fd);
   std::int64_t handshake_ns(std::int64_t now);
-  Welcome decide(const Caller& caller) const;
+  Welcome decide(const Caller& caller);
+  Welcome decide_move(int peer, std::uint64_t move);
   void made(LaneName lane, PendingLink& c);
 
   LinkPlan& plan_;
@@ -100,6 +114,7 @@ class Dialer {
   const CallerPlaces places_;
   std::int64_t handshake_ns_ = 0;      ///< current limit of a handshake, adapted to the machine's load
   std::int64_t looked_ns_ = 0;         ///< time when handshake_ns_ was computed
+  std::uint64_t move_ = 1;             ///< Caller::move of the last own call
   std::optional<KeyContext> context_;  ///< nullopt: this rank does not use TCP
   std::map<LaneName, Call> calling_;
   std::map<int, Called> called_;  ///< callers by descriptor

@@ -40,6 +40,10 @@ struct Caller {
   std::uint32_t lane = 0;          ///< number of the lane between the two ranks
   std::uint32_t encrypts = 0;      ///< 1: bytes after the handshake are encrypted; must be equal at both ends
   std::uint64_t world = 0;         ///< ListenAddress::world of the listener
+  /// 0: makes the lane.  Otherwise the lane exists, and moves to another network.  The lower rank makes the connection,
+  /// and sends the number of its call.  The higher rank asks the lower one to call, and sends the number of the last
+  /// call that it has accepted, or 1.
+  std::uint64_t move = 0;
 };
 
 /// The listener's answer.  none: no answer yet.  duplicate: the lane exists, or the listener calls for the lane itself.

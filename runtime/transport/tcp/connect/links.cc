@@ -24,15 +24,14 @@ Fd open_epoll() {
   return epoll;
 }
 
-/// @p error: a result of Lane::receive() other than 0.
+}  // namespace
+
 std::string how_ended(int error) {
   if (error == EBADMSG)
     return "a message on its connection has the wrong seal: the message was changed on the way, or another process "
            "sent it";
   return error < 0 ? "it closed its connection" : "its connection: " + errno_text(error);
 }
-
-}  // namespace
 
 Links::Links(LinkPlan plan, SocketCalls& calls, LinksUser& user)
     : plan_(std::move(plan)),
@@ -49,6 +48,7 @@ Links::Peer& Links::peer(int rank) {
   if (!p) {
     p = std::make_unique<Peer>();
     p->ways = plan_.ways(rank);
+    if (!p->ways.empty()) by_several_.push_back(rank);
     p->links.resize(static_cast<std::size_t>(plan_.bulk_lanes) + std::max<std::size_t>(p->ways.size(), 1));
   }
   return *p;
@@ -134,6 +134,7 @@ void Links::add(int rank, int number, OutFrame frame) {
 }
 
 void Links::push(Lane& lane) {
+  if (lane.interrupted) return;
   if (const int error = lane.send()) return end(lane, error);
   watch(lane);
 }
@@ -172,6 +173,7 @@ bool Links::stands(LaneName lane) const {
 }
 
 void Links::made(LaneName name, MadeLink connection) {
+  if (connection.move != 0) return moved(name, std::move(connection));
   Link& link = peer(name.peer).links[static_cast<std::size_t>(name.number)];
   auto stream = make_stream(calls_, connection.fd.get(), std::move(connection.session), std::move(connection.rest));
   link.lane =
@@ -179,7 +181,7 @@ void Links::made(LaneName name, MadeLink connection) {
   Lane& lane = *link.lane;
   lane.is_local = connection.is_local;
   lanes_[lane.fd()] = &lane;
-  if (name.number > 0 && has_spares(name.peer)) begin_spare(link, name);
+  if (has_spares(name.peer)) begin_one_of_several(link, name);
   if (calls_.epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, lane.fd(), EPOLLIN) != 0) return end(lane, errno);
   for (OutFrame& f : std::exchange(link.waiting, {})) lane.add(std::move(f));
   if (leaving_) say_bye(peer(name.peer), link);
@@ -199,6 +201,11 @@ void Links::end(Lane& lane, int error) {
   if (!is_up(lane)) return;
   Peer& p = peer(lane.peer());
   const bool in_order = lane.said_bye || p.departed;
+  if (!in_order && may_move(lane, error)) {
+    p.links[0].why_not = how_ended(error);
+    interrupt(lane);
+    return move_first(lane.peer());
+  }
   const bool others_stand = lane.number() > 0 && error != EBADMSG && has_spares(lane.peer());
   if (!in_order && !others_stand) return lose(lane.peer(), name(lane.peer()) + " is gone: " + how_ended(error));
   Link& link = p.links[static_cast<std::size_t>(lane.number())];
@@ -216,6 +223,7 @@ void Links::progress() {
   const std::int64_t now = now_ns();
   if (now - moved_ns_ < 500) return;  // one step of the engine may call several times
   moved_ns_ = now;
+  if (!by_several_.empty()) look_at_first_lanes(now);
   epoll_event events[32];
   const int count = ::epoll_wait(epoll_.get(), events, 32, 0);
   for (int i = 0; i < count; ++i) {
@@ -288,7 +296,8 @@ bool Links::quiet() const {
   return std::all_of(lanes_.begin(), lanes_.end(), [](const auto& l) {
     int unsent = 0;
     // Bytes written to a unix socket are immediately in the other end's buffer.
-    return l.second->idle() && (l.second->is_local || ::ioctl(l.first, SIOCOUTQ, &unsent) != 0 || unsent == 0);
+    return l.second->nothing_waits() && l.second->idle() &&
+           (l.second->is_local || ::ioctl(l.first, SIOCOUTQ, &unsent) != 0 || unsent == 0);
   });
 }
 
@@ -305,9 +314,10 @@ std::vector<LostPeer> Links::silent() const {
   std::map<int, unsigned> quiet;  // ms, by rank
   for (const auto& [fd, lane] : lanes_) {
     const unsigned ms = lane->ms_since_heard();
-    // If spare lanes exist, the other lanes replace a silent lane.  Only the first lane then matters.
-    const bool matters = lane->number() == 0 || peers_[static_cast<std::size_t>(lane->peer())]->ways.empty();
-    if (ms < silent_ms || !matters) continue;
+    // If spare lanes exist, the other lanes replace a silent lane.  Only the first lane then matters, once it has had
+    // time to move.
+    const bool several = !peers_[static_cast<std::size_t>(lane->peer())]->ways.empty();
+    if (ms < (several ? 2 * silent_ms : silent_ms) || (several && lane->number() > 0)) continue;
     unsigned& longest = quiet[lane->peer()];
     longest = std::max(longest, ms);
   }

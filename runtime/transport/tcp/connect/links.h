@@ -3,7 +3,7 @@
 /// A lane is connected when its first frame is added.  Both ends send on the same lane.  Two ranks have several lanes.
 /// The first lane carries small frames, and the other lanes carry large frames.  So small frames never wait for large
 /// frames.  If several network interfaces reach the peer's host, each further interface has a spare lane.  Then any
-/// lane except the first may end, and the peer still counts as reached.
+/// lane may end, and the peer still counts as reached.  The first lane moves to the network of another interface.
 ///
 /// All ranks here are ranks of the world.  Thread: one at a time, except fd() and nap().
 #pragma once
@@ -20,6 +20,9 @@
 #include "transport/transport.h"
 
 namespace hvd::transport::tcp {
+
+/// The reason for the end of a connection.  @p error: a result of Lane::receive() or Lane::send() other than 0.
+std::string how_ended(int error);
 
 /// Receives the events of connections and frames.
 class LinksUser : public FrameHandler {
@@ -83,6 +86,7 @@ class Links final : private CallUser {
   bool reached(int peer) const { return dialer_.reached(peer); }
 
  private:
+  static constexpr std::int64_t look_ns = 500'000'000;  ///< time between checks for silent lanes
   static constexpr unsigned silent_ms = 2500;  ///< time without an acknowledgement after which a lane counts as silent
   struct Link {
     std::unique_ptr<Lane> lane;
@@ -96,6 +100,8 @@ class Links final : private CallUser {
     std::vector<Link> links;  ///< [lanes]
     /// LinkPlan::ways().  Lanes 0 to bulk_lanes use the first network.  Each spare lane uses one of the other networks.
     std::vector<SharedNetwork> ways;
+    std::size_t first_way = 0;    ///< index in `ways` of the network of the first lane
+    std::uint64_t moved_by = 1;   ///< CallUser::moved_by
     std::int64_t looked_ns = 0;   ///< time of the last check for silent lanes
     std::uint32_t byes = 0;       ///< lanes on which the peer has said goodbye
     std::uint32_t bye_lanes = 0;  ///< lanes on which the peer says goodbye in total
@@ -106,6 +112,8 @@ class Links final : private CallUser {
   bool stands(LaneName lane) const override;
   void made(LaneName lane, MadeLink connection) override;
   void failed(LaneName lane, const std::string& why) override;
+  std::uint64_t moved_by(int peer) const override { return peers_[static_cast<std::size_t>(peer)]->moved_by; }
+  void asked_to_move(int peer) override { move_first(peer); }
 
   Peer& peer(int rank);
   void push(Lane& lane);
@@ -116,9 +124,20 @@ class Links final : private CallUser {
   bool is_up(const Lane& lane) const;
   void depart(int peer);
   static Lane* lane_with_room(const Peer& p);
-  void begin_spare(Link& link, LaneName lane);
+  void begin_one_of_several(Link& link, LaneName lane);
+  void note_way(const Lane& first);
   void call_spares(int peer);
   void end_silent(int peer);
+  /// @name The first lane moves to another network (links_move.cc)
+  /// @{
+  void look_at_first_lanes(std::int64_t now);
+  void move_first(int peer);
+  bool may_move(const Lane& lane, int error) const;
+  void interrupt(Lane& lane);
+  void receive_rest(Lane& lane);
+  void moved(LaneName lane, MadeLink connection);
+  void could_not_move(int peer, const std::string& why);
+  /// @}
   const SharedNetwork* way(LaneName lane) const;
   std::string way_text(LaneName lane);
   void lose(int peer, const std::string& why);
@@ -139,6 +158,8 @@ class Links final : private CallUser {
   std::vector<std::unique_ptr<Lane>> ended_;  ///< ended lanes, kept until no caller uses them
   std::int64_t moved_ns_ = 0;                 ///< time of the last progress()
   bool revoked_ = false, leaving_ = false;
+  std::vector<int> by_several_;  ///< used peers that several network interfaces reach
+  std::int64_t looked_ns_ = 0;   ///< time of the last look_at_first_lanes()
 };
 
 }  // namespace hvd::transport::tcp

@@ -1,6 +1,6 @@
 /// @file links_interfaces.cc — lanes to a peer that several network interfaces reach.
 ///
-/// All lanes but the first may end.  Links then connects the lane again.
+/// All lanes but the first may end.  Links then connects the lane again.  links_move.cc moves the first lane.
 #include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -20,7 +20,6 @@ namespace {
 using memory::now_ns;
 
 constexpr unsigned answers_ms = 1800;                  ///< a lane with an acknowledgement within this time answers
-constexpr std::int64_t look_ns = 500'000'000;          ///< between checks for silent lanes
 constexpr std::int64_t call_again_ns = 5'000'000'000;  ///< delay after a lane has ended, or could not be made
 /// Maximum unsent bytes in the kernel for one lane (TCP_NOTSENT_LOWAT).  A small number leaves more bytes for other
 /// lanes.
@@ -49,7 +48,7 @@ Lane* Links::lane_with_room(const Peer& p) {
   bool others = false;
   for (auto link = p.links.rbegin(); link != p.links.rend(); ++link) {
     Lane* const lane = link->lane.get();
-    if (!lane || (lane->number() == 0 && others)) continue;
+    if (!lane || lane->interrupted || (lane->number() == 0 && others)) continue;
     others = true;
     int on_its_way = 0;
     if (!lane->nothing_waits()) continue;
@@ -84,7 +83,7 @@ void Links::end_silent(int rank) {
   p.looked_ns = now;
   std::vector<std::pair<unsigned, Lane*>> heard;
   for (const Link& l : p.links)
-    if (l.lane) heard.emplace_back(l.lane->ms_since_heard(), l.lane.get());
+    if (l.lane && !l.lane->interrupted) heard.emplace_back(l.lane->ms_since_heard(), l.lane.get());
   if (std::none_of(heard.begin(), heard.end(), [](const auto& h) { return h.first < answers_ms; })) return;
   for (const auto& [ms, lane] : heard)
     if (ms >= silent_ms && lane->number() > 0) end(*lane, ETIMEDOUT);
@@ -93,7 +92,9 @@ void Links::end_silent(int rank) {
 /// Returns the network that the lane uses; nullptr: only one network interface reaches the peer.
 const SharedNetwork* Links::way(LaneName lane) const {
   const std::vector<SharedNetwork>& ways = peers_[static_cast<std::size_t>(lane.peer)]->ways;
-  return ways.empty() ? nullptr : &ways[static_cast<std::size_t>(std::max(0, lane.number - plan_.bulk_lanes))];
+  if (ways.empty()) return nullptr;
+  if (lane.number == 0) return &ways[peers_[static_cast<std::size_t>(lane.peer)]->first_way];
+  return &ways[static_cast<std::size_t>(std::max(0, lane.number - plan_.bulk_lanes))];
 }
 
 /// "network interface eth1 (10 Gbit/s) to rank 3 (10.0.0.7)"
@@ -102,6 +103,7 @@ std::string Links::way_text(LaneName lane) {
 }
 
 void Links::failed(LaneName lane, const std::string& why) {
+  if (lane.number == 0 && stands(lane)) return could_not_move(lane.peer, why);
   if (lane.number == 0 || !has_spares(lane.peer)) return lose(lane.peer, why);
   dialer_.end(lane);
   peer(lane.peer).links[static_cast<std::size_t>(lane.number)].fail(why);
@@ -113,7 +115,9 @@ void Links::Link::fail(const std::string& why) {
 }
 
 /// Prepares a lane that is established, for the first time or again.
-void Links::begin_spare(Link& link, LaneName name) {
+void Links::begin_one_of_several(Link& link, LaneName name) {
+  link.lane->keeps = name.number == 0;
+  if (name.number == 0) return note_way(*link.lane);
   ::setsockopt(link.lane->fd(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &most_unsent, sizeof most_unsent);
   link.why_not.clear();
   if (std::exchange(link.told, false)) log_info(way_text(name) + " carries tensors again");

@@ -13,7 +13,12 @@ class PlainStream final : public ByteStream {
  public:
   PlainStream(SocketCalls& calls, int fd, std::string rest) : calls_(calls), fd_(fd), rest_(std::move(rest)) {}
 
-  ssize_t send(const iovec* parts, int count) override { return calls_.send(fd_, parts, count); }
+  ssize_t send(const iovec* parts, int count) override {
+    const ssize_t sent = calls_.send(fd_, parts, count);
+    if (sent > 0) written_ += static_cast<std::uint64_t>(sent);
+    return sent;
+  }
+  std::uint64_t written() const override { return written_; }
   ssize_t receive(const iovec* parts, int count, bool asks_kernel) override {
     if (pending()) return take_rest(parts, count);
     if (asks_kernel) return calls_.receive(fd_, parts, count);
@@ -37,6 +42,7 @@ class PlainStream final : public ByteStream {
   SocketCalls& calls_;
   const int fd_;
   std::string rest_;
+  std::uint64_t written_ = 0;
 };
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <sys/uio.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -19,10 +20,12 @@ class ByteStream {
  public:
   virtual ~ByteStream() = default;
   /// Accepts bytes in order.  Returns the number of accepted bytes, or -1 with errno, like sendmsg.  The caller may
-  /// then reuse the memory of these bytes.  Accepted bytes can still wait in the stream (holds()).
+  /// then reuse the memory of these bytes.  Accepted bytes can still wait in the stream (waiting()).
   virtual ssize_t send(const iovec* parts, int count) = 0;
-  /// True if the stream has accepted bytes that it has not sent.
-  virtual bool holds() const { return false; }
+  /// The number of bytes for the kernel that the stream has made of the accepted bytes.
+  virtual std::uint64_t written() const = 0;
+  /// The number of these bytes that the kernel has not taken.
+  virtual std::size_t waiting() const { return 0; }
   /// Sends waiting bytes until the kernel accepts no more.  Returns 0 or an errno.
   virtual int flush() { return 0; }
   /// Receives bytes; returns like readv.  If @p parts are not filled and pending() is false, no more bytes are

@@ -1,5 +1,8 @@
 /// @file lane.h — one connection between two ranks, after its handshake.
 ///
+/// A lane may move to another connection.  Both ends then first send the number of bytes that they have received over
+/// all connections of the lane.  Each end continues with the first byte that the other end lacks.
+///
 /// A lane carries frames.  A frame is a header of fixed size and payload bytes, which the lane does not interpret.  The
 /// lane sends directly from the sender's memory.  It receives large frames directly into their destination.  No call
 /// blocks.
@@ -8,43 +11,14 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <string>
 
 #include "base/file.h"
 #include "transport/tcp/stream/byte_stream.h"
+#include "transport/tcp/stream/frame.h"
+#include "transport/tcp/stream/kept_frames.h"
 #include "transport/tcp/stream/socket_calls.h"
 
 namespace hvd::transport::tcp {
-
-enum class FrameKind : std::uint8_t {
-  message = 1,  ///< a whole message
-  room = 2,     ///< the receive for a large message is posted: the sender may send the message.  No payload
-  piece = 3,    ///< a large message or a part of a large message
-  done = 5,     ///< the receiver has all parts of a large message sent over several interfaces.  No payload
-  bye = 4,      ///< the sender leaves in order: the last frame of this lane.  `number`: lanes that get a bye
-  credit = 6,   ///< the receiver has taken messages of `at` counted bytes (message_channel.h).  No payload
-};
-
-/// The header on the network, in little-endian byte order.
-struct FrameHeader {
-  FrameKind kind = FrameKind::message;
-  std::uint8_t tag = 0;
-  std::uint16_t unused = 0;
-  std::uint32_t stream = 0;
-  std::uint32_t number = 0;  ///< of the message in its (sender, stream, tag), from 0; wraps
-  std::uint32_t bytes = 0;   ///< length of the payload that follows
-  std::uint64_t at = 0;      ///< piece: offset in the message; credit: counted bytes
-};
-static_assert(sizeof(FrameHeader) == 24);
-
-/// A frame that has not been sent completely.
-struct OutFrame {
-  FrameHeader header;
-  const char* data = nullptr;
-  std::uint64_t ticket = 0;            ///< the send that owns the payload; 0: none
-  std::unique_ptr<std::string> owned;  ///< owns a copy of the payload; null: the sender owns the payload
-  std::size_t left = 0;                ///< unsent bytes of header and payload
-};
 
 class Lane;
 
@@ -86,7 +60,8 @@ class Lane {
   bool pending() const { return stream_->pending(); }
   /// True if no frame waits.  Encrypted bytes may still wait in the stream.
   bool nothing_waits() const { return out_.empty(); }
-  bool idle() const { return out_.empty() && !stream_->holds(); }
+  /// True if send() has nothing to do until receive() has had more bytes, or add() another frame.
+  bool idle() const { return count_left_ == 0 && (awaits_count_ || out_.empty()) && stream_->waiting() == 0; }
   /// Milliseconds since the last acknowledgement from the other end's kernel; 0 for a unix socket.
   unsigned ms_since_heard() const;
   /// Stops reading the caller's memory of @p ticket.  Drops those of its frames that have not begun.  Copies the
@@ -95,10 +70,18 @@ class Lane {
   /// Drops all further bytes of the frame that is arriving.
   void drop_arriving() { target_ = nullptr; }
   const FrameHeader* arriving() const { return in_frame_ ? &in_ : nullptr; }
+  /// Continues over another connection.  `keeps` must have been true from the first frame.  The caller has received
+  /// all bytes that the former connection had.
+  void resume(Fd fd, std::unique_ptr<ByteStream> stream);
+  /// Bytes of frames received over all connections.
+  std::uint64_t received() const { return received_; }
 
   bool is_local = false;     ///< the connection is a unix socket
   bool watches_out = false;  ///< epoll reports when the kernel accepts more bytes
   bool said_bye = false;     ///< the other end has sent FrameKind::bye
+  bool keeps = false;        ///< keeps sent frames that the other end may lack, for resume()
+  bool moves = false;        ///< the other end may already use another connection: no sent frame is dropped
+  bool interrupted = false;  ///< the connection has ended, and the lane waits for another one
 
  private:
   void take(const unsigned char* data, std::size_t bytes);
@@ -106,6 +89,9 @@ class Lane {
   void end_frame();
   int receive_some();
   void announce_from(std::size_t bytes);
+  void drop_acknowledged();
+  int send_count();
+  std::size_t take_count(const unsigned char* data, std::size_t bytes);
 
   SocketCalls& calls_;
   FrameHandler& handler_;
@@ -113,6 +99,11 @@ class Lane {
   std::unique_ptr<ByteStream> stream_;
   const int peer_, number_;
   std::deque<OutFrame> out_;
+  KeptFrames kept_;
+  std::uint64_t sent_ = 0, received_ = 0;  ///< bytes of frames over all connections
+  bool awaits_count_ = false;              ///< after resume(): the other end's number has not arrived
+  std::uint64_t own_count_ = 0, their_count_ = 0;
+  std::size_t count_left_ = 0, count_got_ = 0;  ///< bytes of own_count_ to send, and of their_count_ received
 
   FrameHeader in_;
   std::size_t header_got_ = 0;

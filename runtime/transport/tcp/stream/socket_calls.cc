@@ -1,7 +1,9 @@
 #include "transport/tcp/stream/socket_calls.h"
 
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 
 #include <cerrno>
 
@@ -32,6 +34,11 @@ ssize_t SocketCalls::receive(int fd, const iovec* parts, int count) { return ::r
 
 void SocketCalls::announce_from(int fd, int bytes) {
   (void)::setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof bytes);
+}
+
+int SocketCalls::unacknowledged(int fd) {
+  int bytes = 0;
+  return ::ioctl(fd, SIOCOUTQ, &bytes) == 0 ? bytes : -1;
 }
 
 int SocketCalls::epoll_ctl(int epoll, int what, int fd, std::uint32_t events) {

@@ -25,6 +25,8 @@ class SocketCalls {
   /// Makes epoll report @p fd only when at least @p bytes bytes have arrived.  epoll reports fewer bytes if the
   /// kernel's buffer is full, or if the connection ends.  Errors are ignored: epoll then reports every byte.
   virtual void announce_from(int fd, int bytes);
+  /// The number of sent bytes that the other end's kernel has not acknowledged, or -1 with errno.
+  virtual int unacknowledged(int fd);
   virtual int epoll_ctl(int epoll, int what, int fd, std::uint32_t events);
 };
 

@@ -76,6 +76,7 @@ void TlsStream::write(const char* data, std::size_t bytes) {
     out_from_ = 0;
   }
   out_.insert(out_.end(), data, data + bytes);
+  written_ += bytes;
 }
 
 bool TlsStream::encrypt(const unsigned char* data, std::size_t bytes) {
@@ -89,7 +90,8 @@ bool TlsStream::encrypt(const unsigned char* data, std::size_t bytes) {
 }
 
 int TlsStream::flush() {
-  while (holds()) {
+  if (send_error_ != 0) return send_error_;
+  while (waiting() > 0) {
     const iovec part{out_.data() + out_from_, out_.size() - out_from_};
     const ssize_t sent = calls_.send(fd_, &part, 1);
     if (sent < 0) {
@@ -109,12 +111,17 @@ ssize_t TlsStream::send(const iovec* parts, int count) {
   };
   const auto record = [this](const unsigned char* data, std::size_t bytes) {
     if (!encrypt(data, bytes)) return EPROTO;
-    return out_.size() - out_from_ >= out_bytes / 2 ? flush() : 0;
+    return waiting() >= out_bytes / 2 ? flush() : 0;
   };
-  const auto is_full = [this] { return out_.size() - out_from_ >= out_bytes; };
+  const auto is_full = [this] { return waiting() >= out_bytes; };
   if (const int error = flush()) return fail(error);
   if (is_full()) return fail(EAGAIN);
   std::size_t taken = 0;
+  const auto end = [&](int error) {
+    if (taken == 0) return fail(error);
+    send_error_ = error;  // the other end may receive the accepted bytes
+    return static_cast<ssize_t>(taken);
+  };
   small_.clear();
   for (int i = 0; i < count && taken < bytes_a_call; ++i) {
     const auto* data = static_cast<const unsigned char*>(parts[i].iov_base);
@@ -133,13 +140,13 @@ ssize_t TlsStream::send(const iovec* parts, int count) {
         error = record(small_.data(), small_.size());
         small_.clear();
       }
-      if (error != 0) return fail(error);
+      if (error != 0) return end(error);
     }
     if (left > 0) break;
   }
   if (!small_.empty())
-    if (const int error = record(small_.data(), small_.size())) return fail(error);
-  if (const int error = flush()) return fail(error);
+    if (const int error = record(small_.data(), small_.size())) return end(error);
+  if (const int error = flush()) return end(error);
   return static_cast<ssize_t>(taken);
 }
 

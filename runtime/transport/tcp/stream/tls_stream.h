@@ -22,6 +22,7 @@ class TlsSession {
   void* const ssl_;
 };
 
+/// Size: a buffer, a position and an error for each direction.
 class TlsStream final : public ByteStream {
  public:
   /// Maximum number of records for one key.  RFC 8446, section 5.5: one key is safe for 2^24.5 records of AES-GCM.
@@ -36,7 +37,8 @@ class TlsStream final : public ByteStream {
   TlsStream& operator=(const TlsStream&) = delete;
 
   ssize_t send(const iovec* parts, int count) override;
-  bool holds() const override { return out_from_ < out_.size(); }
+  std::uint64_t written() const override { return written_; }
+  std::size_t waiting() const override { return out_.size() - out_from_; }
   int flush() override;
   /// errno EBADMSG: the received bytes are not the bytes that the other end sent.
   ssize_t receive(const iovec* parts, int count, bool asks_kernel) override;
@@ -60,6 +62,7 @@ class TlsStream final : public ByteStream {
 
   std::vector<char> out_;  ///< encrypted bytes for the kernel; sent before out_from_
   std::size_t out_from_ = 0;
+  std::uint64_t written_ = 0;         ///< bytes that out_ has held in total
   std::vector<unsigned char> small_;  ///< small parts that are joined into one record
 
   std::unique_ptr<char[]> in_;  ///< encrypted bytes from the kernel; unread from in_from_ to in_to_
@@ -67,6 +70,7 @@ class TlsStream final : public ByteStream {
   bool asks_kernel_ = false;
   bool closed_ = false;  ///< the other end has closed the connection
   int error_ = 0;        ///< errno with which the connection ended
+  int send_error_ = 0;   ///< the same, for the next send(): the last one has accepted bytes
 };
 
 }  // namespace hvd::transport::tcp

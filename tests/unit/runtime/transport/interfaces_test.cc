@@ -28,33 +28,58 @@ constexpr bool under_sanitizer = false;
 
 CardAddress card(const std::string& word) { return CardAddress::of(word).value(); }
 
-/// The network interface of a connection between 127.0.N.x: N; 0: it has none yet.
+/// N of an address 127.0.N.x.
+int card_of(const sockaddr_storage& at) {
+  return at.ss_family == AF_INET
+             ? reinterpret_cast<const unsigned char*>(&reinterpret_cast<const sockaddr_in*>(&at)->sin_addr)[2]
+             : reinterpret_cast<const sockaddr_in6*>(&at)->sin6_addr.s6_addr[14];
+}
+
+/// The network interface of a connection to or from 127.0.N.x: N; 0: it has none yet. Its other end is 127.0.0.1.
 int card_of(int fd) {
-  sockaddr_storage peer{};
-  socklen_t bytes = sizeof peer;
-  if (::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &bytes) != 0) return 0;
-  return peer.ss_family == AF_INET
-             ? reinterpret_cast<unsigned char*>(&reinterpret_cast<sockaddr_in*>(&peer)->sin_addr)[2]
-             : reinterpret_cast<sockaddr_in6*>(&peer)->sin6_addr.s6_addr[14];
+  sockaddr_storage at{};
+  socklen_t bytes = sizeof at;
+  if (::getpeername(fd, reinterpret_cast<sockaddr*>(&at), &bytes) != 0) return 0;
+  if (const int card = card_of(at)) return card;
+  bytes = sizeof at;
+  return ::getsockname(fd, reinterpret_cast<sockaddr*>(&at), &bytes) == 0 ? card_of(at) : 0;
 }
 
 /// Counts the bytes of each network interface. It may slow one down, end it, or change its frames.
 class CardCalls final : public SocketCalls {
  public:
   int slow = 0;  ///< the interface that sends a little at a time
-  int ends = 0;  ///< the interface that ends, after `ends_after` bytes
+  int ends = 0;  ///< the interface that ends, after `ends_after` bytes; -1: each interface
   std::size_t ends_after = 0;
-  int lies = 0;  ///< the interface whose frames of parts are given to `change`
+  int ends_with = ECONNRESET;  ///< the error of the interface that ends; with others the peer learns nothing of it
+  std::size_t lost = 0;        ///< the bytes before the end that are accepted and do not arrive
+  std::uint64_t excess = 0;    ///< added to the number of received bytes that a moved lane sends first
+  int lies = 0;                ///< the interface whose frames of parts are given to `change`
   std::function<void(FrameHeader&)> change;
   std::atomic<std::size_t> sent[4] = {};
 
   ssize_t send(int fd, const iovec* parts, int count) override {
     const int n = card_of(fd) & 3;
     if (n == 0) return SocketCalls::send(fd, parts, count);
-    if (n == ends && sent[n] > ends_after) {
-      ::shutdown(fd, SHUT_RDWR);
-      errno = ECONNRESET;
+    const bool this_ends = n == ends || ends < 0;
+    if (this_ends && sent[n] >= ends_after) {
+      if (ends_with == ECONNRESET) ::shutdown(fd, SHUT_RDWR);
+      errno = ends_with;
       return -1;
+    }
+    if (this_ends && ends_with != ECONNRESET) {
+      const std::size_t room = ends_after - sent[n], whole = room > lost ? room - lost : 0;
+      const std::size_t bytes = std::min(parts[0].iov_len, whole > 0 ? whole : room);
+      const iovec part{parts[0].iov_base, bytes};
+      const ssize_t done = whole > 0 ? SocketCalls::send(fd, &part, 1) : static_cast<ssize_t>(bytes);
+      if (done > 0) sent[n] += static_cast<std::size_t>(done);
+      return done;
+    }
+    if (std::uint64_t lie = 0; excess != 0 && parts[0].iov_len == sizeof lie) {
+      std::memcpy(&lie, parts[0].iov_base, sizeof lie);
+      lie += excess;
+      const iovec part{&lie, sizeof lie};
+      return SocketCalls::send(fd, &part, 1);
     }
     if (n == slow && ++turn_ % 50 != 0) {
       errno = EAGAIN;
@@ -73,6 +98,10 @@ class CardCalls final : public SocketCalls {
     const ssize_t done = n == slow ? SocketCalls::send(fd, &little, 1) : SocketCalls::send(fd, parts, count);
     if (done > 0) sent[n] += static_cast<std::size_t>(done);
     return done;
+  }
+
+  int unacknowledged(int fd) override {
+    return lost > 0 && (card_of(fd) & 3) == ends ? -1 : SocketCalls::unacknowledged(fd);
   }
 
  private:
@@ -162,6 +191,66 @@ TEST_CASE("a network interface that ends amid a message: its parts go over the o
       calls[0].ends_after = after;
       check_none(run_cards(2, calls, large_ones, way));
     }
+}
+
+/// Control messages, small messages and large ones, in turn.
+void all_kinds(Transport& t) {
+  for (int round = 0; round < (under_sanitizer ? 10 : 30); ++round) {
+    auto body = std::make_shared<std::string>(pattern(static_cast<std::size_t>(round) * 5000, t.rank()));
+    const transport::Ticket out = t.isend_shared(1 - t.rank(), Tag::up, body);
+    exchange_all(t, {10, 3000, 32 << 10, 600'000});
+    if (await(t, Tag::up).body != pattern(body->size(), 1 - t.rank()))
+      throw Error(Code::internal, "test", "wrong bytes");
+    await(t, out);
+  }
+}
+
+TEST_CASE("the first network interface ends: small messages go over another one") {
+  for (const auto way : {by_tcp, by_tls})
+    for (const int who : {0, 1})
+      for (const std::size_t after : {5000, 40'000, 123'456, 777'777})
+        for (const std::size_t lost : {0, 3333}) {
+          CardCalls calls[2];
+          calls[who].ends = 1;
+          calls[who].ends_after = after;
+          calls[who].ends_with = ETIMEDOUT;
+          calls[who].lost = lost;
+          check_none(run_cards(2, calls, all_kinds, way));
+          CHECK(calls[who].sent[1].load() == after);
+        }
+}
+
+TEST_CASE("the first and the second network interface end, the third carries all") {
+  CardCalls calls[2];
+  for (const int r : {0, 1}) {
+    calls[r].ends = r + 1;
+    calls[r].ends_after = 400'000;
+    calls[r].ends_with = EHOSTUNREACH;
+  }
+  check_none(run_cards(3, calls, all_kinds));
+}
+
+TEST_CASE("all network interfaces end: the peer is lost by name") {
+  CardCalls calls[2];
+  for (CardCalls& c : calls) {
+    c.ends = -1;
+    c.ends_after = 100'000;
+    c.ends_with = ETIMEDOUT;
+  }
+  const auto failures = run_cards(2, calls, all_kinds);
+  for (const std::string& f : failures) CHECK(f.find("is gone: its connection: ") != std::string::npos);
+}
+
+TEST_CASE("a peer that lies of the bytes that it has received is told by name") {
+  for (const std::uint64_t lie : {std::uint64_t{1} << 40, std::uint64_t{0} - (1 << 20)}) {
+    CardCalls calls[2];
+    calls[0].ends = 1;
+    calls[0].ends_after = 500'000;
+    calls[0].ends_with = ETIMEDOUT;
+    calls[0].excess = lie;
+    const auto failures = run_cards(2, calls, all_kinds);
+    CHECK(failures[1].find("rank 0 (127.0.1.1): TCP: a rank ") != std::string::npos);
+  }
 }
 
 TEST_CASE("given up amid parts, and the rest goes on") {
