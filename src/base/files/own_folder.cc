@@ -10,7 +10,6 @@
 #include <cerrno>
 #include <climits>
 #include <cstring>
-#include <ctime>
 #include <optional>
 
 #include "base/environment.h"
@@ -27,7 +26,6 @@ namespace {
 constexpr const char* mark_name = ".owner";
 constexpr std::size_t name_letters = 8;
 constexpr int most_depth = 100;
-constexpr time_t making_takes_seconds = 60;  ///< at most, from the folder to its mark
 
 bool is_name(std::string_view name, std::string_view prefix) {
   return name.size() == prefix.size() + name_letters && name.starts_with(prefix) &&
@@ -131,25 +129,18 @@ bool remove_marked(const FolderEntry& entry, int folder) {
          ::unlinkat(entry.parent.get(), entry.name.c_str(), AT_REMOVEDIR) == 0;
 }
 
-/// Calls what(entry, folder, mark) for each folder PARENT/PREFIX… of this user; mark is empty if it has none.
+/// Calls what(entry, folder, mark) for each folder PARENT/PREFIX… of this user that has a mark.
 template <class F>
-void each_own(const std::string& parent, std::string_view prefix, F what) {
+void each_marked(const std::string& parent, std::string_view prefix, F what) {
   FolderEntry entry{Fd(::open(parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)), ""};
   if (!entry.parent) return;
   for (const std::string& name : names_in(entry.parent.get())) {
     if (!is_name(name, prefix)) continue;
     const Fd folder = enter(entry.parent.get(), name.c_str(), false);
-    if (!folder) continue;
+    const auto mark = folder ? mark_in(folder.get()) : std::nullopt;
     entry.name = name;
-    what(entry, folder.get(), mark_in(folder.get()));
+    if (mark) what(entry, folder.get(), *mark);
   }
-}
-
-/// Removes an empty folder.  Its maker was killed before it made the mark, or after it removed the mark.
-void remove_unmarked(const FolderEntry& entry, int folder) {
-  struct stat about {};
-  if (::fstat(folder, &about) == 0 && ::time(nullptr) - about.st_mtime > making_takes_seconds)
-    ::unlinkat(entry.parent.get(), entry.name.c_str(), AT_REMOVEDIR);  // fails if anything is in it
 }
 
 }  // namespace
@@ -210,17 +201,15 @@ bool remove_own_folder(const std::string& path) {
 }
 
 void sweep_own_folders(const std::string& parent, std::string_view prefix) {
-  each_own(parent, prefix, [](const FolderEntry& entry, int folder, const std::optional<OwnerMark>& mark) {
-    if (!mark) return remove_unmarked(entry, folder);
-    if (owner_is_gone(folder, *mark)) remove_marked(entry, folder);
+  each_marked(parent, prefix, [](const FolderEntry& entry, int folder, const OwnerMark& mark) {
+    if (owner_is_gone(folder, mark)) remove_marked(entry, folder);
   });
 }
 
 std::vector<LivingFolder> living_folders(const std::string& parent, std::string_view prefix) {
   std::vector<LivingFolder> found;
-  each_own(parent, prefix, [&](const FolderEntry& entry, int, const std::optional<OwnerMark>& mark) {
-    if (mark && mark->boot == boot_id() && !is_gone(mark->owner))
-      found.push_back({parent + "/" + entry.name, mark->owner});
+  each_marked(parent, prefix, [&](const FolderEntry& entry, int, const OwnerMark& mark) {
+    if (mark.boot == boot_id() && !is_gone(mark.owner)) found.push_back({parent + "/" + entry.name, mark.owner});
   });
   return found;
 }

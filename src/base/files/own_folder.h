@@ -2,8 +2,7 @@
 ///
 /// Each folder contains a mark: the symbolic link `.owner`, with a target that does not exist.  The target's text names
 /// the process that owns the folder, the folder's inode, the host, and the host's boot.  A folder is removed only if it
-/// belongs to this user and the mark has the folder's inode, or if it has no mark and is empty.  The removal follows no
-/// links and enters no mounts.
+/// belongs to this user and the mark has the folder's inode.  The removal follows no links and enters no mounts.
 #pragma once
 #include <sys/types.h>
 
@@ -44,8 +43,7 @@ std::string place_for_own_folder();
 bool remove_own_folder(const std::string& path);
 
 /// Removes this user's folders PARENT/PREFIX… without a living owner: the process has ended, or its host has booted
-/// again.  A process that is killed while it makes or removes its folder leaves an empty one without a mark.  Such a
-/// folder is removed after a minute.
+/// again.
 void sweep_own_folders(const std::string& parent, std::string_view prefix);
 
 /// A folder of this user.  Its owner was started since this host's last boot, and is not known to be gone.

@@ -104,20 +104,6 @@ TEST_CASE("own folder: the sweep takes those of dead processes, and nothing that
   CHECK(found[0].owner.pid == getpid());
 }
 
-TEST_CASE("own folder: of those without a mark, the sweep takes the empty ones, after a minute") {
-  const test::TempFolder parent;
-  const timespec long_ago[2] = {{1, 0}, {1, 0}};
-  for (const char* name : {"job-aaaaaaaa", "job-bbbbbbbb", "job-cccccccc", "job-long"})
-    fs::create_directory(parent.path + "/" + name);
-  write(parent.path + "/job-cccccccc/file");
-  for (const char* name : {"job-aaaaaaaa", "job-cccccccc", "job-long"})
-    REQUIRE(utimensat(AT_FDCWD, (parent.path + "/" + name).c_str(), long_ago, 0) == 0);
-  sweep_own_folders(parent.path, "job-");
-  CHECK(!fs::exists(parent.path + "/job-aaaaaaaa"));
-  for (const char* name : {"job-bbbbbbbb", "job-cccccccc/file", "job-long"})
-    CHECK(fs::exists(parent.path + "/" + name));
-}
-
 TEST_CASE("own folder: none where others could put theirs in its place") {
   const test::TempFolder top;
   const std::string open = top.path + "/open", sticky = top.path + "/sticky";
