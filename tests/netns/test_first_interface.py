@@ -125,12 +125,13 @@ def test_the_first_interface_returns_and_the_second_goes(three_interfaces: Clust
     """Large messages use the first interface again. The small ones move back to it, when the second is lost."""
     job = start(three_interfaces, 1, ALL)
     assert job.stdout is not None and job.stderr is not None
+    messages = job.stderr
 
     def cable(interface: str, state: str) -> None:
         set_interface(three_interfaces, "cable", interface, state)
 
     def wait_for(words: str) -> str:
-        return next(line for line in job.stderr if words in line)
+        return next(line for line in messages if words in line)
 
     try:
         assert "ready" in job.stdout.readline() + job.stdout.readline()

@@ -73,6 +73,7 @@ def job_of(cluster: Cluster, hosts: str, *words: str) -> Iterator[tuple[subproce
     argv += ["/tmp/lines.py", *(w for w in words if "/" in w)]
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with cluster.popen("alpha", argv, env=jobs.environment(), **pipes) as job:
+        assert job.stdout is not None
         ranks = sum(int(part.partition(":")[2]) for part in hosts.split(","))
         early = ""
         while early.count("ready") < ranks:
@@ -183,12 +184,15 @@ def test_an_elastic_job_goes_on(two_networks: Cluster) -> None:
 @pytest.mark.parametrize("after_the_move", [False, True])
 def test_both_networks_are_lost(two_networks: Cluster, after_the_move: bool) -> None:
     """The host counts as lost, as with one network."""
-    pull = lambda state: inside(two_networks.switch_pid, "ip", "link", "set", "q-beta", state)  # noqa: E731
+
+    def second(state: str) -> None:
+        inside(two_networks.switch_pid, "ip", "link", "set", "q-beta", state)
+
     with job_of(two_networks, "alpha:1,beta:1", "a/b") as (job, _), lost(two_networks, "cable"):
         if after_the_move:
             wait_until_moved(job)
         begin = time.monotonic()
-        pull("down")
+        second("down")
         try:
             out, err = job.communicate(timeout=40)
             assert job.returncode == 5, out + err
@@ -196,7 +200,7 @@ def test_both_networks_are_lost(two_networks: Cluster, after_the_move: bool) -> 
             assert time.monotonic() - begin < 25 * hvdrun.patience()
             nothing_is_left(two_networks, 15)
         finally:
-            pull("up")
+            second("up")
 
 
 def test_named_interfaces_are_kept(two_networks: Cluster) -> None:

@@ -7,8 +7,8 @@
 
 #include "base/error.h"
 #include "base/random.h"
-#include "wire/channel/kept_frames.h"
 #include "wire/channel/paths.h"
+#include "wire/channel/unconfirmed_frames.h"
 #include "wire/messages/message.h"
 
 namespace hvd::wire {
@@ -163,7 +163,7 @@ class PathConnection : public Connection {
 
   std::vector<Path> paths_;  ///< never empty; the first is in use
   Fd epoll_{::epoll_create1(EPOLL_CLOEXEC)};
-  KeptFrames frames_;
+  UnconfirmedFrames frames_;
   bool is_moving_ = false;  ///< hvdrun has not answered the last move
   bool has_moved_ = false, is_deceived_ = false;
   Clock::time_point deceived_at_;

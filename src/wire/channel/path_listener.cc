@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "base/error.h"
-#include "wire/channel/kept_frames.h"
 #include "wire/channel/paths.h"
+#include "wire/channel/unconfirmed_frames.h"
 #include "wire/messages/message.h"
 
 namespace hvd::wire {
@@ -69,7 +69,7 @@ class PathListener : public Listener {
     std::string address{};                                ///< of `active`, or of the path that has ended
     int awaited = 0;                                      ///< paths that have not come
     bool owes_answer = false;                             ///< to a move
-    KeptFrames frames{};
+    UnconfirmedFrames frames{};
   };
 
   template <class T>

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/error.h"
-#include "wire/channel/kept_frames.h"
 #include "wire/channel/sim_channel.h"
+#include "wire/channel/unconfirmed_frames.h"
 #include "wire/messages/message.h"
 
 using namespace hvd;
@@ -63,7 +63,7 @@ std::vector<int> first(int count) {
 }  // namespace
 
 TEST_CASE("kept frames: confirmed ones are dropped; the others are repeated after a move") {
-  KeptFrames kept;
+  UnconfirmedFrames kept;
   for (int i = 0; i < 5; ++i) kept.add({7, std::to_string(i)});
   CHECK(kept.next_to_repeat() == nullptr);
   CHECK(kept.confirm(2));
@@ -81,7 +81,7 @@ TEST_CASE("kept frames: confirmed ones are dropped; the others are repeated afte
 }
 
 TEST_CASE("kept frames: no more than 4 MiB stay unconfirmed; a confirmation is owed in time") {
-  KeptFrames sender, receiver;
+  UnconfirmedFrames sender, receiver;
   const Frame frame{7, std::string(64u << 10, 'x')};
   int sent = 0;
   for (; !sender.is_full(); ++sent) {

@@ -1,14 +1,14 @@
-#include "wire/channel/kept_frames.h"
+#include "wire/channel/unconfirmed_frames.h"
 
 namespace hvd::wire {
 
-void KeptFrames::add(const Frame& frame) {
+void UnconfirmedFrames::add(const Frame& frame) {
   bytes_ += frame.body.size();
   kept_.push_back(frame);
   ++sent_;
 }
 
-bool KeptFrames::confirm(std::uint64_t count) {
+bool UnconfirmedFrames::confirm(std::uint64_t count) {
   if (count < first_ || count - first_ > sent_) return false;
   for (; first_ < count; ++first_, --sent_) {
     bytes_ -= kept_.front().body.size();
@@ -17,7 +17,7 @@ bool KeptFrames::confirm(std::uint64_t count) {
   return true;
 }
 
-bool KeptFrames::resume(std::uint64_t count) {
+bool UnconfirmedFrames::resume(std::uint64_t count) {
   if (!confirm(count)) return false;
   sent_ = 0;
   return true;

@@ -1,4 +1,5 @@
-/// @file kept_frames.h — counts the frames of a connection, and keeps sent ones until the other end confirms them.
+/// @file unconfirmed_frames.h — counts the frames of a connection, and keeps sent ones until the other end confirms
+/// them.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -7,7 +8,7 @@
 
 namespace hvd::wire {
 
-class KeptFrames {
+class UnconfirmedFrames {
  public:
   static constexpr std::size_t full_bytes = 4u << 20, full_frames = 4096;        ///< unconfirmed
   static constexpr std::size_t confirm_bytes = 256u << 10, confirm_frames = 64;  ///< received until a confirmation
