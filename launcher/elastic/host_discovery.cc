@@ -44,7 +44,7 @@ std::optional<pid_t> HostDiscovery::child() const {
 
 HostDiscovery::Discovered HostDiscovery::turn(double now) {
   if (!process_ && now < next_) return {};
-  if (!source_.program.empty()) return ask(now);
+  if (!source_.command.empty()) return ask(now);
   next_ = now + interval_seconds;
   if (!source_.hostfile.empty()) return read(now);
   return {};
@@ -56,8 +56,9 @@ HostDiscovery::Discovered HostDiscovery::ask(double now) {
     limit_ = now + patience_seconds;
     printed_.clear();
     try {
-      process_ = std::make_unique<ChildProcess>(
-          std::vector<std::string>{"/bin/sh", "-c", "exec \"$0\" 2>/dev/null", source_.program}, own_environment());
+      std::vector<std::string> words{"/bin/sh", "-c", "exec \"$0\" \"$@\" 2>/dev/null"};
+      words.insert(words.end(), source_.command.begin(), source_.command.end());
+      process_ = std::make_unique<ChildProcess>(words, own_environment());
       return {};
     } catch (const Error& e) {
       next_ = now + interval_seconds;
@@ -118,7 +119,7 @@ void HostDiscovery::works(double now) {
 
 HostDiscovery::Discovered HostDiscovery::fails(const std::string& why, double now) {
   if (!told_.try_emplace(why, now).second) return {};
-  const std::string& name = source_.program.empty() ? source_.hostfile : source_.program;
+  const std::string& name = source_.command.empty() ? source_.hostfile : source_.command[0];
   return {std::nullopt, name + (why.starts_with(name) ? why.substr(name.size()) : ": " + why) +
                             "; the job keeps its hosts, and hvdrun runs the script again"};
 }

@@ -19,8 +19,8 @@ namespace hvd::launcher {
 
 /// The source of hosts while the job runs.
 struct DiscoverySource {
-  std::string program{};   ///< path of a program that prints the hosts; empty: no program
-  std::string hostfile{};  ///< path of a hostfile or manifest; empty: no file
+  std::vector<std::string> command{};  ///< a program that prints the hosts, by its path, and its arguments; or empty
+  std::string hostfile{};              ///< path of a hostfile or manifest; empty: no file
   std::function<Allocation(const std::string& text)> parse{};  ///< throws Error if the text is wrong
 };
 

@@ -5,7 +5,9 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
+#include <system_error>
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "base/files/trust.h"
@@ -35,13 +37,25 @@ std::string words_of(const CaptureResult& done) {
   return said.empty() ? "" : ": " + said;
 }
 
+/// The script's command: a program of that whole name, or else a program and its arguments, as horovodrun took them.
+std::vector<std::string> script_command(const Settings& settings, const Environment& environment) {
+  const std::string text = settings.text("host-discovery-script");
+  std::vector<std::string> words{path_of_program(text, environment)};
+  std::error_code ignored;
+  if (!fs::exists(words[0], ignored) && text.find(' ') != std::string::npos) {
+    words = shell_words(text, "--host-discovery-script");
+    words[0] = path_of_program(words[0], environment);
+  }
+  return words;
+}
+
 /// The output of the script's first call.
 std::string first_answer(const Settings& settings, const Environment& environment) {
   const std::string program = settings.text("host-discovery-script");
-  const std::string path = path_of_program(program, environment);
-  if (!settings.flag("allow-writable")) look_at(path).need_trust(program);
+  const std::vector<std::string> command = script_command(settings, environment);
+  if (!settings.flag("allow-writable")) look_at(command[0]).need_trust(command.size() > 1 ? command[0] : program);
   const double limit = settings.number("start-timeout");
-  const CaptureResult done = capture({path}, "", std::chrono::milliseconds(static_cast<long long>(limit * 1000)));
+  const CaptureResult done = capture(command, "", std::chrono::milliseconds(static_cast<long long>(limit * 1000)));
   if (!done.started)
     throw Error(Code::usage, program, "cannot be executed: " + done.err, "name it with its path, and chmod +x it");
   if (done.timed_out)
@@ -106,7 +120,7 @@ int slots_to_begin(const Settings& settings) {
 DiscoverySource discovery_source(const Settings& settings, const Environment& environment) {
   DiscoverySource source;
   if (const std::string program = settings.text("host-discovery-script"); !program.empty()) {
-    source.program = path_of_program(program, environment);
+    source.command = script_command(settings, environment);
     source.parse = [program, slots = settings.integer("slots-per-host").value_or(1)](const std::string& text) {
       return parse_discovered(text, slots, program);
     };

@@ -159,7 +159,7 @@ void place_ranks(Job& job, const Environment& environment) {
     job.elastic->first = np;
     job.elastic->source = discovery_source(settings, environment);
     job.elastic->limits.hosts_may_change =
-        !job.elastic->source.program.empty() || !job.elastic->source.hostfile.empty();
+        !job.elastic->source.command.empty() || !job.elastic->source.hostfile.empty();
     for (std::size_t i = 0; i < hosts.size(); ++i)
       if (local[i]) job.elastic->here.insert(hosts[i].host);
     job.elastic->may_spread = !job.map.all_local() || settings.has("host-discovery-script");

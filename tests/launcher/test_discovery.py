@@ -39,6 +39,19 @@ def test_it_waits_for_slots(tmp_path: pathlib.Path) -> None:
     assert err.count(f"{found}:1:3") == 1, err
 
 
+def test_it_may_have_arguments(tmp_path: pathlib.Path) -> None:
+    """As with horovodrun.  Each call gets them, quoted or not; a name with a blank is a name first."""
+    found = script(tmp_path, 'test "$2" = "a b" || exit 1; case $n in 0) ;; *) echo localhost:$1 ;; esac')
+    code, ranks, err = run(f"{found} 2 'a b'", "-np", "2", "--min-np", "2", "--elastic-timeout", "60")
+    assert (code, ranks, err.count(WAITS)) == (0, 2, 1), err
+    spaced = tmp_path / "dis cover"
+    spaced.write_text("#!/bin/sh\necho localhost:1\n")
+    spaced.chmod(0o700)
+    assert run(str(spaced), "-np", "1")[:2] == (0, 1)
+    code, _, err = run(f"{tmp_path}/absent 2", "-np", "1")
+    assert code == 2 and "/absent" in err, err
+
+
 @pytest.mark.parametrize(
     ("options", "ranks"), [(["-np", "3", "--min-np", "1"], 2), (["--min-np", "1", "--max-np", "1"], 1), ([], 2)]
 )

@@ -28,7 +28,7 @@ struct Discovering {
     script = std::filesystem::path(::mkdtemp(folder)) / "hosts.sh";
     becomes(text);
     discovery.emplace(
-        DiscoverySource{script, "", [](const std::string& hosts) { return parse_discovered(hosts, 1, "hosts.sh"); }});
+        DiscoverySource{{script}, "", [](const std::string& hosts) { return parse_discovered(hosts, 1, "hosts.sh"); }});
   }
   ~Discovering() { std::filesystem::remove_all(script.parent_path()); }
 
