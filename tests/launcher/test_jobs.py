@@ -164,13 +164,15 @@ def test_horovods_options_at_work() -> None:
     for rank in (0, 1):
         assert tagged(done.stdout, rank) == [f"gloo True {rank} 2 {rank} 2 0 1 localhost", "masks True"], done.stderr
     assert re.search(r"hvd: \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} some ranks wait", done.stderr), done.stderr
+    train = [sys.executable, "-c", "import hvd.numpy as h; h.init()"]
+    done = hvdrun.run("-np", "2", "--thread-affinity", "1", "--", *train)
+    assert done.returncode == 0 and done.stderr.count("THREAD_AFFINITY lists too few cores: 1 core for 2 ranks") == 1, done.stderr
     for wrong, said in (
-        ("1", "1 cores for 2 ranks"),
         ("a,b", "list of cores"),
         ("4096,0", "list of cores"),
         ("900,900", "no core"),
     ):
-        done = hvdrun.run("-np", "2", "--thread-affinity", wrong, "--", sys.executable, "-c", "import hvd.numpy as h; h.init()")
+        done = hvdrun.run("-np", "2", "--thread-affinity", wrong, "--", *train)
         assert done.returncode != 0 and "HOROVOD_THREAD_AFFINITY" in done.stderr and said in done.stderr, done.stderr
 
 

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "common/log.h"
 
 namespace hvd::core {
 namespace {
@@ -31,10 +32,13 @@ std::optional<cpu_set_t> thread_cores(const Config& config, const World& world) 
   const std::vector<int> named = cores_named(config.text("HOROVOD_THREAD_AFFINITY"));
   const auto local = static_cast<std::size_t>(world.local_rank());
   const char* const name = "HOROVOD_THREAD_AFFINITY";
-  if (local >= named.size())
-    throw Error(Code::usage, name,
-                std::to_string(named.size()) + " cores for " + std::to_string(world.local_size()) + " ranks of a host",
-                "name one for each, as --thread-affinity 0,2,4,6");
+  if (named.size() < static_cast<std::size_t>(world.local_size())) {  // Horovod binds no thread then
+    if (local == 0)
+      log_warning(std::string(name) +
+                  " lists too few cores: " + count_of(static_cast<long long>(named.size()), "core") + " for " +
+                  std::to_string(world.local_size()) + " ranks of a host, so it has no effect here");
+    return std::nullopt;
+  }
   const int core = named[local];
   if (core >= sysconf(_SC_NPROCESSORS_CONF))
     throw Error(Code::usage, name, "there is no core " + std::to_string(core) + " on this host");
