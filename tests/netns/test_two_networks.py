@@ -104,8 +104,17 @@ def nothing_is_left(cluster: Cluster, seconds: float) -> None:
     wait_for(lambda: not any(cluster.processes(host) for host in cluster.names), seconds, "the end of all processes")
 
 
-@pytest.mark.parametrize("how", ["cable", "interface", "filter"])
-@pytest.mark.parametrize("hosts", ["alpha:1,beta:2", "beta:2"])
+@pytest.mark.parametrize(
+    ("hosts", "how"),
+    [
+        ("alpha:1,beta:2", "cable"),
+        ("beta:2", "filter"),
+        *(
+            pytest.param(hosts, how, marks=pytest.mark.nightly)
+            for hosts, how in (("alpha:1,beta:2", "interface"), ("alpha:1,beta:2", "filter"), ("beta:2", "cable"))
+        ),
+    ],
+)
 def test_the_job_goes_on(two_networks: Cluster, hosts: str, how: str) -> None:
     """All lines of all ranks come once, in order."""
     with job_of(two_networks, hosts) as (job, early), lost(two_networks, how):
@@ -120,7 +129,7 @@ def test_the_job_goes_on(two_networks: Cluster, hosts: str, how: str) -> None:
         assert lines == list(range(1, LINES)), lines
 
 
-@pytest.mark.parametrize("how", ["cable", "filter"])
+@pytest.mark.parametrize("how", ["cable", pytest.param("filter", marks=pytest.mark.nightly)])
 def test_a_failure_after_the_move(two_networks: Cluster, how: str) -> None:
     with job_of(two_networks, "alpha:1,beta:1", "a/b") as (job, _), lost(two_networks, how):
         said = wait_until_moved(job)
@@ -131,7 +140,7 @@ def test_a_failure_after_the_move(two_networks: Cluster, how: str) -> None:
         nothing_is_left(two_networks, 3)
 
 
-@pytest.mark.parametrize("hosts", ["alpha:1,beta:1", "beta:1"])
+@pytest.mark.parametrize("hosts", ["alpha:1,beta:1", pytest.param("beta:1", marks=pytest.mark.nightly)])
 def test_ctrl_c_after_the_move(two_networks: Cluster, hosts: str) -> None:
     with job_of(two_networks, hosts, "a/b") as (job, _), lost(two_networks, "cable"):
         said = wait_until_moved(job)
@@ -143,7 +152,7 @@ def test_ctrl_c_after_the_move(two_networks: Cluster, hosts: str) -> None:
         assert time.monotonic() - begin < 5 * hvdrun.patience()
 
 
-@pytest.mark.parametrize("hosts", ["alpha:1,beta:2", "beta:1"])
+@pytest.mark.parametrize("hosts", ["alpha:1,beta:2", pytest.param("beta:1", marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("when", ["before", "after", "amid"])
 def test_a_killed_hvdrun_leaves_nothing(two_networks: Cluster, hosts: str, when: str) -> None:
     """Without a loss, after the move, and while the loss is not noticed yet."""
