@@ -10,8 +10,8 @@
 namespace hvd::core {
 
 /// The core of this rank in HOROVOD_THREAD_AFFINITY, which lists one for each rank of the host.  Empty: the variable is
-/// not set, or lists too few, which the host's first rank reports.  Throws Error{usage} if it is no list of cores, or if
-/// this rank's core does not exist.
+/// not set, or lists too few, which the host's first rank reports.  Throws Error{usage} if it is no list of cores, or
+/// if this rank's core does not exist.
 std::optional<cpu_set_t> thread_cores(const Config& config, const World& world);
 
 }  // namespace hvd::core
