@@ -84,8 +84,9 @@ std::vector<std::string> JobLaunch::further_addresses() const {
   std::vector<std::string> found;
   for (const bool is_ipv4 : {true, false})
     for (const InterfaceAddress& a : own) {
-      const bool is_wanted =
-          names.empty() || std::ranges::any_of(names, [&](const std::string& n) { return is_meant(n, a); });
+      const bool is_wanted = names.empty() || std::ranges::any_of(names, [&](const std::string& n) {
+                               return is_meant(n, a.interface, a.at);
+                             });
       const bool is_bound = !may_spread() || is_ipv4;  // the hosts to come are awaited on 0.0.0.0
       if (is_ipv4 != (a.text().find(':') == std::string::npos) || !is_wanted || !is_bound) continue;
       if (found.size() < most_further_addresses && taken.insert(a.interface).second) found.push_back(a.text());

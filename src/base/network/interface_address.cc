@@ -1,7 +1,6 @@
 #include "base/network/interface_address.h"
 
 #include <arpa/inet.h>
-#include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
 
@@ -24,6 +23,27 @@ Address mapped(const in_addr& raw) {
   return address;
 }
 
+}  // namespace
+
+bool is_ipv4(const Address& address) { return IN6_IS_ADDR_V4MAPPED(reinterpret_cast<const in6_addr*>(address.data())); }
+
+std::string to_text(const Address& address) {
+  char text[INET6_ADDRSTRLEN] = "";
+  if (is_ipv4(address))
+    ::inet_ntop(AF_INET, &address[ipv4_at], text, sizeof text);
+  else
+    ::inet_ntop(AF_INET6, address.data(), text, sizeof text);
+  return text;
+}
+
+std::optional<Address> address_of_text(const std::string& text) {
+  in_addr four{};
+  if (::inet_pton(AF_INET, text.c_str(), &four) == 1) return mapped(four);
+  Address address{};
+  if (::inet_pton(AF_INET6, text.c_str(), address.data()) == 1) return address;
+  return std::nullopt;
+}
+
 std::optional<Address> address_of(const sockaddr* from) {
   if (from && from->sa_family == AF_INET) return mapped(reinterpret_cast<const sockaddr_in*>(from)->sin_addr);
   if (!from || from->sa_family != AF_INET6) return std::nullopt;
@@ -34,36 +54,23 @@ std::optional<Address> address_of(const sockaddr* from) {
   return address;
 }
 
-int ones_in(const sockaddr* mask) {
-  if (!mask) return 128;
-  const bool is_ipv4 = mask->sa_family == AF_INET;
-  const auto* bytes =
-      is_ipv4 ? reinterpret_cast<const unsigned char*>(&reinterpret_cast<const sockaddr_in*>(mask)->sin_addr)
-              : reinterpret_cast<const sockaddr_in6*>(mask)->sin6_addr.s6_addr;
-  int ones = 0;
-  for (int i = 0; i < (is_ipv4 ? 4 : 16); ++i) ones += std::popcount(bytes[i]);
-  return is_ipv4 ? 8 * static_cast<int>(ipv4_at) + ones : ones;
-}
-
-bool is_ipv4(const Address& a) { return IN6_IS_ADDR_V4MAPPED(reinterpret_cast<const in6_addr*>(a.data())); }
-
-}  // namespace
-
-bool InterfaceAddress::is_near(const Address& other) const {
-  for (int i = 0; i < bits; ++i) {
+int common_bits(const Address& a, const Address& b) {
+  for (int i = 0; i < 128; ++i) {
     const auto byte = static_cast<std::size_t>(i / 8);
-    if (((at[byte] ^ other[byte]) >> (7 - i % 8) & 1) != 0) return false;
+    if (((a[byte] ^ b[byte]) >> (7 - i % 8) & 1) != 0) return i;
   }
-  return true;
+  return 128;
 }
 
-std::string InterfaceAddress::text() const {
-  char text[INET6_ADDRSTRLEN] = "";
-  if (is_ipv4(at))
-    ::inet_ntop(AF_INET, &at[ipv4_at], text, sizeof text);
-  else
-    ::inet_ntop(AF_INET6, at.data(), text, sizeof text);
-  return text;
+int network_bits(const ifaddrs& one) {
+  if (!one.ifa_netmask) return 128;
+  const bool four = one.ifa_addr->sa_family == AF_INET;
+  const auto* mask =
+      four ? reinterpret_cast<const unsigned char*>(&reinterpret_cast<const sockaddr_in*>(one.ifa_netmask)->sin_addr)
+           : reinterpret_cast<const sockaddr_in6*>(one.ifa_netmask)->sin6_addr.s6_addr;
+  int bits = 0;
+  for (int i = 0; i < (four ? 4 : 16); ++i) bits += std::popcount(mask[i]);
+  return bits + (four ? 8 * static_cast<int>(ipv4_at) : 0);
 }
 
 std::vector<InterfaceAddress> interface_addresses() {
@@ -74,7 +81,7 @@ std::vector<InterfaceAddress> interface_addresses() {
     const auto address = address_of(one->ifa_addr);
     const unsigned up = IFF_UP | IFF_RUNNING;
     if (!address || (one->ifa_flags & up) != up || (one->ifa_flags & IFF_LOOPBACK) != 0) continue;
-    found.push_back({one->ifa_name, *address, ones_in(one->ifa_netmask)});
+    found.push_back({one->ifa_name, *address, network_bits(*one)});
   }
   ::freeifaddrs(list);
   return found;
@@ -83,11 +90,7 @@ std::vector<InterfaceAddress> interface_addresses() {
 std::optional<Address> address_in(std::string text) {
   if (text.starts_with("tcp://")) text = text.substr(6, text.rfind(':') - 6);
   if (text.starts_with('[') && text.ends_with(']')) text = text.substr(1, text.size() - 2);
-  in_addr four{};
-  if (::inet_pton(AF_INET, text.c_str(), &four) == 1) return mapped(four);
-  Address address{};
-  if (::inet_pton(AF_INET6, text.c_str(), address.data()) == 1) return address;
-  return std::nullopt;
+  return address_of_text(text);
 }
 
 std::vector<std::string> in_other_networks(const std::string& used, const std::vector<std::string>& offered,
@@ -110,14 +113,13 @@ std::vector<std::string> in_other_networks(const std::string& used, const std::v
   return chosen;
 }
 
-bool is_meant(const std::string& word, const InterfaceAddress& address) {
+bool is_meant(const std::string& word, const std::string& interface, const Address& address) {
   const std::size_t slash = word.find('/');
-  if (slash == std::string::npos) return word == address.interface;
-  const auto network = address_in(word.substr(0, slash));
+  if (slash == std::string::npos) return word == interface;
+  const auto network = address_of_text(word.substr(0, slash));
   const auto bits = to_integer(word.substr(slash + 1));
   if (!network || !bits || *bits < 0 || *bits > 128) return false;
-  const int before = is_ipv4(*network) ? 8 * static_cast<int>(ipv4_at) : 0;
-  return InterfaceAddress{"", *network, std::min(before + static_cast<int>(*bits), 128)}.is_near(address.at);
+  return common_bits(*network, address) >= (is_ipv4(*network) ? 8 * static_cast<int>(ipv4_at) : 0) + *bits;
 }
 
 }  // namespace hvd

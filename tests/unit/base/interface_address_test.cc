@@ -39,13 +39,13 @@ TEST_CASE("interface addresses: those of this host have names and no loopback") 
 
 TEST_CASE("interface addresses: a word means an interface or a network") {
   const InterfaceAddress a = at("eth1", "10.78.0.1", 120), six = at("eth1", "fd00:78::1", 64);
-  CHECK(is_meant("eth1", a));
-  CHECK_FALSE(is_meant("eth", a));
-  CHECK(is_meant("10.78.0.0/16", a));
-  CHECK_FALSE(is_meant("10.77.0.0/16", a));
-  CHECK(is_meant("fd00:78::/32", six));
-  CHECK_FALSE(is_meant("10.78.0.0/99", six));
-  CHECK_FALSE(is_meant("10.78.0.0/x", a));
+  CHECK(is_meant("eth1", a.interface, a.at));
+  CHECK_FALSE(is_meant("eth", a.interface, a.at));
+  CHECK(is_meant("10.78.0.0/16", a.interface, a.at));
+  CHECK_FALSE(is_meant("10.77.0.0/16", a.interface, a.at));
+  CHECK(is_meant("fd00:78::/32", six.interface, six.at));
+  CHECK_FALSE(is_meant("10.78.0.0/99", six.interface, six.at));
+  CHECK_FALSE(is_meant("10.78.0.0/x", a.interface, a.at));
 }
 
 TEST_CASE("interface addresses: one in each network that is not in use") {

@@ -1,13 +1,11 @@
 #include "transport/tcp/connect/listen_address.h"
 
-#include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <sys/un.h>
 
 #include <algorithm>
-#include <bit>
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
@@ -18,89 +16,6 @@
 #include "base/text.h"
 
 namespace hvd::transport::tcp {
-namespace {
-
-bool is_ipv4(const Address& a) {
-  return std::all_of(a.begin(), a.begin() + 10, [](auto byte) { return byte == 0; }) && a[10] == 0xff && a[11] == 0xff;
-}
-
-/// Returns the prefix length of the interface's network in a 128-bit address.  @p one must have an address.
-int network_bits(const ifaddrs& one) {
-  if (!one.ifa_netmask) return 128;
-  const bool four = one.ifa_addr->sa_family == AF_INET;
-  const auto* mask =
-      four ? reinterpret_cast<const unsigned char*>(&reinterpret_cast<const sockaddr_in*>(one.ifa_netmask)->sin_addr)
-           : reinterpret_cast<const sockaddr_in6*>(one.ifa_netmask)->sin6_addr.s6_addr;
-  int bits = 0;
-  for (int i = 0; i < (four ? 4 : 16); ++i) bits += std::popcount(mask[i]);
-  return bits + (four ? 96 : 0);
-}
-
-int common_bits(const Address& a, const Address& b) {
-  for (int i = 0; i < 128; ++i) {
-    const auto byte = static_cast<std::size_t>(i / 8);
-    if (((a[byte] ^ b[byte]) >> (7 - i % 8)) & 1) return i;
-  }
-  return 128;
-}
-
-/// True if @p word is the name of the interface, or a network that contains the address.
-bool is_named(const std::string& word, const char* interface, const Address& address) {
-  const std::size_t slash = word.find('/');
-  if (slash == std::string::npos) return word == interface;
-  in_addr four{};
-  Address network{};
-  const auto bits = to_integer(word.substr(slash + 1));
-  if (!bits || *bits < 0 || *bits > 128) return false;
-  if (inet_pton(AF_INET, word.substr(0, slash).c_str(), &four) == 1) {
-    network[10] = network[11] = 0xff;
-    std::memcpy(&network[12], &four, sizeof four);
-    return common_bits(network, address) >= 96 + *bits;
-  }
-  return inet_pton(AF_INET6, word.substr(0, slash).c_str(), network.data()) == 1 &&
-         common_bits(network, address) >= *bits;
-}
-
-}  // namespace
-
-std::optional<Address> address_of(const sockaddr* from) {
-  Address address{};
-  if (from && from->sa_family == AF_INET) {
-    const in_addr raw = reinterpret_cast<const sockaddr_in*>(from)->sin_addr;
-    address[10] = address[11] = 0xff;
-    std::memcpy(&address[12], &raw, sizeof raw);
-    return address;
-  }
-  if (from && from->sa_family == AF_INET6) {
-    const in6_addr& raw = reinterpret_cast<const sockaddr_in6*>(from)->sin6_addr;
-    if (IN6_IS_ADDR_LINKLOCAL(&raw)) return std::nullopt;
-    std::memcpy(address.data(), &raw, sizeof raw);
-    return address;
-  }
-  return std::nullopt;
-}
-
-std::string to_text(const Address& address) {
-  char text[INET6_ADDRSTRLEN] = "";
-  if (is_ipv4(address))
-    inet_ntop(AF_INET, &address[12], text, sizeof text);
-  else
-    inet_ntop(AF_INET6, address.data(), text, sizeof text);
-  return text;
-}
-
-std::optional<Address> address_of_text(const std::string& text) {
-  Address a{};
-  in_addr four{};
-  if (inet_pton(AF_INET, text.c_str(), &four) == 1) {
-    a[10] = a[11] = 0xff;
-    std::memcpy(&a[12], &four, sizeof four);
-    return a;
-  }
-  if (inet_pton(AF_INET6, text.c_str(), a.data()) == 1) return a;
-  return std::nullopt;
-}
-
 std::string ListenAddress::text() const {
   std::string text = std::to_string(port) + " " + std::to_string(world);
   for (const Address& a : addresses) text += " " + to_text(a);
@@ -136,7 +51,7 @@ std::vector<Address> addresses_of_host(const std::string& interfaces, std::vecto
     const auto address = address_of(one->ifa_addr);
     if (!(one->ifa_flags & IFF_UP) || !address) continue;
     const bool named = std::any_of(names.begin(), names.end(),
-                                   [&](const std::string& n) { return is_named(n, one->ifa_name, *address); });
+                                   [&](const std::string& n) { return is_meant(n, one->ifa_name, *address); });
     if (one->ifa_flags & IFF_LOOPBACK) {
       loopback |= named;
       continue;

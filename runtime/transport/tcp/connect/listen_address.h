@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/file.h"
-#include "base/network/listen_filter.h"
+#include "base/network/interface_address.h"
 #include "transport/tcp/connect/interfaces.h"
 
 namespace hvd::transport::tcp {
@@ -52,11 +52,7 @@ struct CallAddress {
 CallAddress call_address(const Address& address, std::uint16_t port);
 /// For a unix socket.  A path that begins with @ is an abstract name.
 CallAddress call_address(const std::string& path);
-std::string to_text(const Address& address);
-std::optional<Address> address_of_text(const std::string& text);
-/// nullopt: @p from is not an IP address, or is IPv6 link-local.  The scope of link-local addresses differs between
-/// hosts.
-std::optional<Address> address_of(const sockaddr* from);
+using hvd::to_text;  // a function of this name in interfaces.h hides it
 inline constexpr Address loopback_address = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1};
 
 }  // namespace hvd::transport::tcp
