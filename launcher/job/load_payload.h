@@ -17,8 +17,8 @@ struct LoadedPayload {
 /// The kind of payload that the words name; no file is touched.  Throws Error{usage} when it names none.
 wire::Payload classify(PayloadPrefix prefix, const std::vector<std::string>& words);
 
-/// Whether the file @p name, which is not named .py, is a program for Python, as torchrun would run it: a folder with
-/// a __main__ module; a file that begins with a "#!" line of a Python; a text file without a "#!" line and without a
+/// True if torchrun would run @p name, which does not end in .py, with Python. There are three such forms: a folder
+/// with a __main__ module, a file whose "#!" line names Python, and a text file without a "#!" line and without a
 /// suffix. False: the file can be executed as it is, or is in @p search_path, or is not on this host.
 bool is_python_program(const std::string& name, const std::string& search_path);
 

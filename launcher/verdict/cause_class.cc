@@ -86,8 +86,8 @@ bool may_pass(const std::string& type) {
   return std::find(std::begin(types), std::end(types), type) != std::end(types);
 }
 
-/// The status of HTTP in an exception of a client: 404 of "HTTPError: HTTP Error 404: Not Found", "HTTPError: 404
-/// Client Error: …" and "HTTPStatusError: Client error '404 Not Found' for url …".  0: there is none.
+/// Returns the HTTP status in a client's exception, or 0. It is 404 in "HTTPError: HTTP Error 404: Not Found", in
+/// "HTTPError: 404 Client Error: …" and in "HTTPStatusError: Client error '404 Not Found' for url …".
 int http_status(const std::string& line) {
   const std::size_t end_of_type = line.find(": ");
   if (end_of_type == std::string::npos || type_of(line).find("HTTP") == std::string::npos) return 0;

@@ -19,7 +19,7 @@ WHEN = {When.push: "", When.split: " (some tests in CI only)", When.ci: " (CI on
 
 TWO_LANES = (Order.waiting, Order.computing)
 # Hosts, Spark and failures use a quarter of a core each, and the sanitizers bear a busy machine.
-LANES = {Form.rest: (Order.waiting, Order.waiting, Order.computing)}
+LANES = {Form.rest: (Order.waiting, Order.waiting, Order.waiting, Order.computing)}
 
 
 def clean_environment() -> dict[str, str]:

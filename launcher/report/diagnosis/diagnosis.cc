@@ -302,8 +302,8 @@ class Examiner {
     d_.findings.push_back(std::move(f));
   }
 
-  /// Finds that all ranks run on one core.  A rank that waits for another there also waits for the core, and data too,
-  /// so the cost is what cores of their own would save.
+  /// Finds that all ranks run on one core. There, a rank that waits for another rank or for data also waits for the
+  /// core. The cost is the time that a core for each rank would save.
   void find_one_core() {
     const auto core_of = [](const RankMeans& m) { return m.sums->core.core(m.sums->steps); };
     const RankMeans& first = job_.ranks.front();

@@ -89,9 +89,8 @@ void NcclCaptures::check(const gpu::LocalGpu& gpu, std::span<const DeviceTensor>
   for (const DeviceTensor& t : tensors) recordable(t);
 }
 
-/// The thread that captures must not join: NCCL makes calls in its own threads, unless the communicator blocks, and a
-/// capture in global mode forbids many calls to other threads.  A LaunchThread is in relaxed mode, where they are
-/// allowed.
+/// The thread that captures must not join. NCCL makes calls in its own threads, unless the communicator blocks. A
+/// capture in global mode forbids many of these calls. A LaunchThread is in relaxed mode, where they are allowed.
 void NcclCaptures::join(std::vector<std::string> offers, const std::function<void()>& go_on) {
   Offer all{INT32_MAX, {}};
   for (std::size_t r = 0; r < offers.size(); ++r) {

@@ -129,8 +129,8 @@ void check(const PathEnd& spot, const std::string& path) {
                 hint);
 }
 
-/// A duplicate of the inherited descriptor that the path names.  Empty if it must be opened anew: a pipe, so that its
-/// flags are not shared; a terminal; a descriptor that cannot be written, or of another process.
+/// A duplicate of the inherited descriptor that the path names. Empty if the path must be opened anew. This is so for a
+/// pipe (its flags must not be shared), a terminal, a read-only descriptor, and another process's descriptor.
 Fd duplicate(const PathEnd& spot, const std::string& path) {
   const auto number = to_integer(spot.name);
   const struct stat file = about(spot.there, path);

@@ -1,8 +1,9 @@
 /// @file own_file.h — opens output files for the user, in folders where other users may write too.
 ///
-/// In such a folder another user may put a trap in place of the file: a link to a file of this user, or a file or FIFO
-/// of another user.  Therefore a path is walked part by part, and each part is checked after it was opened.  Links of
-/// this user and of root are followed; other links are refused.  An existing file must belong to this user or root.
+/// In such a folder another user may put a trap in place of the file. The trap may be a link to a file of this user, or
+/// another user's file or FIFO. Therefore a path is walked part by part, and each part is checked after it was opened.
+/// Links of this user and of root are followed; other links are refused. An existing file must belong to this user or
+/// root.
 #pragma once
 #include <sys/types.h>
 

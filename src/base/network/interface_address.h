@@ -39,8 +39,8 @@ std::vector<InterfaceAddress> interface_addresses();
 /// The address in "10.0.0.1", "fd00::1" or "tcp://10.0.0.1:4123".  nullopt: it has none.
 std::optional<Address> address_in(std::string text);
 
-/// Those of @p offered that a host reaches by another network than the one in which it uses @p used: at most one for
-/// each of its interfaces.  Pure.
+/// Returns the addresses of @p offered that a host reaches by another network than @p used. It returns at most one for
+/// each of its interfaces. Pure.
 /// @param used, offered  another host's addresses, as address_in() takes them
 /// @param own            interface_addresses()
 std::vector<std::string> in_other_networks(const std::string& used, const std::vector<std::string>& offered,

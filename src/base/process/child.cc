@@ -35,8 +35,8 @@ class Image {
   std::vector<char*> argv_, envp_;
 };
 
-/// Ctrl-C of the terminal does not reach the child.  A child of a process without a terminal stays in its session,
-/// since Linux divides a core among sessions (autogroup): ranks in sessions of their own wait milliseconds for one
+/// Ctrl-C of the terminal does not reach the child. A child of a process without a terminal stays in its session. The
+/// reason: Linux divides a core among sessions (autogroup), so ranks in sessions of their own wait milliseconds for one
 /// another on busy cores.
 void leave_terminal() {
   const int terminal = ::open("/dev/tty", O_RDONLY | O_NOCTTY | O_CLOEXEC);

@@ -37,8 +37,8 @@ class CollectiveProbe {
   /// Asks for the last collectives.  answered(): they have come, or will not come.
   void ask_all(Clock::time_point now);
   bool answered(Clock::time_point now) const { return !all_asked_ || !link_ || now >= all_limit_; }
-  /// The rank's last answer, complete or not.  If ask_all() is not answered, and the main thread has run since the last
-  /// answer, only the rank, its process and its groups: the rest may be untrue.  Nothing: no answer has come.
+  /// The rank's last answer, complete or not; nothing if no answer has come. The collectives may be untrue if ask_all()
+  /// is not answered and the main thread has run since. Then the answer has only the rank, its process and its groups.
   std::optional<wire::RankCollectives> last() const;
   /// The process that connected last; 0: none has connected.
   pid_t pid() const { return pid_; }

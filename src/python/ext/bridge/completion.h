@@ -17,8 +17,8 @@ struct Completion {
 };
 
 /// Any thread; returns at once. finish() is called in the order of posting, unless the process is about to exit. One
-/// thread calls all. If it makes no progress for 20 ms another thread joins it, because a framework's code in finish()
-/// may itself wait for the end of a later operation in the queue.
+/// thread calls all. If it makes no progress for 20 ms, another thread joins it. The reason: a framework's code in
+/// finish() may wait for a later operation of the queue.
 void post(Completion* ended);
 
 /// Posts once ready() is true; a completion that is not ready delays no other. Polls every 20 to 200 us while there are

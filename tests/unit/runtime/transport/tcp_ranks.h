@@ -16,6 +16,13 @@
 
 namespace hvd::testing {
 
+/// A sanitizer checks every byte, so fewer bytes test as much.
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+inline constexpr bool under_sanitizer = true;
+#else
+inline constexpr bool under_sanitizer = false;
+#endif
+
 /// Ranks that @p meets connects.
 inline transport::tcp::OpenResult open_tcp(transport::Transport& meets, const transport::tcp::TcpOptions& o) {
   transport::tcp::Doorway doorway = transport::tcp::open_doorway(o, meets.rank() == 0);
