@@ -24,8 +24,8 @@ test_jax = pytest.mark.ci(on_three("jax_agreement.py", "jax", jax_interpreter())
 test_tensorflow = pytest.mark.ci(on_three("tensorflow_agreement.py", "tensorflow", tensorflow()))
 test_mxnet = pytest.mark.ci(on_three("mxnet_agreement.py", "mxnet", mxnet_interpreter()))
 test_keras_on_tensorflow = on_three("keras_agreement.py", "keras", tensorflow(), KERAS_BACKEND="tensorflow")
-test_keras_on_jax = pytest.mark.ci(on_three("keras_agreement.py", "keras", tensorflow(), KERAS_BACKEND="jax"))
-test_keras_on_torch = pytest.mark.ci(on_three("keras_agreement.py", "keras", tensorflow(), KERAS_BACKEND="torch"))
+test_keras_on_jax = pytest.mark.nightly(on_three("keras_agreement.py", "keras", tensorflow(), KERAS_BACKEND="jax"))
+test_keras_on_torch = pytest.mark.nightly(on_three("keras_agreement.py", "keras", tensorflow(), KERAS_BACKEND="torch"))
 test_keras_2 = pytest.mark.ci(on_three("keras2_agreement.py", "tf_keras", tensorflow(), TF_USE_LEGACY_KERAS="1"))
 
 # Rank 1 changes one weight by itself, once.
