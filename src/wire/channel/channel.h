@@ -72,6 +72,8 @@ class Listener {
   };
   /// The next move of a peer to another network, or nothing.
   virtual std::optional<Move> moved() { return std::nullopt; }
+  /// hvdrun's addresses in the networks of a peer that gone() has returned; empty: the peer had a single network.
+  virtual std::vector<std::string> lost_networks(const PeerId& /*gone*/) const { return {}; }
   /// Peers have announced paths that have not come yet.
   virtual bool awaits_paths() const { return false; }
 };

@@ -237,6 +237,7 @@ TEST_CASE("path sockets: the end of all paths is the end of the peer") {
   n.cables[1]->cut();
   CHECK(n.until([&] { return n.daemon->lost_for().has_value() && !n.gone.empty(); }));
   CHECK(n.gone == n.peers);
+  CHECK(n.listener->lost_networks(n.peers[0]) == n.listener->addresses());
   CHECK_FALSE(n.daemon->spans_networks());
   CHECK_THROWS_AS(n.listener->send(n.peers[0], {7, "late"}), Error);
   std::this_thread::sleep_for(1200ms);  // the listener asks for a second whether a peer is gone
