@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/format.h"
+#include "base/network/interface_address.h"
 #include "base/text.h"
 #include "wire/messages/payload_ready.h"
 
@@ -43,11 +44,6 @@ Error too_long(const wire::RankManifest& m, std::size_t bytes) {
           arguments > variables
               ? formatted("give the ranks a file instead of {} KiB of arguments", arguments >> 10)
               : formatted("unset what the ranks do not need; the longest is {}, {} KiB", longest, longest_bytes >> 10)};
-}
-
-const char* lost_text(const RankState& state) {
-  return state.local ? "its guard ended without a message"
-                     : "its host sends no messages any more: the network or the host is down, or its guard was killed";
 }
 
 }  // namespace
@@ -102,7 +98,19 @@ void Session::tick() {
 void Session::lose_guard(int rank, bool with_host) {
   RankState& state = ranks_[rank];
   if (with_host && !state.local) state.cut_ns = last_word_of_host(rank);
-  vanish(rank, lost_text(state));
+  vanish(rank, lost_text(rank));
+}
+
+std::string Session::lost_text(int rank) const {
+  if (ranks_[rank].local) return "its guard ended without a message";
+  std::vector<std::string> networks;
+  if (daemons_) {
+    const std::vector<InterfaceAddress> own = interface_addresses();
+    for (const std::string& address : listener_->lost_networks(daemons_->peer_of(daemons_->host_of(rank))))
+      networks.push_back(text_with_interface(address, own));
+  }
+  return "its host sends no messages any more: the network or the host is down, or its guard was killed" +
+         (networks.empty() ? "" : "; no answer came through " + join(networks, " or "));
 }
 
 std::int64_t Session::last_word_of_host(int rank) const {
@@ -291,7 +299,7 @@ void Session::flush(int rank) {
       behind_.insert(rank);
   } catch (const Error& e) {
     if (e.code != Code::peer_lost) throw;
-    vanish(rank, lost_text(state));
+    vanish(rank, lost_text(rank));
   }
 }
 

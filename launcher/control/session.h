@@ -119,6 +119,7 @@ class Session {
   void ping(int rank);
   void ping_hosts();
   void lose_guard(int rank, bool with_host);
+  std::string lost_text(int rank) const;
   std::int64_t last_word_of_host(int rank) const;
   void release(int rank);
   void emit(const JobEvent& event) const {

@@ -41,6 +41,8 @@ class DaemonLinks {
   /// The host of a daemon's connection, or of a rank.  -1: the connection is no daemon's, or the rank does not exist.
   int host_of(const wire::PeerId& peer) const;
   int host_of(int rank) const;
+  /// The connection of a host's daemon; empty: the daemon has not come.
+  const wire::PeerId& peer_of(int host) const { return links_[static_cast<std::size_t>(host)].peer; }
   /// The rank has ended, or will not come.  Ranks that wait for it in a meeting are told.  If the rank has died, the
   /// other members of its world are told too.  @param why  one line that names the rank
   void end_rank(int rank, const std::string& why, bool died);

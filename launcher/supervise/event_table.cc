@@ -118,16 +118,9 @@ void Supervisor::on_lost_guard(const GuardEnded& end) {
 
 void Supervisor::on_move(const HostMoved& move) {
   const std::vector<InterfaceAddress> own = interface_addresses();
-  const auto network = [&](const std::string& address) {
-    const auto at = address_in(address);
-    for (const InterfaceAddress& a : own)
-      if (at == a.at) return a.text() + " (" + a.interface + " here)";
-    const std::string text = address.starts_with("tcp://") ? address.substr(6) : address;
-    return text.substr(0, text.rfind(':'));
-  };
   const std::string& host = job_.map.hosts[static_cast<std::size_t>(move.host)].name;
   printer_.say(formatted("hvdrun: {} does not answer any more through {}; its connection uses {} now", host,
-                         network(move.from), network(move.to)));
+                         text_with_interface(move.from, own), text_with_interface(move.to, own)));
 }
 
 void Supervisor::on_world(const WorldMet& met) {

@@ -28,6 +28,8 @@ for i in range({LINES} if len(sys.argv) == 1 else 1000):
     if os.path.exists("/tmp/over"): sys.exit(int(open("/tmp/over").read()))
 """
 MOVED = "does not answer any more through 10.77.0.1 (eth0 here); its connection uses 10.78.0.1 (eth1 here) now"
+LOST = "no answer came through 10.77.0.1 (eth0 here) or 10.78.0.1 (eth1 here)"
+REVERSED = "no answer came through 10.78.0.1 (eth1 here) or 10.77.0.1 (eth0 here)"  # both are lost within a second
 EMPTY_LINK = ["root", "tbf", "rate", "8bit", "burst", "1", "latency", "1ms"]  # no packet fits
 
 pytestmark = pytest.mark.timeout(120)
@@ -149,7 +151,8 @@ def test_ctrl_c_after_the_move(two_networks: Cluster, hosts: str) -> None:
         out, err = job.communicate(timeout=30)
         assert job.returncode == 130, out + said + err
         nothing_is_left(two_networks, 1)
-        assert time.monotonic() - begin < 5 * hvdrun.patience()
+        # A lost report of leftovers would cost two seconds more.
+        assert time.monotonic() - begin < 2 * hvdrun.patience()
 
 
 @pytest.mark.parametrize("hosts", ["alpha:1,beta:2", pytest.param("beta:1", marks=pytest.mark.nightly)])
@@ -192,7 +195,7 @@ def test_an_elastic_job_goes_on(two_networks: Cluster) -> None:
 
 @pytest.mark.parametrize("after_the_move", [False, True])
 def test_both_networks_are_lost(two_networks: Cluster, after_the_move: bool) -> None:
-    """The host counts as lost, as with one network."""
+    """The host counts as lost, as with one network.  The message names both networks."""
 
     def second(state: str) -> None:
         inside(two_networks.switch_pid, "ip", "link", "set", "q-beta", state)
@@ -206,6 +209,7 @@ def test_both_networks_are_lost(two_networks: Cluster, after_the_move: bool) -> 
             out, err = job.communicate(timeout=40)
             assert job.returncode == 5, out + err
             assert "its host sends no messages any more" in err, err
+            assert LOST in err or REVERSED in err, err
             assert time.monotonic() - begin < 25 * hvdrun.patience()
             nothing_is_left(two_networks, 15)
         finally:

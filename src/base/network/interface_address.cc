@@ -93,6 +93,13 @@ std::optional<Address> address_in(std::string text) {
   return address_of_text(text);
 }
 
+std::string text_with_interface(const std::string& address, const std::vector<InterfaceAddress>& own) {
+  const auto at = address_in(address);
+  const auto found = std::find_if(own.begin(), own.end(), [&](const InterfaceAddress& o) { return at == o.at; });
+  if (found != own.end()) return found->text() + " (" + found->interface + " here)";
+  return at ? to_text(*at) : address;
+}
+
 std::vector<std::string> in_other_networks(const std::string& used, const std::vector<std::string>& offered,
                                            const std::vector<InterfaceAddress>& own) {
   std::set<std::string> taken;

@@ -39,6 +39,10 @@ std::vector<InterfaceAddress> interface_addresses();
 /// The address in "10.0.0.1", "fd00::1" or "tcp://10.0.0.1:4123".  nullopt: it has none.
 std::optional<Address> address_in(std::string text);
 
+/// "10.0.0.1 (eth0 here)", or without the interface if no interface of @p own has the address.
+/// @param address  as address_in() takes it
+std::string text_with_interface(const std::string& address, const std::vector<InterfaceAddress>& own);
+
 /// Returns the addresses of @p offered that a host reaches by another network than @p used. It returns at most one for
 /// each of its interfaces. Pure.
 /// @param used, offered  another host's addresses, as address_in() takes them

@@ -107,6 +107,7 @@ class Guard {
       hvdrun_.flush();
       take_messages();  // a send may have consumed the edge-triggered event of these messages
     }
+    hvdrun_.flush();  // the release asks for a report of leftovers, and may have been the last message
     if (!life_.is_released() && process_) {  // no other process cleans up this host
       kill_descendants(GuardLife::descendants_limit);
       remove_shared_memory_leftovers(born_wall_seconds_);

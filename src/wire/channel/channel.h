@@ -72,6 +72,8 @@ class Listener {
   };
   /// The next move of a peer to another network, or nothing.
   virtual std::optional<Move> moved() { return std::nullopt; }
+  /// hvdrun's addresses in the networks of a peer that gone() has returned; empty: the peer had a single network.
+  virtual std::vector<std::string> lost_networks(const PeerId& /*gone*/) const { return {}; }
   /// Peers have announced paths that have not come yet.
   virtual bool awaits_paths() const { return false; }
 };
@@ -86,8 +88,8 @@ class Connection {
   virtual bool send(const Frame& frame) = 0;
   /// True once the other end has accepted the key; stays true when the connection is lost later.
   virtual bool connected() = 0;
-  /// How long the other end has been gone; nothing while it is there.  Before the first contact: the time since
-  /// connect().
+  /// How long the other end has been gone; nothing while it is there.  A lost connection stays lost.  Before the first
+  /// contact: the time since connect().
   virtual std::optional<std::chrono::milliseconds> lost_for() = 0;
   /// True while the connection uses, or could move to, another network than its first (paths.h).
   virtual bool spans_networks() { return false; }

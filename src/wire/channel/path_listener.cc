@@ -58,6 +58,11 @@ class PathListener : public Listener {
 
   std::optional<Move> moved() override { return pop(moves_); }
 
+  std::vector<std::string> lost_networks(const PeerId& gone) const override {
+    const auto found = lost_networks_.find(gone);
+    return found == lost_networks_.end() ? std::vector<std::string>() : found->second;
+  }
+
   bool awaits_paths() const override {
     return std::any_of(peers_.begin(), peers_.end(), [](const auto& peer) { return peer.second.awaited > 0; });
   }
@@ -69,6 +74,7 @@ class PathListener : public Listener {
     std::string address{};                                ///< of `active`, or of the path that has ended
     int awaited = 0;                                      ///< paths that have not come
     bool owes_answer = false;                             ///< to a move
+    std::vector<std::string> lost{};                      ///< hvdrun's addresses of the paths that have ended
     UnconfirmedFrames frames{};
   };
 
@@ -175,9 +181,14 @@ class PathListener : public Listener {
     const auto found = peers_.find(name);
     if (found == peers_.end()) return;
     Peer& peer = found->second;
-    if (std::erase_if(peer.paths, [&](const auto& one) { return one.first == path; }) == 0) return;
+    const auto at = std::ranges::find(peer.paths, path, [](const auto& one) -> const PeerId& { return one.first; });
+    if (at == peer.paths.end()) return;
+    peer.lost.push_back(std::move(at->second));
+    peer.paths.erase(at);
     if (peer.active == path) peer.active.clear();
-    if (peer.paths.empty()) lose(name);
+    if (!peer.paths.empty()) return;
+    if (peer.lost.size() > 1) lost_networks_[name] = std::move(peer.lost);
+    lose(name);
   }
 
   void lose(const PeerId& name) {
@@ -189,6 +200,7 @@ class PathListener : public Listener {
   std::unordered_map<PeerId, Peer> peers_;      ///< by the connection's name
   std::unordered_map<PeerId, PeerId> peer_of_;  ///< path → name, until the path has ended; its peer may be gone
   std::set<PeerId> busy_;                       ///< peers for which flush() has work
+  std::unordered_map<PeerId, std::vector<std::string>> lost_networks_;  ///< by the connection's name
   std::deque<PeerId> gone_;
   std::deque<Move> moves_;
 };

@@ -21,6 +21,7 @@ class RelayedListener : public Listener {
   std::vector<std::string> addresses() const override { return daemons_->addresses(); }
   int fd() const override { return daemons_->fd(); }
   std::optional<Move> moved() override { return daemons_->moved(); }
+  std::vector<std::string> lost_networks(const PeerId& gone) const override { return daemons_->lost_networks(gone); }
   bool awaits_paths() const override { return daemons_->awaits_paths(); }
 
   std::optional<PeerFrame> receive() override {

@@ -48,6 +48,13 @@ TEST_CASE("interface addresses: a word means an interface or a network") {
   CHECK_FALSE(is_meant("10.78.0.0/x", a.interface, a.at));
 }
 
+TEST_CASE("interface addresses: an address is named with its interface, if that is here") {
+  const std::vector<InterfaceAddress> own = {at("eth0", "10.77.0.2", 120), at("eth1", "fd00:78::2", 64)};
+  CHECK(text_with_interface("tcp://10.77.0.2:4123", own) == "10.77.0.2 (eth0 here)");
+  CHECK(text_with_interface("tcp://[fd00:78::2]:1", own) == "fd00:78::2 (eth1 here)");
+  CHECK(text_with_interface("tcp://10.99.0.1:4123", own) == "10.99.0.1");
+}
+
 TEST_CASE("interface addresses: one in each network that is not in use") {
   const std::vector<InterfaceAddress> own = {at("eth0", "10.77.0.2", 120), at("eth1", "10.78.0.2", 120),
                                              at("eth2", "10.79.0.2", 120), at("docker0", "172.17.0.1", 112)};

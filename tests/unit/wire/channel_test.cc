@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "cable.h"
 #include "channel_pair.h"
 
 using namespace hvd;
@@ -174,6 +175,21 @@ TEST_CASE("channel: the guard notices that hvdrun is gone") {
     }));
     CHECK(p.connection->connected());
     p.connection->send({1, "into the void"});
+  }
+}
+
+TEST_CASE("channel: a lost connection stays lost, even if the network is back before anybody looks") {
+  const KeyPair server = KeyPair::generate(), client = KeyPair::generate();
+  const auto listener = wire::listen({"tcp://127.0.0.1:*"}, server, client.public_key);
+  Cable cable("127.0.0.2", listener->addresses()[0]);
+  const auto connection = wire::connect({cable.address(), server.public_key}, client);
+  REQUIRE(eventually([&] { return connection->connected() && !connection->lost_for(); }));
+  cable.cut();
+  std::this_thread::sleep_for(500ms);  // ZeroMQ connects again, to a listener that takes this for a new peer
+  for (int i = 0; i < 3; ++i) {
+    CHECK(connection->lost_for());
+    CHECK(connection->connected());
+    std::this_thread::sleep_for(100ms);
   }
 }
 

@@ -169,6 +169,7 @@ TEST_CASE("paths: frames that were lost on the way arrive once, in order") {
     CHECK(n.daemon->lost_for());
     CHECK_FALSE(n.daemon->spans_networks());
     CHECK(n.gone == std::vector<PeerId>{n.peers[0]});
+    CHECK(n.listener->lost_networks(n.peers[0]).size() == 3);
   }
 }
 

@@ -280,8 +280,9 @@ class ZmqConnection : public Connection {
     zmq::MonitorEvent event;
     while (zmq::next_event(monitor_, &event)) {
       if (event.kind == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) {
+        // ZeroMQ connects again after a loss.  To the listener that is a new peer, and the former one is gone.
+        if (!connected_) lost_since_.reset();
         connected_ = true;
-        lost_since_.reset();
       } else if (!lost_since_) {
         lost_since_ = Clock::now();
       }
