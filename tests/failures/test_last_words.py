@@ -69,6 +69,16 @@ def test_a_limit_on_address_space_is_named(tmp_path: pathlib.Path) -> None:
     assert "its address space is limited to 5.7 GiB (ulimit -v)" in done.stderr
 
 
+def test_a_syntax_error_is_shown_once(tmp_path: pathlib.Path) -> None:
+    """Python prints it without the heading of a traceback; so its lines pass on as they come."""
+    (tmp_path / "job.py").write_text("x = (1\n")
+    done = hvdrun.run("-np", "1", *hvdrun.python_args(), "--output-filename", "out", "job.py", cwd=tmp_path)
+    assert "hvdrun: rank 0 on localhost ended with exit code 1 (SyntaxError: " in done.stderr
+    assert done.stderr.count("[0 localhost] SyntaxError: ") == 1, done.stderr
+    (kept,) = tmp_path.glob("out/rank.*/stderr")
+    assert kept.read_text().count("SyntaxError: ") == 1
+
+
 @contextlib.contextmanager
 def small_disk(folder: pathlib.Path) -> Iterator[pathlib.Path]:
     """A file system of 1 MiB."""
