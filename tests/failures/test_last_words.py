@@ -33,7 +33,7 @@ SCRIPTS = {
         "import sys, warnings\nimport atexit\natexit.register(lambda: warnings.warn('late'))\nsys.exit('no data in /data')",
         "exit code 1: no data in /data",
     ),
-    "input()": ("input('name? ')", "hvdrun --stdin RANK gives yours to one; hvdrun attach RANK"),
+    "input()": ("input('name? ')", "its standard input is empty: hvdrun --stdin RANK gives yours to one; hvdrun attach RANK"),
     "breakpoint()": ("breakpoint()\nx = 1", "hvdrun --stdin RANK"),
     "a limit on memory": (
         "import resource\nresource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))\nbytearray(1 << 31)",
