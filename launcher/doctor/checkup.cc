@@ -146,9 +146,9 @@ std::string checkup_script(const Questions& q) {
                        "echo files $(ulimit -n)\n"
                        "echo tcp $(cat /proc/sys/net/ipv4/tcp_congestion_control 2>/dev/null)\n";
   if (!q.python.empty())
-    script += formatted("{}{}{} 2>/dev/null <<'END_OF_PYTHON'\n{}END_OF_PYTHON\n",
+    script += formatted("{}{}{} {} 2>/dev/null <<'END_OF_PYTHON'\n{}END_OF_PYTHON\n",
                         q.python_path.empty() ? "" : "PYTHONPATH=" + shell_quote(q.python_path) + " ",
-                        shell_quote(q.python), run_stdin, python_text(q));
+                        shell_quote(q.python), run_stdin, shell_quote(q.script_folder), python_text(q));
   return script + "echo end\n";
 }
 

@@ -204,6 +204,16 @@ def test_unreadable_payload(tmp_path: pathlib.Path) -> None:
     assert "cannot be read: Permission denied" in done.stderr
 
 
+def test_the_doctor_finds_modules_beside_the_script(tmp_path: pathlib.Path) -> None:
+    """Python looks for modules in the script's folder, not in the working folder."""
+    (tmp_path / "part's").mkdir()
+    (tmp_path / "part's" / "train.py").write_text("import beside\nimport above\n")
+    (tmp_path / "part's" / "beside.py").write_text("")
+    (tmp_path / "above.py").write_text("")
+    done = hvdrun.run("doctor", *hvdrun.python_args(), "part's/train.py", cwd=tmp_path)
+    assert "localhost: lacks above\n" in done.stdout + done.stderr, done.stdout + done.stderr
+
+
 def test_options_that_change_nothing_say_so() -> None:
     """Each such option prints one line, except --gloo, --mpi and --disable-cache, which many scripts give."""
     done = hvdrun.run("-np", "1", "--gloo", "--mpi", "--jsrun", "--disable-cache", "--dry-run", "true")

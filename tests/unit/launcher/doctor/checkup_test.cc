@@ -199,6 +199,9 @@ TEST_CASE("doctor: what is asked, and what came back cut off") {
   const std::string script = checkup_script(questions());
   CHECK(script.find("cd '/work dir' ") == 0);
   CHECK(script.ends_with("END_OF_PYTHON\necho end\n"));
+  Questions elsewhere = questions();
+  elsewhere.script_folder = "my model's";
+  CHECK(checkup_script(elsewhere).find(" 'my model'\\''s' 2>/dev/null <<'END_OF_PYTHON'\n") != std::string::npos);
   Answers a;
   CHECK_FALSE(read_answers("cwd yes\nclock 5", a));
 }
