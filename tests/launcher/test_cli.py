@@ -102,6 +102,12 @@ MISTAKES = [
     (["-np", "3", "--hostfile", "hosts", "true"], 2, "hvdrun: hosts:3:13: slots must be > 0\n        write host:slots"),
     (["-np", "3", "--hostfile", "nowhere", "true"], 2, "hvdrun: nowhere: No such file or directory"),
     (["-np", "1", "-H", "no-such-host.invalid", "true"], 4, "hvdrun: unknown host no-such-host.invalid: -H:1: "),
+    (["--num_processes", "2", "true"], 2, "hvdrun: --num_processes: no such option\n        did you mean -np?\n"),
+    (["--node-rank=0", "true"], 2, "hvdrun: --node-rank: no such option\n        not needed here: one hvdrun starts"),
+    (["--rdzv-id=1", "true"], 2, "hvdrun: --rdzv-id: no such option\n        not needed here: ranks find one another\n"),
+    (["--rdzv_id=1", "true"], 2, "hvdrun: --rdzv_id: no such option\n        not needed here: ranks find one another\n"),
+    (["--max-restarts=3", "true"], 2, "hvdrun: --max-restarts: no such option\n        did you mean --min-np, for"),
+    (["--no-python", "true"], 2, "hvdrun: --no-python: no such option\n        did you mean -- program?\n"),
     (["-np", "2", "--verbos", "true"], 2, "hvdrun: --verbos: no such option\n        did you mean --verbose?"),
     (
         ["-np", "2", "--config-file", "c.yaml", "true"],
