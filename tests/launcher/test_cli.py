@@ -74,6 +74,8 @@ def here(tmp_path: pathlib.Path) -> pathlib.Path:
     (tmp_path / "cut.pkl").write_bytes(b"\x80\x05\x95")
     (tmp_path / "newer.pkl").write_bytes(b"\x80\x09\x95.")
     (tmp_path / "folder.py").mkdir()
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "shown.py").write_text("print('shown')\n")
     (tmp_path / "plain").write_text("#!/bin/sh\n")
     (tmp_path / "hosts").write_text("# ours\nlocalhost slots=2\nother slots=0\n")
     (tmp_path / "m.json").write_text('{"version":1,"source":"x","hosts":[{"address":"a","slots":0}]}')
@@ -126,6 +128,8 @@ MISTAKES = [
     (["-np", "2", "absent.pkl"], 2, "hvdrun: absent.pkl: there is no such file\n        looked in "),
     (["-np", "2", "folder.py"], 2, "hvdrun: folder.py: is a folder, not a file to run"),
     (["-np", "2", "no-such-program"], 2, "hvdrun: no-such-program: not found in PATH"),
+    (["-np", "2", "shown"], 2, "hvdrun: shown: not found in PATH\n        did you mean shown.py?\n"),
+    (["-np", "2", "parts"], 2, "hvdrun: parts: not found in PATH\n        the folder parts has no __main__.py: name"),
     (["--", "text.pkl"], 2, "hvdrun: text.pkl: not found in PATH\n        to run the file in this folder, write ./text.pkl"),
     (["-np", "2", "train.ipynb"], 2, "hvdrun: train.ipynb: is a notebook, not a program"),
     (["-np", "2", "./plain"], 2, "hvdrun: ./plain: is not a program that can be executed\n        chmod +x ./plain"),
