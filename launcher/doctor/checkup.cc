@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
+#include <string_view>
 #include <utility>
 
 #include "base/format.h"
@@ -56,6 +58,35 @@ std::string python_text(const Questions& q) {
                    python_list(q.addresses), python_list(q.peers));
 }
 
+/// Modules whose package has another name, and that package.  pip finds nothing, or a stranger's package, by the
+/// module's name.
+constexpr std::pair<std::string_view, std::string_view> package_names[] = {{"Bio", "biopython"},
+                                                                           {"Crypto", "pycryptodome"},
+                                                                           {"PIL", "pillow"},
+                                                                           {"attr", "attrs"},
+                                                                           {"bs4", "beautifulsoup4"},
+                                                                           {"cv2", "opencv-python"},
+                                                                           {"dateutil", "python-dateutil"},
+                                                                           {"dotenv", "python-dotenv"},
+                                                                           {"faiss", "faiss-cpu"},
+                                                                           {"git", "GitPython"},
+                                                                           {"skimage", "scikit-image"},
+                                                                           {"sklearn", "scikit-learn"},
+                                                                           {"umap", "umap-learn"},
+                                                                           {"yaml", "pyyaml"},
+                                                                           {"zmq", "pyzmq"}};
+
+/// The packages of @p modules, for pip.
+std::string packages_of(const std::vector<std::string>& modules) {
+  std::vector<std::string> packages;
+  for (const std::string& module : modules) {
+    const auto* known = std::ranges::find(package_names, std::string_view(module),
+                                          &std::pair<std::string_view, std::string_view>::first);
+    packages.emplace_back(known == std::end(package_names) ? std::string_view(module) : known->second);
+  }
+  return join(packages, " ");
+}
+
 void check_python(const Answers& a, const std::vector<Answers>& all, const Questions& q, std::vector<Problem>& out) {
   if (q.python.empty()) return;
   if (value(a, "python").empty()) {
@@ -77,7 +108,7 @@ void check_python(const Answers& a, const std::vector<Answers>& all, const Quest
                    "there: " + q.python + " -m pip uninstall horovod, then install the wheel of hvdrun again", false});
   if (!value(a, "absent").empty())
     out.push_back({a.host, "lacks " + join(words(value(a, "absent")), ", "),
-                   formatted("there: {} -m pip install {}", q.python, value(a, "absent"))});
+                   formatted("there: {} -m pip install {}", q.python, packages_of(words(value(a, "absent"))))});
   if (!a.local && !q.addresses.empty() && value(a, "reached").empty())
     out.push_back({a.host, "cannot reach this host at " + join(q.addresses, " or "),
                    "a firewall? ranks must reach hvdrun and one another by TCP; --network-interfaces chooses the way"});
@@ -115,9 +146,9 @@ std::string checkup_script(const Questions& q) {
                        "echo files $(ulimit -n)\n"
                        "echo tcp $(cat /proc/sys/net/ipv4/tcp_congestion_control 2>/dev/null)\n";
   if (!q.python.empty())
-    script += formatted("{}{}{} 2>/dev/null <<'END_OF_PYTHON'\n{}END_OF_PYTHON\n",
+    script += formatted("{}{}{} {} 2>/dev/null <<'END_OF_PYTHON'\n{}END_OF_PYTHON\n",
                         q.python_path.empty() ? "" : "PYTHONPATH=" + shell_quote(q.python_path) + " ",
-                        shell_quote(q.python), run_stdin, python_text(q));
+                        shell_quote(q.python), run_stdin, shell_quote(q.script_folder), python_text(q));
   return script + "echo end\n";
 }
 

@@ -16,6 +16,7 @@ struct Questions {
   std::string cwd;
   std::vector<std::string> addresses;   ///< "ip:port" where this hvdrun listens for the test
   std::vector<std::string> peers = {};  ///< other hosts, which each host tries to reach
+  std::string script_folder = ".";      ///< relative to cwd, or absolute; Python looks there first for modules
   std::string python_path = {};         ///< PYTHONPATH, which ranks get too
   std::string before = {};              ///< shell text to go before all else
 };

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstring>
 #include <ctime>
+#include <filesystem>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -92,8 +93,11 @@ Questions questions_for(Job& job, const CommandLine& line, const Environment& en
   if (const char* folders = environment("PYTHONPATH")) q.python_path = folders;
   if (line.prefix == PayloadPrefix::module && !line.payload.empty())
     q.modules = {split(line.payload[0], '.')[0]};
-  else if (!line.payload.empty() && line.payload[0].ends_with(".py"))
+  else if (!line.payload.empty() && line.payload[0].ends_with(".py")) {
     q.modules = imports_of(read_trusted(line.payload[0], most_source_bytes, by_anybody));
+    const std::string folder = std::filesystem::path(line.payload[0]).parent_path().string();
+    if (!folder.empty()) q.script_folder = folder;
+  }
   // Ours are looked at by themselves.
   std::erase_if(q.modules, [](const std::string& m) { return m == "hvd" || m == "horovod"; });
   return q;

@@ -1,5 +1,5 @@
 """The questions of hvdrun doctor to a host's Python.  Embedded into hvdrun; runs on the host, from an interpreter's
-stdin.
+stdin.  Its first argument is the script's folder.
 
 hvdrun puts remote/nccl_version.py before this text and appends a call of report().  Any Python 3 must be able to run
 this text.  Each printed line is "key value", as doctor/checkup.h reads them.
@@ -44,10 +44,10 @@ def _report_packages():
     print("packages", *("==".join("".join(w.split()) for w in item) for item in sorted(found.items())))
 
 
-def _absent(modules):
-    # type: (list[str]) -> list[str]
-    """The modules that a script in the working folder could not import."""
-    sys.path.insert(0, ".")
+def _absent(modules, folder):
+    # type: (list[str], str) -> list[str]
+    """The modules that a script in the folder could not import."""
+    sys.path.insert(0, folder)
     try:
         return [m for m in modules if find_spec(m) is None]
     finally:
@@ -95,6 +95,6 @@ def report(modules, addresses, peers):
     """modules: the names that the job imports.  addresses: hvdrun's, "ip:port".  peers: the other hosts."""
     _report_hvd()
     _report_packages()
-    print("absent", *_absent(modules))
+    print("absent", *_absent(modules, sys.argv[1]))
     print("reached", *_reached(addresses))
     print("blind", *_unreachable(peers))

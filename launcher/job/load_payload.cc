@@ -55,6 +55,16 @@ void check_ends(const std::string& path) {
   if (!fault.what.empty()) throw Error(Code::usage, path, fault.what, fault.hint);
 }
 
+/// The way to run @p name, which is no program in PATH.
+std::string hint_for_absent(const std::string& name) {
+  std::error_code error;
+  if (fs::is_regular_file(name, error)) return "to run the file in this folder, write ./" + name;
+  if (fs::is_regular_file(name + ".py", error)) return "did you mean " + name + ".py?";
+  if (fs::is_directory(name, error))
+    return std::string("the folder ") + name + " has no " + wire::folder_program + ": name the script in it";
+  return "a Python script ends in .py, a pickled function in .pkl; anything else is a program";
+}
+
 void need_command(const std::string& name, const std::string& search_path) {
   if (name.ends_with(".ipynb"))
     throw Error(Code::usage, name, "is a notebook, not a program",
@@ -62,12 +72,8 @@ void need_command(const std::string& name, const std::string& search_path) {
   if (name == "-")
     throw Error(Code::usage, name, "ranks do not share a program on standard input", "save the program as a file");
   if (name.find('/') == std::string::npos) {
-    std::error_code error;
     if (find_program(name, search_path).empty())
-      throw Error(Code::usage, name, "not found in PATH",
-                  fs::is_regular_file(name, error)
-                      ? "to run the file in this folder, write ./" + name
-                      : "a Python script ends in .py, a pickled function in .pkl; anything else is a program");
+      throw Error(Code::usage, name, "not found in PATH", hint_for_absent(name));
     return;
   }
   need_file(name);

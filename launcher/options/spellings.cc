@@ -61,7 +61,8 @@ const Option* find_spelling(std::string_view spelling, bool* negated) {
 
 namespace {
 
-/// An option of torchrun, mpirun, srun or accelerate: hvdrun's option for it, or why there is none.
+/// An option of torchrun, mpirun, srun, accelerate or deepspeed: hvdrun's option for it, or why there is none.  "-"
+/// stands for "_" too.
 struct ForeignOption {
   std::string_view typed, ours, needless = {};
 };
@@ -70,9 +71,9 @@ constexpr auto foreign_options = std::to_array<ForeignOption>({
     {"-c", "-np"},
     {"--ntasks", "-np"},
     {"--nproc", "-np"},
-    {"--nproc_per_node", "-np, and -H host:slots for several hosts"},
     {"--nproc-per-node", "-np, and -H host:slots for several hosts"},
-    {"--num_processes", "-np"},
+    {"--num-processes", "-np"},
+    {"--num-gpus", "-np"},
     {"-ppn", "-H host:2, which places 2 ranks on that host"},
     {"--ppn", "-H host:2, which places 2 ranks on that host"},
     {"-perhost", "-H host:2, which places 2 ranks on that host"},
@@ -81,6 +82,14 @@ constexpr auto foreign_options = std::to_array<ForeignOption>({
     {"-N", "-H host:2, which places 2 ranks on that host"},
     {"--ntasks-per-node", "-H host:2, which places 2 ranks on that host"},
     {"--nnodes", "-H host:slots,host:slots"},
+    {"--num-machines", "-H host:slots,host:slots"},
+    {"--num-nodes", "-H host:slots,host:slots"},
+    {"--max-restarts", "--min-np, for a script with an elastic state"},
+    {"--log-dir", "--output-filename DIR"},
+    {"--redirects", "--output-filename DIR"},
+    {"--tee", "--output-filename DIR"},
+    {"--module", "-m module"},
+    {"--no-python", "-- program"},
     {"--host", "-H"},
     {"--machinefile", "--hostfile"},
     {"--oversubscribe", "", "ranks are not limited to cores"},
@@ -89,10 +98,16 @@ constexpr auto foreign_options = std::to_array<ForeignOption>({
     {"-x", "", "the environment travels to every rank"},
     {"--allow-run-as-root", "", "root may start jobs"},
     {"--mca", "--mpi-args=\"--mca name value\""},
-    {"--rdzv_backend", "", "ranks find one another"},
-    {"--rdzv_endpoint", "", "ranks find one another"},
-    {"--master_addr", "", "ranks find one another"},
-    {"--master_port", "", "ranks find one another"},
+    {"--node-rank", "", "one hvdrun starts the ranks of all hosts"},
+    {"--machine-rank", "", "one hvdrun starts the ranks of all hosts"},
+    {"--rdzv-backend", "", "ranks find one another"},
+    {"--rdzv-conf", "", "ranks find one another"},
+    {"--rdzv-endpoint", "", "ranks find one another"},
+    {"--rdzv-id", "", "ranks find one another"},
+    {"--master-addr", "", "ranks find one another"},
+    {"--master-port", "", "ranks find one another"},
+    {"--main-process-ip", "", "ranks find one another"},
+    {"--main-process-port", "", "ranks find one another"},
     {"--standalone", "", "one host is the default"},
 });
 
@@ -108,8 +123,10 @@ std::string nearest(std::string_view typed, const std::vector<std::string>& name
 }  // namespace
 
 std::string advice_on(std::string_view typed) {
+  std::string dashed(typed);
+  std::ranges::replace(dashed, '_', '-');
   for (const ForeignOption& f : foreign_options)
-    if (f.typed == typed)
+    if (f.typed == dashed)
       return f.ours.empty() ? "not needed here: " + std::string(f.needless)
                             : "did you mean " + std::string(f.ours) + "?";
   std::vector<std::string> names;

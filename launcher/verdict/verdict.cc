@@ -29,14 +29,42 @@ const DeathRecord* first_failure(const std::vector<DeathRecord>& deaths) {
   return first;
 }
 
+/// True if gloo, torch's own backend, lost the connection to another rank.
+bool gloo_lost_a_rank(const DeathRecord& d) {
+  static constexpr std::string_view signs[] = {"Connection closed by peer", "Connection reset by peer", "Broken pipe"};
+  if (d.cause != Cause::exited) return false;
+  return std::ranges::any_of(split(d.traceback, '\n'), [](const std::string& line) {
+    return line.find("gloo/transport/") != line.npos &&
+           std::ranges::any_of(signs, [&](std::string_view sign) { return line.find(sign) != line.npos; });
+  });
+}
+
+/// The earliest rank that ended without a failure, if no rank has failed otherwise than by a connection of gloo.
+/// gloo's error has an address and no rank.
+const DeathRecord* who_left_gloo(const std::vector<DeathRecord>& deaths) {
+  const DeathRecord* left = nullptr;
+  for (const DeathRecord& d : deaths) {
+    if (is_failure(d) && !gloo_lost_a_rank(d)) return nullptr;
+    if (d.cause == Cause::finished && (!left || d.time_ns < left->time_ns)) left = &d;
+  }
+  return left;
+}
+
 /// The rank that left without a failure, and so made @p first fail.  The libhvd of @p first named the rank for which it
 /// waited.  nullptr: there is no such rank.
 const DeathRecord* who_left(const DeathRecord& first, const std::vector<DeathRecord>& deaths) {
+  if (gloo_lost_a_rank(first)) return who_left_gloo(deaths);
   const auto& failure = first.failure;
   if (!failure || failure->code != static_cast<int>(Code::peer_lost) || first.cause != Cause::exited) return nullptr;
   for (const DeathRecord& d : deaths)
     if (failure->peer == d.rank && d.rank != first.rank && !is_failure(d)) return &d;
   return nullptr;
+}
+
+/// The way to let ranks end one by one, for a script like that of @p first.
+const char* way_to_join(const DeathRecord& first) {
+  const bool uses_c10d = gloo_lost_a_rank(first) || (first.failure && first.failure->operation.starts_with("c10d/"));
+  return uses_c10d ? "DistributedDataParallel.join()" : "hvd.join()";
 }
 
 }  // namespace
@@ -208,7 +236,8 @@ static Verdict judge_end(const std::vector<DeathRecord>& deaths, int size, const
   if (const DeathRecord* left = who_left(*first, deaths)) {
     verdict.left = *left;
     verdict.lines.push_back("hvdrun: " + rank_text(*left) + " left the job while others still waited for it");
-    verdict.lines.push_back("        does it have fewer steps, or end early?  hvd.join() lets ranks end one by one");
+    verdict.lines.push_back(std::string("        does it have fewer steps, or end early?  ") + way_to_join(*first) +
+                            " lets ranks end one by one");
     line.replace(0, 8, "        ");
   }
   verdict.lines.push_back(line);

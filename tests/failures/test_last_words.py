@@ -33,7 +33,7 @@ SCRIPTS = {
         "import sys, warnings\nimport atexit\natexit.register(lambda: warnings.warn('late'))\nsys.exit('no data in /data')",
         "exit code 1: no data in /data",
     ),
-    "input()": ("input('name? ')", "hvdrun --stdin RANK gives yours to one; hvdrun attach RANK"),
+    "input()": ("input('name? ')", "its standard input is empty: hvdrun --stdin RANK gives yours to one; hvdrun attach RANK"),
     "breakpoint()": ("breakpoint()\nx = 1", "hvdrun --stdin RANK"),
     "a limit on memory": (
         "import resource\nresource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))\nbytearray(1 << 31)",
@@ -67,6 +67,16 @@ def test_a_limit_on_address_space_is_named(tmp_path: pathlib.Path) -> None:
     done = subprocess.run(shell, cwd=tmp_path, env=hvdrun.environment(), capture_output=True, text=True, timeout=60)
     assert done.returncode == 1
     assert "its address space is limited to 5.7 GiB (ulimit -v)" in done.stderr
+
+
+def test_a_syntax_error_is_shown_once(tmp_path: pathlib.Path) -> None:
+    """Python prints it without the heading of a traceback; so its lines pass on as they come."""
+    (tmp_path / "job.py").write_text("x = (1\n")
+    done = hvdrun.run("-np", "1", *hvdrun.python_args(), "--output-filename", "out", "job.py", cwd=tmp_path)
+    assert "hvdrun: rank 0 on localhost ended with exit code 1 (SyntaxError: " in done.stderr
+    assert done.stderr.count("[0 localhost] SyntaxError: ") == 1, done.stderr
+    (kept,) = tmp_path.glob("out/rank.*/stderr")
+    assert kept.read_text().count("SyntaxError: ") == 1
 
 
 @contextlib.contextmanager

@@ -74,6 +74,8 @@ def here(tmp_path: pathlib.Path) -> pathlib.Path:
     (tmp_path / "cut.pkl").write_bytes(b"\x80\x05\x95")
     (tmp_path / "newer.pkl").write_bytes(b"\x80\x09\x95.")
     (tmp_path / "folder.py").mkdir()
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "shown.py").write_text("print('shown')\n")
     (tmp_path / "plain").write_text("#!/bin/sh\n")
     (tmp_path / "hosts").write_text("# ours\nlocalhost slots=2\nother slots=0\n")
     (tmp_path / "m.json").write_text('{"version":1,"source":"x","hosts":[{"address":"a","slots":0}]}')
@@ -102,6 +104,12 @@ MISTAKES = [
     (["-np", "3", "--hostfile", "hosts", "true"], 2, "hvdrun: hosts:3:13: slots must be > 0\n        write host:slots"),
     (["-np", "3", "--hostfile", "nowhere", "true"], 2, "hvdrun: nowhere: No such file or directory"),
     (["-np", "1", "-H", "no-such-host.invalid", "true"], 4, "hvdrun: unknown host no-such-host.invalid: -H:1: "),
+    (["--num_processes", "2", "true"], 2, "hvdrun: --num_processes: no such option\n        did you mean -np?\n"),
+    (["--node-rank=0", "true"], 2, "hvdrun: --node-rank: no such option\n        not needed here: one hvdrun starts"),
+    (["--rdzv-id=1", "true"], 2, "hvdrun: --rdzv-id: no such option\n        not needed here: ranks find one another\n"),
+    (["--rdzv_id=1", "true"], 2, "hvdrun: --rdzv_id: no such option\n        not needed here: ranks find one another\n"),
+    (["--max-restarts=3", "true"], 2, "hvdrun: --max-restarts: no such option\n        did you mean --min-np, for"),
+    (["--no-python", "true"], 2, "hvdrun: --no-python: no such option\n        did you mean -- program?\n"),
     (["-np", "2", "--verbos", "true"], 2, "hvdrun: --verbos: no such option\n        did you mean --verbose?"),
     (
         ["-np", "2", "--config-file", "c.yaml", "true"],
@@ -120,6 +128,8 @@ MISTAKES = [
     (["-np", "2", "absent.pkl"], 2, "hvdrun: absent.pkl: there is no such file\n        looked in "),
     (["-np", "2", "folder.py"], 2, "hvdrun: folder.py: is a folder, not a file to run"),
     (["-np", "2", "no-such-program"], 2, "hvdrun: no-such-program: not found in PATH"),
+    (["-np", "2", "shown"], 2, "hvdrun: shown: not found in PATH\n        did you mean shown.py?\n"),
+    (["-np", "2", "parts"], 2, "hvdrun: parts: not found in PATH\n        the folder parts has no __main__.py: name"),
     (["--", "text.pkl"], 2, "hvdrun: text.pkl: not found in PATH\n        to run the file in this folder, write ./text.pkl"),
     (["-np", "2", "train.ipynb"], 2, "hvdrun: train.ipynb: is a notebook, not a program"),
     (["-np", "2", "./plain"], 2, "hvdrun: ./plain: is not a program that can be executed\n        chmod +x ./plain"),
@@ -202,6 +212,16 @@ def test_unreadable_payload(tmp_path: pathlib.Path) -> None:
     done = hvdrun.run("-np", "1", str(secret))
     assert done.returncode == 2
     assert "cannot be read: Permission denied" in done.stderr
+
+
+def test_the_doctor_finds_modules_beside_the_script(tmp_path: pathlib.Path) -> None:
+    """Python looks for modules in the script's folder, not in the working folder."""
+    (tmp_path / "part's").mkdir()
+    (tmp_path / "part's" / "train.py").write_text("import beside\nimport above\n")
+    (tmp_path / "part's" / "beside.py").write_text("")
+    (tmp_path / "above.py").write_text("")
+    done = hvdrun.run("doctor", *hvdrun.python_args(), "part's/train.py", cwd=tmp_path)
+    assert "localhost: lacks above\n" in done.stdout + done.stderr, done.stdout + done.stderr
 
 
 def test_options_that_change_nothing_say_so() -> None:

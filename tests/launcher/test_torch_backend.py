@@ -105,6 +105,19 @@ for step in range(20):
     assert "signal" not in done.stderr and told in done.stderr, done.stderr
 
 
+def test_a_rank_that_ends_early_is_named_over_gloo(tmp_path: pathlib.Path) -> None:
+    """gloo's error has an address and no rank."""
+    script = """
+dist.init_process_group("gloo")
+for step in range(4 - dist.get_rank()):
+    dist.all_reduce(torch.ones(4))
+"""
+    done = run(tmp_path, script)
+    assert done.returncode == 1
+    assert "hvdrun: rank 1 on localhost left the job while others still waited for it\n" in done.stderr, done.stderr
+    assert "DistributedDataParallel.join()" in done.stderr
+
+
 def test_a_receive_posted_in_advance_is_no_wait(tmp_path: pathlib.Path) -> None:
     """Rank 0's receive is posted long before its message: with collectives, then without, for longer than all limits."""
     seconds, env = stall_limits()

@@ -107,7 +107,10 @@ void DeathEvidence::add_last_words(wire::DeathRecord* r, const RankChild& child,
     const bool by_words = start_.is_python && (r->code == 1 || r->code == 2) && r->traceback.empty();
     if (r->text.empty() && by_words) r->text = fatal_python_error(r->tail);
     if (r->text.empty()) r->text = mpi_abort(r->tail);  // MPI's own report may come later
-    if (r->text.empty() && by_words) r->traceback = syntax_error_traceback(r->tail);
+    if (r->text.empty() && by_words) {
+      r->traceback = syntax_error_traceback(r->tail);
+      r->traceback_shown = !r->traceback.empty();  // without a heading, its lines were passed on as they came
+    }
     if (r->text.empty() && by_words && r->traceback.empty()) r->text = error.last_line(Clock::now() - last_words_time);
     const std::string words = words_of(*r);
     if (!r->text.empty() && tells_dead_worker(words)) r->fact = wire::DeathFact::worker_killed;

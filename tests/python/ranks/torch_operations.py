@@ -257,6 +257,8 @@ def check_broadcast_parameters():
                 parameter += RANK
     hvd.broadcast_parameters({}, root_rank=0)
     raises(ValueError, lambda: hvd.broadcast_parameters(3, root_rank=0))
+    raises(ValueError, lambda: hvd.broadcast_parameters(torch.nn.Linear(2, 1), root_rank=0), "give model.state_dict()")
+    raises(ValueError, lambda: hvd.broadcast_parameters(torch.nn.Sequential(torch.nn.ReLU()), root_rank=0), "state_dict()")
     raises(ValueError, lambda: hvd.broadcast_parameters({"a": 3}, root_rank=0), "'a'")
 
 

@@ -27,6 +27,8 @@ def broadcast_parameters(params: Any, root_rank: int) -> None:
     params: model.state_dict(), model.named_parameters(), model.parameters(), or a list of either kind.
     Errors: ValueError for anything else; HorovodInternalError if the ranks' shapes or dtypes differ.
     """
+    if isinstance(params, torch.nn.Module):
+        raise ValueError("parameters must be a state_dict or a list, not a model: give model.state_dict()")
     if isinstance(params, Mapping):
         pairs: list[Any] = sorted(params.items())
     elif isinstance(params, Iterable) and not isinstance(params, (torch.Tensor, str)):

@@ -35,7 +35,7 @@ bool tells_dead_worker(std::string_view words) { return has_one_of(words, dead_w
 
 std::string hint_for(std::string_view words, std::int64_t address_limit_bytes) {
   if (has_one_of(words, no_input))
-    return "ranks have no standard input: hvdrun --stdin RANK gives yours to one; hvdrun attach RANK opens pdb in it";
+    return "its standard input is empty: hvdrun --stdin RANK gives yours to one; hvdrun attach RANK opens pdb in it";
   if (address_limit_bytes > 0 && has_one_of(words, no_memory))
     return "its address space is limited to " + human_bytes(address_limit_bytes) +
            " (ulimit -v): start hvdrun with a higher limit, or none";

@@ -85,6 +85,11 @@ TEST_CASE("doctor: what differs between hosts") {
   CHECK(problems({host("a", "kernel 6.1\n"), host("b", "kernel\n"), host("c")}).empty());  // no answer: no difference
 }
 
+TEST_CASE("doctor: pip gets the names of packages, not of modules") {
+  CHECK(find_problems({host("a", "absent cv2 rich sklearn\n")}, questions()).at(0).hint ==
+        "there: /usr/bin/python3 -m pip install opencv-python rich scikit-learn");
+}
+
 TEST_CASE("doctor: packages that differ") {
   const std::vector<Answers> all{host("a", "packages numpy==1.26.4 rich==13 torch==2.5.1+cpu\n"),
                                  host("b", "packages numpy==1.24.1 torch==2.5.1+cpu yaml==6\n"), host("c")};
@@ -194,6 +199,9 @@ TEST_CASE("doctor: what is asked, and what came back cut off") {
   const std::string script = checkup_script(questions());
   CHECK(script.find("cd '/work dir' ") == 0);
   CHECK(script.ends_with("END_OF_PYTHON\necho end\n"));
+  Questions elsewhere = questions();
+  elsewhere.script_folder = "my model's";
+  CHECK(checkup_script(elsewhere).find(" 'my model'\\''s' 2>/dev/null <<'END_OF_PYTHON'\n") != std::string::npos);
   Answers a;
   CHECK_FALSE(read_answers("cwd yes\nclock 5", a));
 }

@@ -87,13 +87,39 @@ TEST_CASE("verdict: a rank that left while others waited for it is named first")
       text(judge({failed, death(1, Cause::finished, 0, 2)}, 2, {})).starts_with("1\nhvdrun: rank 0 on h0 ended with"));
   failed.failure = wire::Failure{static_cast<int>(Code::peer_lost), 1, "grad"};
   CHECK(text(judge({failed, death(1, Cause::finished, 0, 2)}, 2, {}))
-            .starts_with("1\nhvdrun: rank 1 on h1 left the job while others still waited for it\n        does it"));
+            .starts_with("1\nhvdrun: rank 1 on h1 left the job while others still waited for it\n        does it have "
+                         "fewer steps, or end early?  hvd.join() lets"));
+  failed.failure->operation = "c10d/world #10";
+  CHECK(text(judge({failed, death(1, Cause::finished, 0, 2)}, 2, {})).find("  DistributedDataParallel.join() lets") !=
+        std::string::npos);
   // A rank that a signal ended does not end because another one is missing.
   wire::DeathRecord killed = failed;
   killed.cause = Cause::signalled, killed.code = 9, killed.traceback.clear();
   CHECK(text(judge({killed, death(1, Cause::finished, 0, 2)}, 2, {})).starts_with("137\nhvdrun: rank 0 on h0 was"));
   // It failed itself, later by the clock: the first failure is then the cause.
   CHECK(text(judge({failed, death(1, Cause::exited, 4, 2)}, 2, {})).starts_with("1\nhvdrun: rank 0 on h0 ended with"));
+}
+
+TEST_CASE("verdict: a rank that left while others waited for it over gloo") {
+  wire::DeathRecord lost = death(0, Cause::exited, 1, 1);
+  lost.traceback =
+      "Traceback (most recent call last):\n  File\nRuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/"
+      "pair.cc:5] Connection closed by peer [127.0.0.1]:43151\n";
+  CHECK(text(judge({lost, death(2, Cause::finished, 0, 3), death(1, Cause::finished, 0, 2)}, 3, {}))
+            .starts_with("1\nhvdrun: rank 1 on h1 left the job while others still waited for it\n        does it have "
+                         "fewer steps, or end early?  DistributedDataParallel.join() lets"));
+  // Nobody left, or another failure may be the cause.
+  CHECK(text(judge({lost, death(1, Cause::stopped, 0, 2)}, 2, {})).starts_with("1\nhvdrun: rank 0 on h0 ended with"));
+  CHECK(text(judge({lost, death(1, Cause::finished, 0, 2), death(2, Cause::signalled, 9, 3)}, 3, {}))
+            .starts_with("1\nhvdrun: rank 0 on h0 ended with"));
+  // monitored_barrier() has gloo's error in a later line.
+  wire::DeathRecord barrier = lost;
+  barrier.traceback =
+      "Traceback (most recent call last):\n  File\nRuntimeError: [Rank 0]: Rank 1 failed to pass monitoredBarrier in "
+      "1800000 ms\n Original exception: \n[/pytorch/gloo/transport/tcp/pair.cc:5] Connection closed by peer [::1]:4\n";
+  CHECK(text(judge({barrier, death(1, Cause::finished, 0, 2)}, 2, {})).starts_with("1\nhvdrun: rank 1 on h1 left the"));
+  lost.traceback = "Traceback (most recent call last):\n  File\nConnectionError: Connection closed by peer\n";
+  CHECK(text(judge({lost, death(1, Cause::finished, 0, 2)}, 2, {})).starts_with("1\nhvdrun: rank 0 on h0 ended with"));
 }
 
 TEST_CASE("verdict: interruption and mpirun's death") {
