@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/format.h"
 #include "base/network/interface_address.h"
+#include "base/process/stopped_children.h"
 #include "base/text.h"
 #include "launcher/supervise/supervisor.h"
 
@@ -66,6 +67,7 @@ void Supervisor::on_event(const JobEvent& event) {
                  [&](const RankSpawned& e) { session_->abort(e.rank, static_cast<int>(Code::usage), no_spawn); },
                  [&](const HostMoved& e) { on_move(e); },
                  [&](const GuardEnded& e) { on_lost_guard(e); },
+                 [&](const GuardContinued& e) { on_continued_guard(e); },
                  [&](const PmixMissing& e) { on_missing_pmix(e); },
                  [&](const WorkerWaits& e) {
                    if (p.elastic) p.elastic->waits(e.rank);
@@ -114,6 +116,13 @@ void Supervisor::on_lost_guard(const GuardEnded& end) {
                    number ? "its guard was killed by " + signal_text(number)
                           : formatted("its guard ended with exit code {}", WEXITSTATUS(end.status)),
                    number);
+}
+
+void Supervisor::on_continued_guard(const GuardContinued& e) {
+  printer_.say(formatted(
+      "hvdrun: {} on {}, process {}, was stopped by a signal for {} s; it got SIGCONT, because the job waits for it",
+      e.rank < 0 ? "the PMIx server" : formatted("the guard of rank {}", e.rank),
+      job_.map.hosts[static_cast<std::size_t>(e.host)].name, e.pid, StoppedChildren::limit.count() / 1000));
 }
 
 void Supervisor::on_move(const HostMoved& move) {

@@ -126,6 +126,7 @@ void Supervisor::loop() {
     wait_for_events();
     while (const auto number = signals_.next()) on_signal(*number);
     launch_.read_starter_output();
+    launch_.continue_stopped();
     session_->pump([&] { return may_receive(); });
     session_->tick();
     streams_.turn();
@@ -157,7 +158,8 @@ std::chrono::milliseconds Supervisor::time_to_sleep() const {
   const bool is_announced = job_.launcher.kind == LauncherKind::daemons && job_.map.all_local() &&
                             parts_->ending.phase() == JobPhase::running && !parts_->elastic;
   const bool is_quiet = session_->is_quiet() && streams_.is_quiet() && parts_->server.is_quiet() &&
-                        parts_->operations.is_quiet() && parts_->watch.is_quiet() && parts_->reports.is_quiet();
+                        parts_->operations.is_quiet() && parts_->watch.is_quiet() && parts_->reports.is_quiet() &&
+                        !launch_.has_stopped();
   return is_announced && is_quiet ? parts_->ending.time_to_limit(longest_sleep) : tick;
 }
 
@@ -167,6 +169,7 @@ void Supervisor::on_signal(int number) {
       std::vector<pid_t> own = launch_.starter()->children();
       if (parts_->elastic)
         if (const auto child = parts_->elastic->child()) own.push_back(*child);
+      launch_.look_for_stopped();
       return reap_orphans(own);
     }
     case SIGUSR1:

@@ -67,6 +67,7 @@ class Supervisor {
   void on_event(const JobEvent& event);
   void on_death(const wire::DeathRecord& death);
   void on_lost_guard(const GuardEnded& end);
+  void on_continued_guard(const GuardContinued& e);
   void on_move(const HostMoved& move);
   void on_world(const WorldMet& met);
   void on_missing_pmix(const PmixMissing& missing);

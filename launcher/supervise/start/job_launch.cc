@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <iterator>
 #include <set>
 
@@ -14,6 +15,7 @@
 #include "base/error.h"
 #include "base/format.h"
 #include "base/network/interface_address.h"
+#include "base/process/process.h"
 #include "base/random.h"
 #include "base/text.h"
 #include "launcher/mpirun/mpirun_starter.h"
@@ -162,6 +164,19 @@ void JobLaunch::read_starter_output() {
   const std::string fresh = starter_->read_output();
   if (!printer_.is_verbose() || fresh.empty()) return;
   for (const std::string& line : telling_lines(fresh, 1000)) printer_.say(starter_->name() + ": " + line);
+}
+
+void JobLaunch::continue_stopped() {
+  if (!stopped_.are_any()) return;
+  const std::vector<pid_t> own = starter_->children();
+  for (const pid_t pid : stopped_.overdue(std::chrono::steady_clock::now())) {
+    if (std::ranges::find(own, pid) == own.end()) continue;  // an orphan of a rank
+    ::kill(pid, SIGCONT);
+    printer_.say(
+        formatted("hvdrun: {}, which starts ranks, process {}, was stopped by a signal for {} s; it got SIGCONT, "
+                  "because the job waits for it",
+                  process_name(pid), pid, StoppedChildren::limit.count() / 1000));
+  }
 }
 
 wire::RankManifest JobLaunch::manifest(const MappedRank& rank) const {
