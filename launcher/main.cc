@@ -29,6 +29,7 @@
 #include "launcher/mpirun/remote_agent.h"
 #include "launcher/options/help.h"
 #include "launcher/output/printer.h"
+#include "launcher/process/open_files.h"
 #include "launcher/process/process_tree.h"
 #include "launcher/remote/ask_hosts.h"
 #include "launcher/remote/sync_folder.h"
@@ -207,6 +208,7 @@ int run(const std::vector<std::string>& args) {
     if (given.flag("show-map")) return show_map(std::move(line.settings));
     job = prepare(std::move(line), environment_value);
     tell(remarks_on_unused(job));
+    if (starts) allow_files(job.map.ranks.size(), job.map.all_local() && job.launcher.kind == LauncherKind::daemons);
     if (starts) pipes = need_result_files(job.settings);
     if (starts && job.map.all_local()) need_state_folder(job.settings);
     tell(pipes.remarks);

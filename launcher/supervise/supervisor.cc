@@ -5,12 +5,14 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdio>
 #include <string_view>
 
 #include "base/environment.h"
 #include "base/files/leftovers.h"
 #include "base/format.h"
 #include "base/process/process.h"
+#include "base/text.h"
 #include "launcher/process/process_tree.h"
 #include "launcher/supervise/end/conclude.h"
 #include "launcher/supervise/supervise.h"
@@ -63,9 +65,25 @@ std::optional<HangLimits> hang_limits(const Settings& settings) {
   return limits;
 }
 
+/// Writes the verdict on a job that could not start.  Returns a message if a file could not be written.
+std::string tell_no_start(const Job& job, const std::string& id, double started_wall_seconds, const Error& e) {
+  const JudgedJob judged{id, what_runs(job), started_wall_seconds, wall_seconds(), 0, false, {}};
+  return tell_failed_start(job.settings.text("verdict-filename"), judged, e);
+}
+
 }  // namespace
 
-int supervise(Job& job) { return Supervisor(job).run(); }
+int supervise(Job& job) {
+  std::unique_ptr<Supervisor> supervisor;
+  try {
+    supervisor = std::make_unique<Supervisor>(job);
+  } catch (const Error& e) {
+    const std::string trouble = tell_no_start(job, "", wall_seconds(), e);
+    if (!trouble.empty()) std::fprintf(stderr, "%s\n", printable(trouble).c_str());
+    throw;
+  }
+  return supervisor->run();
+}
 
 Supervisor::Supervisor(Job& job)
     : job_(job),
@@ -100,8 +118,7 @@ int Supervisor::run() {
     loop();
   } catch (const Error& e) {
     abandon();
-    const JudgedJob job{launch_.job_id(), what_runs(job_), started_wall_seconds_, wall_seconds(), 0, false, {}};
-    const std::string trouble = tell_failed_start(job_.settings.text("verdict-filename"), job, e);
+    const std::string trouble = tell_no_start(job_, launch_.job_id(), started_wall_seconds_, e);
     if (!trouble.empty()) printer_.say(trouble);
     throw;
   } catch (...) {
