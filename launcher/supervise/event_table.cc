@@ -70,10 +70,10 @@ void Supervisor::on_event(const JobEvent& event) {
                  [&](const GuardContinued& e) { on_continued_guard(e); },
                  [&](const PmixMissing& e) { on_missing_pmix(e); },
                  [&](const WorkerWaits& e) {
-                   if (p.elastic) p.elastic->waits(e.rank);
+                   if (p.elastic) p.elastic->waits(e.rank, job_seconds());
                  },
                  [&](const NextWorldAsked& e) {
-                   session_->daemons().tell_next_world(e.question, p.elastic->expects(e.question.rank));
+                   session_->daemons().tell_next_world(e.question, p.elastic->expects(e.question.rank, job_seconds()));
                  },
                  [&](const WorldMet& e) { on_world(e); },
                  // hvdrun's own parts
@@ -102,7 +102,7 @@ void Supervisor::on_death(const wire::DeathRecord& d) {
   timeline_.rank_ended(d.rank, is_well ? "" : story(d));
   printer_.detail(formatted("rank {} has ended{}", d.rank, is_well ? "" : " badly: " + story(d)));
   if (!parts_->ending.goes_on()) return;
-  if (parts_->elastic && parts_->elastic->survives(d)) return;
+  if (parts_->elastic && parts_->elastic->survives(d, job_seconds())) return;
   if (!is_well) parts_->ending.stop(formatted("rank {} on {} has failed", d.rank, d.host));
 }
 
@@ -142,7 +142,7 @@ void Supervisor::on_move(const HostMoved& move) {
 void Supervisor::on_world(const WorldMet& met) {
   if (!parts_->elastic) return;
   parts_->reports.world_is(met.ranks.size(), met.epoch);
-  parts_->elastic->met(met.epoch, met.ranks);
+  parts_->elastic->met(met.epoch, met.ranks, job_seconds());
   parts_->findings.world_is(met.ranks);
   parts_->watch.world_is(met.ranks);
 }

@@ -88,6 +88,7 @@ int supervise(Job& job) {
 Supervisor::Supervisor(Job& job)
     : job_(job),
       started_at_(Clock::now()),
+      clock_(monotonic_seconds()),
       started_wall_seconds_(wall_seconds()),
       printer_(printer_options(job)),
       timeline_(timeline_path(job.settings), job.map,
@@ -96,7 +97,7 @@ Supervisor::Supervisor(Job& job)
       launch_(job, folder_, timeline_, printer_, streams_.collects_results()) {}
 
 Supervisor::Parts::Parts(Supervisor& owner, const EventSink& events)
-    : arrivals(owner.job_, owner.folder_.path(), *owner.session_, owner.launch_, owner.printer_),
+    : arrivals(owner.job_, owner.folder_.path(), *owner.session_, owner.launch_, owner.printer_, owner.clock_),
       ending(owner.job_, owner.started_at_, *owner.session_, owner.launch_, arrivals, owner.printer_),
       reports(owner.job_, owner.launch_.job_id(), owner.folder_.path(), owner.started_wall_seconds_, *owner.session_,
               owner.printer_),
@@ -141,6 +142,7 @@ void Supervisor::loop() {
   Ending& ending = parts_->ending;
   for (;;) {
     wait_for_events();
+    clock_.turn(monotonic_seconds());
     while (const auto number = signals_.next()) on_signal(*number);
     launch_.read_starter_output();
     launch_.continue_stopped();
@@ -151,7 +153,7 @@ void Supervisor::loop() {
     parts_->operations.turn();
     parts_->reports.turn();
     if (ending.goes_on()) parts_->watch.turn();
-    if (elastic && ending.goes_on()) elastic->turn();
+    if (elastic && ending.goes_on()) elastic->turn(job_seconds());
     streams_.flush();
     if (const int error = streams_.write_error(); error != 0) ending.stop_for_output(error);
     ending.turn(elastic && elastic->outlives_its_workers());
@@ -195,9 +197,11 @@ void Supervisor::on_signal(int number) {
     case SIGTSTP:  // the ranks stop; hvdrun itself stays awake, or their guards would take it for dead
       printer_.say(formatted("hvdrun: the ranks are stopped; they go on with: kill -CONT {}", ::getpid()));
       parts_->watch.all_paused(true);
+      clock_.pause(true, monotonic_seconds());
       return session_->signal_all(SIGTSTP);
     case SIGCONT:
       parts_->watch.all_paused(false);
+      clock_.pause(false, monotonic_seconds());
       return session_->signal_all(SIGCONT);
     default:
       return parts_->ending.stop_for_signal(number);
