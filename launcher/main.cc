@@ -22,12 +22,14 @@
 #include "launcher/job/job.h"
 #include "launcher/job/outer_job.h"
 #include "launcher/job/result_files.h"
+#include "launcher/job/unused_options.h"
 #include "launcher/join/join.h"
 #include "launcher/join/listen.h"
 #include "launcher/join/pass_script.h"
 #include "launcher/mpirun/remote_agent.h"
 #include "launcher/options/help.h"
 #include "launcher/output/printer.h"
+#include "launcher/process/open_files.h"
 #include "launcher/process/process_tree.h"
 #include "launcher/remote/ask_hosts.h"
 #include "launcher/remote/sync_folder.h"
@@ -175,6 +177,10 @@ void copy_folder(Job& job) {
   if (!failures.empty()) throw Error(failures.back());
 }
 
+void tell(const std::vector<std::string>& remarks) {
+  for (const std::string& remark : remarks) std::fprintf(stderr, "hvdrun: %s\n", printable(remark).c_str());
+}
+
 int run(const std::vector<std::string>& args) {
   forget_outer_job();
   CommandLine line = read_command_line(args, environment_value);
@@ -189,18 +195,23 @@ int run(const std::vector<std::string>& args) {
   refuse_half_requests(given);
   remark_on_misplaced_options(line);
   remark_on_colon(line);
-  for (const std::string& remark : given.remarks()) std::fprintf(stderr, "hvdrun: %s\n", printable(remark).c_str());
+  tell(given.remarks());
 
   const bool starts = !given.flag("dry-run") && !given.flag("show-map");
   const std::string verdict_file = given.text("verdict-filename");
   const std::string verdict_where = given.has("verdict-filename") ? given.find("verdict-filename")->where : "";
   Job job;
+  ResultPipes pipes;
   try {
     if (given.has("listen"))
       if (const auto code = listen_for_hosts(args, line.settings)) return *code;
     if (given.flag("show-map")) return show_map(std::move(line.settings));
     job = prepare(std::move(line), environment_value);
-    if (starts) need_result_files(job.settings);
+    tell(remarks_on_unused(job));
+    if (starts) allow_files(job.map.ranks.size(), job.map.all_local() && job.launcher.kind == LauncherKind::daemons);
+    if (starts) pipes = need_result_files(job.settings);
+    if (starts && job.map.all_local()) need_state_folder(job.settings);
+    tell(pipes.remarks);
     if (starts && job.settings.has("sync")) copy_folder(job);
   } catch (const Error& e) {
     const bool no_verdict = !verdict_where.empty() && e.where == verdict_where;  // the error itself says so

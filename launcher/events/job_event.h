@@ -133,6 +133,13 @@ struct GuardEnded {
   std::string why_unstarted;  ///< empty: it was started
 };
 
+/// A process of ours was stopped for StoppedChildren::limit.  Its host's daemon has sent it SIGCONT.
+struct GuardContinued {
+  int host;
+  int rank;  ///< whose guard it is; -1: the host's PMIx server
+  int pid;
+};
+
 /// The rank waits in hvd.init() for all ranks.  Only an elastic job acts on this event.
 struct WorkerWaits {
   int rank;
@@ -195,8 +202,8 @@ using JobEvent =
     std::variant<RankStarted, RankWrote, RankTraced, ResultCame, OperationsStalled, FindingCame, CollectiveWaited,
                  StatusCame, StackCame, StepsCame, ReportWanted, OperationsCame, HostSwept, InputTaken, RankPaused,
                  ConsoleSaid, GuardCame, RankEnded, ClockSampled, SessionNote, RankAborted, RankSpawned, PmixMissing,
-                 HostMoved, GuardEnded, WorkerWaits, WorldMet, NextWorldAsked, HangTold, HangTooLong, LimitPaused,
-                 StacksWanted, DifferenceWanted, OperationsAsked, KillWanted, ElasticOver>;
+                 HostMoved, GuardEnded, GuardContinued, WorkerWaits, WorldMet, NextWorldAsked, HangTold, HangTooLong,
+                 LimitPaused, StacksWanted, DifferenceWanted, OperationsAsked, KillWanted, ElasticOver>;
 
 /// Takes one event.  The finder of the event calls it on its own thread and waits for its return.
 using EventSink = std::function<void(const JobEvent&)>;

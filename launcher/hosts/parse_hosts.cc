@@ -11,6 +11,11 @@ namespace hvd::launcher {
 
 namespace {
 
+/// Advice on user@host.  @param form  of a host
+std::string user_of_ssh(const std::string& form) {
+  return "write " + form + ", and the user for ssh into ~/.ssh/config: Host, User";
+}
+
 /// Reads the text behind a host in a hostfile: "slots=4 max_slots=8 # comment".
 int read_keys(HostReader& line, int slots, bool have_slots) {
   int max_slots = 0;
@@ -19,7 +24,9 @@ int read_keys(HostReader& line, int slots, bool have_slots) {
     const std::string key = shortened(line.word(), most_shown_bytes);
     line.skip_blanks();
     const bool is_slots = key == "slots", is_max = key == "max_slots" || key == "max-slots";
-    if (key.empty()) line.fail(column, std::string("'") + line.peek() + "' is not expected here", "write host slots=n");
+    if (key.empty())
+      line.fail(column, std::string("'") + line.peek() + "' is not expected here",
+                line.peek() == '@' ? user_of_ssh("host slots=n") : "write host slots=n");
     if (!is_slots && !is_max) line.fail(column, "'" + key + "' is not a key", "write host slots=n max_slots=n");
     if (!line.take('=')) line.fail(line.column(), "= is missing after " + key, "write " + key + "=n");
     line.skip_blanks();
@@ -67,8 +74,7 @@ Allocation parse_hosts(std::string_view text) {
   } while (reader.take(','));
   if (!reader.at_end())
     reader.fail(reader.column(), std::string("'") + reader.peek() + "' is not expected here",
-                reader.peek() == '@' ? "write host:slots, and the user for ssh into ~/.ssh/config: Host, User"
-                                     : "write host:slots,host:slots");
+                reader.peek() == '@' ? user_of_ssh("host:slots") : "write host:slots,host:slots");
   return allocation;
 }
 
@@ -107,7 +113,7 @@ Allocation parse_discovered(std::string_view text, int slots, const std::string&
     reader.skip_blanks();
     if (!reader.at_end())
       reader.fail(reader.column(), std::string("'") + reader.peek() + "' is not expected here",
-                  "print one host a line: host:slots");
+                  reader.peek() == '@' ? user_of_ssh("host:slots") : "print one host a line: host:slots");
     for (const std::string& host : names) add_host(allocation, host, own, where);
   }
   if (allocation.hosts.empty()) throw Error(Code::usage, name, "printed no host", "print one host a line: host:slots");

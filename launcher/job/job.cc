@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
 
 #include "base/error.h"
@@ -94,6 +95,9 @@ std::string path_of_program(const std::string& program, const Environment& envir
 
 std::string find_rank_program(const Environment& environment) {
   if (const char* given = environment("HVD_RANK_PROGRAM"); given && *given) return given;
+  if (::access("/proc/self/exe", F_OK) != 0)
+    throw Error(Code::unavailable, "/proc", "cannot be read: " + errno_text(errno),
+                "mount it: mount -t proc proc /proc");
   const std::string folder = own_folder();
   for (const char* candidate : {"/hvdrank", "/../src/rank/hvdrank"}) {  // installed; in the build tree
     std::error_code ignored;

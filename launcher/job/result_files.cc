@@ -11,8 +11,10 @@
 
 namespace hvd::launcher {
 
-void need_result_files(const Settings& settings) {
-  namespace fs = std::filesystem;
+namespace fs = std::filesystem;
+
+ResultPipes need_result_files(const Settings& settings) {
+  ResultPipes pipes;
   for (const char* id : {"verdict-filename", "report-filename", "metrics"}) {
     const Setting* given = settings.find(id);
     if (!given || given->value.empty()) continue;
@@ -30,7 +32,28 @@ void need_result_files(const Settings& settings) {
     } catch (const Error& e) {
       throw Error(Code::usage, given->where, std::string("cannot write ") + e.what(), e.hint);
     }
+    try {
+      if (Fd pipe = hold_fifo(given->value)) pipes.open.push_back(std::move(pipe));
+    } catch (const Error& e) {
+      pipes.remarks.push_back(given->where + ": " + e.what() + "; start its reader before the job ends");
+    }
   }
+  return pipes;
+}
+
+void need_state_folder(const Settings& settings) {
+  const Setting* given = settings.find("state-dir");
+  if (!given || given->value.empty()) return;
+  std::error_code unknown;
+  fs::path there(given->value);  // the rank makes a missing folder in the last one that exists
+  while (!there.empty() && !fs::exists(there, unknown) && there != there.parent_path()) there = there.parent_path();
+  if (there.empty()) there = ".";
+  const bool is_folder = fs::is_directory(there, unknown);
+  if (is_folder && ::access(there.c_str(), W_OK | X_OK) == 0) return;
+  throw Error(Code::usage, given->where,
+              "'" + given->value + "' cannot keep the state: " + there.string() + ": " +
+                  std::strerror(is_folder ? errno : ENOTDIR),
+              "name a folder that can be written");
 }
 
 }  // namespace hvd::launcher

@@ -68,7 +68,7 @@ struct ForeignOption {
 };
 constexpr auto foreign_options = std::to_array<ForeignOption>({
     {"--np", "-np"},
-    {"-c", "-np"},
+    {"-c", "-np, or python -c before a program's text"},
     {"--ntasks", "-np"},
     {"--nproc", "-np"},
     {"--nproc-per-node", "-np, and -H host:slots for several hosts"},
@@ -143,6 +143,11 @@ std::string nearest_key(std::string_view typed) {
     if (!o.yaml.empty()) names.emplace_back(o.yaml);
   const std::string near = nearest(typed, names);
   if (!near.empty()) return near;
+  const std::string_view word = typed.substr(typed.rfind('.') + 1);
+  for (const Option& o : command_line_options())  // the command line's word, or run()'s
+    if (!o.yaml.empty())
+      for (const std::string& s : split(std::string(o.spellings) + "," + std::string(o.keyword), ','))
+        if (!s.empty() && s.substr(std::min(s.find_first_not_of('-'), s.size())) == word) return std::string(o.yaml);
   for (const std::string& name : names)  // the right word in the wrong section, or without one
     if (name.substr(name.rfind('.') + 1) == typed.substr(typed.rfind('.') + 1)) return name;
   return {};

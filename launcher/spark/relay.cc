@@ -54,9 +54,9 @@ class StdinFrames {
   }
   /// Blocks until stdin has bytes; false at its end.
   bool read() {
-    char piece[65536];
-    const ssize_t n = ::read(0, piece, sizeof piece);
-    if (n > 0) waiting_.append(piece, static_cast<std::size_t>(n));
+    std::string piece(64 << 10, '\0');
+    const ssize_t n = ::read(0, piece.data(), piece.size());
+    if (n > 0) waiting_.append(piece, 0, static_cast<std::size_t>(n));
     return n > 0 || (n < 0 && errno == EINTR);
   }
 

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/format.h"
 #include "base/network/interface_address.h"
+#include "base/process/stopped_children.h"
 #include "base/text.h"
 #include "launcher/supervise/supervisor.h"
 
@@ -66,12 +67,13 @@ void Supervisor::on_event(const JobEvent& event) {
                  [&](const RankSpawned& e) { session_->abort(e.rank, static_cast<int>(Code::usage), no_spawn); },
                  [&](const HostMoved& e) { on_move(e); },
                  [&](const GuardEnded& e) { on_lost_guard(e); },
+                 [&](const GuardContinued& e) { on_continued_guard(e); },
                  [&](const PmixMissing& e) { on_missing_pmix(e); },
                  [&](const WorkerWaits& e) {
-                   if (p.elastic) p.elastic->waits(e.rank);
+                   if (p.elastic) p.elastic->waits(e.rank, job_seconds());
                  },
                  [&](const NextWorldAsked& e) {
-                   session_->daemons().tell_next_world(e.question, p.elastic->expects(e.question.rank));
+                   session_->daemons().tell_next_world(e.question, p.elastic->expects(e.question.rank, job_seconds()));
                  },
                  [&](const WorldMet& e) { on_world(e); },
                  // hvdrun's own parts
@@ -100,7 +102,7 @@ void Supervisor::on_death(const wire::DeathRecord& d) {
   timeline_.rank_ended(d.rank, is_well ? "" : story(d));
   printer_.detail(formatted("rank {} has ended{}", d.rank, is_well ? "" : " badly: " + story(d)));
   if (!parts_->ending.goes_on()) return;
-  if (parts_->elastic && parts_->elastic->survives(d)) return;
+  if (parts_->elastic && parts_->elastic->survives(d, job_seconds())) return;
   if (!is_well) parts_->ending.stop(formatted("rank {} on {} has failed", d.rank, d.host));
 }
 
@@ -116,6 +118,13 @@ void Supervisor::on_lost_guard(const GuardEnded& end) {
                    number);
 }
 
+void Supervisor::on_continued_guard(const GuardContinued& e) {
+  printer_.say(formatted(
+      "hvdrun: {} on {}, process {}, was stopped by a signal for {} s; it got SIGCONT, because the job waits for it",
+      e.rank < 0 ? "the PMIx server" : formatted("the guard of rank {}", e.rank),
+      job_.map.hosts[static_cast<std::size_t>(e.host)].name, e.pid, StoppedChildren::limit.count() / 1000));
+}
+
 void Supervisor::on_move(const HostMoved& move) {
   const std::vector<InterfaceAddress> own = interface_addresses();
   const std::string& host = job_.map.hosts[static_cast<std::size_t>(move.host)].name;
@@ -126,7 +135,7 @@ void Supervisor::on_move(const HostMoved& move) {
 void Supervisor::on_world(const WorldMet& met) {
   if (!parts_->elastic) return;
   parts_->reports.world_is(met.ranks.size(), met.epoch);
-  parts_->elastic->met(met.epoch, met.ranks);
+  parts_->elastic->met(met.epoch, met.ranks, job_seconds());
   parts_->findings.world_is(met.ranks);
   parts_->watch.world_is(met.ranks);
 }

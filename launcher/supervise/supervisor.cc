@@ -5,12 +5,14 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdio>
 #include <string_view>
 
 #include "base/environment.h"
 #include "base/files/leftovers.h"
 #include "base/format.h"
 #include "base/process/process.h"
+#include "base/text.h"
 #include "launcher/process/process_tree.h"
 #include "launcher/supervise/end/conclude.h"
 #include "launcher/supervise/supervise.h"
@@ -63,13 +65,30 @@ std::optional<HangLimits> hang_limits(const Settings& settings) {
   return limits;
 }
 
+/// Writes the verdict on a job that could not start.  Returns a message if a file could not be written.
+std::string tell_no_start(const Job& job, const std::string& id, double started_wall_seconds, const Error& e) {
+  const JudgedJob judged{id, what_runs(job), started_wall_seconds, wall_seconds(), 0, false, {}};
+  return tell_failed_start(job.settings.text("verdict-filename"), judged, e);
+}
+
 }  // namespace
 
-int supervise(Job& job) { return Supervisor(job).run(); }
+int supervise(Job& job) {
+  std::unique_ptr<Supervisor> supervisor;
+  try {
+    supervisor = std::make_unique<Supervisor>(job);
+  } catch (const Error& e) {
+    const std::string trouble = tell_no_start(job, "", wall_seconds(), e);
+    if (!trouble.empty()) std::fprintf(stderr, "%s\n", printable(trouble).c_str());
+    throw;
+  }
+  return supervisor->run();
+}
 
 Supervisor::Supervisor(Job& job)
     : job_(job),
       started_at_(Clock::now()),
+      clock_(monotonic_seconds()),
       started_wall_seconds_(wall_seconds()),
       printer_(printer_options(job)),
       timeline_(timeline_path(job.settings), job.map,
@@ -78,7 +97,7 @@ Supervisor::Supervisor(Job& job)
       launch_(job, folder_, timeline_, printer_, streams_.collects_results()) {}
 
 Supervisor::Parts::Parts(Supervisor& owner, const EventSink& events)
-    : arrivals(owner.job_, owner.folder_.path(), *owner.session_, owner.launch_, owner.printer_),
+    : arrivals(owner.job_, owner.folder_.path(), *owner.session_, owner.launch_, owner.printer_, owner.clock_),
       ending(owner.job_, owner.started_at_, *owner.session_, owner.launch_, arrivals, owner.printer_),
       reports(owner.job_, owner.launch_.job_id(), owner.folder_.path(), owner.started_wall_seconds_, *owner.session_,
               owner.printer_),
@@ -100,8 +119,7 @@ int Supervisor::run() {
     loop();
   } catch (const Error& e) {
     abandon();
-    const JudgedJob job{launch_.job_id(), what_runs(job_), started_wall_seconds_, wall_seconds(), 0, false, {}};
-    const std::string trouble = tell_failed_start(job_.settings.text("verdict-filename"), job, e);
+    const std::string trouble = tell_no_start(job_, launch_.job_id(), started_wall_seconds_, e);
     if (!trouble.empty()) printer_.say(trouble);
     throw;
   } catch (...) {
@@ -124,8 +142,10 @@ void Supervisor::loop() {
   Ending& ending = parts_->ending;
   for (;;) {
     wait_for_events();
+    clock_.turn(monotonic_seconds());
     while (const auto number = signals_.next()) on_signal(*number);
     launch_.read_starter_output();
+    launch_.continue_stopped();
     session_->pump([&] { return may_receive(); });
     session_->tick();
     streams_.turn();
@@ -133,7 +153,7 @@ void Supervisor::loop() {
     parts_->operations.turn();
     parts_->reports.turn();
     if (ending.goes_on()) parts_->watch.turn();
-    if (elastic && ending.goes_on()) elastic->turn();
+    if (elastic && ending.goes_on()) elastic->turn(job_seconds());
     streams_.flush();
     if (const int error = streams_.write_error(); error != 0) ending.stop_for_output(error);
     ending.turn(elastic && elastic->outlives_its_workers());
@@ -157,7 +177,8 @@ std::chrono::milliseconds Supervisor::time_to_sleep() const {
   const bool is_announced = job_.launcher.kind == LauncherKind::daemons && job_.map.all_local() &&
                             parts_->ending.phase() == JobPhase::running && !parts_->elastic;
   const bool is_quiet = session_->is_quiet() && streams_.is_quiet() && parts_->server.is_quiet() &&
-                        parts_->operations.is_quiet() && parts_->watch.is_quiet() && parts_->reports.is_quiet();
+                        parts_->operations.is_quiet() && parts_->watch.is_quiet() && parts_->reports.is_quiet() &&
+                        !launch_.has_stopped();
   return is_announced && is_quiet ? parts_->ending.time_to_limit(longest_sleep) : tick;
 }
 
@@ -167,6 +188,7 @@ void Supervisor::on_signal(int number) {
       std::vector<pid_t> own = launch_.starter()->children();
       if (parts_->elastic)
         if (const auto child = parts_->elastic->child()) own.push_back(*child);
+      launch_.look_for_stopped();
       return reap_orphans(own);
     }
     case SIGUSR1:
@@ -175,9 +197,11 @@ void Supervisor::on_signal(int number) {
     case SIGTSTP:  // the ranks stop; hvdrun itself stays awake, or their guards would take it for dead
       printer_.say(formatted("hvdrun: the ranks are stopped; they go on with: kill -CONT {}", ::getpid()));
       parts_->watch.all_paused(true);
+      clock_.pause(true, monotonic_seconds());
       return session_->signal_all(SIGTSTP);
     case SIGCONT:
       parts_->watch.all_paused(false);
+      clock_.pause(false, monotonic_seconds());
       return session_->signal_all(SIGCONT);
     default:
       return parts_->ending.stop_for_signal(number);

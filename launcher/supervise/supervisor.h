@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "launcher/control/commands/job_folder.h"
+#include "launcher/control/job_clock.h"
 #include "launcher/control/session.h"
 #include "launcher/events/job_event.h"
 #include "launcher/hang/hang_watch.h"
@@ -56,6 +57,7 @@ class Supervisor {
   void start();
   void loop();
   void wait_for_events();
+  double job_seconds() const { return clock_.seconds(monotonic_seconds()); }
   std::chrono::milliseconds time_to_sleep() const;
   /// Guards' frames may be received: the streams have room, or the job is ending.
   bool may_receive() const { return !parts_->ending.goes_on() || !streams_.is_full(); }
@@ -67,6 +69,7 @@ class Supervisor {
   void on_event(const JobEvent& event);
   void on_death(const wire::DeathRecord& death);
   void on_lost_guard(const GuardEnded& end);
+  void on_continued_guard(const GuardContinued& e);
   void on_move(const HostMoved& move);
   void on_world(const WorldMet& met);
   void on_missing_pmix(const PmixMissing& missing);
@@ -75,6 +78,7 @@ class Supervisor {
 
   Job& job_;
   const Clock::time_point started_at_;
+  JobClock clock_;
   const double started_wall_seconds_;
   SignalQueue signals_;  // declared before any member that starts a thread: threads inherit the blocked signals
   Printer printer_;

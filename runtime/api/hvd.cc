@@ -90,7 +90,7 @@ void hvd_gpu_free(void* data, size_t, int device, void* stream) {
 int hvd_set_add(const int32_t* ranks, int32_t count, int32_t* set) {
   return exception_barrier([&] {
     need(set, "set");
-    if (count < 1) throw Error(Code::usage, "hvd_set_add", "there are no ranks in it");
+    if (count < 1) throw Error(Code::usage, "add process set []", "a process set needs at least one rank");
     need(ranks, "ranks");
     const Use e;
     *set = e->add_set(std::vector<int>(ranks, ranks + count));

@@ -24,7 +24,9 @@ using Kind = MeetingMessage::Kind;
 
 constexpr double answer_seconds = 5;  ///< wait for hvdrun's list of missing ranks
 
-std::int64_t after(double seconds) { return now_ns() + static_cast<std::int64_t>(std::min(seconds, 1e9) * 1e9); }
+constexpr std::int64_t look_every_ns = 1'000'000'000, longest_look_ns = 2'000'000'000;
+
+std::int64_t in_ns(double seconds) { return static_cast<std::int64_t>(std::min(seconds, 1e9) * 1e9); }
 
 /// A number that marks this call's request and its answer.  The number contains the pid: an answer to an earlier
 /// process of this rank is thus not taken for this one's.
@@ -81,6 +83,15 @@ std::optional<MeetingMessage> RankMeeting::next(std::int64_t end_ns, int* me) {
   return wire::decode_meeting_message(received.frame->body);
 }
 
+std::optional<MeetingMessage> RankMeeting::next_within(std::int64_t& left_ns, int* me) {
+  for (;;) {
+    const std::int64_t begin = now_ns();
+    auto message = next(begin + std::min(left_ns, look_every_ns), me);
+    left_ns -= std::min(now_ns() - begin, longest_look_ns);
+    if (message || left_ns <= 0) return message;
+  }
+}
+
 std::optional<std::string> RankMeeting::revoked(std::uint64_t epoch) {
   int me = -1;
   const auto m = next(now_ns(), &me);
@@ -90,9 +101,9 @@ std::optional<std::string> RankMeeting::revoked(std::uint64_t epoch) {
 RankMeeting::Expected RankMeeting::expect(double limit_seconds) {
   const std::uint64_t token = next_token();
   say({.kind = Kind::expect, .token = token});
-  for (const std::int64_t end = after(limit_seconds);;) {
+  for (std::int64_t left_ns = in_ns(limit_seconds);;) {
     int me = -1;
-    const auto m = next(end, &me);
+    const auto m = next_within(left_ns, &me);
     if (!m) throw Error(Code::timeout, "init", "hvdrun does not tell the next world");
     const bool is_mine = std::any_of(m->members.begin(), m->members.end(), [&](const MeetingMessage::Member& one) {
       return one.rank == me && one.token == token;
@@ -107,15 +118,15 @@ RankMeeting::Gathered RankMeeting::meet(const std::vector<int>& ranks, const std
                                         std::uint64_t forming) {
   MeetingMessage join{.kind = Kind::join, .token = next_token(), .ranks = {ranks.begin(), ranks.end()}, .text = text};
   say(join);
-  std::int64_t end = after(limit_seconds);
+  std::int64_t left_ns = in_ns(limit_seconds);
   for (bool withdrawn = false;;) {
     int me = -1;
-    auto m = next(end, &me);
+    auto m = next_within(left_ns, &me);
     if (!m && withdrawn) throw Error(Code::timeout, "init", "waited too long for the other ranks");
     if (!m) {  // hvdrun's answer names the missing ranks
       say({.kind = Kind::withdraw, .token = join.token});
       withdrawn = true;
-      end = after(answer_seconds);
+      left_ns = in_ns(answer_seconds);
       continue;
     }
     if (m->kind == Kind::revoked && forming != 0 && m->epoch >= forming) throw Error(Code::peer_lost, "init", m->text);

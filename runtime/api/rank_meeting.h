@@ -51,6 +51,8 @@ class RankMeeting {
   void say(const wire::MeetingMessage& message);
   /// The next message until @p end_ns (now_ns()); nullopt: none came.  @p me: this rank's number in the launch.
   std::optional<wire::MeetingMessage> next(std::int64_t end_ns, int* me);
+  /// The next message within @p left_ns, which shrinks.  Time in which this process was stopped does not count.
+  std::optional<wire::MeetingMessage> next_within(std::int64_t& left_ns, int* me);
 
   int fd_;
   std::uint64_t epoch_ = 0;

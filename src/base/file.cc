@@ -60,13 +60,13 @@ std::string read_file(const std::string& path, std::size_t limit_bytes) {
     throw Error(Code::usage, path, "is a folder, not a file");
   std::string bytes;
   if (S_ISREG(about.st_mode)) bytes.reserve(std::min(static_cast<std::size_t>(about.st_size), limit_bytes));
-  char piece[65536];
+  std::string piece(64 << 10, '\0');  // not on the stack, which is as small as `ulimit -s` says
   for (;;) {
-    const ssize_t n = ::read(fd.get(), piece, sizeof piece);
+    const ssize_t n = ::read(fd.get(), piece.data(), piece.size());
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) throw Error(Code::usage, path, errno_text(errno));
     if (n == 0) return bytes;
-    bytes.append(piece, static_cast<std::size_t>(n));
+    bytes.append(piece, 0, static_cast<std::size_t>(n));
     if (bytes.size() > limit_bytes) throw Error(Code::usage, path, formatted("larger than {} bytes", limit_bytes));
   }
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import tempfile
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -187,3 +188,17 @@ def test_a_runtime_folder_that_cannot_be_used(tmp_path: Path, monkeypatch: pytes
         assert file.parent.parent == tmp_path
         assert file.read_bytes() == b"payload"
     assert fault == "missing" or not list(runtime.iterdir())
+
+
+def test_a_generator_function_is_refused() -> None:
+    """Its call would run nothing, and return generators."""
+
+    def steps() -> Iterator[int]:
+        yield 1
+
+    async def later() -> AsyncIterator[int]:
+        yield 1
+
+    for function in (steps, later):
+        with pytest.raises(TypeError, match="its call alone runs nothing; give a function with a loop over it"):
+            _run.run(function, np=2)

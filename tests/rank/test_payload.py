@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import pickle
 import random
 import sys
 import types
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rank_bench import manifest
@@ -149,6 +151,45 @@ def test_an_async_function_runs_to_its_end(run, pickled) -> None:
     data = cloudpickle.dumps(train)
     d = run(pickled(data, python=sys.executable, env={"PYTHONPATH": SITE}), payload=data)
     assert d.text() == "trained\n"
+
+
+class Trainer:
+    """Each way to call a generator function."""
+
+    def steps(self, last: int = 2):
+        print("ran")
+        yield last
+
+    async def later(self):
+        print("ran")
+        yield 1
+
+    __call__ = steps
+
+
+@pytest.mark.parametrize(
+    ("function", "name", "loop"),
+    [
+        (Trainer.steps, "steps", "for"),
+        (Trainer().steps, "steps", "for"),
+        (functools.partial(Trainer().steps, 3), "steps", "for"),
+        (Trainer(), "steps", "for"),
+        (Trainer().later, "later", "async for"),
+    ],
+    ids=["function", "method", "partial", "object", "async"],
+)
+def test_a_generator_function_is_refused(run, pickled, function: Any, name: str, loop: str) -> None:
+    """Its call would end the rank with success, and run nothing."""
+    here = sys.modules[__name__]
+    cloudpickle.register_pickle_by_value(here)
+    try:
+        data = cloudpickle.dumps(function)
+    finally:
+        cloudpickle.unregister_pickle_by_value(here)
+    death = refusal(run, pickled(data, python=sys.executable, env={"PYTHONPATH": SITE}), data)
+    assert death["text"] == f"train.pkl holds {name}, a generator function, whose call alone runs nothing"
+    assert death["hint"] == f"pickle a function with a loop over it: {loop} x in {name}(): ..."
+    assert death["code"] == 2
 
 
 def test_a_result_that_cannot_be_pickled_is_an_exception(run, pickled) -> None:

@@ -110,7 +110,8 @@ int list_jobs() {
   if (jobs.empty()) return std::puts("no job of yours runs here") < 0;
   std::printf("%-8s  %8s  %5s  %8s  %-7s  %-20s  %s\n", "JOB", "PID", "RANKS", "TIME", "STATE", "HOSTS", "RUNS");
   for (const JobMatch& f : jobs) {
-    const auto seconds = static_cast<long>(static_cast<double>(std::time(nullptr)) - f.status.value("started", 0.0));
+    const double since = static_cast<double>(std::time(nullptr)) - f.status.value("started", 0.0);
+    const auto seconds = std::max(0L, static_cast<long>(since));  // the clock may have been set back
     const std::string time = formatted("{}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60);
     std::vector<std::string> hosts;
     for (const Json& h : f.status["hosts"]) hosts.push_back(h.get<std::string>());

@@ -183,17 +183,17 @@ std::string ask_job(const std::string& folder, const std::string& line, std::chr
   const Fd fd = call_job(folder, line, limit);
   const auto deadline = Clock::now() + limit;
   std::string answer;
-  char piece[65536];
+  std::string piece(64 << 10, '\0');
   for (;;) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
     pollfd ready{fd.get(), POLLIN, 0};
     if (left <= 0)
       throw Error(Code::timeout, folder, "the job there gave no answer in time", "is it very busy? try again");
     if (::poll(&ready, 1, static_cast<int>(left)) <= 0) continue;
-    const ssize_t n = ::read(fd.get(), piece, sizeof piece);
+    const ssize_t n = ::read(fd.get(), piece.data(), piece.size());
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0 || answer.size() > most_answer_bytes) break;
-    answer.append(piece, static_cast<std::size_t>(n));
+    answer.append(piece, 0, static_cast<std::size_t>(n));
   }
   return answer;
 }

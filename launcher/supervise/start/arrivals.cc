@@ -23,14 +23,16 @@ constexpr auto paths_may_come = 5s;  // over further networks, after all ranks h
 
 }  // namespace
 
-Arrivals::Arrivals(const Job& job, std::string folder, Session& session, JobLaunch& launch, Printer& printer)
+Arrivals::Arrivals(const Job& job, std::string folder, Session& session, JobLaunch& launch, Printer& printer,
+                   const JobClock& clock)
     : job_(job),
       folder_(std::move(folder)),
       session_(session),
       launch_(launch),
       printer_(printer),
-      started_at_(Clock::now()),
-      next_progress_(started_at_ + 2s) {}
+      clock_(clock),
+      started_at_(clock.seconds(monotonic_seconds())),
+      next_progress_(Clock::now() + 2s) {}
 
 void Arrivals::greet(const wire::Hello& h) {
   const MappedHost& planned = job_.map.host_of(h.rank);
@@ -78,7 +80,7 @@ bool Arrivals::turn() {
     if (std::ranges::any_of(absent, [&](int r) { return ended.contains(job_.map.host_of(r).name); })) fail(false);
     if (is_time && !absent.empty()) tell_progress(absent);
   }
-  if (std::chrono::duration<double>(now - started_at_).count() > job_.settings.number("start-timeout")) fail(true);
+  if (clock_.seconds(monotonic_seconds()) - started_at_ > job_.settings.number("start-timeout")) fail(true);
   return false;
 }
 

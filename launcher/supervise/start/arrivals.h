@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "launcher/control/job_clock.h"
 #include "launcher/control/session.h"
 #include "launcher/job/job.h"
 #include "launcher/output/printer.h"
@@ -15,7 +16,8 @@ class Arrivals {
  public:
   using Clock = std::chrono::steady_clock;
   /// @param folder  the job's, with the logs of ssh
-  Arrivals(const Job& job, std::string folder, Session& session, JobLaunch& launch, Printer& printer);
+  Arrivals(const Job& job, std::string folder, Session& session, JobLaunch& launch, Printer& printer,
+           const JobClock& clock);
 
   /// A guard has come.  Throws Error{unavailable} where mpirun has put the rank on another host than planned.
   void greet(const wire::Hello& hello);
@@ -38,7 +40,8 @@ class Arrivals {
   JobLaunch& launch_;
   Printer& printer_;
   std::string warned_host_;  ///< the last host that was said to have another version
-  const Clock::time_point started_at_;
+  const JobClock& clock_;
+  const double started_at_;  ///< by clock_
   Clock::time_point next_progress_, close_at_{};
   bool is_closed_ = false;
 };

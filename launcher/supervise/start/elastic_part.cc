@@ -46,30 +46,21 @@ ElasticPart::ElasticPart(Job& job, Session& session, Printer& printer, JobLaunch
   session_.become_elastic();
 }
 
-void ElasticPart::waits(int worker) { elastic_.waits(worker, monotonic_seconds()); }
-
-std::vector<std::int32_t> ElasticPart::expects(int worker) { return elastic_.expects(worker, monotonic_seconds()); }
-
-void ElasticPart::met(std::uint64_t epoch, const std::vector<std::int32_t>& members) {
-  elastic_.met(epoch, members, monotonic_seconds());
-}
-
-bool ElasticPart::survives(const wire::DeathRecord& death) {
+bool ElasticPart::survives(const wire::DeathRecord& death, double now) {
   const std::int64_t cut_ns = session_.ranks()[static_cast<std::size_t>(death.rank)].cut_ns;
-  const std::optional<double> since =
-      cut_ns > 0 ? std::optional(static_cast<double>(cut_ns) / 1e9) : std::optional<double>();
-  const bool lives = elastic_.survives(death, monotonic_seconds(), since);
+  std::optional<double> since;
+  if (cut_ns > 0) since = now - static_cast<double>(monotonic_ns() - cut_ns) / 1e9;
+  const bool lives = elastic_.survives(death, now, since);
   if (lives && !death.traceback.empty() && !death.traceback_shown)
     printer_.rank_text(death.rank, death.traceback, true);
   if (lives) printer_.close_files(death.rank);
   is_over_ = !lives;
-  carry_out(elastic_.turn(monotonic_seconds()));  // the survivors' next world is known before they ask for it
+  carry_out(elastic_.turn(now));  // the survivors' next world is known before they ask for it
   return lives;
 }
 
-void ElasticPart::turn() {
-  const double now = monotonic_seconds();
-  look_at_hosts(now);
+void ElasticPart::turn(double now) {
+  look_at_hosts();
   miss_late_ones(now);
   carry_out(elastic_.turn(now));
   drop_unneeded();
@@ -118,14 +109,14 @@ void ElasticPart::drop_unneeded() {
   unneeded_.merge(kept);
 }
 
-void ElasticPart::look_at_hosts(double now) {
-  HostDiscovery::Discovered found = discovery_.turn(now);
+void ElasticPart::look_at_hosts() {
+  HostDiscovery::Discovered found = discovery_.turn(monotonic_seconds());
   if (!found.line.empty()) printer_.say("hvdrun: " + found.line);
   if (found.hosts) named_ = std::move(found.hosts);
   if (!named_) return;
   std::vector<ElasticHost> usable;  // a worker on another host would wait for the name service
   for (const ElasticHost& host : *named_) {
-    if (!addresses_.contains(host.name) && living_host(host.name) < 0) look_up(host.name, now);
+    if (!addresses_.contains(host.name) && living_host(host.name) < 0) look_up(host.name);
     if (addresses_.contains(host.name) || living_host(host.name) >= 0) usable.push_back(host);
   }
   const bool all = usable.size() == named_->size();
@@ -133,8 +124,8 @@ void ElasticPart::look_at_hosts(double now) {
   if (all) named_.reset();
 }
 
-void ElasticPart::look_up(const std::string& name, double now) {
-  HostLookup::Answer answer = lookup_.ask(name, now);
+void ElasticPart::look_up(const std::string& name) {
+  HostLookup::Answer answer = lookup_.ask(name, monotonic_seconds());
   if (!answer.line.empty()) printer_.say("hvdrun: " + answer.line);
   if (answer.host) addresses_[name] = std::move(*answer.host);
 }
@@ -195,9 +186,9 @@ int ElasticPart::living_host(const std::string& name) const {
   return -1;
 }
 
-int ElasticPart::host_for(const std::string& name, double now) {
+int ElasticPart::host_for(const std::string& name) {
   if (const int known = living_host(name); known >= 0) return known;
-  look_up(name, now);  // it may have another address than before
+  look_up(name);  // it may have another address than before
   return add_host(addresses_.try_emplace(name, ResolvedHost{.host = name}).first->second);
 }
 
@@ -236,7 +227,7 @@ void ElasticPart::start(double now) {
   std::map<int, std::vector<int>> fresh;  // host → workers that its daemon begins with
   std::set<int> unheard;
   for (const ElasticWorker& worker : std::exchange(to_start_, {})) {
-    const int host = host_for(worker.place.host, now);
+    const int host = host_for(worker.place.host);
     if (job_.map.hosts[static_cast<std::size_t>(host)].ranks == 0) unheard.insert(host);
     const MappedRank rank = place(worker, host);
     job_.elastic->places[worker.number] = worker.place;

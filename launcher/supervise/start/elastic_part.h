@@ -25,16 +25,18 @@ class ElasticPart {
   /// @param events  gets ElasticOver
   ElasticPart(Job& job, Session& session, Printer& printer, JobLaunch& launch, EventSink events);
 
-  // Events:
-  void waits(int worker);
+  // Events.  @p now: JobClock's seconds
+  void waits(int worker, double now) { elastic_.waits(worker, now); }
   /// See ElasticJob.
-  std::vector<std::int32_t> expects(int worker);
-  void met(std::uint64_t epoch, const std::vector<std::int32_t>& members);
+  std::vector<std::int32_t> expects(int worker, double now) { return elastic_.expects(worker, now); }
+  void met(std::uint64_t epoch, const std::vector<std::int32_t>& members, double now) {
+    elastic_.met(epoch, members, now);
+  }
   /// False when the job ends with that rank.
-  bool survives(const wire::DeathRecord& death);
+  bool survives(const wire::DeathRecord& death, double now);
 
   /// One turn of the loop, while the job goes on.
-  void turn();
+  void turn(double now);
   /// The host discovery's child process.
   std::optional<pid_t> child() const { return discovery_.child(); }
   bool outlives_its_workers() const { return !is_over_ && elastic_.outlives_its_workers(); }
@@ -43,7 +45,7 @@ class ElasticPart {
 
  private:
   void carry_out(const ElasticOrders& orders);
-  void look_at_hosts(double now);
+  void look_at_hosts();
   void start(double now);
   void start_host(int host, const std::vector<int>& workers);
   /// The worker's rank on that host, and its share of cores.
@@ -51,9 +53,9 @@ class ElasticPart {
   int living_host(const std::string& name) const;
   int add_host(const ResolvedHost& found);
   /// The index of the host, which is added to the map where needed.
-  int host_for(const std::string& name, double now);
+  int host_for(const std::string& name);
   /// Takes the name service's answer for the host, if there is one.
-  void look_up(const std::string& name, double now);
+  void look_up(const std::string& name);
   void miss_late_ones(double now);
   void drop_unneeded();
   bool is_started(int worker) const;

@@ -2,11 +2,11 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <iterator>
 #include <set>
 
@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/format.h"
 #include "base/network/interface_address.h"
+#include "base/process/process.h"
 #include "base/random.h"
 #include "base/text.h"
 #include "launcher/mpirun/mpirun_starter.h"
@@ -34,21 +35,6 @@ Fd sealed_memory(const std::string& bytes) {
       ::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL) != 0)
     throw Error(Code::unavailable, "payload", "cannot be held in memory: " + errno_text(errno));
   return fd;
-}
-
-/// A descriptor for each guard's connection and each rank's output files, where the usual 1024 are too few.
-/// @param all_here  all ranks are on this host, under our own daemon, which needs descriptors too
-void allow_files(std::size_t ranks, bool all_here) {
-  rlimit files{};
-  const rlim_t wanted = 4 * ranks + 512, least = 2 * ranks + 32;
-  if (::getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur >= wanted) return;
-  if (all_here && files.rlim_max < least)
-    throw Error(Code::unavailable, "",
-                formatted("a process may open only {} files here, too few for {}", files.rlim_max,
-                          count_of(static_cast<long long>(ranks), "rank")),
-                formatted("raise the hard limit to {} or more (ulimit -Hn, or nofile in limits.conf)", wanted));
-  files.rlim_cur = std::min(wanted, files.rlim_max);
-  ::setrlimit(RLIMIT_NOFILE, &files);
 }
 
 constexpr std::size_t most_further_addresses = wire::most_paths - 1;
@@ -121,7 +107,6 @@ PayloadDelivery JobLaunch::take_payload() {
 }
 
 std::unique_ptr<Session> JobLaunch::begin(const EventSink& events) {
-  allow_files(job_.map.ranks.size(), job_.map.all_local() && has_daemons());
   const auto new_keys = stays_here() ? wire::KeyPair::for_this_host : wire::KeyPair::generate;
   const wire::KeyPair server = new_keys(), client = new_keys();
   job_id_ = random_letters(8);
@@ -162,6 +147,19 @@ void JobLaunch::read_starter_output() {
   const std::string fresh = starter_->read_output();
   if (!printer_.is_verbose() || fresh.empty()) return;
   for (const std::string& line : telling_lines(fresh, 1000)) printer_.say(starter_->name() + ": " + line);
+}
+
+void JobLaunch::continue_stopped() {
+  if (!stopped_.are_any()) return;
+  const std::vector<pid_t> own = starter_->children();
+  for (const pid_t pid : stopped_.overdue(std::chrono::steady_clock::now())) {
+    if (std::ranges::find(own, pid) == own.end()) continue;  // an orphan of a rank
+    ::kill(pid, SIGCONT);
+    printer_.say(
+        formatted("hvdrun: {}, which starts ranks, process {}, was stopped by a signal for {} s; it got SIGCONT, "
+                  "because the job waits for it",
+                  process_name(pid), pid, StoppedChildren::limit.count() / 1000));
+  }
 }
 
 wire::RankManifest JobLaunch::manifest(const MappedRank& rank) const {

@@ -1,11 +1,13 @@
 /// @file job_launch.h — starts what brings up a job's ranks: keys, channel, manifests, and host daemons or mpirun.
 #pragma once
+#include <chrono>
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "base/file.h"
+#include "base/process/stopped_children.h"
 #include "launcher/control/commands/job_folder.h"
 #include "launcher/control/session.h"
 #include "launcher/events/job_event.h"
@@ -32,6 +34,12 @@ class JobLaunch {
   RankStarter* starter() { return starter_.get(); }
   /// Takes in what the starter has written, and prints it with --verbose.
   void read_starter_output();
+  /// Call it on SIGCHLD.
+  void look_for_stopped() { stopped_.look(std::chrono::steady_clock::now()); }
+  /// Continues a starting process that a signal has stopped for a while, and says so.  Call it every second while
+  /// has_stopped().
+  void continue_stopped();
+  bool has_stopped() const { return stopped_.are_any(); }
 
   // Of an elastic job, whose map grows:
   wire::RankManifest manifest(const MappedRank& rank) const;
@@ -66,6 +74,7 @@ class JobLaunch {
   std::map<std::string, std::string> environment_;  ///< the starter's
   std::vector<std::string> tcp_;                    ///< addresses at which the channel listens
   std::unique_ptr<RankStarter> starter_;
+  StoppedChildren stopped_;
 };
 
 }  // namespace hvd::launcher

@@ -37,7 +37,7 @@ void Engine::change(SetChange& change) {
 int Engine::add_set(std::vector<int> ranks) {
   SetChange c;
   c.ranks = std::move(ranks);
-  if (c.ranks.empty()) throw Error(Code::usage, c.name(), "there are no ranks in it");
+  if (c.ranks.empty()) throw Error(Code::usage, c.name(), "a process set needs at least one rank");
   std::vector<bool> seen(static_cast<std::size_t>(world_.size));
   for (int r : c.ranks) {
     if (r < 0 || r >= world_.size)

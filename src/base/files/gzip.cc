@@ -120,13 +120,12 @@ std::string_view GzipMembers::member(std::string_view content) {
 void gunzip(int from, int to) {
   Inflater inflater;
   ZStream& z = inflater.z;
-  std::array<unsigned char, 64 << 10> in;
-  std::string out(256 << 10, '\0');
+  std::string in(64 << 10, '\0'), out(256 << 10, '\0');
   for (;;) {
     const ssize_t got = ::read(from, in.data(), in.size());
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0) return;
-    z.next_in = in.data();
+    z.next_in = reinterpret_cast<const unsigned char*>(in.data());
     z.avail_in = static_cast<unsigned>(got);
     while (z.avail_in > 0 || z.avail_out == 0) {
       z.next_out = reinterpret_cast<unsigned char*>(out.data());

@@ -183,6 +183,16 @@ void need_own_path(const std::string& path) {
   if (spot.there) check(spot, path);
 }
 
+Fd hold_fifo(const std::string& path) {
+  OwnPathWalk walk(path);
+  const PathEnd spot = walk.run(false);
+  if (!spot.there || spot.inherited || !S_ISFIFO(about(spot.there, path).st_mode)) return {};
+  check(spot, path);
+  Fd file = open_there(spot, path, WriteMode::append, reader_within_ms);
+  if (!file) walk.fail(errno);
+  return file;
+}
+
 bool is_inherited_file(const std::string& path) {
   try {
     return OwnPathWalk(path).run(false).inherited;

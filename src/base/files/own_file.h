@@ -25,6 +25,11 @@ Fd open_own_file(const std::string& path, WriteMode mode_of_writing, mode_t mode
 /// Throws what open_own_file() throws for an untrusted path.  Opens and makes no file.
 void need_own_path(const std::string& path);
 
+/// Opens the FIFO at @p path for writing: its reader then sees no end before the result is closed.  Waits 1 s for a
+/// reader.  Empty: @p path is no FIFO, or an inherited one.
+/// Throws Error{unavailable} with where = @p path: no process reads the FIFO, or open_own_file() would refuse it.
+Fd hold_fifo(const std::string& path);
+
 /// Whether @p path leads to a file that was opened for this process, such as /dev/stdout.
 bool is_inherited_file(const std::string& path);
 

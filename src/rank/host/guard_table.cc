@@ -102,6 +102,11 @@ std::optional<int> GuardTable::take_end(pid_t pid) {
   return std::nullopt;
 }
 
+int GuardTable::rank_of(pid_t pid) const {
+  const auto at = std::find_if(guards_.begin(), guards_.end(), [pid](const auto& g) { return g.pid == pid; });
+  return at == guards_.end() ? -1 : at->rank;
+}
+
 bool GuardTable::any_awaits_environment() const {
   return std::any_of(guards_.begin(), guards_.end(), [](const GuardProcess& g) { return bool(g.environment); });
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/file.h"
+#include "base/process/stopped_children.h"
 #include "rank/launch/rank_environment.h"
 
 namespace hvd::rank {
@@ -32,6 +33,11 @@ class GuardTable {
   void signal(int number) const;
   /// Marks the guard of the reaped process @p pid as ended and returns its rank.  Nothing: the process was no guard.
   std::optional<int> take_end(pid_t pid);
+  /// The rank of the living guard @p pid; -1: the process is no guard.
+  int rank_of(pid_t pid) const;
+  /// Children of the daemon that a signal has stopped: guards, and the PMIx server.
+  StoppedChildren& stopped() { return stopped_; }
+  const StoppedChildren& stopped() const { return stopped_; }
 
   /// The guard still waits for the variables of its rank.
   bool awaits_environment(std::size_t local_rank) const { return bool(guards_[local_rank].environment); }
@@ -46,6 +52,7 @@ class GuardTable {
     Fd environment;  ///< a stream to the guard; its end is the end of the variables
   };
   std::vector<GuardProcess> guards_;
+  StoppedChildren stopped_;
 };
 
 }  // namespace hvd::rank

@@ -64,6 +64,7 @@ class HostDaemon {
       wait();
       take_signals();
       reap();
+      continue_stopped();
       connect();
       take_pmix_events();
       for (std::string& message : meetings_.turn()) hvdrun_.send(Type::meeting, std::move(message));
@@ -123,7 +124,8 @@ class HostDaemon {
 
   void reap() {
     int status = 0;
-    for (pid_t pid; (pid = ::waitpid(-1, &status, WNOHANG)) > 0;) {
+    for (pid_t pid; (pid = ::waitpid(-1, &status, WNOHANG | WUNTRACED | WCONTINUED)) > 0;) {
+      if (guards_.stopped().take(pid, status, Clock::now())) continue;
       pmix_.take_end(pid, status);
       const auto rank = guards_.take_end(pid);
       if (!rank) continue;
@@ -133,6 +135,17 @@ class HostDaemon {
       if (status != 0) tell(PmixMessage{.kind = PmixMessage::Kind::guard_ended, .rank = *rank, .status = status});
     }
     if (guard_was_killed_) kill_orphans();
+  }
+
+  /// A guard stops only by SIGSTOP from outside.  Until it goes on, nobody learns that its rank has ended.
+  void continue_stopped() {
+    if (!guards_.stopped().are_any()) return;
+    for (const pid_t pid : guards_.stopped().overdue(Clock::now())) {
+      const int rank = guards_.rank_of(pid);
+      if (rank < 0 && pid != pmix_.pid()) continue;  // a process of a killed guard, which is killed too
+      ::kill(pid, SIGCONT);
+      tell(PmixMessage{.kind = PmixMessage::Kind::continued, .rank = rank, .status = pid});
+    }
   }
 
   /// Kills the processes of killed guards, which this process has adopted.
@@ -171,7 +184,7 @@ class HostDaemon {
     int patience = -1;
     if (!outbox.empty()) patience = 20;  // the outbox is not empty until hvdrun is reached
     if (kill_at_ || guard_was_killed_) patience = 20;
-    if (pmix_.is_awaited() && patience < 0) patience = 1000;
+    if ((pmix_.is_awaited() || guards_.stopped().are_any()) && patience < 0) patience = 1000;
     ::poll(fds.data(), fds.size(), patience);
     if ((fds[1].revents & (POLLERR | POLLHUP)) == 0) return;
     cut_off_ = true;

@@ -234,6 +234,25 @@ def call_of(boot, loaded):
     )
 
 
+def refuse_generator(boot, function):
+    """Refuses a generator function: its call runs no line of it."""
+    from functools import partial
+    from types import FunctionType, MethodType
+
+    while isinstance(function, (partial, MethodType)):
+        function = function.func if isinstance(function, partial) else function.__func__
+    code = getattr(function if isinstance(function, FunctionType) else type(function).__call__, "__code__", None)
+    flags = code.co_flags if code else 0
+    if flags & 0x220 == 0:  # CO_GENERATOR, CO_ASYNC_GENERATOR; `inspect` takes milliseconds to import
+        return
+    loop = "async for" if flags & 0x200 else "for"
+    raise Unstarted(
+        2,
+        "{} holds {}, a generator function, whose call alone runs nothing".format(boot["name"], code.co_name),
+        f"pickle a function with a loop over it: {loop} x in {code.co_name}(): ...",
+    )
+
+
 class Pieces:
     """A file that sends all bytes written to it.  So the result's pickle is never in memory as a whole."""
 
@@ -312,6 +331,7 @@ def main():
         data = read_payload(boot)
         function, args, kwargs = call_of(boot, load(boot, data))
         data.close()
+        refuse_generator(boot, function)
         value = function(*args, **kwargs)
         if type(value).__name__ == "coroutine":  # of an async function
             import asyncio

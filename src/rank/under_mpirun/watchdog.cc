@@ -9,6 +9,7 @@
 
 #include "base/files/leftovers.h"
 #include "base/process/process.h"
+#include "base/process/stopped_children.h"
 #include "rank/common/awaited_signals.h"
 #include "rank/common/time_limits.h"
 
@@ -18,26 +19,39 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 /// Reaps all children that have ended.  True if @p guard was one of them; *status is then the guard's wait status.
-bool reap(pid_t guard, int* status) {
+bool reap(pid_t guard, int* status, StoppedChildren& stopped) {
   bool ended = false;
   int s = 0;
-  for (pid_t pid; (pid = waitpid(-1, &s, WNOHANG)) > 0;)
-    if (pid == guard) {
+  for (pid_t pid; (pid = waitpid(-1, &s, WNOHANG | WUNTRACED | WCONTINUED)) > 0;)
+    if (!stopped.take(pid, s, Clock::now()) && pid == guard) {
       ended = true;
       *status = s;
     }
   return ended;
 }
 
+/// A guard stops only by SIGSTOP from outside.  Until it goes on, nobody learns that its rank has ended.
+void continue_overdue(StoppedChildren& stopped) {
+  for (const pid_t pid : stopped.overdue(Clock::now())) {
+    kill(pid, SIGCONT);
+    std::fprintf(stderr,
+                 "hvdrank: process %d, the guard of a rank, was stopped by a signal for %lld s; it got SIGCONT\n", pid,
+                 static_cast<long long>(StoppedChildren::limit.count() / 1000));
+  }
+}
+
 int wait_for(pid_t guard) {
   const sigset_t set = awaited_signals();
   Clock::time_point kill_at = Clock::time_point::max();
+  StoppedChildren stopped;
   int status = 0;
   for (;;) {
     const timespec tick{0, 100'000'000};
     siginfo_t info{};
-    const int s = kill_at == Clock::time_point::max() ? sigwaitinfo(&set, &info) : sigtimedwait(&set, &info, &tick);
-    if (reap(guard, &status)) return status;
+    const bool has_limit = kill_at != Clock::time_point::max() || stopped.are_any();
+    const int s = has_limit ? sigtimedwait(&set, &info, &tick) : sigwaitinfo(&set, &info);
+    if (reap(guard, &status, stopped)) return status;
+    if (stopped.are_any()) continue_overdue(stopped);
     if (Clock::now() > kill_at) kill(guard, SIGKILL);
     if (s == parent_died_signal()) {
       kill_at = Clock::now() + last_chance;

@@ -33,7 +33,7 @@ PmixMessage decode_pmix_message(std::string_view bytes) {
   if (bytes.size() < sizeof head) throw bad("is too short");
   std::memcpy(&head, bytes.data(), sizeof head);
   if (head.kind < static_cast<std::uint8_t>(PmixMessage::Kind::fence) ||
-      head.kind > static_cast<std::uint8_t>(PmixMessage::Kind::ask))
+      head.kind > static_cast<std::uint8_t>(PmixMessage::Kind::continued))
     throw bad("is of no known kind");
   bytes.remove_prefix(sizeof head);
   PmixMessage m{.kind = static_cast<PmixMessage::Kind>(head.kind),

@@ -1,7 +1,7 @@
 /// @file pmix_message.h — messages between the PMIx servers of a job's hosts; hvdrun passes them on.
 ///
-/// One struct for both directions.  Host daemon → hvdrun: fence, request, published, abort, spawn, broken, guard_ended.
-/// hvdrun → host daemon: fence_data, answer, ask.
+/// One struct for both directions.  Host daemon → hvdrun: fence, request, published, abort, spawn, broken, guard_ended,
+/// continued.  hvdrun → host daemon: fence_data, answer, ask.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -23,6 +23,8 @@ struct PmixMessage {
     fence_data,   ///< the reply to `fence`: all hosts' data, or `failed`
     answer,       ///< the reply to `request`
     ask,          ///< another host needs the data of `rank`, of this host
+    continued,    ///< the guard of `rank`, or with -1 the PMIx server, was stopped for StoppedChildren::limit and got
+                  ///< SIGCONT; `status` is its process id
   };
   Kind kind = Kind::fence;
   bool failed = false;

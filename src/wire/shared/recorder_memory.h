@@ -30,12 +30,14 @@ class RecordRing {
   void put(const Record& record) {
     const std::uint64_t number = written_.load(std::memory_order_relaxed);
     Slot& slot = slots_[number % capacity];
-    std::array<std::uint64_t, words> from;
-    std::memcpy(from.data(), &record, sizeof record);
     slot.turn.store(2 * number + 1, std::memory_order_relaxed);
     // A reader that sees one of these words also sees that `turn` is odd.  No fences: ThreadSanitizer does not know
     // them.
-    for (std::size_t i = 0; i < words; ++i) slot.content[i].store(from[i], std::memory_order_release);
+    for (std::size_t i = 0; i < words; ++i) {
+      std::uint64_t word;
+      std::memcpy(&word, reinterpret_cast<const char*>(&record) + i * sizeof word, sizeof word);
+      slot.content[i].store(word, std::memory_order_release);
+    }
     slot.turn.store(2 * number + 2, std::memory_order_release);
     written_.store(number + 1, std::memory_order_release);
   }
@@ -45,11 +47,12 @@ class RecordRing {
   std::optional<Record> get(std::uint64_t number) const {
     const Slot& slot = slots_[number % capacity];
     if (slot.turn.load(std::memory_order_acquire) != 2 * number + 2) return std::nullopt;
-    std::array<std::uint64_t, words> to;
-    for (std::size_t i = 0; i < words; ++i) to[i] = slot.content[i].load(std::memory_order_acquire);
-    if (slot.turn.load(std::memory_order_relaxed) != 2 * number + 2) return std::nullopt;
-    Record record;
-    std::memcpy(static_cast<void*>(&record), to.data(), sizeof record);
+    std::optional<Record> record(std::in_place);
+    for (std::size_t i = 0; i < words; ++i) {
+      const std::uint64_t word = slot.content[i].load(std::memory_order_acquire);
+      std::memcpy(reinterpret_cast<char*>(&*record) + i * sizeof word, &word, sizeof word);
+    }
+    if (slot.turn.load(std::memory_order_relaxed) != 2 * number + 2) record.reset();
     return record;
   }
 

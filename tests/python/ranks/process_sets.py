@@ -68,7 +68,7 @@ def check_dynamic():
     assert hvd.remove_process_set(hvd.global_process_set) is False
     raises(ValueError, lambda: hvd.add_process_set([0, SIZE]), "no rank")
     raises(ValueError, lambda: hvd.add_process_set([0, 0]), "twice")
-    raises(ValueError, lambda: hvd.add_process_set([]))
+    raises(ValueError, lambda: hvd.add_process_set([]), "at least one rank")
     raises(ValueError, lambda: hvd.ProcessSet(["a"]))
     os.environ["HOROVOD_DYNAMIC_PROCESS_SETS"] = "0"
     raises(ValueError, lambda: hvd.add_process_set([0]), "HOROVOD_DYNAMIC_PROCESS_SETS")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import inspect
 import operator
 import os
 import re
@@ -75,15 +76,19 @@ def run(
     shown(): makes a filter of a stream's output.  The other arguments are hvdrun's options of the same names.
 
     Errors: JobError, a RuntimeError, with the traceback of the rank that failed first, and the verdict as data.
-    ValueError for an option that hvdrun refuses; TypeError for an object that cannot be pickled; FileNotFoundError
-    without hvdrun; RuntimeError if a function ended its process before it returned, and if an elastic job ends without
-    the rank `only`.
+    ValueError for an option that hvdrun refuses; TypeError for a generator function, and for an object that cannot be
+    pickled; FileNotFoundError without hvdrun; RuntimeError if a function ended its process before it returned, and if an
+    elastic job ends without the rank `only`.
     KeyboardInterrupt ends the job first.
     """
     given = {name: value for name, value in locals().items() if name in RUN_KEYWORDS}
     __tracebackhide__ = True  # IPython leaves this frame out
     if not callable(func):
         raise TypeError(f"hvd.run needs something to call, not a {type(func).__name__}")
+    if inspect.isgeneratorfunction(func) or inspect.isasyncgenfunction(func):
+        raise TypeError(
+            "hvd.run cannot call a generator function: its call alone runs nothing; give a function with a loop over it"
+        )
     ranks = _count(num_proc, np)
     given["executable"] = executable or sys.executable
     is_elastic = any(given.get(name) is not None for name in _ELASTIC)

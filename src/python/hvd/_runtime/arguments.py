@@ -28,7 +28,8 @@ def scatter_op(op: int) -> int:
     """The reduce op of a reducescatter.  UnsupportedError for any op except Average and Sum."""
     if op.__class__ is int and op in (Average, Sum):
         return op
-    raise UnsupportedError(f"reducescatter with op {op!r}: it can be Average or Sum, not Adasum, Min, Max or Product")
+    name = REDUCE_NAMES[op] if op.__class__ is int and 0 <= op < len(REDUCE_NAMES) else repr(op)
+    raise UnsupportedError(f"reducescatter with op={name}: it can be Average or Sum, not Adasum, Min, Max or Product")
 
 
 def split_rows(splits: Any) -> tuple[int, ...] | None:

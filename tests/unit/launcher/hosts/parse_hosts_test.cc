@@ -90,6 +90,9 @@ TEST_CASE("hosts: mistakes in a hostfile") {
   CHECK(file_error("a:2 slots=2") == "hosts:1:5: the slots are given twice");
   CHECK(file_error("a slots=4 max_slots=2") == "hosts:1:21: slots=4 is more than max_slots=2");
   CHECK(file_error("a, b") == "hosts:1:2: ',' is not expected here (write host slots=n)");
+  CHECK(
+      file_error("me@a slots=2") ==
+      "hosts:1:3: '@' is not expected here (write host slots=n, and the user for ssh into ~/.ssh/config: Host, User)");
   CHECK(file_error("# nothing\n") == "hosts: names no host (write one a line: host slots=n)");
 }
 
@@ -97,5 +100,7 @@ TEST_CASE("hosts: what a discovery script prints") {
   CHECK(text_of(parse_discovered("a:2\n\n b \nn[1-2]:3\r\n", 5, "find")) == "a=2 b=5 n1=3 n2=3 ");
   CHECK(error_of([] { parse_discovered("a:2\nb c\n", 1, "find"); }) ==
         "find:2:3: 'c' is not expected here (print one host a line: host:slots)");
+  CHECK(error_of([] { parse_discovered("me@a:2\n", 1, "find"); }) ==
+        "find:1:3: '@' is not expected here (write host:slots, and the user for ssh into ~/.ssh/config: Host, User)");
   CHECK(error_of([] { parse_discovered("\n", 1, "find"); }).starts_with("find: printed no host"));
 }

@@ -147,6 +147,12 @@ TEST_CASE("options: mistakes in a config file carry line and column") {
   Settings s;
   CHECK(error_of([&] { read_config(s, "params:\n  cycle_time: 2\n", "c"); }) ==
         "c:2:3: no option is called 'params.cycle_time' (did you mean params.cycle_time_ms?)");
+  CHECK(error_of([&] { read_config(s, "np: 2\n", "c"); }) ==
+        "c:1:1: no option is called 'np' (did you mean hosts.num_proc?)");
+  CHECK(error_of([&] { read_config(s, "hosts:\n  H: a\n", "c"); }) ==
+        "c:2:3: no option is called 'hosts.H' (did you mean hosts.hosts?)");
+  CHECK(error_of([&] { read_config(s, "wq: 2\n", "c"); }) ==
+        "c:1:1: no option is called 'wq' (hvdrun(1) lists the keys)");
   CHECK(error_of([&] { read_config(s, "params:\n  cycle_time_ms: x\n", "c"); }) == "c:2:18: 'x' is not a number");
   CHECK(error_of([&] { read_config(s, "a: [b\n", "c"); }).starts_with("c:2:1: not YAML"));
   CHECK(error_of([&] { read_config(s, "- 1\n", "c"); }).starts_with("c:1:1: not a list"));

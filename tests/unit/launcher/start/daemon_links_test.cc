@@ -22,6 +22,7 @@ struct Hosts {
   std::vector<std::unique_ptr<wire::Connection>> daemons, guards;
   std::vector<wire::DeathRecord> deaths;
   std::vector<std::string> notes;
+  std::vector<GuardContinued> continued;
   int broken_host = -1;
 
   Hosts() {
@@ -44,6 +45,7 @@ struct Hosts {
     if (const auto* e = std::get_if<RankAborted>(&event)) session->abort(e->rank, e->status, "aborted");
     if (const auto* e = std::get_if<RankSpawned>(&event)) session->abort(e->rank, 2, "spawned");
     if (const auto* e = std::get_if<GuardEnded>(&event)) session->vanish(e->rank, "killed", e->status);
+    if (const auto* e = std::get_if<GuardContinued>(&event)) continued.push_back(*e);
     if (const auto* e = std::get_if<PmixMissing>(&event)) broken_host = e->host;
   }
   void hello(wire::Connection& from, int rank, bool daemon) {
@@ -174,6 +176,19 @@ TEST_CASE("daemon links: a guard that ends before it could come is missed") {
   CHECK(h.deaths[0].code == 9);
   h.hello(*h.guards[1], 1, false);  // its last message comes late
   CHECK(h.session->in_stage(RankStage::clean) == std::vector<int>{1});
+}
+
+TEST_CASE("daemon links: a process that was stopped is told with its host and rank") {
+  Hosts h;
+  h.hello(*h.daemons[1], 1, true);
+  h.say(1, {.kind = PmixMessage::Kind::continued, .rank = 0, .status = 70});  // the rank is not on its host
+  h.say(1, {.kind = PmixMessage::Kind::continued, .rank = 1, .status = 71});
+  h.say(1, {.kind = PmixMessage::Kind::continued, .rank = -1, .status = 72});
+  REQUIRE(h.continued.size() == 2);
+  CHECK(h.continued[0].host == 1);
+  CHECK(h.continued[0].rank == 1);
+  CHECK(h.continued[0].pid == 71);
+  CHECK(h.continued[1].rank == -1);
 }
 
 TEST_CASE("daemon links: a server that does not start is told with its host") {
