@@ -133,11 +133,12 @@ struct GuardEnded {
   std::string why_unstarted;  ///< empty: it was started
 };
 
-/// A process of ours was stopped for StoppedChildren::limit.  Its host's daemon has sent it SIGCONT.
+/// A signal had stopped a process of ours for StoppedChildren::limit or more, and another one has sent it SIGCONT.
 struct GuardContinued {
   int host;
   int rank;  ///< whose guard it is; -1: the host's PMIx server
   int pid;
+  bool is_daemon = false;  ///< it is the host's daemon
 };
 
 /// The rank waits in hvd.init() for all ranks.  Only an elastic job acts on this event.

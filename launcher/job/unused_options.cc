@@ -22,7 +22,7 @@ const Setting* given_for_this_job(const Settings& settings, const char* id) {
 std::vector<std::string> remarks_on_unused(const Job& job) {
   const Settings& settings = job.settings;
   std::vector<std::string> lines;
-  if (!settings.flag("autotune"))
+  if (!settings.has("autotune"))  // a sample configuration names the others beside `enabled: false`
     for (const char* id : {"autotune-log-file", "autotune-warmup-samples", "autotune-steps-per-sample",
                            "autotune-bayes-opt-max-samples"})
       if (const Setting* s = given_for_this_job(settings, id))

@@ -156,7 +156,7 @@ void DaemonLinks::take_pmix(int host, const std::string& body) {
   else if (message.kind == PmixMessage::Kind::guard_ended && is_its_own)
     emit(GuardEnded{message.rank, message.status, message.data});
   else if (message.kind == PmixMessage::Kind::continued && (is_its_own || message.rank == -1))
-    emit(GuardContinued{host, message.rank, message.status});
+    emit(GuardContinued{host, message.rank, message.status, message.failed});
   else if (message.kind == PmixMessage::Kind::broken) {
     emit(PmixMissing{host, message.data});
     send(hub_.lose(host));  // MPI on other hosts would wait for this host

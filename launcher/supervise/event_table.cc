@@ -119,10 +119,13 @@ void Supervisor::on_lost_guard(const GuardEnded& end) {
 }
 
 void Supervisor::on_continued_guard(const GuardContinued& e) {
+  const std::string what = e.is_daemon  ? "the host daemon"
+                           : e.rank < 0 ? "the PMIx server"
+                                        : formatted("the guard of rank {}", e.rank);
   printer_.say(formatted(
-      "hvdrun: {} on {}, process {}, was stopped by a signal for {} s; it got SIGCONT, because the job waits for it",
-      e.rank < 0 ? "the PMIx server" : formatted("the guard of rank {}", e.rank),
-      job_.map.hosts[static_cast<std::size_t>(e.host)].name, e.pid, StoppedChildren::limit.count() / 1000));
+      "hvdrun: {} on {}, process {}, was stopped by a signal for {} s{}; it got SIGCONT, because the job waits for it",
+      what, job_.map.hosts[static_cast<std::size_t>(e.host)].name, e.pid, StoppedChildren::limit.count() / 1000,
+      e.is_daemon ? " or more" : ""));
 }
 
 void Supervisor::on_move(const HostMoved& move) {

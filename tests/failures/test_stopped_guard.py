@@ -49,6 +49,15 @@ def test_a_guard_on_another_host(two_hosts: Cluster) -> None:
     assert re.search(SAID.format(r"\d+"), done.stderr), done.stderr
 
 
+def test_a_daemon_on_another_host(two_hosts: Cluster) -> None:
+    """Its guard continues it."""
+    stop = '[ "$HVD_RANK" = 0 ] || { set -- $(cat /proc/$PPID/stat); kill -STOP $4; }'
+    done = two_hosts.run("alpha", [hvdrun.program(), "-np", "2", "-H", "alpha:1,beta:1", "--", "sh", "-c", stop], timeout=90)
+    assert done.returncode == 0, done.stderr
+    said = r"hvdrun: the host daemon on beta, process \d+, was stopped by a signal for 5 s or more; it got SIGCONT, because"
+    assert re.search(said, done.stderr), done.stderr
+
+
 def test_a_job_ends_though_its_daemon_is_stopped(tmp_path: pathlib.Path) -> None:
     gate = tmp_path / "gate"
     with hvdrun.started("-np", "1", "--", "sh", "-c", RANK, str(gate), "0") as job:

@@ -15,8 +15,9 @@ def test_autotunes_options_without_autotune(option: str) -> None:
     said = f"hvdrun: {option} has no effect: nothing is tuned without --autotune\n"
     done = hvdrun.run("-np", "1", option, "7", "--", "true")
     assert (done.returncode, done.stderr) == (0, said)
-    done = hvdrun.run("-np", "1", "--autotune", option, "7", "--", "true")
-    assert (done.returncode, done.stderr) == (0, "")
+    for known in ("--autotune", "--no-autotune"):
+        done = hvdrun.run("-np", "1", known, option, "7", "--", "true")
+        assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_variable_may_be_for_other_jobs() -> None:

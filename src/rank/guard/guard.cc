@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/files/leftovers.h"
 #include "base/network/held_port.h"
+#include "base/process/maker.h"
 #include "base/process/process.h"
 #include "rank/common/awaited_signals.h"
 #include "rank/common/time_limits.h"
@@ -38,6 +39,7 @@ using wire::Type;
 using State = GuardLife::State;
 
 constexpr double others_come_before = 10;  ///< seconds; mpirun may have started other ranks of this host earlier
+constexpr int most_parent_stops = 7;       ///< looks, one a second; hvdrun's own limit for its children is 5 s
 constexpr std::size_t operations_of_the_dead = 256;  ///< number of last operations in a failed rank's report
 
 milliseconds seconds_to_ms(double s) { return milliseconds(static_cast<std::int64_t>(s * 1000)); }
@@ -100,6 +102,7 @@ class Guard {
       hvdrun_.flush();
       take_messages();
       watch_connection();
+      watch_parent();
       if (inputs_.environment_fd() >= 0) take_environment();
       if (process_) follow_rank();
       if (process_ && process_->shooting()) process_->step_stack(hvdrun_.outbox());
@@ -126,6 +129,7 @@ class Guard {
     console_.add_fds(fds, hvdrun_.outbox());
     if (process_) process_->collectives().add_fds(fds);
     GuardLife::Awaited awaited{.outbox_is_empty = hvdrun_.outbox().empty(), .next = console_.deadline()};
+    if (parent_stops_ > 0) awaited.next = std::min(awaited.next, parent_look_at_);
     if (process_) {
       // libhvd writes to shared memory, which does not wake poll().
       awaited.is_announced = hvdrun_.is_there() && !hvdrun_.lost_for() && !process_->has_libhvd();
@@ -190,6 +194,15 @@ class Guard {
     const bool gone = GuardLife::is_gone(hvdrun_.lost_for());
     carry_out(life_.watch(now, gone, hvdrun_.outbox().empty()));
     if (life_.must_end_daemon(gone) && mpirun_.end(now, life_.reported_at())) life_.finish();
+  }
+
+  /// A host daemon that a signal has stopped passes on no message, and on other hosts nobody else notices.
+  void watch_parent() {
+    const auto now = Clock::now();
+    if (now < parent_look_at_) return;
+    parent_look_at_ = now + GuardLife::steps_every;
+    parent_stops_ = process_state(getppid()) == 'T' ? parent_stops_ + 1 : 0;
+    if (parent_stops_ > most_parent_stops) kill(getppid(), SIGCONT), parent_stops_ = 0;
   }
 
   void take_messages() {
@@ -344,6 +357,8 @@ class Guard {
   }
 
   const LaunchContext& call_;
+  Clock::time_point parent_look_at_{};
+  int parent_stops_ = 0;  ///< looks in a row that found the parent stopped
   const double born_wall_seconds_ = wall_seconds() - others_come_before;
   GuardLife life_{Clock::now()};
   RankInputs inputs_;

@@ -204,6 +204,8 @@ class HostDaemon {
       const int number = static_cast<int>(info.ssi_signo);
       if (number == parent_died_signal() || number == SIGHUP) {
         end_alone();
+      } else if (number == SIGCONT && guards_.rank_of(static_cast<pid_t>(info.ssi_pid)) >= 0) {
+        tell(PmixMessage{.kind = PmixMessage::Kind::continued, .failed = true, .status = ::getpid()});
       } else if (number != SIGCHLD && number != SIGCONT && number != SIGPIPE && number != SIGTSTP) {
         released_ |= number == SIGTERM;  // SIGTERM: hvdrun gives up the job
         guards_.signal(number);

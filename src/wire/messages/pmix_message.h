@@ -23,8 +23,8 @@ struct PmixMessage {
     fence_data,   ///< the reply to `fence`: all hosts' data, or `failed`
     answer,       ///< the reply to `request`
     ask,          ///< another host needs the data of `rank`, of this host
-    continued,    ///< the guard of `rank`, or with -1 the PMIx server, was stopped for StoppedChildren::limit and got
-                  ///< SIGCONT; `status` is its process id
+    continued,    ///< a process of this host was stopped by a signal and got SIGCONT; `status` is its process id.  It
+                  ///< is the guard of `rank`; with -1 the PMIx server; with `failed` the daemon itself
   };
   Kind kind = Kind::fence;
   bool failed = false;
