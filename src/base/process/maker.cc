@@ -56,6 +56,13 @@ char process_state(pid_t pid) {
   return about ? about->state : '\0';
 }
 
+bool runs_this_program(pid_t pid) {
+  struct stat own {
+  }, other{};
+  return ::stat("/proc/self/exe", &own) == 0 && ::stat(formatted("/proc/{}/exe", pid).c_str(), &other) == 0 &&
+         own.st_dev == other.st_dev && own.st_ino == other.st_ino;
+}
+
 bool catches_signal(pid_t pid, int number) {
   std::istringstream lines(whole_text(formatted("/proc/{}/status", pid)));
   for (std::string line; std::getline(lines, line);) {

@@ -201,7 +201,8 @@ class Guard {
     const auto now = Clock::now();
     if (now < parent_look_at_) return;
     parent_look_at_ = now + GuardLife::steps_every;
-    parent_stops_ = process_state(getppid()) == 'T' ? parent_stops_ + 1 : 0;
+    const bool is_stopped = process_state(getppid()) == 'T' && runs_this_program(getppid());
+    parent_stops_ = is_stopped ? parent_stops_ + 1 : 0;
     if (parent_stops_ > most_parent_stops) kill(getppid(), SIGCONT), parent_stops_ = 0;
   }
 

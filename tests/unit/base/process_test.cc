@@ -10,6 +10,7 @@
 #include <csignal>
 
 #include "base/file.h"
+#include "base/process/maker.h"
 
 using namespace hvd;
 
@@ -35,6 +36,18 @@ pid_t sleeping_child(const char* name, bool below = false) {
 bool holds(const std::vector<pid_t>& list, pid_t pid) { return std::find(list.begin(), list.end(), pid) != list.end(); }
 
 }  // namespace
+
+TEST_CASE("a process runs this program, or another one") {
+  const pid_t same = sleeping_child("same"), other = ::fork();
+  if (other == 0) ::execlp("sleep", "sleep", "60", nullptr), ::_exit(127);
+  CHECK(runs_this_program(::getpid()));
+  CHECK(runs_this_program(same));
+  bool is_other = false;
+  for (int i = 0; i < 1000 && !is_other; ++i, ::usleep(10'000)) is_other = !runs_this_program(other);
+  CHECK(is_other);
+  for (const pid_t pid : {same, other}) ::kill(pid, SIGKILL), ::waitpid(pid, nullptr, 0);
+  CHECK_FALSE(runs_this_program(same));
+}
 
 TEST_CASE("a process: a name with brackets and blanks, its parent, its end") {
   const pid_t child = sleeping_child("a ) (b) 7 S");
