@@ -44,8 +44,8 @@ def refused_by(hvd, tensor, way=lambda function: function):
             call = way(lambda x: function([x] if many else x, **given))  # noqa: B023
             says(lambda: call(tensor), kinds, words, f"{operation}({argument}={value!r})")  # noqa: B023
     if hasattr(hvd, "reducescatter"):
-        scatter = way(lambda x: hvd.reducescatter(x, op=hvd.Min))
-        says(lambda: scatter(tensor), (ValueError, NotImplementedError), "Min", "reducescatter(op=Min)")
+        kinds = (ValueError, NotImplementedError)
+        says(lambda: hvd.reducescatter(tensor, op=hvd.Min), kinds, "Min", "reducescatter(op=Min)")
     says(lambda: hvd.broadcast_object(1, 0, process_set=None), (TypeError,), "process_set is None", "broadcast_object")
     says(lambda: hvd.allgather_object(1, name=5), (TypeError,), "name is 5", "allgather_object")
 
