@@ -9,6 +9,7 @@ import time
 import pytest
 
 from support import hvdrun
+from support.forms import few
 
 WAITS = """
 import os, time, hvd.numpy as hvd
@@ -37,7 +38,7 @@ def test_the_limit_of_init(tmp_path: pathlib.Path, with_package: dict[str, str])
     assert output.count("met 2\n") == 2
 
 
-@pytest.mark.parametrize("number", [signal.SIGTSTP, signal.SIGSTOP])
+@pytest.mark.parametrize("number", few([signal.SIGTSTP, signal.SIGSTOP]))
 def test_the_limit_of_the_start(number: signal.Signals, tmp_path: pathlib.Path) -> None:
     """--start-timeout, while the host daemon comes up slowly."""
     slow = tmp_path / "hvdrank"

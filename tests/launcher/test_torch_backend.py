@@ -118,6 +118,7 @@ for step in range(4 - dist.get_rank()):
     assert "DistributedDataParallel.join()" in done.stderr
 
 
+@pytest.mark.ci
 def test_a_receive_posted_in_advance_is_no_wait(tmp_path: pathlib.Path) -> None:
     """Rank 0's receive is posted long before its message: with collectives, then without, for longer than all limits."""
     seconds, env = stall_limits()
