@@ -12,14 +12,14 @@ import threading
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from context import Form, Order, Part, When, kill_all
-from parts import PARTS
+from parts import LONGEST_REST, PARTS
 from report import PUSH_RESULT, Report, quarantined
 
 WHEN = {When.push: "", When.split: " (some tests in CI only)", When.ci: " (CI only)", When.night: " (by night only)"}
 
 TWO_LANES = (Order.waiting, Order.computing)
-# Hosts, Spark and failures use a quarter of a core each, and the sanitizers bear a busy machine.
-LANES = {Form.rest: (Order.waiting, Order.waiting, Order.waiting, Order.computing)}
+# Hosts, Spark and failures use a quarter of a core each.  Each lane takes the longest part that is left.
+LANES = {Form.rest: (None, None, None)}
 
 
 def clean_environment() -> dict[str, str]:
@@ -87,14 +87,16 @@ def form_of(arguments: argparse.Namespace) -> Form:
 def run(chosen: list[Part], form: Form, arguments: argparse.Namespace) -> int:
     """Runs the parts, sums up, and returns the exit code.
 
-    Parts of the first kind run alone.  The others run in lanes: some lanes take parts that wait, one lane takes parts that
-    compute, and a lane without parts of its kind helps the others.
+    Parts of the first kind run alone.  The others run in lanes.  A lane may have a kind, parts that wait or parts that
+    compute.  When no such part is left, it helps the other lanes.
     """
     report = Report(form, len(chosen), clean_environment())
     for part in chosen:
         if part.order is Order.first:
             report.run(part)
     left = [part for part in chosen if part.order is not Order.first]
+    if form is Form.rest:
+        left.sort(key=lambda part: LONGEST_REST.index(part.name) if part.name in LONGEST_REST else len(LONGEST_REST))
     lanes = [threading.Thread(target=run_lane, args=(left, kind, report), daemon=True) for kind in LANES.get(form, TWO_LANES)]
     for lane in lanes:
         lane.start()
@@ -120,8 +122,8 @@ def say_what_is_left(report: Report) -> None:
     print(f"\nleft to CI, too long before a push (scripts/test --rest runs them): {', '.join([*parts, *tests])}")
 
 
-def run_lane(left: list[Part], kind: Order, report: Report) -> None:
-    """Takes parts until there are none."""
+def run_lane(left: list[Part], kind: Order | None, report: Report) -> None:
+    """Takes parts until there are none, of its kind first."""
     while left:
         with report.lock:
             if not left:
