@@ -166,7 +166,7 @@ TEST_CASE("tuning: all ranks change at the same batch, and the bits stay the sam
   const TuningFolder folder;
   // The log has a header, a line for each comparison, and the empty text after the last line.  A comparison takes many
   // steps on a machine whose speed varies, and a sanitizer's steps are long: there one comparison is enough, or
-  // 20 s.
+  // 8 s.
   constexpr bool sanitized = hvd::testing::slower > 1;
   constexpr std::size_t enough = sanitized ? 3 : 4;
   for (const hvd::testing::Split& shape : hvd::testing::worlds({{2, 1}, {4, 2}, {3, 1}, {3, 3}})) {
@@ -189,7 +189,7 @@ TEST_CASE("tuning: all ranks change at the same batch, and the bits stay the sam
           }
           out = in;
           const auto logged = [&] { return split(read_file(folder.file("log.csv"), 1 << 20), '\n').size(); };
-          const std::int64_t limit = memory::now_ns() + (sanitized ? 20 : 60) * std::int64_t{1'000'000'000};
+          const std::int64_t limit = memory::now_ns() + (sanitized ? 8 : 60) * std::int64_t{1'000'000'000};
           float go_on = 1;
           for (int step = 0; go_on > 0; ++step) {
             std::vector<core::Operation*> ops;

@@ -50,10 +50,14 @@ class Band {
       const auto id = r.get<std::uint32_t>();
       r.get<std::uint32_t>();
       const std::string name(r.rest());
+      if (const auto old = id_of.find(name); old != id_of.end()) names_.erase(old->second);
       id_of[name] = id;
+      names_[id] = name;
       used[name] = last_batch_;
     } else if (type == Command::evict) {
-      const std::string name = name_of(r.get<std::uint32_t>());
+      const auto id = r.get<std::uint32_t>();
+      const std::string name = name_of(id);
+      names_.erase(id);
       evicted.push_back(name);
       id_of.erase(name);
       used.erase(name);
@@ -68,12 +72,12 @@ class Band {
     }
   }
   std::string name_of(std::uint32_t id) const {
-    for (const auto& [name, its] : id_of)
-      if (its == id) return name;
-    return "nobody's";
+    const auto found = names_.find(id);
+    return found == names_.end() ? "nobody's" : found->second;
   }
 
   std::uint32_t ids_;
+  std::map<std::uint32_t, std::string> names_;
   std::uint64_t number_ = 0, last_batch_ = 0;
   Coordinator coordinator_;
 };
