@@ -8,7 +8,7 @@
 
 namespace hvd::launcher {
 
-/// The payload as the ranks are told it, and a pickle's bytes.
+/// The payload's description for the ranks, and the bytes of a pickle.
 struct LoadedPayload {
   wire::Payload wire;
   std::string bytes;
@@ -23,8 +23,8 @@ wire::Payload classify(PayloadPrefix prefix, const std::vector<std::string>& wor
 bool is_python_program(const std::string& name, const std::string& search_path);
 
 /// Reads and checks the payload.  With remote hosts (not @p all_local) a script or command may be missing here.  Throws
-/// Error{usage} with the path and advice.  Without @p by_anybody, also for a Python file that another user could have
-/// put there (base/files/trust.h).
+/// Error{usage} with the path and advice.  Also throws for a Python file that another user could have put there
+/// (base/files/trust.h), unless @p by_anybody.
 LoadedPayload load_payload(wire::Payload payload, bool all_local, const std::string& search_path, bool by_anybody);
 
 /// Why these bytes cannot be a pickled callable.  Empty: no fault was found.  Only the first and the last bytes are
