@@ -1,4 +1,5 @@
-/// @file verdict.h — the verdict on a job: which rank failed first and why, and all other ranks in one line.  Pure.
+/// @file verdict.h — the verdict on a job: the rank that failed first, its cause, and the other ranks in one line.
+/// Pure.
 #pragma once
 #include <array>
 #include <optional>
