@@ -1,5 +1,5 @@
-/// @file kept_operations.h — asks for the last operations of all ranks, and keeps them in a file if a job hangs or
-/// fails.
+/// @file kept_operations.h — if a job hangs or fails, asks all ranks for their last operations and writes them to a
+/// file.
 #pragma once
 #include <string>
 
