@@ -134,7 +134,7 @@ struct Cut {
     if (!begins.empty()) return begins[k + 1];
     return (k + 1) * chunk < bytes ? (k + 1) * chunk : bytes;
   }
-  /// The position in the stream where slice @p s of chunk @p k begins; for s = carriers, the end of the chunk.
+  /// Where slice @p s of chunk @p k begins in the stream.  With s = carriers: the end of the chunk.
   std::size_t slice(std::uint64_t k, int s) const {
     const std::size_t length = end(k) - begin(k);
     const std::size_t each =
