@@ -351,7 +351,7 @@ bool Coordinator::decide_at(std::int64_t now_ns, bool any) {
   }
   if (!eager_.empty()) publish_batch(eager_, true);
   if (!streamed_.empty()) publish_batch(streamed_, false);
-  // An id lasts for one batch only if caching is off, while ranks join, or if the name does not come again.
+  // An id ends with its batch in three cases: caching is off, ranks join, or the name does not come again.
   const bool forget = options_.capacity == 0 || joining_;
   if (!forget && !passing) return true;
   for (auto* list : {&eager_, &streamed_})
