@@ -1,8 +1,8 @@
 /// @file leader.h — the work of a node's lowest rank: gathers its node's announcements, and publishes commands there.
 ///
 /// The leader on the set's lowest rank also holds the coordinator.  The leaders of several nodes form a tree
-/// (negotiate/tree.h): for each batch a node sends one message up and gets one.  Between two nodes, a small sum needs
-/// one trip (offers: negotiate/coordinator.h, leader_offers.cc).  The caller holds the drive lock.
+/// (negotiate/tree.h).  For each batch a node sends one message up and receives one.  Between two nodes, a small sum
+/// needs one trip (offers: negotiate/coordinator.h, leader_offers.cc).  The caller holds the drive lock.
 #pragma once
 #include <deque>
 #include <functional>

@@ -1,4 +1,4 @@
-/// @file process_set_join.cc — join, on each rank: a rank without data of its own takes part in the operations of the
+/// @file process_set_join.cc — join, on each rank: a rank without further data takes part in the operations of the
 /// other ranks.
 ///
 /// negotiate/coordinator.h explains how the ranks agree.  Between `joining` and `joined`, the coordinator sends the
