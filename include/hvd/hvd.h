@@ -179,10 +179,10 @@ typedef struct hvd_world {
 } hvd_world;
 HVD_API int hvd_get_world(hvd_world* world);
 
-/** Returns the expected place of this rank in the next world. For a rank that an elastic job has started while others
- * train, before hvd_init. The call does not wait. The rank is in no world yet, and no rank waits for it. The rank
- * prepares its work, then calls hvd_init. hvd_get_world then returns its real place. HVD_UNAVAILABLE without hvdrun,
- * and for a rank that is no longer needed. */
+/** Returns the expected place of this rank in the next world. An elastic job may start a rank while others train. Such
+ * a rank may call this function before hvd_init. The call does not wait. The rank is in no world yet, and no other rank
+ * waits for it. The rank prepares its work, then calls hvd_init. hvd_get_world then returns its real place.
+ * HVD_UNAVAILABLE without hvdrun, and for a rank that is no longer needed. */
 HVD_API int hvd_expect(hvd_world* world);
 
 /** Process sets: some of the ranks, with separate operations. Operations of one set never wait for those of another
@@ -260,11 +260,11 @@ HVD_API void hvd_gpu_free(void* data, size_t bytes, int device, void* stream);
  * filled. */
 HVD_API int hvd_take_splits(hvd_handle handle, int64_t* splits);
 
-/** HVD_JOIN means: this rank has no more data. It is submitted like any operation, but only `set` counts. It ends when
- * all ranks of the set have joined. Until then this rank may submit no other operation of the set. It takes part in the
- * operations of the others, with zeros or no rows; an average still divides by the size of the set. Its own operations
- * in progress go on. Min, Max, Product, a broadcast from a root that has joined, and a change of process sets end with
- * HVD_MISMATCH. *last_rank: the world rank that joined last, when the operation has ended. */
+/** HVD_JOIN: this rank has no more data. A join is submitted like any operation, but only `set` counts. The join ends
+ * when all ranks of the set have joined. Until then this rank may submit no other operation of the set. The rank takes
+ * part in the operations of the other ranks, with zeros or no rows. An average still divides by the size of the set.
+ * The rank's own operations in progress go on. Min, Max, Product, a broadcast from a root that has joined, and a change
+ * of process sets end with HVD_MISMATCH. *last_rank: the world rank that joined last, when the operation has ended. */
 HVD_API int hvd_join_result(hvd_handle handle, int32_t* last_rank);
 
 /** Makes a stream (a CUstream of the same GPU) wait for an operation on device memory. The operation must have been
