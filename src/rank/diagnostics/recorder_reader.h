@@ -23,7 +23,7 @@ class RecorderReader {
   /// The steps since the last call, at most a few hundred; the next call returns further ones.  Overwritten steps are
   /// left out.
   std::vector<wire::StepRecord> next_steps();
-  /// The program asks for the job's live report; true once.
+  /// True once, when the program has asked for the job's live report.
   bool wants_report();
   void give_report(std::string_view json) {
     if (recorder_) recorder_->report.put(json);
