@@ -66,7 +66,7 @@ struct StepRecord {
 static_assert(sizeof(StepRecord) == 208 && std::is_trivially_copyable_v<StepRecord>);
 
 /// A program may tell of its steps only after some rounds have counted as steps.  The steps then count from 1 again, in
-/// an epoch of their own, because ranks may have seen different numbers of rounds.
+/// an epoch of their own.  The ranks may have seen different numbers of rounds.
 /// @param world  its number; the first is 0, and in elastic jobs later ones have larger numbers
 constexpr std::int64_t record_epoch(std::int64_t world, bool told_of_steps) { return 2 * world + told_of_steps; }
 /// True if the program has told of the steps of this epoch.  False: they are rounds, or start/hvdrank_steps.py wrote
