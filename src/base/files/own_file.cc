@@ -129,8 +129,8 @@ void check(const PathEnd& spot, const std::string& path) {
                 hint);
 }
 
-/// A duplicate of the inherited descriptor that the path names. Empty if the path must be opened anew. This is so for a
-/// pipe (its flags must not be shared), a terminal, a read-only descriptor, and another process's descriptor.
+/// A duplicate of the inherited descriptor that the path names.  Empty if the path must be opened anew.  Cases: a pipe
+/// (its flags must not be shared), a terminal, a read-only descriptor, another process's descriptor.
 Fd duplicate(const PathEnd& spot, const std::string& path) {
   const auto number = to_integer(spot.name);
   const struct stat file = about(spot.there, path);
