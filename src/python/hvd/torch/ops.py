@@ -322,7 +322,8 @@ def broadcast(
 def alltoall(
     tensor: torch.Tensor, splits: Any = None, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> Any:
-    """Sends splits[r] rows to rank r, in order (equal parts without splits), and returns the rows that all ranks sent here.
+    """Sends splits[r] rows to rank r, in order, and returns the rows that all ranks sent here.  Without splits, sends equal
+    parts.
 
     Returns the tensor, [sum of received rows, ...]; with splits, a pair of it and the received splits, [size].
     splits: 1-D integers on the host.  Differentiable.

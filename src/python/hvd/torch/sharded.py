@@ -26,7 +26,7 @@ __all__ = ["ShardedOptimizer"]
 
 # Large enough to use the links, small enough that the first ones travel during backward().
 _BUCKET_BYTES = 32 << 20
-# Optimizers that need more for an element's step than the element's own gradient and state.
+# Optimizers whose step for an element needs more than the gradient and state of that element.
 _WHOLE_TENSORS = ("Adafactor", "LBFGS", "Muon", "SparseAdam")
 
 
