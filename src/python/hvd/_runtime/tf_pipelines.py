@@ -1,8 +1,8 @@
 """How long tf.data's pipelines take to make what a step needs, for the report on steps: see hvd_batches_made in
 include/hvd/hvd.h.
 
-tf.data counts the time of each of its stages for its own tuning, and shows the counts as a model of the iterator.
-Without them, a rank whose pipeline is slow looks the same as a rank that happens to be the last of many slow ones.
+tf.data counts the time of each of its stages for its own tuning.  The iterator's model shows these counts.  Without them, a
+rank with a slow pipeline looks like the rank that is by chance the last of many slow ones.
 """
 
 from __future__ import annotations
