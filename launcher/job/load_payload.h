@@ -17,9 +17,10 @@ struct LoadedPayload {
 /// The kind of payload that the words name; no file is touched.  Throws Error{usage} when it names none.
 wire::Payload classify(PayloadPrefix prefix, const std::vector<std::string>& words);
 
-/// True if torchrun would run @p name, which does not end in .py, with Python. There are three such forms: a folder
-/// with a __main__ module, a file whose "#!" line names Python, and a text file without a "#!" line and without a
-/// suffix. False: the file can be executed as it is, or is in @p search_path, or is not on this host.
+/// True if torchrun would run @p name, which does not end in .py, with Python.  Three forms exist.  One is a folder
+/// with a __main__ module.  The second is a file whose "#!" line names Python.  The third is a text file without a "#!"
+/// line and without a suffix.  False: the file can be executed as it is, or is in @p search_path, or is not on this
+/// host.
 bool is_python_program(const std::string& name, const std::string& search_path);
 
 /// Reads and checks the payload.  With remote hosts (not @p all_local) a script or command may be missing here.  Throws

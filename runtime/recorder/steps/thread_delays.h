@@ -15,8 +15,8 @@ class ThreadDelays {
   ThreadDelays() : ThreadDelays("/proc/self/task") {}
   /// For tests, with another folder of the same format.
   explicit ThreadDelays(std::string tasks) : tasks_(std::move(tasks)) {}
-  /// Reads all threads' delays if the last reading is a second old.  Returns a share, 0 to 1, of the time between the
-  /// last two readings: how long the thread with the longest delay had no core. 0: fewer than two readings.  @p now:
+  /// Reads all threads' delays if the last reading is a second old.  Returns how long the thread with the longest delay
+  /// had no core, as a share (0 to 1) of the time between the last two readings. 0: fewer than two readings.  @p now:
   /// the present time in ns, on any clock.
   double share(std::int64_t now);
 

@@ -99,8 +99,7 @@ class State:
         self._commits = self._checks = 0
 
     def register_reset_callbacks(self, callbacks: Iterable[Callable[[], None]]) -> None:
-        """Adds functions to call in each new world, before sync().  For example, they adapt the learning rate to its size.
-        """
+        """Adds functions to call in each new world, before sync().  For example, they adapt the learning rate to its size."""
         self._reset_callbacks.extend(callbacks)
 
     def on_reset(self) -> None:

@@ -10,7 +10,7 @@ is JAX's own JaxRuntimeError, raised at the use of a result.  Its text begins wi
 ABORTED (a peer is lost).
 
 Gradients, forward and reverse, are those of the sum of all ranks' losses.  The gradient of an allreduce is an allreduce, of an
-allgather a reducescatter, of a reducescatter an allgather, of a broadcast a reduction to the root.
+allgather a reducescatter, of a reducescatter an allgather.  The gradient of a broadcast is a reduction to the root.
 """
 
 from __future__ import annotations
