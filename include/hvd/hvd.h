@@ -175,7 +175,8 @@ typedef struct hvd_world {
   int32_t local_rank, local_size; /**< among the ranks of this host */
   int32_t cross_rank, cross_size; /**< host index, hosts, among hosts that have this local_rank */
   int32_t homogeneous;            /**< 1: every host has the same number of ranks */
-  int32_t mpi_threads;            /**< other threads may call MPI: it was started for that, or by the program */
+  int32_t mpi_threads;            /**< 1: other threads may call MPI: it has MPI_THREAD_MULTIPLE, or the runtime does
+                                     not use MPI */
 } hvd_world;
 HVD_API int hvd_get_world(hvd_world* world);
 
@@ -232,9 +233,8 @@ HVD_API int hvd_wait_many(const hvd_handle* handles, size_t count, double timeou
  * that must not block their threads in hvd_wait. Once per handle: HVD_USAGE the second time. */
 HVD_API int hvd_notify(hvd_handle handle, void (*ended)(void* context), void* context);
 
-/** reducescatter: each member gets its part of the rows, in order; the first (rows mod size) get one more. */
-
-/** The result of a finished allgather, alltoall or reducescatter. The size of such a result depends on all ranks.
+/** The result of a finished allgather, alltoall or reducescatter. The size of such a result depends on all ranks. In a
+ * reducescatter each member gets its part of the rows, in order; the first (rows mod size) members get one more.
  * *data: [prod(shape)], malloc'd, owned by the caller: hvd_free. shape: [64] is filled, *ndim set. Works once.
  * HVD_USAGE if the result is in hvd_request.out. */
 HVD_API int hvd_take(hvd_handle handle, void** data, int64_t* shape, int32_t* ndim);
@@ -324,8 +324,8 @@ enum hvd_part {
   HVD_PART_INPUT = 1,   /**< asks a data loader for the next batch */
   HVD_PART_COLLECT = 2, /**< collects garbage */
   HVD_PART_SAVE = 3,    /**< writes a checkpoint */
-  HVD_PART_FUTURE = 4,  /**< from any thread: the thread asked for the end of an operation, or learned of it. The rank
-                           waits from the last request until the last answer */
+  HVD_PART_FUTURE = 4,  /**< from any thread. begin: the thread asks for the end of an operation; end: it gets the
+                           answer. The rank waits from the last request until the last answer */
   HVD_PART_FETCH = 5,   /**< from any thread for which the training thread waits: HVD_PART_INPUT inside of a compiled
                            program of TensorFlow's */
   HVD_PART_INPUT_TORCH = 6,      /**< HVD_PART_INPUT of torch's DataLoader */
@@ -359,8 +359,8 @@ HVD_API int hvd_report(char* text, size_t size, size_t* length);
 typedef struct hvd_link {
   int peer;              /**< rank of the world */
   char card[16];         /**< the network interface of this host; "": only one reaches the peer */
-  int64_t bytes;         /**< bytes that have arrived there */
-  int64_t busy_ns;       /**< the time for which they waited for the network */
+  int64_t bytes;         /**< bytes that have arrived at the peer */
+  int64_t busy_ns;       /**< the time for which bytes waited for the network */
   int64_t round_trip_ns; /**< the minimum so far; 0: unknown */
 } hvd_link;
 

@@ -28,7 +28,7 @@ class RecorderReader {
   void give_report(std::string_view json) {
     if (recorder_) recorder_->report.put(json);
   }
-  /// From its next step on the rank records the timeline, or stops.
+  /// Tells the rank to record the timeline, or to stop, from its next step on.
   void record_timeline(bool on) {
     if (recorder_) recorder_->trace.store(on ? wire::trace_on : wire::trace_off, std::memory_order_relaxed);
   }

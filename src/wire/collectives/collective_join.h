@@ -28,7 +28,7 @@ struct CollectiveDifference {
   std::vector<int> waiting;          ///< have enqueued it
   double seconds = 0;                ///< the longest wait; stuck, queued: the shortest
   double usual_seconds = 0;          ///< the longest pause between two collectives of a waiting rank
-  std::vector<std::string> details;  ///< more lines for the user, about ranks that did otherwise
+  std::vector<std::string> details;  ///< more lines for the user, about ranks with other calls
 };
 
 /// The differences that explain why ranks wait, worst first.  Leaves out a difference that follows from another one.

@@ -19,10 +19,10 @@ enum class Loader : std::int16_t { none, other, torch, tensorflow };
 ///
 /// start/hvdrank_steps.py writes records too, for programs that do not use libhvd.
 /// Short steps share a record of about 20 ms.  Such a record is the sum of k steps, where k is a power of two.
-/// `number` is that of the last step, a multiple of k.  A record covers the steps since the rank's previous record: 8
-/// after 4 covers four.  Ranks may have different k, and each rank may change its k.  If the guard could not read for
-/// long, the oldest records are lost.  The next record then covers fewer steps than its number tells: see operations
-/// and step_ns.
+/// `number` is that of the last step, a multiple of k.  A record covers the steps since the rank's previous record.
+/// Example: record 8 after record 4 covers four steps.  Ranks may have different k, and each rank may change its k.  If
+/// the guard could not read for long, the oldest records are lost.  The next record then covers fewer steps than its
+/// number tells: see operations and step_ns.
 /// The first step of an epoch begins when the program asks a data loader for the first batch.  Without a data loader,
 /// it begins with hvd.init().
 struct StepRecord {

@@ -108,7 +108,7 @@ def _reduce_gradient(ctx: Any, tensor: Any, reduced: Any, grad: torch.Tensor, na
     if op == Product:
         ranks = process_set.size() or 1
         return _product_gradient(tensor, total, name, process_set) * before**ranks
-    if before < 0:  # the least of -x is that of the greatest x
+    if before < 0:  # x is least where -x is greatest
         op = Min if op == Max else Max
     scaled = collectives.allreduce(tensor, None, name and name + ".extremum", op, process_set=process_set)
     return _extremum_gradient(tensor, scaled, total, name, process_set) * before

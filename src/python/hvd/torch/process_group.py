@@ -91,7 +91,7 @@ replace_builtin_hooks()
 class HvdBackend(_Common, _c10d.Backend):  # type: ignore[misc]
     """The part of a group for tensors of one kind of device: torch's own ProcessGroup calls it."""
 
-    # torch's own properties of these names look here, and would find themselves.
+    # torch's properties of these names read the object's attributes of the same names, and would call themselves.
     supports_coalescing = False
     supports_reconfigure = False
     supports_shrinking = False

@@ -203,7 +203,8 @@ class ShardedOptimizer(torch.optim.Optimizer):
 
     @property
     def _step_supports_amp_scaling(self) -> bool:
-        """A GradScaler asks before it looks for infinities: it must find them on all ranks, or on none."""
+        """A GradScaler reads this property before it looks for infinities.  It must find infinities on all ranks, or on
+        none."""
         if self._overflow is None and self._busy():
             self.synchronize()
             self._refuse_changes()
