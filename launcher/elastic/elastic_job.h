@@ -32,7 +32,7 @@ struct ElasticLimits {
   bool hosts_may_change = true;      ///< a script or a file may name other slots while the job runs
 };
 
-/// The change of hosts that ranks are told.  The numbers are Horovod's.
+/// The change of hosts that is reported to ranks.  The numbers are Horovod's.
 enum class HostChange : std::uint8_t { none = 0, removed = 1, added = 2, mixed = 3 };
 
 /// Orders that the caller must carry out now.

@@ -287,7 +287,7 @@ class Examiner {
   // ---- delays of all ranks -----------------------------------------------------------------------------------------
 
   /// Finds a limit of processor time that holds the ranks.  All ranks of a container share its limit.  Ranks that the
-  /// limit holds do not lack cores, so that delay is not told again.
+  /// limit holds do not lack cores.  So their delay is not reported as a lack of cores too.
   void find_throttled() {
     const auto throttled = [](const RankMeans& m) { return m.throttled; };
     if (median_of(job_.ranks, throttled) < common_enough * d_.step_seconds) return;
