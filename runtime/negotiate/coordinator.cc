@@ -244,7 +244,7 @@ bool Coordinator::outdated(std::uint64_t executed, const Signature& signature, c
 }
 
 void Coordinator::gone(int rank, std::uint32_t code, const std::string& text) {
-  offered_.clear();  // all operations end with an error, so nobody needs the answer
+  offered_.clear();  // all operations end with an error, so no rank needs the answer
   ByteWriter w;
   w.put(code).put(static_cast<std::uint32_t>(rank)).raw(text);
   publish(Command::gone, w);

@@ -32,7 +32,7 @@ std::size_t largest_travelling_sum(std::size_t nodes, const ops::NetworkModel& n
 class NodeSums {
  public:
   /// @p pending: by id, the operations that this rank has submitted by bit.  @p check: looks at the sums of the node's
-  /// ranks; nullptr: nobody does.  All must outlive this object.
+  /// ranks; nullptr: no check.  All must outlive this object.
   NodeSums(const World& world, const memory::Node& node, const std::vector<Operation*>& pending,
            ops::FiniteCheck* check)
       : node_(node),

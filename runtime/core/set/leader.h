@@ -40,7 +40,7 @@ struct OwnGpu {
 class Leader {
  public:
   /// @p status: of this rank.  @p pending: by id, the operations that this rank has submitted by bit.  @p check: looks
-  /// at sums; nullptr: nobody does.  All must outlive this object.
+  /// at sums; nullptr: no check.  All must outlive this object.
   Leader(const World& world, const Config& config, transport::Transport& transport, const memory::Node& node,
          const RankStatus& status, const std::vector<Operation*>& pending, OwnGpu gpu, ops::FiniteCheck* check);
   ~Leader();

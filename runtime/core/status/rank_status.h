@@ -111,7 +111,7 @@ class RankStatus {
   RankStatus& operator=(const RankStatus&) = delete;
   ~RankStatus();
 
-  /// Gets all that this object is told.
+  /// Records the training steps.  RankStatus passes its reports on to the recorder.
   recorder::StepRecorder& recorder() { return recorder_; }
 
   /// True if hvdrun has paused the limit for stalled operations: missing ranks do work that ends by itself.

@@ -25,7 +25,7 @@ class ShmCopy final : public Stage {
       : rings_(rings), streams_(std::move(streams)), ready_(std::move(ready)), base_(rings.next) {
     std::size_t most = 0;
     for (const Pieces& s : streams_) most = std::max(most, s.bytes());
-    if (rings_.ranks == 1) most = 0;  // nobody reads
+    if (rings_.ranks == 1) most = 0;  // no other rank reads
     // Four steps, so that copying in and copying out overlap.  A step has at least 32 KiB, which may give fewer steps.
     // A step fits a buffer of the ring, which may give more.
     step_bytes_ = std::min(std::max<std::size_t>((most / 4 + 63) / 64 * 64, 32 << 10), rings.chunk_bytes());

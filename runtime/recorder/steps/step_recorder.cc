@@ -270,7 +270,7 @@ void StepRecorder::fetch_begins(wire::Loader loader) {
   fetch_ns_ = monotonic_ns();
 }
 
-/// At the end of the data no batch arrives and nobody calls fetch_ended(); that fetch is not counted.
+/// At the end of the data no batch arrives, and fetch_ended() is not called.  That fetch is not counted.
 void StepRecorder::fetch_ended() {
   if (!memory_) return;
   const std::lock_guard lock(mutex_);
