@@ -29,7 +29,7 @@ bool is_trusted(uid_t owner) {
   return owner == ::geteuid() || owner == 0 || (::stat("/", &root) == 0 && owner == root.st_uid);
 }
 
-/// The end of a path, as open descriptors: nobody can exchange it any more.
+/// The end of a path, as open descriptors: no other process can exchange it any more.
 struct PathEnd {
   Fd folder;  ///< O_PATH
   std::string name;

@@ -195,7 +195,7 @@ class GroupWork(_Work):  # type: ignore[misc]
     # ----
 
     def await_end(self) -> Exception | None:
-        """Like wait(), of which the runtime was told; the error goes to the future's waiters."""
+        """Like wait(), but returns the error, for the future's waiters.  Ends the part PART_FUTURE."""
         error = None
         try:
             self.wait()
