@@ -21,8 +21,7 @@ class GuardLife {
   static constexpr auto descendants_limit = milliseconds(2000);   ///< for killed descendants to disappear
   static constexpr auto last_message_limit = milliseconds(1000);  ///< time for an orphan's death record to leave
   static constexpr auto orphan_linger = milliseconds(300);        ///< time for hvdrun to answer an orphan's record
-  static constexpr auto tick = milliseconds(500);                 ///< between looks at shared memory, which wakes no
-                                                                  ///< process
+  static constexpr auto tick = milliseconds(500);                 ///< between looks at shared memory: it sends no event
   static constexpr auto steps_every = milliseconds(1000);         ///< between two reports of a rank's steps
   static constexpr auto longest_sleep = milliseconds(30'000);     ///< bounds the harm of a lost wake-up
 
