@@ -16,8 +16,8 @@ struct ResolvedHost {
 };
 
 /// Looks all names up at once, in a few threads.  These names of this machine need no look-up: localhost, 127.…, ::1,
-/// the host's name.  With a launch agent of the user, an unknown name is no error, because the agent may not use the
-/// name service.
+/// the host's name.  With a launch agent of the user, an unknown name is no error.  The agent may not use the name
+/// service.
 std::vector<ResolvedHost> resolve(const Allocation& allocation);
 
 /// Throws Error{unavailable} that names every unknown host.

@@ -1,5 +1,4 @@
-/// @file verdict.h — the verdict on a job: the rank that failed first, its cause, and the other ranks in one line.
-/// Pure.
+/// @file verdict.h — the verdict on a job: the rank that failed first, the cause, and one line about the others.  Pure.
 #pragma once
 #include <array>
 #include <optional>

@@ -62,10 +62,10 @@ class Examiner {
 
  private:
   /// Seconds per step by which findings are sorted.  A lack of cores is often the effect of another cause.  Two further
-  /// effects: data that comes late from a rank without a core, and a low rate in one host's memory.  Effects count a
-  /// quarter, and less than a certain cause of one rank.  But very many operations may cost enough by themselves.
-  /// Growing memory costs hardly any time until the memory is used up.  So it counts a tenth of a step, or a little
-  /// more than the uncertain findings about the same ranks.
+  /// effects: late data from a rank without a core, and a low rate in one host's memory.  Effects count a quarter, and
+  /// less than a certain cause of one rank.  But very many operations may cost enough by themselves.  Growing memory
+  /// costs hardly any time until the memory is used up.  So it counts a tenth of a step, or a little more than the
+  /// uncertain findings about the same ranks.
   double weight(const Finding& f) const {
     if (f.cause == SlowCause::memory_creep) {
       double most = common_enough * d_.step_seconds;

@@ -1,5 +1,4 @@
-/// @file kept_operations.h — if a job hangs or fails, asks all ranks for their last operations and writes them to a
-/// file.
+/// @file kept_operations.h — if a job hangs or fails, writes the last operations of all ranks to a file.
 #pragma once
 #include <string>
 
