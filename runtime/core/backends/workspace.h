@@ -1,4 +1,4 @@
-/// @file workspace.h — the shared parts of the backends of one process set: memory of the node, messages, the GPU, the
+/// @file workspace.h — the common parts of a process set's backends: memory of the node, messages, the GPU, the
 /// timeline.
 ///
 /// The caller holds the engine's drive lock.

@@ -1,8 +1,8 @@
 /// @file shm_copy.h — the ranks of a node exchange streams of bytes through their rings.
 ///
-/// In each step a rank copies the next part of its stream into its ring, and copies data out of the other rings.  A
-/// rank with a shorter stream copies nothing in the last steps, but still advances its counters.  All ranks know the
-/// length and the layout of every stream.
+/// In each step a rank copies the next part of its stream into its ring, and reads the other rings.  A rank with a
+/// shorter stream copies nothing in the last steps, but still advances its counters.  All ranks know the length and the
+/// layout of every stream.
 #pragma once
 #include <algorithm>
 #include <functional>

@@ -54,7 +54,7 @@ void ReduceScatter::build() {
   from_.resize(2 * static_cast<std::size_t>(nodes_.count()) * block_);
 }
 
-/// The data that rank @p d gets: its part of each tensor, in the tensors' order, cut at the ends of blocks.
+/// The data that rank @p d gets: its part of each tensor, in order, cut at the ends of blocks.
 std::vector<ReduceScatter::Piece> ReduceScatter::pieces_for(int d) const {
   std::vector<Piece> all;
   std::size_t at = 0;
