@@ -144,7 +144,7 @@ class _ScalesLoss(_Keras3):
 
 
 def _with_overflows(grads: Sequence[Any], variables: Sequence[Any], local: set[int]) -> list[Any]:
-    """Reports an overflow in a gradient that stays on this rank to all ranks, by a NaN in a reduced gradient."""
+    """Adds a NaN to a reduced gradient, if a gradient that stays on this rank has an overflow.  So all ranks notice it."""
     results = list(grads)
     is_dense = [grad is not None and not _is_sparse(grad) for grad in grads]
     shared = [i for i, v in enumerate(variables) if is_dense[i] and id(v) not in local]

@@ -14,7 +14,7 @@ namespace hvd::rank {
 /// The addresses of this host's network interfaces.
 std::vector<std::string> own_addresses();
 
-/// The addresses to which a TCP connection of @p pid has repeated a segment at least three times without an answer.
+/// The addresses that left a segment of a TCP connection of @p pid unanswered at least three times.
 std::vector<std::string> unanswered(pid_t pid);
 
 /// Like unanswered(), for the text of /proc/net/tcp or tcp6.  Pure.

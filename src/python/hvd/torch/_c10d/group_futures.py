@@ -3,8 +3,8 @@
 A callback may begin further operations, as DDP's hook for PowerSGD does.  A callback runs in the thread that completes its
 future.  If the future is complete, the thread that adds the callback runs it.  Other callbacks may run at the same time.  The
 moment differs between ranks.  So a callback's operations have no place in the order of the group's calls.  They have their own
-order, under the name of the callback.  The name has two parts: the operation that began the callback's chain of futures, and
-the callback's number in the chain.
+order, under the name of the callback.  The name has two parts: the operation that began the chain of futures, and the
+callback's number in the chain.
 """
 
 from __future__ import annotations
@@ -140,8 +140,8 @@ class FutureFiller:
     """Completes futures, in the order of their requests within each line.
 
     A line holds the operations of one caller: the program, or one callback.  No line waits for another.  The program may have
-    begun its next operation on this rank, while another rank is still in a callback (in then()).  The next operation ends only
-    after the callback's operations.  So this rank must complete their futures first.
+    begun its next operation here, while another rank is still in a callback (in then()).  The next operation ends only after
+    the callback's operations.  So this rank must complete their futures first.
 
     There is always a free thread, because a future's callback may wait for another future.
     """
