@@ -3,9 +3,9 @@
     hvdrun -np 2 examples/jax_mixed_precision.py
 
 A model with bfloat16 weights, float16 adapters and float32 norms submits its gradients in mixed order. In one call, all ready
-gradients travel in one batch, whatever their dtypes and order: the runtime looks ahead, past arrays of another dtype.
-bfloat16 and float16 are added in float32 and rounded once. The script times both ways and compares them with the sum in
-float32. Timings say little on a busy machine.
+gradients travel in one batch, whatever their dtypes and order. The runtime looks ahead, past arrays of another dtype. bfloat16
+and float16 are added in float32 and rounded once. The script times both ways and compares them with the sum in float32. Timings
+say little on a busy machine.
 """
 
 from __future__ import annotations

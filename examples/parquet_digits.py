@@ -2,8 +2,8 @@
 
     hvdrun -np 2 examples/parquet_digits.py
 
-Rank 0 first writes scikit-learn's digits as a folder of Parquet files, as a data pipeline would. Every rank then reads only
-the row groups that contain its rows, and all ranks get the same number of batches. Needs pyarrow.
+Rank 0 first writes scikit-learn's digits as a folder of Parquet files, as a data pipeline would. Every rank then reads only the
+row groups that contain its rows. All ranks get the same number of batches. Needs pyarrow.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@ hvdrun -np 3 --agreement report examples/torch_agreement.py
 hvdrun -np 3 --agreement stop --agreement-steps 20 examples/torch_agreement.py
 hvdrun -np 3 --agreement repair examples/torch_agreement.py
 
-It would also name the first NaN in a gradient, and ranks with another version, script, model or learning rate at the start.
+hvdrun would also name the first NaN in a gradient.  At the start it would name ranks with another version, script, model or
+learning rate.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
     hvdrun -np 2 examples/torch_embedding.py
 
-Each of the 64 pixels of a digit (0 to 16, scikit-learn's digits) selects a row of its own table, so a step has 64 sparse
-gradients. DistributedOptimizer submits them as they appear, and they travel together. The example also exchanges them one
-after the other, and as dense tensors, and prints the time of each way.
+Each of the 64 pixels of a digit (0 to 16, scikit-learn's digits) selects a row of its own table. So a step has 64 sparse
+gradients. DistributedOptimizer submits them as they appear, and they travel together. The example also exchanges them one after
+the other, and as dense tensors, and prints the time of each way.
 """
 
 from __future__ import annotations

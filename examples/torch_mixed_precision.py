@@ -2,9 +2,9 @@
 
     hvdrun -np 2 examples/torch_mixed_precision.py
 
-The layers' weights alternate between the three types, so no two neighbours in the order of backward can share a message. The
-runtime looks past gradients of another type and fuses gradients of equal type. The example trains a classifier of digits and
-prints the time to exchange its gradients: together, and one by one, as without fusion.
+The layers' weights alternate between the three types. So no two neighbours in the order of backward can share a message. The
+runtime looks past gradients of another type and fuses gradients of equal type. The example trains a classifier of digits. It
+prints the time to exchange the gradients together, and one by one, as without fusion.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Process sets: two models train at the same time, each on half of the ranks; the first model feeds the second.
+"""Process sets: two models train at the same time, each on half of the ranks. The first feeds the second.
 
     hvdrun -np 2 examples/torch_process_sets.py
     hvdrun -np 4 examples/torch_process_sets.py

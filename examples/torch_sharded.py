@@ -2,8 +2,8 @@
 
     hvdrun -np 2 examples/torch_sharded.py
 
-Trains a classifier of wines (scikit-learn's) with Adam in hvd.DistributedOptimizer, which keeps all of Adam's state on every
-rank, and in hvd.ShardedOptimizer, which keeps this rank's part. Prints both accuracies and the sizes of the states.
+Trains a classifier of wines (scikit-learn's) with Adam, in two ways. hvd.DistributedOptimizer keeps all of Adam's state on
+every rank. hvd.ShardedOptimizer keeps this rank's part. Prints both accuracies and the sizes of the states.
 """
 
 from __future__ import annotations

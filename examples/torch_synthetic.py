@@ -3,8 +3,8 @@
     hvdrun -np 2 examples/torch_synthetic.py
     hvdrun -np 2 examples/torch_synthetic.py --batch-size 64 --compression bf16
 
-Prints images per second of one rank and of all, and the scaling efficiency: the rate of all ranks together, divided by the
-rate of the same ranks that each train alone at the same time on the same machine, without exchange.
+Prints images per second of one rank and of all, and the scaling efficiency.  This is the rate of all ranks together, divided by
+the rate without exchange.  In the run without exchange, the same ranks train at the same time on the same machine, each alone.
 """
 
 from __future__ import annotations

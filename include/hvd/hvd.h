@@ -175,14 +175,15 @@ typedef struct hvd_world {
   int32_t local_rank, local_size; /**< among the ranks of this host */
   int32_t cross_rank, cross_size; /**< host index, hosts, among hosts that have this local_rank */
   int32_t homogeneous;            /**< 1: every host has the same number of ranks */
-  int32_t mpi_threads;            /**< other threads may call MPI: it was started for that, or by the program */
+  int32_t mpi_threads;            /**< 1: other threads may call MPI: it has MPI_THREAD_MULTIPLE, or the runtime does
+                                     not use MPI */
 } hvd_world;
 HVD_API int hvd_get_world(hvd_world* world);
 
-/** Returns the expected place of this rank in the next world. For a rank that an elastic job has started while others
- * train, before hvd_init. The call does not wait. The rank is in no world yet, and no rank waits for it. The rank
- * prepares its work, then calls hvd_init. hvd_get_world then returns its real place. HVD_UNAVAILABLE without hvdrun,
- * and for a rank that is no longer needed. */
+/** Returns the expected place of this rank in the next world. An elastic job may start a rank while others train. Such
+ * a rank may call this function before hvd_init. The call does not wait. The rank is in no world yet, and no other rank
+ * waits for it. The rank prepares its work, then calls hvd_init. hvd_get_world then returns its real place.
+ * HVD_UNAVAILABLE without hvdrun, and for a rank that is no longer needed. */
 HVD_API int hvd_expect(hvd_world* world);
 
 /** Process sets: some of the ranks, with separate operations. Operations of one set never wait for those of another
@@ -232,9 +233,8 @@ HVD_API int hvd_wait_many(const hvd_handle* handles, size_t count, double timeou
  * that must not block their threads in hvd_wait. Once per handle: HVD_USAGE the second time. */
 HVD_API int hvd_notify(hvd_handle handle, void (*ended)(void* context), void* context);
 
-/** reducescatter: each member gets its part of the rows, in order; the first (rows mod size) get one more. */
-
-/** The result of a finished allgather, alltoall or reducescatter. The size of such a result depends on all ranks.
+/** The result of a finished allgather, alltoall or reducescatter. The size of such a result depends on all ranks. In a
+ * reducescatter each member gets its part of the rows, in order; the first (rows mod size) members get one more.
  * *data: [prod(shape)], malloc'd, owned by the caller: hvd_free. shape: [64] is filled, *ndim set. Works once.
  * HVD_USAGE if the result is in hvd_request.out. */
 HVD_API int hvd_take(hvd_handle handle, void** data, int64_t* shape, int32_t* ndim);
@@ -260,11 +260,11 @@ HVD_API void hvd_gpu_free(void* data, size_t bytes, int device, void* stream);
  * filled. */
 HVD_API int hvd_take_splits(hvd_handle handle, int64_t* splits);
 
-/** HVD_JOIN means: this rank has no more data. It is submitted like any operation, but only `set` counts. It ends when
- * all ranks of the set have joined. Until then this rank may submit no other operation of the set. It takes part in the
- * operations of the others, with zeros or no rows; an average still divides by the size of the set. Its own operations
- * in progress go on. Min, Max, Product, a broadcast from a root that has joined, and a change of process sets end with
- * HVD_MISMATCH. *last_rank: the world rank that joined last, when the operation has ended. */
+/** HVD_JOIN: this rank has no more data. A join is submitted like any operation, but only `set` counts. The join ends
+ * when all ranks of the set have joined. Until then this rank may submit no other operation of the set. The rank takes
+ * part in the operations of the other ranks, with zeros or no rows. An average still divides by the size of the set.
+ * The rank's own operations in progress go on. Min, Max, Product, a broadcast from a root that has joined, and a change
+ * of process sets end with HVD_MISMATCH. *last_rank: the world rank that joined last, when the operation has ended. */
 HVD_API int hvd_join_result(hvd_handle handle, int32_t* last_rank);
 
 /** Makes a stream (a CUstream of the same GPU) wait for an operation on device memory. The operation must have been
@@ -324,8 +324,8 @@ enum hvd_part {
   HVD_PART_INPUT = 1,   /**< asks a data loader for the next batch */
   HVD_PART_COLLECT = 2, /**< collects garbage */
   HVD_PART_SAVE = 3,    /**< writes a checkpoint */
-  HVD_PART_FUTURE = 4,  /**< from any thread: the thread asked for the end of an operation, or learned of it. The rank
-                           waits from the last request until the last answer */
+  HVD_PART_FUTURE = 4,  /**< from any thread. begin: the thread asks for the end of an operation; end: it gets the
+                           answer. The rank waits from the last request until the last answer */
   HVD_PART_FETCH = 5,   /**< from any thread for which the training thread waits: HVD_PART_INPUT inside of a compiled
                            program of TensorFlow's */
   HVD_PART_INPUT_TORCH = 6,      /**< HVD_PART_INPUT of torch's DataLoader */
@@ -359,8 +359,8 @@ HVD_API int hvd_report(char* text, size_t size, size_t* length);
 typedef struct hvd_link {
   int peer;              /**< rank of the world */
   char card[16];         /**< the network interface of this host; "": only one reaches the peer */
-  int64_t bytes;         /**< bytes that have arrived there */
-  int64_t busy_ns;       /**< the time for which they waited for the network */
+  int64_t bytes;         /**< bytes that have arrived at the peer */
+  int64_t busy_ns;       /**< the time for which bytes waited for the network */
   int64_t round_trip_ns; /**< the minimum so far; 0: unknown */
 } hvd_link;
 

@@ -11,7 +11,7 @@ namespace hvd::launcher {
 /// Shell text that runs hvdrank.  It prints "driver 580.65.06" and "links NV18:28": for each kind of way between two
 /// GPUs (placement/gpu_paths.h), the number of pairs.
 std::string gpu_question(const std::string& rank_program);
-/// Shell text that prints "aware yes" if this Open MPI takes pointers to GPU memory, "aware no" if it does not, or
+/// Shell text that asks whether this Open MPI takes pointers to GPU memory.  Prints "aware yes", "aware no", or
 /// nothing.  Only programs that call MPI themselves need the answer: the runtime gives MPI no GPU memory.
 std::string aware_question(const std::string& mpirun);
 

@@ -8,8 +8,8 @@
 ///   ready before a death, so the spare is in the next world.
 /// - A slot that fails twice gets no worker, permanently or for a time (slot_history.h).
 /// - The job ends if no member is left and the state is not kept elsewhere.  It ends if the world has been too small
-///   for too long, or if too few slots remain and no other slot can come.  It ends if the same traceback has ended
-///   workers three times in a row.
+///   for too long.  It ends if too few slots remain and no other slot can come.  It ends if the same traceback has
+///   ended workers three times in a row.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -32,7 +32,7 @@ struct ElasticLimits {
   bool hosts_may_change = true;      ///< a script or a file may name other slots while the job runs
 };
 
-/// The change of hosts that ranks are told.  The numbers are Horovod's.
+/// The change of hosts that is reported to ranks.  The numbers are Horovod's.
 enum class HostChange : std::uint8_t { none = 0, removed = 1, added = 2, mixed = 3 };
 
 /// Orders that the caller must carry out now.

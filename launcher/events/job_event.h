@@ -136,7 +136,7 @@ struct GuardEnded {
 /// A signal had stopped a process of ours for StoppedChildren::limit or more, and another one has sent it SIGCONT.
 struct GuardContinued {
   int host;
-  int rank;  ///< whose guard it is; -1: the host's PMIx server
+  int rank;  ///< the guard's rank; -1: the host's PMIx server
   int pid;
   bool is_daemon = false;  ///< it is the host's daemon
 };

@@ -5,7 +5,7 @@
 ///   while the rank is stopped.
 /// - The operations that some ranks have not submitted.  The coordinator in rank 0 reports them, if it can.
 ///
-/// Output: incidents.  An incident opens, is told again at growing intervals, and closes.  Operations for which the
+/// Output: incidents.  An incident opens, is reported again at growing intervals, and closes.  Operations for which the
 /// same ranks are missing are one incident.  Times are seconds of the caller's clock.
 #pragma once
 #include <map>
@@ -41,12 +41,12 @@ struct StalledOperation {
 };
 
 struct HangLimits {
-  double hang = 5;      ///< seconds: the shortest wait for an operation that is told
+  double hang = 5;      ///< seconds: the shortest wait for an operation that is reported
   double warn = 60;     ///< HOROVOD_STALL_CHECK_TIME_SECONDS
   double shutdown = 0;  ///< HOROVOD_STALL_SHUTDOWN_TIME_SECONDS; 0: never
 };
 
-// Seconds: the shortest waits in hvd.init() and init_process_group() that are told.
+// Seconds: the shortest waits in hvd.init() and init_process_group() that are reported.
 inline constexpr double patience_with_late_at_init = 8;  ///< ranks are missing, perhaps still importing
 inline constexpr double patience_with_all_at_init = 20;  ///< no rank is missing
 
@@ -92,7 +92,7 @@ bool may_become_hang(const JobFacts& facts);
 enum class NoticeKind {
   opened,      ///< also when other ranks are missing than before
   again,       ///< the incident lasts
-  closed,      ///< an incident that was told is over: its ranks go on
+  closed,      ///< a reported incident is over: its ranks go on
   near_limit,  ///< an operation has almost waited for HangLimits::shutdown, or longer; again every few seconds
   give_up,     ///< the incident has lasted for HangLimits::shutdown
 };
@@ -120,7 +120,7 @@ class Incidents {
     double seen = 0;             ///< last time
     std::optional<double> told;  ///< last time
     std::vector<int> told_missing{};
-    std::optional<double> grew_at{};  ///< since when other ranks are missing than were told
+    std::optional<double> grew_at{};  ///< since when the missing ranks differ from the reported ones
     double next = 0;                  ///< time of the next message
     double pause = 0;                 ///< between the last two messages
     bool given_up = false;

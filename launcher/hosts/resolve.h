@@ -16,7 +16,7 @@ struct ResolvedHost {
 };
 
 /// Looks all names up at once, in a few threads.  These names of this machine need no look-up: localhost, 127.…, ::1,
-/// the host's name.  If the user gives a launch agent, an unknown name is no error: the agent may not use the name
+/// the host's name.  With a launch agent of the user, an unknown name is no error.  The agent may not use the name
 /// service.
 std::vector<ResolvedHost> resolve(const Allocation& allocation);
 

@@ -66,7 +66,7 @@ std::string find_rank_program(const Environment& environment);
 std::string path_of_program(const std::string& program, const Environment& environment);
 /// Throws Error{usage} if another user could have put the program at @p path there, unless --allow-writable is set.  A
 /// cluster's software may belong to a special user.  hvdrun trusts that user if the program was found in PATH or named
-/// by its whole path.  As root, hvdrun does not.
+/// by its whole path.  As root, hvdrun does not trust that user.
 /// @param typed  the name that the user typed
 void need_trusted_program(Job& job, const std::string& path, const std::string& typed);
 /// The working folder.  Throws Error{usage} when the folder does not exist any more.

@@ -1,4 +1,4 @@
-/// @file load_payload.h — the payload: what the ranks run.  It is checked before any process starts.
+/// @file load_payload.h — the payload: the program that the ranks run.  It is checked before any process starts.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace hvd::launcher {
 
-/// The payload as the ranks are told it, and a pickle's bytes.
+/// The payload's description for the ranks, and the bytes of a pickle.
 struct LoadedPayload {
   wire::Payload wire;
   std::string bytes;
@@ -17,14 +17,15 @@ struct LoadedPayload {
 /// The kind of payload that the words name; no file is touched.  Throws Error{usage} when it names none.
 wire::Payload classify(PayloadPrefix prefix, const std::vector<std::string>& words);
 
-/// True if torchrun would run @p name, which does not end in .py, with Python. There are three such forms: a folder
-/// with a __main__ module, a file whose "#!" line names Python, and a text file without a "#!" line and without a
-/// suffix. False: the file can be executed as it is, or is in @p search_path, or is not on this host.
+/// True if torchrun would run @p name, which does not end in .py, with Python.  Three forms exist.  One is a folder
+/// with a __main__ module.  The second is a file whose "#!" line names Python.  The third is a text file without a "#!"
+/// line and without a suffix.  False: the file can be executed as it is, or is in @p search_path, or is not on this
+/// host.
 bool is_python_program(const std::string& name, const std::string& search_path);
 
 /// Reads and checks the payload.  With remote hosts (not @p all_local) a script or command may be missing here.  Throws
-/// Error{usage} with the path and advice.  Without @p by_anybody, also for a Python file that another user could have
-/// put there (base/files/trust.h).
+/// Error{usage} with the path and advice.  Also throws for a Python file that another user could have put there
+/// (base/files/trust.h), unless @p by_anybody.
 LoadedPayload load_payload(wire::Payload payload, bool all_local, const std::string& search_path, bool by_anybody);
 
 /// Why these bytes cannot be a pickled callable.  Empty: no fault was found.  Only the first and the last bytes are

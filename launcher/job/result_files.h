@@ -14,8 +14,8 @@ struct ResultPipes {
   std::vector<std::string> remarks;  ///< lines for the user: FIFOs that no process reads yet
 };
 
-/// Throws Error{usage} if the verdict, the report or the metrics could not be written where @p settings say: hours
-/// later, the job's end would be too late to find out.  Writes nothing.
+/// Throws Error{usage} if the verdict, the report or the metrics cannot be written to the paths in @p settings.  Writes
+/// nothing.  The job's end, hours later, would be too late for this error.
 ResultPipes need_result_files(const Settings& settings);
 
 /// Throws Error{usage} if no file could be made in --state-dir on this host.  Makes nothing.

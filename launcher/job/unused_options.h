@@ -7,8 +7,8 @@
 
 namespace hvd::launcher {
 
-/// One line for each option on the command line or in the config file that this job does not use, though its user may
-/// count on it.
+/// One line for each option that has no effect on this job, although the user may rely on it.  Looks at the options of
+/// the command line and the config file.
 std::vector<std::string> remarks_on_unused(const Job& job);
 
 }  // namespace hvd::launcher

@@ -129,7 +129,7 @@ void JoinServer::take_offer(const wire::PeerId& from, const std::string& body) {
   } catch (const Error& e) { fault = printable(e.what()); }
   newcomer.is_leaving = !fault.empty();
   if (newcomer.is_leaving) send(newcomer, Type::dismiss, "4 " + fault);
-  // A host that joins an elastic job again counts as a new host, so that earlier failures do not exclude it.
+  // A host that joins an elastic job again counts as a new host.  So earlier failures do not exclude it.
   const std::string name = newcomer.offer.host;
   for (int n = 2; used_.contains(newcomer.offer.host); ++n) newcomer.offer.host = formatted("{}.{}", name, n);
   // A pod that was started again has its old name.  Its first connection may not have ended yet.

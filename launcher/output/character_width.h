@@ -5,9 +5,9 @@
 
 namespace hvd::launcher {
 
-/// The columns of one character in UTF-8: 2 for East Asian letters and emoji, 0 for marks over other characters,
-/// else 1. Follows Unicode's East Asian Width.  Where terminals differ, it is the larger number.  Bytes that are no
-/// UTF-8 count as one column.
+/// The columns of one character in UTF-8: 0, 1 or 2. East Asian letters and emoji have 2, marks over other characters
+/// 0. Follows Unicode's East Asian Width.  Where terminals differ, returns the larger number.  Bytes that are no UTF-8
+/// count as one column.
 std::size_t character_width(std::string_view character);
 
 }  // namespace hvd::launcher

@@ -12,8 +12,8 @@ namespace hvd::launcher {
 
 class OutputFolder {
  public:
-  /// Makes the folder at @p path.  Removes the files of an earlier job's ranks, except those of the folders in @p
-  /// names: their files will be truncated.
+  /// Makes the folder at @p path.  Removes the files of an earlier job's ranks.  Keeps the files in the folders of
+  /// @p names, which will be truncated.
   /// @param names  the rank folders that this job will make: "rank.0"
   /// Throws Error{unavailable}: another job writes there, or the folder has a rank folder that hvdrun did not make.
   OutputFolder(const std::string& path, const std::vector<std::string>& names);

@@ -54,7 +54,7 @@ std::string ends_text(const std::vector<wire::DeathRecord>& deaths) {
   return join(parts, ", ");
 }
 
-/// "GPUs 87 % busy on average, least 41 % (rank 2 on beta); memory peak 31 GiB"; empty: no driver has told.
+/// "GPUs 87 % busy on average, least 41 % (rank 2 on beta); memory peak 31 GiB".  Empty: no driver has reported.
 std::string gpu_text(const std::vector<wire::DeathRecord>& deaths) {
   const wire::DeathRecord* least = nullptr;
   double sum = 0;
@@ -206,7 +206,7 @@ std::string live_report_json(const LiveReport& report, double now_seconds) {
   if (recent.steps() == 0) return {};
   const Diagnosis d = report.recent_diagnosis(now_seconds);
   constexpr std::size_t most_ranks =
-      256;  // of a finding: what a rank can take is bounded (wire/shared/recorder_memory.h)
+      256;  // of a finding; LiveReportText has a bounded size (wire/shared/recorder_memory.h)
   RankSums all;
   for (const auto& [rank, sums] : recent.ranks()) all += sums;
   return text_of({{"steps", report.whole().steps()},

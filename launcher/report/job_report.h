@@ -1,4 +1,4 @@
-/// @file job_report.h — the report of a job's use of time, processors and memory: a few lines, or one of JSON.  Pure.
+/// @file job_report.h — the report of a job's use of time, processors and memory, as text or as JSON.  Pure.
 #pragma once
 #include <optional>
 #include <string>
@@ -34,7 +34,8 @@ std::optional<SlowestRank> slowest_rank(const std::vector<wire::DeathRecord>& de
 std::string report_json(const JobUse& job, int exit_code, int first_cause);
 /// A diagnosis alone, as in report_json(), for a job that still runs.
 std::string diagnosis_json(const Diagnosis& diagnosis, const StepStatistics& steps);
-/// The last half minute of a running job, without its single ranks, for hvd.report(); empty: no step has ended.
+/// The last half minute of a running job as JSON, for hvd.report().  It has no figures of single ranks.  Empty: no step
+/// has ended.
 std::string live_report_json(const LiveReport& report, double now_seconds);
 
 }  // namespace hvd::launcher

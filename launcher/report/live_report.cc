@@ -12,7 +12,8 @@ void LiveReport::take(double now_seconds) {
   while (auto step = join_.next(now_seconds)) take(std::move(*step), now_seconds);
 }
 
-/// Rounds count only while no rank has told of a step: before that, programs load and compare what they start with.
+/// Rounds of operations count as steps only until a program reports a step.  Earlier rounds belong to the program's
+/// start.
 void LiveReport::take(JoinedStep step, double now_seconds) {
   const bool told = wire::is_told(step.epoch);
   if (told && !told_of_steps_) {

@@ -15,14 +15,14 @@ namespace hvd::launcher {
 
 class LiveReport {
  public:
-  /// @param ranks  how many the present world has
+  /// @param ranks  number of ranks in the present world
   void expect(std::size_t ranks) { join_.expect(ranks); }
   void place(int rank, const std::string& host) { places_[rank].host = host; }
   void give_cores(int rank, int cores) { places_[rank].cores = cores; }
   /// @param now_seconds  of any steady clock, here and below
   void add(int rank, const std::vector<wire::StepRecord>& records, double now_seconds);
   void ended(int rank) { join_.leave(rank); }
-  /// Goes on without ranks that were waited for too long.
+  /// Joins steps without the ranks that have been silent for too long.
   void turn(double now_seconds) { take(now_seconds); }
   /// No rank is waited for.
   bool is_quiet() const { return join_.is_empty(); }

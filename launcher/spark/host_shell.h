@@ -1,5 +1,5 @@
-/// @file host_shell.h — helpers for Python programs that run hvdrun and its daemons in a cluster's processes, such as
-/// Spark tasks.
+/// @file host_shell.h — helpers for Python programs that run hvdrun and its daemons inside a cluster's processes (Spark
+/// tasks).
 #pragma once
 #include <string>
 #include <vector>

@@ -1,4 +1,5 @@
-/// @file choose_launcher.h — who starts the ranks of a job: hvdrun's own host daemons, or Open MPI's mpirun.
+/// @file choose_launcher.h — chooses the program that starts a job's ranks: hvdrun's own host daemons, or Open MPI's
+/// mpirun.
 #pragma once
 #include <string>
 

@@ -37,7 +37,7 @@ class MeetingHub {
   Answers invite(std::vector<std::int32_t> ranks);
 
   // Of an elastic job:
-  /// From now on a rank that is not invited is not refused: it waits until it is invited.
+  /// From now on a rank that is not invited waits for its invitation, and is no longer refused.
   void hold_strangers() { holds_ = true; }
   bool holds_strangers() const { return holds_; }
   /// Adds a rank of this host, with the next number.  The rank is not invited.

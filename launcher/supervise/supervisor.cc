@@ -218,7 +218,7 @@ void Supervisor::abandon() noexcept {
     RankStarter* const starter = launch_.starter();
     if (starter) starter->signal(SIGTERM);
     for (int i = 0; starter && !starter->status() && i < 10; ++i) {
-      if (parts_) session_->pump({});  // the parts take what ranks still report
+      if (parts_) session_->pump({});  // the parts take the last reports of the ranks
       ::poll(nullptr, 0, 30);
     }
     if (starter) starter->signal(SIGKILL);

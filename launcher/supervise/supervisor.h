@@ -1,8 +1,8 @@
 /// @file supervisor.h — the life of one job.  One thread, one loop.
 ///
-/// Each part decides by itself.  start/ brings the ranks up; watch/ and hang/ follow them; serve/ answers users and
-/// passes streams on; end/ ends the job and reports.  The supervisor only runs the loop.  event_table.cc gives each
-/// event to its parts.
+/// Each part decides by itself. start/ starts the ranks; watch/ and hang/ follow them. serve/ answers users and passes
+/// streams on. end/ ends the job and reports.  The supervisor only runs the loop.  event_table.cc gives each event to
+/// its parts.
 #pragma once
 #include <chrono>
 #include <memory>

@@ -86,8 +86,8 @@ bool may_pass(const std::string& type) {
   return std::find(std::begin(types), std::end(types), type) != std::end(types);
 }
 
-/// Returns the HTTP status in a client's exception, or 0. It is 404 in "HTTPError: HTTP Error 404: Not Found", in
-/// "HTTPError: 404 Client Error: …" and in "HTTPStatusError: Client error '404 Not Found' for url …".
+/// Returns the HTTP status in a client's exception, or 0. Examples with status 404: "HTTPError: HTTP Error 404: Not
+/// Found", "HTTPError: 404 Client Error: …", "HTTPStatusError: Client error '404 Not Found' for url …".
 int http_status(const std::string& line) {
   const std::size_t end_of_type = line.find(": ");
   if (end_of_type == std::string::npos || type_of(line).find("HTTP") == std::string::npos) return 0;
@@ -115,7 +115,8 @@ bool tells_no_memory(const std::string& line) {
   return false;
 }
 
-/// NumPy's error for a file that takes a part of an array, without an errno: "OSError: 100 requested and 12 written".
+/// NumPy's error when only a part of an array could be written: "OSError: 100 requested and 12 written".  It has no
+/// errno.
 bool is_short_write(const std::string& line) {
   return line.starts_with("OSError: ") && line.find(" requested and ") != std::string::npos &&
          line.ends_with(" written");

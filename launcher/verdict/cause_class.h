@@ -1,4 +1,4 @@
-/// @file cause_class.h — the cause of a job's end from a closed list, and the advice for a program that may restart it.
+/// @file cause_class.h — the cause of a job's end from a closed list, and advice for programs that restart jobs.
 ///
 /// The words are a part of the verdict's schema: src/python/hvd/verdict.schema.json, hvdrun-verdict(5).  Pure.
 #pragma once

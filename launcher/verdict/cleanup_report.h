@@ -17,14 +17,14 @@ struct HostCleanup {
   std::int64_t gpu_bytes = -1;  ///< memory on GPUs that ended ranks still have; -1: not known for one rank or more
 };
 
-/// One line for each host with processes that could not be ended, or with memory on GPUs that was not freed.  Then one
-/// line that names the hosts that no process could examine.
+/// One line for each host with processes that could not be ended, or GPU memory that was not freed.  Then one line with
+/// the names of the hosts that no process could examine.
 std::vector<std::string> trouble_lines(const std::map<std::string, HostCleanup>& hosts);
 
 /// One line for each host with processes that were ended or files that were removed.  For example: "on h2 sleep (2
 /// processes) had to be ended; 3 files were removed from /dev/shm".  Then one line that counts the hosts that were
-/// examined and have no process left.  The line also says that no memory on GPUs is left, if that is known of all ranks
-/// of all these hosts.
+/// examined and have no process left.  If all ranks of these hosts are known to have freed their GPU memory, the line
+/// says so.
 std::vector<std::string> cleanup_lines(const std::map<std::string, HostCleanup>& hosts);
 
 }  // namespace hvd::launcher

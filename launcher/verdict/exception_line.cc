@@ -36,8 +36,8 @@ bool was_survived(const std::vector<std::string>& lines, std::size_t at) {
          (lines[at - 1].starts_with("Exception ignored ") || lines[at - 1].starts_with("Exception in thread "));
 }
 
-/// The column of the plus in "  +-+---- 1 ----" or "    +---- 2 ----", which begin a member of a group; npos: another
-/// line.
+/// The column of the plus sign in a line that begins a member of an exception group.  Such lines are "  +-+---- 1 ----"
+/// and "    +---- 2 ----". npos: another line.
 std::size_t member_column(std::string_view line) {
   const std::size_t plus = line.rfind("+----------------");
   if (plus == line.npos || line.find_first_not_of(" +-") == line.npos) return line.npos;  // a group's last line
@@ -51,8 +51,8 @@ bool is_before_exception(std::string_view line) {
          line.starts_with("During handling of the above exception, another exception occurred:");
 }
 
-/// The exception line of the group's member that begins after line @p at, with its bar in @p column: the last one of a
-/// chain of exceptions.
+/// The exception line of the group's member that begins after line @p at.  @p column: of the member's bar.  In a chain
+/// of exceptions, the last exception counts.
 std::string member_line(const std::vector<std::string>& lines, std::size_t at, std::size_t column) {
   std::string found;
   bool expected = true;

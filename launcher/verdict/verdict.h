@@ -1,4 +1,4 @@
-/// @file verdict.h — the verdict on a job: which rank failed first and why, and all other ranks in one line.  Pure.
+/// @file verdict.h — the verdict on a job: the rank that failed first, the cause, and one line about the others.  Pure.
 #pragma once
 #include <array>
 #include <optional>

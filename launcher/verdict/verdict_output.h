@@ -6,8 +6,8 @@
 
 namespace hvd::launcher {
 
-/// Writes the verdict on a job that could not start: to @p path, unless the path is empty, and to the termination log.
-/// Returns a message if a file could not be written.
+/// Writes the verdict on a job that could not start to @p path (unless empty) and to the termination log.  Returns a
+/// message if a file could not be written.
 std::string tell_failed_start(const std::string& path, const JudgedJob& job, const Error& error);
 
 /// Writes @p json to @p path, unless the path is empty.  Returns a message if the file could not be written.

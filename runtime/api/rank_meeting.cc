@@ -28,8 +28,8 @@ constexpr std::int64_t look_every_ns = 1'000'000'000, longest_look_ns = 2'000'00
 
 std::int64_t in_ns(double seconds) { return static_cast<std::int64_t>(std::min(seconds, 1e9) * 1e9); }
 
-/// A number that marks this call's request and its answer.  The number contains the pid: an answer to an earlier
-/// process of this rank is thus not taken for this one's.
+/// A number that marks this call's request and its answer.  The number contains the pid.  So an answer to an earlier
+/// process of this rank has another number.
 std::uint64_t next_token() {
   static std::atomic<std::uint32_t> last{0};
   return static_cast<std::uint64_t>(::getpid()) << 32 | ++last;

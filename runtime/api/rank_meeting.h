@@ -27,9 +27,8 @@ class RankMeeting {
   /// Waits until all of @p ranks (of the launch; empty: all) have called meet().  Each rank gets the @p text of every
   /// rank.
   /// @param forming  the epoch of the world that these ranks already form; 0: none.  The call throws peer_lost if that
-  /// world is revoked
-  /// Throws Error: timeout, which names the missing ranks; peer_lost, which names ranks that will not come; usage;
-  /// unavailable.
+  /// world is revoked.  Throws Error: timeout, with the missing ranks; peer_lost, with the ranks that will not come;
+  /// usage; unavailable.
   Gathered meet(const std::vector<int>& ranks, const std::string& text, double limit_seconds,
                 std::uint64_t forming = 0);
   struct Expected {

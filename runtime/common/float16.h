@@ -1,5 +1,4 @@
-/// @file float16.h — the 16-bit floats f16 (IEEE half precision) and bf16 (the upper half of an f32), and their
-/// conversions to f32 and back.
+/// @file float16.h — conversions of f16 (IEEE half precision) and bf16 (the upper half of an f32) to f32 and back.
 ///
 /// Conversions round to the nearest, ties to even.  A number that is too large becomes infinity; a NaN stays one.
 /// The host's functions have no branches, so the compiler can vectorize loops over them.

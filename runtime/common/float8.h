@@ -5,8 +5,8 @@
 /// 2^-16.
 ///
 /// Conversions round to the nearest, ties to even.  A number too large for the type becomes infinity, or NaN in e4m3fn.
-/// This is the specification's non-saturating mode.  A sum that does not fit must not become 448: a loss scaler, or
-/// isfinite, must see it, as in f16.  ml_dtypes (hence JAX and TensorFlow) casts like this, and so does torch before
+/// This is the specification's non-saturating mode.  A sum that does not fit must not become 448.  As in f16, a loss
+/// scaler or isfinite() must notice it.  ml_dtypes (hence JAX and TensorFlow) casts like this, and so does torch before
 /// 2.12.  torch from 2.12 on, and NVIDIA's conversions, return 448.  An average of finite numbers always fits.
 ///
 /// The functions have no branches, so the compiler can vectorize loops over them.  They avoid f32's subnormals, which a

@@ -1,7 +1,7 @@
 /// @file host_device.h — HVD_BOTH marks a function for the host, and also for the GPU if nvcc compiles it.
 ///
-/// Such functions are static.  The build compiles them once for each instruction set of the host, and the linker must
-/// not replace the code for one by the code for another.
+/// Such functions are static.  The build compiles them once for each instruction set of the host.  The linker must not
+/// merge these versions.
 #pragma once
 
 #if defined(__CUDACC__)

@@ -1,4 +1,4 @@
-/// @file local_gpu.h — a GPU of this process, and the end of work on the GPU, as seen by operations and their callers.
+/// @file local_gpu.h — a GPU of this process, and the end of its work, as operations and their callers see them.
 #pragma once
 #include <memory>
 

@@ -1,7 +1,7 @@
 /// @file arena.h — this process's registered memory: a memory file that the other ranks of the node can map.
 ///
 /// Each process has one sparse file, as large as the machine's memory, and maps the file once.  An allocation gets its
-/// pages at once, because the first touch of 64 MiB costs more than four allreduces of 64 MiB.  Freed pages go back to
+/// pages at once.  The first touch of 64 MiB would cost more than four allreduces of 64 MiB.  Freed pages go back to
 /// the system, even while other processes have them mapped.  The file has no name, so nothing stays in /dev/shm.  The
 /// file ends with the last process that has it open or mapped.  Other ranks find an address by its offset in the file.
 /// So ranks need no agreement when memory is allocated or freed.

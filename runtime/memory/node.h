@@ -47,7 +47,7 @@ inline constexpr std::size_t agreement_words = 4096;  ///< a power of two
 struct alignas(line_bytes) AgreementWords {
   std::atomic<std::uint64_t> count;                  ///< results hashed since init; written after the hash
   std::atomic<std::uint64_t> hash[agreement_words];  ///< the hash of result n is in word n % agreement_words
-  /// Of local rank 0: the time of the last NaN or infinity that a rank of the node has found in a sum.
+  /// Used for local rank 0 only: when a rank of the node last found NaN or infinity in a sum.
   std::atomic<std::int64_t> not_finite_ns;
 };
 

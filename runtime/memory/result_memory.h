@@ -2,7 +2,7 @@
 /// know the size of such a result.
 ///
 /// The kernel clears each page of fresh memory at its first write.  In a virtual machine such a page fault takes 1 to 4
-/// us, many times as long as writing the page.  So memory that a caller gives back serves a later result.  All of this
+/// us, much longer than writing the page.  So memory that a caller gives back serves a later result.  All of this
 /// memory comes from malloc, so free() may free it.
 #pragma once
 #include <cstddef>

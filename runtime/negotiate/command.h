@@ -1,6 +1,6 @@
 /// @file command.h — the commands of the coordinator to the members, and the records of a member to the coordinator.
 ///
-/// Commands and records are plain bytes in the host's byte order, since all processes of a job have the same version.
+/// Commands and records are plain bytes in the host's byte order.  All processes of a job have the same version.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -22,9 +22,9 @@ enum class Command : std::uint32_t {
   evict,       ///< u32 id: the members forget the id.  A rank that has submitted its operation sends a record again
   fail,        ///< u32 code, u32 0, u32 name length, name, text: the operation of this name ends with an error
   fail_group,  ///< u32 code, u64 group, text: all operations under way in this group end with an error
-  outdate,     ///< u32 code, u64 command, u64 group, u32 group size, u32 count, names, text: the group has failed.  An
-               ///< operation under one of these names ends with an error if it is outside the group and was submitted
-               ///< before command number `command`
+  outdate,     ///< u32 code, u64 command, u64 group, u32 group size, u32 count, names, text: the group has failed.
+               ///< Operations of these names end with an error if they are outside the group and older than command
+               ///< number `command`
   gone,        ///< u32 code, u32 rank, text: the rank takes part no longer
   joining,     ///< a rank wants to join.  From now on records announce all operations, in the order of submission
   stand_in,    ///< u32 id, signature: a rank that has joined, and has not submitted this operation, contributes a

@@ -244,7 +244,7 @@ bool Coordinator::outdated(std::uint64_t executed, const Signature& signature, c
 }
 
 void Coordinator::gone(int rank, std::uint32_t code, const std::string& text) {
-  offered_.clear();  // all operations end with an error, so nobody needs the answer
+  offered_.clear();  // all operations end with an error, so no rank needs the answer
   ByteWriter w;
   w.put(code).put(static_cast<std::uint32_t>(rank)).raw(text);
   publish(Command::gone, w);
@@ -351,7 +351,7 @@ bool Coordinator::decide_at(std::int64_t now_ns, bool any) {
   }
   if (!eager_.empty()) publish_batch(eager_, true);
   if (!streamed_.empty()) publish_batch(streamed_, false);
-  // An id lasts for one batch only if caching is off, while ranks join, or if the name does not come again.
+  // An id ends with its batch in three cases: caching is off, ranks join, or the name does not come again.
   const bool forget = options_.capacity == 0 || joining_;
   if (!forget && !passing) return true;
   for (auto* list : {&eager_, &streamed_})

@@ -15,16 +15,15 @@
 ///
 /// Fusion.  Operations that become ready while a batch is under way are collected, and run as one batch.  A batch on
 /// GPUs counts as over once it is queued.  So a few tensors on GPUs are held, if no caller waits for them, for hold_ns
-/// at most.  Operations are held only within hold_ns of the last batch on GPUs, or while the GPU still works on that
-/// batch.
+/// at most.  This hold applies only within hold_ns of the last batch on GPUs, or while the GPU works on that batch.
 ///
 /// Offers (coordinator_offers.cc).  Between two nodes, a small sum needs one trip instead of two.  When the
-/// coordinator's node has announced small tensors, its leader sends the other leader an offer: the batch of these
-/// tensors, and the node's parts.  The other leader takes the offer when it has announced the same tensors with its own
-/// parts.  It then runs the batch without a command.  The announcement tells the coordinator that the offer is taken.
-/// While an offer is open, the coordinator publishes no other command, so both nodes have the same sequence.  If there
-/// is other work, the leader withdraws the offer, and the coordinator waits until the other leader has taken or
-/// declined it.
+/// coordinator's node has announced small tensors, its leader sends the other leader an offer.  The offer contains the
+/// batch of these tensors, and the node's parts.  The other leader takes the offer when it has announced the same
+/// tensors with its own parts.  It then runs the batch without a command.  The announcement tells the coordinator that
+/// the offer is taken.  While an offer is open, the coordinator publishes no other command, so both nodes have the same
+/// sequence.  If there is other work, the leader withdraws the offer.  The coordinator then waits until the other
+/// leader has taken or declined the offer.
 ///
 /// Join.  The first rank that wants to join ends the use of ids.  The coordinator evicts all ids that are not
 /// ready to run, and publishes `joining`.  From then on every announcement is a record, and a rank's records keep their
@@ -231,8 +230,8 @@ class Coordinator {
     std::uint64_t command, cause, group;
     std::vector<std::string> names;
   };
-  /// Limits of failures_ and outdated_.  Beyond them the coordinator forgets the oldest failures.  If a rank still
-  /// holds the handle of such a failed operation, and announces the operation, the rank is reported as stalled.
+  /// Limits of failures_ and outdated_.  Beyond them the coordinator forgets the oldest failures.  A rank that
+  /// announces such an operation later is reported as stalled.
   static constexpr std::size_t most_failures = 1024, most_outdated = 16 << 10;
   std::deque<FailureRecord> failures_;  ///< the oldest first
   std::uint64_t failed_ = 0;            ///< number of the last command `fail`

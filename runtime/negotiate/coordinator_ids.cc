@@ -88,8 +88,8 @@ std::uint32_t Coordinator::take_id() {
   return id;
 }
 
-/// Evicts the least recently used id, but no id that is ready to run, and none of a group under way.  Returns false if
-/// there is no other id.
+/// Evicts the least recently used id.  Ids that are ready to run, or belong to a group under way, stay.  Returns false
+/// if there is no other id.
 bool Coordinator::evict_oldest() {
   if (none_to_evict_) return false;
   // The order of unused ids does not change, so one sort serves many evictions.

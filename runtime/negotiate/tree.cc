@@ -8,7 +8,7 @@ namespace hvd::negotiate {
 namespace {
 
 /// Flags of a message up: each part is there only if its flag is set.  A message is u8 flags, varint commands carried
-/// out since the last message, then the parts ready, parts, claims, gone, waits, words, in this order.  Flag `declines`
+/// out since the last message, then the parts.  Their order: ready, parts, claims, gone, waits, words.  Flag `declines`
 /// has no part: the sender declined an offer before it announced the ids of this message.
 enum : std::uint8_t {
   part_ready = 1,

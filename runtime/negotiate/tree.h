@@ -13,10 +13,11 @@
 /// sent one, and if they have few bytes in all.  Otherwise the bit travels alone.
 ///
 /// Down.  Commands pass unchanged, in sequence.  A leader sees each command before its subtree does, so it never merges
-/// announcements of two different rounds.
-///   - A stale bit is a bit that was sent before its sender saw `evict`.  When the bit arrives, its id has no name.
-/// Otherwise the next `assign` of the id clears the bit.  The coordinator assigns an id only when all members have
-/// carried out its eviction.  A member reports the eviction after its stale bits.
+/// announcements of two different rounds.  Special cases:
+///   - A stale bit is a bit that was sent before its sender saw `evict`.  Usually its id has no name when the bit
+///     arrives, and the leader ignores the bit.  Otherwise the next `assign` of the id clears the bit.  The coordinator
+///     assigns an id only when all members have carried out its eviction.  A member reports the eviction after its
+///     stale bits.
 ///   - While ranks join (command `joining` to `joined`) records pass at once.
 ///   - Between two nodes the root may offer a batch (coordinator.h).  The other leader keeps the parts that it has sent
 ///     until their batch.  So it can add up the offered tensors itself.
@@ -174,7 +175,7 @@ class TreeNode {
   void forget_sent(std::string_view batch);
   static void write(ByteWriter& w, const PendingAnnouncement& c);
   static void write(ByteWriter& w, const Departure& d);
-  /// @param below  the ranks behind the sender; throws if the claim has others
+  /// @param below  the ranks of the sender's subtree; throws if the claim has other ranks
   static PendingAnnouncement read_claim(ByteReader& r, const RankSet& below);
   static Departure read_departure(ByteReader& r, const RankSet& below);
   std::string take_up();

@@ -16,8 +16,8 @@ constexpr int most_patience = 64, most_restarts = 16;
 /// Least deviation of log ratios, so that ratios that agree by chance do not look certain.
 constexpr double least_deviation = 0.003;
 
-/// Student's t, one-sided, for 2 to 8 ratios: at 10 % for a candidate, at 2.5 % for the last comparison with the
-/// default.
+/// Quantiles of Student's t, one-sided, for 2 to 8 ratios. lenient: 10 %, for a candidate. strict: 2.5 %, for the last
+/// comparison with the default.
 constexpr std::array<double, 7> lenient{3.08, 1.89, 1.64, 1.53, 1.48, 1.44, 1.41};
 constexpr std::array<double, 7> strict{12.7, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36};
 

@@ -4,10 +4,10 @@
 /// measured window.  A setting is a point of a grid, with one level in each dimension.
 ///
 /// The tuner compares a candidate (B) with the best point so far (A).  Windows are measured in pairs, in the order A B,
-/// B A, A B, ….  So a temporary slowdown of the machine slows both.  The candidate becomes the best point if it is
-/// faster by more than a margin, and by more than chance explains.  Candidates vary one dimension at a time, distant
-/// levels first, then nearer ones.  Then come the neighbours of the best point, until no neighbour is better.  At the
-/// end the tuner compares the best point with the default by a stricter test.  The default wins ties.
+/// B A, A B, ….  So a temporary slowdown of the machine slows both.  The candidate becomes the best point if its gain
+/// exceeds a margin and is statistically significant.  Candidates vary one dimension at a time, distant levels first,
+/// then nearer ones.  Then come the neighbours of the best point, until no neighbour is better.  At the end the tuner
+/// compares the best point with the default by a stricter test.  The default wins ties.
 ///
 /// Then the tuner watches the rate.  If the rate changes for long, the tuner starts again.
 #pragma once

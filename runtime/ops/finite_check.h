@@ -1,7 +1,7 @@
 /// @file finite_check.h — finds NaN and infinity in sums, while the sums are in the cache.
 ///
-/// A rank that adds up a piece of a tensor looks at the sum.  If it finds one, it looks at the same element of each
-/// rank's input.  So the ranks whose inputs have it are known without a message.
+/// A rank that adds up a piece of a tensor looks for NaN and infinity in the sum.  Where it finds one, it looks at the
+/// same element of each rank's input.  So it knows the ranks with such inputs without a message.
 #pragma once
 #include <cstddef>
 #include <optional>
@@ -20,7 +20,8 @@ struct NotFinite {
   std::size_t element = 0;  ///< in the tensor
   bool nan = false;
   std::vector<int> ranks;  ///< their inputs have a NaN or an infinity there
-  int perhaps = -1;        ///< this rank's input, which the sum has overwritten, or an overflow; -1: no such rank
+  int perhaps = -1;        ///< the rank whose input the sum has overwritten: this input was infinite, or the sum has
+                           ///< overflowed; -1: neither
   bool overflow = false;   ///< the inputs are finite
 };
 
@@ -37,10 +38,10 @@ class FiniteCheck {
     DType sum_dtype;
   };
   /// Looks at @p sum: [piece.count].  @p inputs: [ranks][piece.count]; the sum may have overwritten one of them, at the
-  /// same address.  Empty: the inputs are gone.  @p ranks: whose inputs they are; empty: of the local ranks.
+  /// same address.  Empty: the inputs are gone.  @p ranks: the rank of each input; empty: the local ranks.
   void look(const SumPiece& piece, const void* sum, std::span<const void* const> inputs,
             std::span<const int> ranks = {});
-  /// The first that look() has found since the last call.
+  /// The first NaN or infinity that look() has found since the last call.
   std::optional<NotFinite> take() { return std::exchange(found_, std::nullopt); }
 
  private:

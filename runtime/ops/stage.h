@@ -34,7 +34,7 @@ struct Item {
   Scale scale;
   WideReduce wide;  ///< the format of parts between nodes; element_bytes 0: parts have the tensor's dtype
   DType dtype = DType::f32;
-  FiniteCheck* check = nullptr;       ///< looks at all sums; nullptr: nobody does
+  FiniteCheck* check = nullptr;       ///< looks at all sums; nullptr: no check
   const std::string* name = nullptr;  ///< of the operation, with `check`
 
   /// The bytes on the wire for @p length bytes of this tensor.  First rounds the length up to a multiple of 64.
@@ -44,7 +44,7 @@ struct Item {
   }
   /// The dtype of parts between nodes.  Only with `check`, since all parts of narrow floats are f32.
   DType part_dtype() const { return wide.element_bytes ? DType::f32 : dtype; }
-  /// Looks for NaN and infinity in the sum of local ranks' inputs, if that is wanted.
+  /// Looks for NaN and infinity in the sum of local ranks' inputs, if `check` is set.
   /// @param offset, bytes  the piece of this tensor
   /// @param sum_dtype      of @p sum, which may be wider than the inputs
   void look(std::size_t offset, std::size_t bytes, const void* sum, const void* const* inputs, int n,
@@ -134,7 +134,7 @@ struct Cut {
     if (!begins.empty()) return begins[k + 1];
     return (k + 1) * chunk < bytes ? (k + 1) * chunk : bytes;
   }
-  /// The position in the stream where slice @p s of chunk @p k begins; for s = carriers, the end of the chunk.
+  /// Where slice @p s of chunk @p k begins in the stream.  With s = carriers: the end of the chunk.
   std::size_t slice(std::uint64_t k, int s) const {
     const std::size_t length = end(k) - begin(k);
     const std::size_t each =

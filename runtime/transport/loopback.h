@@ -1,4 +1,4 @@
-/// @file loopback.h — the transport for ranks that are threads of one process: for tests, and for worlds of one rank.
+/// @file loopback.h — the transport for ranks that are threads of one process, as in tests, and for worlds of one rank.
 #pragma once
 #include <condition_variable>
 #include <deque>

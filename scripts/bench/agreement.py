@@ -1,7 +1,7 @@
 """Compares the cost of --agreement with a comparison by hand: python scripts/bench/agreement.py [--rounds N] [--processor].
 
-Each row is a step of 16.8 M parameters: milliseconds, the median of the rounds, and the percent that it takes longer than
-without.  The ranks take turns with all rows in each round, so a busy machine slows all rows alike.
+Each row is a step of 16.8 M parameters.  It has milliseconds, the median of the rounds, and the extra time in percent of `off`.
+The ranks take turns with all rows in each round, so a busy machine slows all rows alike.
 
 off       no comparison
 rotating  --agreement report: a slice of each result and of the parameters, all of them within 500 steps

@@ -3,8 +3,8 @@
 
 Hosts are network namespaces of this machine (tests/netns), with a rank each; --rate limits their network interfaces by tc.
 hvdrun is the one in PATH. Each workload is tuned in one job (at most --seconds). Then short jobs take turns, round by round:
-with the default, with the tuned settings, and with the points of a grid, set by --autotune-from. The grid has each value of
-one setting around the default and around the tuned settings, and --random further points. The table has microseconds a step.
+with the default, the tuned settings, and the points of a grid. --autotune-from sets the points. The grid has each value of one
+setting around the default and around the tuned settings, and --random further points. The table has microseconds a step.
 """
 
 from __future__ import annotations

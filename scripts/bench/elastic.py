@@ -4,8 +4,8 @@
     scripts/bench/elastic.py --ranks 2 --spares 1 --torch --state 64      a spare takes over
     scripts/bench/elastic.py --ranks 2 --growth --torch                   a new rank: how long the others do no step
 
-Each round is a job of its own, in which one rank is killed by SIGKILL, or to which a slot is added.  Steps are 10 ms of sleep
-and an allreduce.  With --torch the state is a model and its optimizer, Adam with moments; a third of it is weights.
+Each round is a job of its own.  SIGKILL kills one of its ranks, or the job gets another slot.  Steps are 10 ms of sleep and an
+allreduce.  With --torch the state is a model and its optimizer, Adam with moments; a third of it is weights.
 """
 
 from __future__ import annotations

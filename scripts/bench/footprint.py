@@ -1,8 +1,8 @@
 """Measures a job's memory and wake-ups: python scripts/bench/footprint.py [--build FOLDER] [--ranks N] [--seconds S].
 
-N ranks sleep on this host.  The table has, for hvdrun, the host daemon, the guards and a rank: memory (PSS of smaps_rollup,
-which counts a page that n processes share as 1/n in each), processor time, and the wake-ups of their threads in S idle
-seconds.  The last line has daemon and guards together for each rank.
+N ranks sleep on this host.  The table has rows for hvdrun, the host daemon, the guards and a rank.  Its columns are memory,
+processor time, and the wake-ups of their threads in S idle seconds.  Memory is PSS of smaps_rollup: a page that n processes
+share counts 1/n in each.  The last line has daemon and guards together for each rank.
 """
 
 from __future__ import annotations

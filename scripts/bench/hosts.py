@@ -2,14 +2,13 @@
 """Compares speeds between hosts: hosts.py [--limit 1gbit …] [--horovod VENV] [--hosts N] [--slots N] [--only ROW …] (root).
 
 Hosts are network namespaces of this machine (tests/netns). Prints a table for each limit of their network interfaces:
-microseconds, the least and the median of the rounds. From C: hvd over TCP, encrypted (tls), hvd over MPI, plain MPI in the
-same runs, and, between two hosts, raw sockets: a ping-pong, and a tensor sent both ways at once, over --connections sockets,
-16 MiB at most where packets are lost. From torch: hvd, gloo, DDP
-and, if a venv with it is named, Horovod over MPI. The contenders take turns, round by round. `scripts/compare --hosts N` is
-the same program.
+microseconds, the least and the median of the rounds. Contenders from C: hvd over TCP, encrypted (tls), hvd over MPI, plain MPI
+in the same runs. Between two hosts also raw sockets: a ping-pong, and a tensor sent both ways at once, over --connections
+sockets. Where packets are lost, this tensor has 16 MiB at most. Contenders from torch: hvd, gloo, DDP and, if a venv with it is
+named, Horovod over MPI. The contenders take turns, round by round. `scripts/compare --hosts N` is the same program.
 
-A limit is a rate (1gbit, by tc), a delay of all packets (1ms), a loss (0.1%), or several of them (1gbit+1ms).  A switch of
-our own (tests/netns/bad_switch.py) makes delay and loss.  The switch uses the hosts' processor, so compare columns only.
+A limit is a rate (1gbit, by tc), a delay of all packets (1ms), or a loss (0.1%). It may combine several (1gbit+1ms).  A switch
+of our own (tests/netns/bad_switch.py) makes delay and loss.  The switch uses the hosts' processor, so compare columns only.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Measures a launch: python scripts/bench/launch.py [--build FOLDER] [--ranks N] [--hosts N] [--runs N]; an idle machine.
 
-`true` runs on N ranks, timed from the first exec to the last wait: by hvdrun alone, by hvdrun over each mpirun, and by each
-mpirun alone.  The launchers take turns, so that a busy moment affects all of them.  The table has medians, least values,
-processor time, and the ratio of hvdrun's median to each mpirun's, with the same Open MPI.  --hosts 3: N ranks on each of
-three hosts, which are network namespaces of this machine with an sshd each (tests/netns; as root).  The user has an empty
-home there, since a .bashrc would add to each ssh.  FOLDER is an optimised build (default: the wheel's).  On a shared machine:
-chrt -r 5 python scripts/bench/launch.py
+`true` runs on N ranks, timed from the first exec to the last wait.  The launchers are hvdrun alone, hvdrun over each mpirun,
+and each mpirun alone.  The launchers take turns, so that a busy moment affects all of them.  The table has medians, least
+values and processor time.  It also has the ratio of hvdrun's median to each mpirun's, with the same Open MPI. --hosts 3: N
+ranks on each of three hosts.  The hosts are network namespaces of this machine with an sshd each (tests/netns; as root).  The
+user has an empty home there, since a .bashrc would add to each ssh.  FOLDER is an optimised build (default: the wheel's).  On a
+shared machine: chrt -r 5 python scripts/bench/launch.py
 """
 
 from __future__ import annotations

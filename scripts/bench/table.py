@@ -11,7 +11,7 @@ FAR_NS = 250  # a flag's round trip between the cores: below, they are near
 
 @dataclass(frozen=True)
 class Goal:
-    """The goal of a row: our figure is at most `most` (absolute, in the row's unit), or `most` times a peer's."""
+    """The goal of a row.  Our figure is at most `most` (absolute, in the row's unit), or `most` times a peer's."""
 
     most: float
     peer: str = ""  # "": absolute
@@ -48,7 +48,7 @@ class Table:
         self._news.setdefault(row, {})[contender] = number(next(iter(figures.values())))
 
     def news(self) -> list[str]:
-        """A line for each row that was measured since the last call: each contender's first figure, the least of its times."""
+        """A line for each row that was measured since the last call, with each contender's first figure: its least time."""
         lines = [
             f"{row}: {', '.join(f'{who} {figure}' for who, figure in found.items())} {self.units[row]}"
             for row, found in self._news.items()

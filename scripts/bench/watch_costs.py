@@ -1,8 +1,8 @@
 """Measures the cost of hvdrun's watch over torch's own gloo: python scripts/bench/watch_costs.py [--hvdrun FILE] [--rounds N].
 
 The figures are processor time of all threads of a rank, so other processes on the machine disturb little.  Three ranks, each
-in a world of one, take turns in each round.  A disturbance only adds to a turn: the table has the tenth of each rank's turns
-that is the least, what the others add to it, and the median of the differences in parentheses.
+in a world of one, take turns in each round.  A disturbance can only lengthen a turn.  So the table has the tenth
+percentile of `alone`, and what the others add to it.  Medians are in parentheses.
 
 alone     without hvdrun, torch's flight recorder off: processor time
 recorder  without hvdrun, the recorder on, as torch 2.15 has it by default: what it adds
@@ -11,7 +11,7 @@ hvdrun    under hvdrun, with the recorder, the record of steps and the watch: wh
 collective  µs of a blocking all_reduce of 16 B
 of a step   µs of a step with backward(), 20 such all_reduces and optimizer.step(), divided by 20: the goal is 5 at most,
             which is 0.5 % of a step at 1 000 collectives a second
-of DDP      the same, but DistributedDataParallel reduces 20 buckets
+of DDP      like `of a step`, but DistributedDataParallel reduces 20 buckets
 idle        wake-ups of all threads of a rank that sleeps for 5 s
 start       ms of a start of Python without torch, under hvdrun, and what its archive adds (-E leaves it out)
 """

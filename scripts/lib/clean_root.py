@@ -1,6 +1,6 @@
 """Clean roots for scripts/check-artefacts: minimal systems that debootstrap makes once, each use in an overlay of its own.
 
-The caller has a mount namespace and a process namespace of its own, so that mounts and processes end with it. A folder is
+The caller must have a mount namespace and a process namespace of its own. So mounts and processes end with it. A folder is
 deleted only below a cache that carries MARK, and only while nothing is mounted in it.
 """
 

@@ -43,7 +43,7 @@ def run_meson_tests(
 def run_together(
     context: Context, build: pathlib.Path, tests: list[dict[str, Any]], env: dict[str, str], wrapper: Sequence[str]
 ) -> Tally:
-    """One call of meson: it runs two tests at a time, and alone those whose threads or ranks need both cores."""
+    """Runs all tests in one call of meson, two at a time.  Tests whose threads or ranks need both cores run alone."""
     if not tests:
         return Tally()
     wrapper = [sys.executable, str(pathlib.Path(__file__).with_name("cost.py")), *wrapper]

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Makes a C++ file that defines a zip archive of text files: embed_archive.py OUT NAMESPACE NAME FILE[=NAME[+]]...
 
-A file with + is there also as marshalled code, for each Python that is found here: NAME.cpython-311 and so on.
-sitecustomize.py is there also as a .pyc for the Python that runs this.  The same files give the same bytes.
+The archive also has the marshalled code of a file with +, for each Python on this host: NAME.cpython-311 and so on.  It also
+has sitecustomize.py as a .pyc for the Python that runs this.  The same files give the same bytes.
 The archive is an array of characters: compilers need not accept a string literal of more than 65 536.
 """
 

@@ -13,8 +13,8 @@ TREE = pathlib.Path(__file__).resolve().parents[2]
 VERSION = "3.13"
 RELEASE = "trixie"  # Debian 13, which never gets another 3.x
 CONFIGURE = "./configure --quiet --disable-gil --disable-test-modules"
-# Under ThreadSanitizer, for tests alone: by clang, since gcc 12 does not follow CPython's fences; without optimization and
-# without modules that no test needs, which is a third of the work; used where it was built.
+# A build under ThreadSanitizer, only for tests.  It uses clang, since gcc 12 does not follow CPython's fences.  It has no
+# optimization and no modules that tests do not need, which is a third of the work.  It is used in the folder of its build.
 SANITIZED = "CC=clang CXX=clang++ {configure} --with-thread-sanitizer && make -s -j2 OPT='-DNDEBUG -fwrapv -O0'"
 LEFT_OUT = (
     "*disabled*\n_codecs_cn _codecs_hk _codecs_iso2022 _codecs_jp _codecs_kr _codecs_tw _curses _curses_panel _dbm _gdbm"

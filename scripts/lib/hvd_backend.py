@@ -1,7 +1,7 @@
 """The build backend: meson-python, and three changes to its wheel.
 
-The tag names the oldest CPython and the oldest C library that the wheel serves: the one extension module uses the limited API
-of CPython 3.9, but meson-python names the interpreter that builds. An interpreter without a GIL gets a wheel of its own. The
+The tag names the oldest CPython and the oldest C library that the wheel serves. The one extension module uses the limited API
+of CPython 3.9. meson-python would name the interpreter that builds. An interpreter without a GIL gets a wheel of its own. The
 libraries that the programs load are added (bundle.py), and so is the bill of materials (sbom.py).
 
 One additional setting: sysroot, the folder of another system, for which the wheel is built (wheel-aarch64,
@@ -40,7 +40,7 @@ def build_wheel(
 
 
 def interpreters() -> tuple[str, str]:
-    """The tags of the interpreters that the wheel serves: all from OLDEST on, or this one alone if it has no GIL."""
+    """The tags of the interpreters that the wheel serves: all from OLDEST on. If this interpreter has no GIL, only this one."""
     if not sysconfig.get_config_var("Py_GIL_DISABLED"):
         return OLDEST, "abi3"
     version = f"cp{sys.version_info[0]}{sys.version_info[1]}"
@@ -48,7 +48,7 @@ def interpreters() -> tuple[str, str]:
 
 
 def complete(path: pathlib.Path, root: pathlib.Path) -> str:
-    """Puts libraries of the system in `root` and the bill of materials into the wheel, and writes its list of files again.
+    """Puts libraries of the system in `root` and the bill of materials into the wheel. Updates the wheel's list of files.
 
     Returns the tag of its systems: manylinux_2_34_x86_64 if it needs glibc 2.34.
     """

@@ -1,8 +1,8 @@
 """Building hvdrun for an older C library than this system's: glibc 2.27, of 2018.
 
-The compiler is this system's g++ in a folder of its own, where it finds no header and no library of this system. The C
-library is Ubuntu 18.04's. Headers come from this system's packages, and the libraries that hvdrun links from its source
-packages, with Debian's patches.
+The compiler is this system's g++ in a folder of its own. There it finds no header and no library of this system. The C library
+is Ubuntu 18.04's. Headers come from this system's packages, and the libraries that hvdrun links from its source packages, with
+Debian's patches.
 
 Each file of the wheel contains its libstdc++, whose names are hidden: RHEL 8's is too old. The compiler's archive of it was
 built for this system's C library, and calls two names that glibc 2.27 lacks. SHIM defines them.
@@ -149,7 +149,7 @@ def fetched_source(source: str) -> tuple[pathlib.Path, pathlib.Path]:
 
 
 def move_compiler() -> None:
-    """Puts g++ and its files into the folder tool, and the commands cc and c++, which compile for the system, into its bin."""
+    """Puts g++ and its files into the folder tool. The bin there gets the commands cc and c++, which compile for the system."""
     version, tool = run(["g++", "-dumpversion"], 60).strip(), SYSTEM.folder / "tool"
     own = pathlib.Path(run(["g++", "-print-libgcc-file-name"], 60).strip()).parent
     libraries = tool / f"lib/gcc/{TRIPLET}/{version}"

@@ -117,8 +117,9 @@ def test_programs(context: Context) -> bool:
 def sanitized(context: Context, name: str, sanitizers: str, compiler: str, *options: str) -> pathlib.Path | None:
     """Makes or updates a build folder under sanitizers; None if meson failed.
 
-    The build has line tables only, and no optimisation under ASan and UBSan: gcc takes three times as long with both.  It has
-    kernels for one GPU: nvcc takes half a minute for all GPUs, and the wheel's build covers them.
+    The build has line tables only, and under ASan and UBSan no optimisation.  With full debug data and optimisation, gcc takes
+    three times as long.  The build has kernels for one GPU: nvcc takes half a minute for all GPUs, and the wheel's build covers
+    them.
     """
     build = pathlib.Path("build") / name
     argv = [

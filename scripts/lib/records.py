@@ -1,7 +1,7 @@
 """What the parts of the test suite ran with, and when: records for the table of tested versions (scripts/status).
 
-scripts/test writes .cache/tests/status/PART.FORM.json at the end of each part: the commit, the date, the machine, and for
-each subject below the versions and the numbers of tests that passed, failed and were skipped.
+scripts/test writes .cache/tests/status/PART.FORM.json at the end of each part. The file has the commit, the date and the
+machine. For each subject below it has the versions, and the numbers of tests that passed, failed and were skipped.
 """
 
 from __future__ import annotations

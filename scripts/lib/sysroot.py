@@ -1,8 +1,8 @@
 """A small system of another architecture in a folder, from Debian's packages: for compiling, and for running programs.
 
 It is made without privileges: apt has folders of its own, packages are unpacked and their scripts are not run. Its programs
-run under qemu. A single program sees this machine's files, and starts no other program of that architecture. Or all run in
-namespaces of their own, where the kernel starts qemu for them (binfmt_misc in a user namespace: Linux 6.7).
+run under qemu. A single program sees this machine's files, and starts no other program of that architecture. Or all programs
+run in namespaces of their own. The kernel starts qemu for them there (binfmt_misc in a user namespace: Linux 6.7).
 """
 
 from __future__ import annotations

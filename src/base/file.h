@@ -20,7 +20,7 @@ using Fd = Handle<FdTraits>;
 /// @p limit_bytes.
 std::string read_file(const std::string& path, std::size_t limit_bytes);
 
-/// The first line of a small file of /sys or /proc, without blanks at its ends; empty when it cannot be read.
+/// The first line of a small file of /sys or /proc, without blanks at its ends.  Empty: it cannot be read.
 std::string first_line(const std::string& path);
 
 /// The whole text of a small file of /sys or /proc; empty when it cannot be read.

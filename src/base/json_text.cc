@@ -4,8 +4,8 @@ namespace hvd {
 
 namespace {
 
-/// The bytes of the first UTF-8 sequence of @p text; 0 if it is not valid by RFC 3629 (no surrogates, no overlong
-/// forms).  @p text  not empty
+/// The length in bytes of the first UTF-8 sequence of @p text. 0: the sequence is invalid by RFC 3629, as surrogates
+/// and overlong forms are.  @p text must not be empty.
 std::size_t utf8_length(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned first = byte(0);

@@ -10,7 +10,8 @@ namespace hvd::options {
 /// variable.
 enum class ValueUnit { option, variable };
 
-/// @p value in the option's unit and in a uniform spelling: a boolean as "1" or "0", a choice as in the table.
+/// Converts @p value to the option's unit and a uniform spelling.  A boolean becomes "1" or "0"; a choice is spelled as
+/// in the table.
 /// @param where  place of the value, for messages: "--grace", "HVD_GRACE", "job.yaml:3:5"
 /// @param unit   the unit of @p value
 /// Throws Error{usage, where} if the value does not suit the row.

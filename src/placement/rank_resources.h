@@ -1,8 +1,8 @@
 /// @file rank_resources.h — assigns cores, a GPU and a network interface to each rank of one host.  Pure.
 ///
 /// On a host with GPUs, local rank i gets GPU i.  Ranks with GPUs on the same NUMA node share that node's cores
-/// equally.  Without GPUs, all ranks share the host's cores equally.  A rank gets whole cores that are neighbours.  If
-/// the host has several NUMA nodes and a rank's cores are on one of them, the rank prefers that node's memory.
+/// equally.  Without GPUs, all ranks share the host's cores equally.  A rank gets whole cores that are neighbours.  On
+/// a host with several NUMA nodes, a rank whose cores are on one node prefers that node's memory.
 #pragma once
 #include <optional>
 #include <string>

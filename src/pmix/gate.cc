@@ -79,8 +79,8 @@ std::optional<Ends> ends_of(int connection) {
   return ends;
 }
 
-/// Asks sock_diag(7) for the inode of socket @p peer, which is connected to @p here; 0: the socket is another user's.
-/// Nothing if the kernel does not know the socket, or has no sock_diag.
+/// Asks sock_diag(7) for the inode of socket @p peer, which is connected to @p here. 0: the socket belongs to another
+/// user.  Nothing if the kernel does not know the socket, or has no sock_diag.
 std::optional<std::uint64_t> inode_by_diag(const Side& peer, const Side& here) {
   struct {
     nlmsghdr header;

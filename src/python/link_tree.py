@@ -1,8 +1,8 @@
 """Makes the packages usable from the build folder: link_tree.py SOURCE BUILD NAME=TARGET...
 
-BUILD gets links to the source files of hvd, horovod and sparkdl, and NAME becomes a link to TARGET, which another part
-of the build makes.  PYTHONPATH=BUILD is then the installed layout.  The output lists the packages' files, one a line,
-relative to SOURCE.  Meson calls this when it configures.
+BUILD gets links to the source files of hvd, horovod and sparkdl.  NAME becomes a link to TARGET, which another part of the
+build makes.  PYTHONPATH=BUILD is then the installed layout.  The output lists the packages' files, one a line, relative to
+SOURCE.  Meson calls this when it configures.
 """
 
 import os

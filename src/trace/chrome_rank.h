@@ -2,8 +2,8 @@
 /// thread.
 ///
 /// Thread 0 holds the events that belong to no tensor.  Each event is one line that ends in ",\n".  A finished
-/// operation is a complete event (ph X).  An operation that takes longer than a second gets two events: its beginning
-/// (ph B) after a second, and later its end (ph E).
+/// operation is a complete event (ph X).  An operation that takes longer than a second gets two events.  A begin event
+/// (ph B) is written after a second, an end event (ph E) later.
 #pragma once
 #include "trace/timeline_rank.h"
 

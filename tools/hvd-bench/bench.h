@@ -29,7 +29,7 @@ inline void need(int status, const char* what) {
 /// A float32 sum of @p elements.  shape: must outlive the request.
 hvd_request sum(const char* name, const std::int64_t* elements, const void* in, void* out);
 
-/// The time of a flag from rank 0 to rank 1 and back, in nanoseconds; 0 if they do not share memory. Collective.
+/// Nanoseconds for a flag from rank 0 to rank 1 and back. 0: the ranks do not share memory.  Collective.
 double flag_round_trip();
 
 /// One line of the table: us by contender, "hvd" first; or one number.

@@ -1,7 +1,7 @@
 /// The rows about tensors on a GPU: the processor time that the runtime needs in a step.
 ///
-/// The 161 gradients of ResNet-50 are submitted one by one and waited for together; then the same as one group, and one
-/// by one at the pace of a backward pass. A real driver and a real NCCL spend time in their calls too. With
+/// The 161 gradients of ResNet-50 are submitted in three ways: one by one and waited for together; as one group; one by
+/// one at the pace of a backward pass.  A real driver and a real NCCL spend time in their calls too.  With
 /// tests/gpu/fakes/nothing.cc, whose calls do nothing, the times are the runtime's own, and the calls are counted:
 ///
 ///   export HVD_CUDA_LIBRARY=build/tests/gpu/fakes/libfakenothing.so HVD_NCCL_LIBRARY=$HVD_CUDA_LIBRARY

@@ -1,5 +1,5 @@
-/// @file event_reader.h — reads a timeline, complete or truncated at any place: a Chrome trace of one event a line, or
-/// Perfetto's format; or one of both compressed with gzip.
+/// @file event_reader.h — reads a timeline, complete or truncated at any place.  The format is a Chrome trace with one
+/// event a line, or Perfetto's. The file may be compressed with gzip.
 ///
 /// hvdrun, libhvd and Horovod write one event a line.  A file of another tool, on one line or as an object with
 /// "traceEvents", is refused with a message.

@@ -1,5 +1,5 @@
-/// @file timeline_diff.h — compares two timelines: the events that take longer in the second, and the ranks for which
-/// the others waited.
+/// @file timeline_diff.h — compares two timelines: events that take longer in the second, and ranks for which others
+/// waited.
 #pragma once
 #include <cstdint>
 #include <string>

@@ -1,5 +1,4 @@
-/// @file timeline_report.h — the numbers of a timeline: times by kind of event, and the ranks for which the others
-/// waited.
+/// @file timeline_report.h — the numbers of a timeline: times by kind of event, and ranks for which others waited.
 #pragma once
 #include <cstdint>
 #include <map>

@@ -32,7 +32,7 @@ std::string faster_loader(const RankMeans& m) {
   return "more threads or processes that make batches ahead";
 }
 
-/// True if @p m read much more than usual, and enough to explain a sleep of @p seconds in each step.
+/// True if @p m read much more than usual.  The amount must also explain a sleep of @p seconds in each step.
 bool reads_storage(const RankMeans& m, double usual_bytes, double seconds) {
   constexpr double slow_disk = 1e6;  // bytes a second, a few hundred small reads
   const auto bytes = static_cast<double>(m.sums->read_bytes);

@@ -61,11 +61,11 @@ class Examiner {
   }
 
  private:
-  /// Seconds per step by which findings are sorted.  A lack of cores is often the effect of another cause.  Data that
-  /// comes late from a rank without a core is such an effect too, as is a low rate in one host's memory.  Effects count
-  /// a quarter, and less than a certain cause of one rank.  But very many operations may cost enough by themselves.
-  /// Growing memory costs hardly any time until the memory is used up.  So it counts a tenth of a step, or a little
-  /// more than the uncertain findings about the same ranks.
+  /// Seconds per step by which findings are sorted.  A lack of cores is often the effect of another cause.  Two further
+  /// effects: late data from a rank without a core, and a low rate in one host's memory.  Effects count a quarter, and
+  /// less than a certain cause of one rank.  But very many operations may cost enough by themselves.  Growing memory
+  /// costs hardly any time until the memory is used up.  So it counts a tenth of a step, or a little more than the
+  /// uncertain findings about the same ranks.
   double weight(const Finding& f) const {
     if (f.cause == SlowCause::memory_creep) {
       double most = common_enough * d_.step_seconds;
@@ -94,7 +94,8 @@ class Examiner {
     for (std::size_t i = 0; i < weighed.size(); ++i) d_.findings[i] = std::move(weighed[i].second);
   }
 
-  /// True if data under way comes from ranks that lack cores, or that lack one for most of their own time.
+  /// True if the ranks that send the data lack cores.  Either cores are short, or ranks lack one for most of their own
+  /// time.
   bool data_lacks_cores() const {
     const double no_core = job_.common(Delay::no_core);
     return cores_are_short() || (no_core > worth_a_word * d_.step_seconds &&
@@ -239,8 +240,8 @@ class Examiner {
 
   /// For delays that no hook measures.  True: the delay may be chance, since on a busy host some rank is always the
   /// slowest.  A delay counts only if it lasts for the whole job.  A single late rank must also be last in three of
-  /// five steps, or stop for long.  (Of two equal ranks, each is last in half of the steps.)  Several late ranks may
-  /// take turns at being last.
+  /// five steps, or stop for long.  (Of two equal ranks, each is last in half of the steps.) Several late ranks may be
+  /// last in turn.
   bool is_chance(const LateRanks& l) const {
     if (has_long_stops(l)) return false;
     if (!l.certainly_lost || *l.certainly_lost < worth_a_word * d_.step_seconds) return true;
@@ -286,7 +287,7 @@ class Examiner {
   // ---- delays of all ranks -----------------------------------------------------------------------------------------
 
   /// Finds a limit of processor time that holds the ranks.  All ranks of a container share its limit.  Ranks that the
-  /// limit holds do not lack cores, so that delay is not told again.
+  /// limit holds do not lack cores.  So their delay is not reported as a lack of cores too.
   void find_throttled() {
     const auto throttled = [](const RankMeans& m) { return m.throttled; };
     if (median_of(job_.ranks, throttled) < common_enough * d_.step_seconds) return;

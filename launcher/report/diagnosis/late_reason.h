@@ -22,13 +22,13 @@ Delay reason_of(const LateRanks& l);
 /// If all ranks lack cores, each second of work costs a wait for a core.  So a rank with more work waits longer.
 double core_wait_per_work(const LateRanks& l);
 
-/// True if the single late rank has long stops in many stretches of the job or at equal distances, and the stops of all
-/// others together are short.  By chance, other ranks would stop as long, and distances would differ.
+/// True if the single late rank has long stops that no other rank has.  Its stops must come in many stretches of the
+/// job, or at equal distances.  The stops of all other ranks together must be short.  By chance, other ranks would stop
+/// as long, and distances would differ.
 /// @param least_seconds  all stops of the rank together must last longer
 bool stops_alone(const LateRanks& l, std::size_t stretches, double least_seconds);
 
-/// True if a hook measures a delay that @p rank has alone: in steps that were late for this reason, hardly another rank
-/// was last.
+/// True if @p rank alone has this delay.  In steps that were late for this reason, other ranks were hardly ever last.
 bool is_own(Delay delay, const RankMeans& rank, const std::vector<RankMeans>& ranks);
 
 }  // namespace hvd::launcher

@@ -26,7 +26,7 @@ struct Metric {
 };
 
 /// Pure.
-/// @param worlds  how often the ranks have met: more than once in an elastic job only
+/// @param worlds  number of worlds so far; above 1 only in an elastic job
 std::vector<Metric> job_metrics(const LiveReport& report, std::size_t ranks, std::uint64_t worlds, double now_seconds);
 
 }  // namespace hvd::launcher

@@ -59,8 +59,8 @@ class DelaySizes {
   struct CountedSteps {
     double steps = 0, seconds = 0;
   };
-  /// The longest delays alone, if at most half of the steps have four fifths of the time; the rest is chance then. Else
-  /// all delays.
+  /// The longest delays, which make four fifths of the time, if at most half of the steps have them.  The rest is
+  /// chance then.  Otherwise all delays.
   CountedSteps main_part() const;
 
  private:
@@ -183,8 +183,8 @@ class StepStatistics {
   std::int32_t records_a_stretch_ = 1;
 };
 
-/// Leaves out the first steps of a job, which load, compile and warm up.  These are the very first step, and up to four
-/// steps that take more than twice as long as later ones.
+/// Leaves out the first steps of a job, which load, compile and warm up.  Always leaves out the very first step.
+/// Leaves out up to four more that take over twice as long as later ones.
 class WarmUp {
  public:
   /// Returns the steps that count now.  The first nine calls return none.  The tenth call returns the steps that count

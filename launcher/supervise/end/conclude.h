@@ -1,4 +1,4 @@
-/// @file conclude.h — the last part of a job's life: nothing stays behind, and the user is told how the job ended.
+/// @file conclude.h — the last part of a job's life: removes leftovers, and tells the user how the job ended.
 #pragma once
 #include <chrono>
 #include <string>

@@ -21,8 +21,8 @@ struct JobOutcome {
   std::map<std::string, HostCleanup> hosts;
 };
 
-/// Prints five things: the report, the verdict, the leftovers that stay, the first cause's traceback or last lines, and
-/// the report for programs. With --verbose, the removed leftovers of each host come before the report for programs.
+/// Prints, in this order: the report, the verdict, remaining leftovers, the first cause's traceback or last lines, the
+/// report for programs.  With --verbose, the removed leftovers of each host come before the report for programs.
 /// @param results  null: no program collects results
 void tell_outcome(const JobOutcome& outcome, const Settings& settings, Printer& printer, const Results* results);
 

@@ -25,8 +25,8 @@ class Arrivals {
   void tell_start(int rank, const wire::StartReport& report);
   /// One turn of the loop, until it returns true: all have come.  Throws as fail() when one will not come, or is late.
   bool turn();
-  /// Call it in each turn once all have come.  It closes hvdrun and the starter to further connections, at the latest a
-  /// few seconds after the last rank has come.
+  /// Call it in each turn once all have come.  Closes hvdrun and the starter to further connections, within a few
+  /// seconds after the last rank has come.
   void close_to_strangers();
   /// Throws the error that says why ranks did not come.
   [[noreturn]] void fail(bool timed_out);

@@ -59,7 +59,7 @@ class ElasticPart {
   void miss_late_ones(double now);
   void drop_unneeded();
   bool is_started(int worker) const;
-  /// Says once why nobody can come up on a host.
+  /// Reports once why no worker can start on a host.
   void tell_of_host(int host, double seconds_left);
 
   Job& job_;

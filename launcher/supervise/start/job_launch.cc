@@ -28,7 +28,7 @@ namespace hvd::launcher {
 
 namespace {
 
-/// Memory that nobody can change any more, readable through /proc/PID/fd/N by this user's processes.
+/// Sealed memory, which this user's processes can read through /proc/PID/fd/N.
 Fd sealed_memory(const std::string& bytes) {
   Fd fd(::memfd_create("hvdrun-payload", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd || !write_all(fd.get(), bytes) ||

@@ -32,7 +32,7 @@ class JobLaunch {
   const std::string& job_id() const { return job_id_; }
   /// Null before begin().
   RankStarter* starter() { return starter_.get(); }
-  /// Takes in what the starter has written, and prints it with --verbose.
+  /// Reads the starter's output, and prints it with --verbose.
   void read_starter_output();
   /// Call it on SIGCHLD.
   void look_for_stopped() { stopped_.look(std::chrono::steady_clock::now()); }

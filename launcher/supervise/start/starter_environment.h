@@ -21,7 +21,7 @@ DaemonStart daemon_start(const Job& job, const std::map<std::string, std::string
                          const std::vector<int>& ranks);
 
 /// For each host of the job, how its daemon is started.
-/// @param environment  starter_environment(), with what the listener added
+/// @param environment  starter_environment(), with the listener's additions
 std::vector<DaemonStart> daemon_starts(const Job& job, const std::map<std::string, std::string>& environment);
 
 }  // namespace hvd::launcher

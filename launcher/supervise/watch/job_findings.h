@@ -18,7 +18,7 @@ class JobFindings {
   explicit JobFindings(JobTimeline& timeline) : timeline_(timeline) {}
   /// The workers of an elastic job's present world, by rank.
   void world_is(std::vector<std::int32_t> workers) { workers_ = std::move(workers); }
-  /// @p rank has told it.
+  /// Takes a finding that @p rank has sent.
   void take(int rank, wire::AgreementFinding found) {
     for (int& one : found.ranks)
       if (static_cast<std::size_t>(one) < workers_.size()) one = workers_[static_cast<std::size_t>(one)];

@@ -1,5 +1,4 @@
-/// @file kept_operations.h — asks for the last operations of all ranks, and keeps them in a file if a job hangs or
-/// fails.
+/// @file kept_operations.h — if a job hangs or fails, writes the last operations of all ranks to a file.
 #pragma once
 #include <string>
 

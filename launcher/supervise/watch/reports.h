@@ -1,4 +1,4 @@
-/// @file reports.h — what a running job tells of its steps: to hvdrun top, hvd.report(), --metrics and a collector.
+/// @file reports.h — reports on the steps of a running job, for hvdrun top, hvd.report(), --metrics and a collector.
 #pragma once
 #include <cstdint>
 #include <memory>

@@ -35,7 +35,7 @@ struct OperationFacts {
 /// Where a backend's operations run.
 enum class BackendPlace {
   host,
-  gpu,     ///< a GPU finishes the operations later, and tells when
+  gpu,     ///< a GPU finishes the operations later, and reports their end
   copied,  ///< the backend only copies tensors from a GPU to the host; the operations then choose again
 };
 
@@ -44,7 +44,7 @@ enum class ResultOrigin : std::uint8_t {
   unknown,
   own_sum,    ///< each rank adds up the inputs in the slots
   slot,       ///< each rank copies it from one slot
-  ring,       ///< each rank copies it from the result ring, except what it has added up itself
+  ring,       ///< each rank copies it from the result ring, except the part that the rank has added up itself
   neighbour,  ///< each piece is added up by one rank, which writes it to the memory of all
   moved,      ///< it is copied through rings, unchanged
 };

@@ -4,8 +4,8 @@
 
 namespace hvd::core {
 
-/// Writes the result of @p op.  All inputs are in the slots, or between nodes the result is in the leader's slot, so
-/// no rank waits for another one.
+/// Writes the result of @p op.  No rank waits for another: all inputs are in the slots.  Between nodes, the leader's
+/// slot already has the result.
 void run_eager(Workspace& work, Operation& op);
 
 }  // namespace hvd::core

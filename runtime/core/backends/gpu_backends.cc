@@ -1,4 +1,4 @@
-/// @file gpu_backends.cc — the backends for tensors on GPUs: `nccl` runs operations on the GPUs, `pinned` copies the
+/// @file gpu_backends.cc — the backends for tensors on GPUs.  `nccl` runs operations on the GPUs, `pinned` copies
 /// tensors to the host.
 #include "core/backends/device_operations.h"
 #include "core/backends/workspace.h"

@@ -1,9 +1,9 @@
 /// @file widened.h — tensors that travel between nodes in a wider dtype as a whole.
 ///
-/// Within a node narrow floats are added in f32, and narrow integers in wider integers, before the result is divided,
-/// scaled and stored.  A node's part in the tensor's dtype would lose digits, or wrap.  An allreduce widens parts when
-/// they are sent (Item::wide).  A reducescatter widens the whole input before, and narrows the result afterwards.  So
-/// the bits are the same on one node and on several.
+/// Within a node narrow floats are added in f32, narrow integers in wider integers.  Then the result is divided, scaled
+/// and stored.  A node's part in the tensor's dtype would lose digits, or wrap.  An allreduce widens parts when they
+/// are sent (Item::wide).  A reducescatter widens the whole input before, and narrows the result afterwards.  So the
+/// bits are the same on one node and on several.
 #pragma once
 #include <cstddef>
 #include <vector>

@@ -1,4 +1,5 @@
-/// @file workspace.h — what the backends of one process set share: memory of the node, messages, the GPU, the timeline.
+/// @file workspace.h — the common parts of a process set's backends: memory of the node, messages, the GPU, the
+/// timeline.
 ///
 /// The caller holds the engine's drive lock.
 #pragma once
@@ -71,7 +72,7 @@ struct Workspace {
   ops::Distance distance;
   Reduction reduction;
   Special special;
-  ops::FiniteCheck* check = nullptr;               ///< looks at sums; nullptr: nobody does
+  ops::FiniteCheck* check = nullptr;               ///< looks at sums; nullptr: no check
   std::deque<WideCopy> widened;                    ///< of the reducescatters
   std::unique_ptr<gpu::SetDevice> device;          ///< null until the first tensor on a GPU
   SliceTurns* turns = nullptr;                     ///< results on GPUs are hashed; nullptr: they are not

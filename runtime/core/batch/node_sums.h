@@ -1,9 +1,9 @@
 /// @file node_sums.h — allreduces of small tensors between nodes: one message up the tree and one down.
 ///
 /// A leader adds up the slots of its node's ranks, and sends the sum with the announcement.  The coordinator's leader
-/// adds up the nodes' parts, in the order of the nodes, and sends the result with the command.  Each leader writes the
-/// result to its own slot, because the input there is no longer needed.  The ranks of its node read the result there.
-/// Slices use the same arithmetic (ops/allreduce/between_nodes.h), so the result has the same bits.
+/// adds up the nodes' parts in node order, and sends the result with the command.  Each leader writes the result to its
+/// own slot, because the input there is no longer needed.  The ranks of its node read the result there.  Slices use the
+/// same arithmetic (ops/allreduce/between_nodes.h), so the result has the same bits.
 ///
 /// Drive side of a node's leader.
 #pragma once
@@ -32,7 +32,7 @@ std::size_t largest_travelling_sum(std::size_t nodes, const ops::NetworkModel& n
 class NodeSums {
  public:
   /// @p pending: by id, the operations that this rank has submitted by bit.  @p check: looks at the sums of the node's
-  /// ranks; nullptr: nobody does.  All must outlive this object.
+  /// ranks; nullptr: no check.  All must outlive this object.
   NodeSums(const World& world, const memory::Node& node, const std::vector<Operation*>& pending,
            ops::FiniteCheck* check)
       : node_(node),

@@ -64,9 +64,9 @@ class Engine {
     recorder().begin_epoch(epoch);
     shared_.recorder.begin_epoch(epoch);
   }
-  /// Begins and ends the timeline with the steps that @p steps or hvdrun name.  @p on: the timeline
-  /// begins at once if neither names steps.  @p start: starts the tracer, from any thread, during the engine's life. To
-  /// be called once.
+  /// Begins and ends the timeline with the steps that @p steps or hvdrun name.  If neither names steps, the timeline
+  /// begins at once with @p on.  @p start: starts the tracer, from any thread, during the engine's life.  To be called
+  /// once.
   void follow_steps(std::optional<trace::TraceSteps> steps, bool on, std::function<void()> start);
   OperationTable& operations() { return shared_.operations; }
   /// The living set with this id, which may be the global one.  Throws Error{usage} if there is none.

@@ -34,7 +34,8 @@ class GuardReports {
   /// To be called while this rank waits.  @p progress: a number that grows while its operations move.  True when the
   /// caller should call waits_for() with the name of the operation.
   bool waits(std::uint64_t progress, std::int64_t now_ns);
-  /// @p gpu: of the operations that have ended on the host.  @p what: see wire::StatusPage.
+  /// @p gpu: the GPU's progress with operations that have ended on the host.  @p what: see
+  /// wire::StatusPage::waits_what.
   void waits_for(const std::string& name, const std::string& what, const gpu::DeviceWait& gpu) {
     status_.waits(name, since_ns_, static_cast<wire::GpuProgress>(gpu.state), gpu.late, what);
   }

@@ -27,7 +27,7 @@ class LostRanks {
   void add(int rank, const std::string& text, bool departed = true) { lost_.emplace(rank, RankLoss{text, departed}); }
   bool any() const { return !lost_.empty(); }
   /// Fails those of the @p stuck sets that wait for a lost rank.  A stuck set has operations or GPU work under way, and
-  /// none has moved since the last check.  @p node: of the global set.
+  /// none has moved since the last check.  @p node: this node's memory of the global set.
   void look(std::span<const std::shared_ptr<ProcessSet>> stuck, const memory::Node& node);
 
  private:

@@ -1,5 +1,4 @@
-/// @file name_table.h — the names of a process set's operations on this rank, and the ids that the coordinator gave
-/// them.
+/// @file name_table.h — the names of a process set's operations on this rank, and their ids from the coordinator.
 ///
 /// The caller holds the mutex of the process set.  Entries keep their addresses until forget().
 #pragma once

@@ -60,8 +60,8 @@ class OperationTable {
   bool has_notified() const { return has_notified_.load(std::memory_order_relaxed); }
   /// Sleeps until the operation has ended, at most @p limit_ns.  The caller holds @p op.
   void sleep(Operation& op, std::int64_t limit_ns);
-  /// The operations under way for which a thread sleeps, or slept within the last half second: callers wait in short
-  /// pieces.  Each once.  The caller holds the drive lock, so none of them ends meanwhile.
+  /// The operations under way for which a thread sleeps, or slept within the last half second.  (Callers wait in short
+  /// pieces.) Each once.  The caller holds the drive lock, so none of them ends meanwhile.
   std::vector<const Operation*> awaited(std::int64_t now_ns);
 
   /// Publishes the end of @p ops, whose results have been written.  The caller holds the drive lock.

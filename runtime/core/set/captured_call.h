@@ -1,4 +1,4 @@
-/// @file captured_call.h — what the ranks of a set tell each other about a call that they record in CUDA graphs.
+/// @file captured_call.h — the data by which the ranks of a set compare a call that they record in CUDA graphs.
 ///
 /// A graph runs without the host, so no rank compares calls then.  Ranks with different calls would wait for each other
 /// for ever.  Therefore the ranks compare each call when they record it.
@@ -27,7 +27,7 @@ struct CapturedCall {
 /// The properties of @p requests on which all ranks must agree, in order, as bytes.
 std::string requests_text(std::span<const CheckedRequest> requests);
 
-/// Throws the same Error on all ranks if a rank refuses the call (usage), or if the ranks' calls differ (mismatch).
+/// Throws the same Error on all ranks: usage if a rank refuses the call, mismatch if the ranks' calls differ.
 /// @param all          [ranks of the set]
 /// @param world_ranks  [ranks of the set] the ranks' numbers in the world
 /// @param number       of the call within the set, from 1

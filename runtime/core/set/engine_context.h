@@ -24,7 +24,7 @@ struct EngineContext {
   /// A set calls this when its results differ between ranks.  @p rank: of the world; -1: no rank is known to be at
   /// fault.
   std::function<void(int rank, const std::string& text)> diverged;
-  /// Tells hvdrun what a set has found.  False: no hvdrun has started this rank.
+  /// Reports the finding of a set to hvdrun.  False: no hvdrun has started this rank.
   std::function<bool(const wire::AgreementFinding& found)> found;
   Workspace::Special special;  ///< of the global set
   std::function<void()> wake;  ///< wakes the engine's thread if it sleeps; any thread

@@ -1,8 +1,8 @@
 /// @file leader.h — the work of a node's lowest rank: gathers its node's announcements, and publishes commands there.
 ///
 /// The leader on the set's lowest rank also holds the coordinator.  The leaders of several nodes form a tree
-/// (negotiate/tree.h): for each batch a node sends one message up and gets one.  Between two nodes, a small sum needs
-/// one trip (offers: negotiate/coordinator.h, leader_offers.cc).  The caller holds the drive lock.
+/// (negotiate/tree.h).  For each batch a node sends one message up and receives one.  Between two nodes, a small sum
+/// needs one trip (offers: negotiate/coordinator.h, leader_offers.cc).  The caller holds the drive lock.
 #pragma once
 #include <deque>
 #include <functional>
@@ -40,7 +40,7 @@ struct OwnGpu {
 class Leader {
  public:
   /// @p status: of this rank.  @p pending: by id, the operations that this rank has submitted by bit.  @p check: looks
-  /// at sums; nullptr: nobody does.  All must outlive this object.
+  /// at sums; nullptr: no check.  All must outlive this object.
   Leader(const World& world, const Config& config, transport::Transport& transport, const memory::Node& node,
          const RankStatus& status, const std::vector<Operation*>& pending, OwnGpu gpu, ops::FiniteCheck* check);
   ~Leader();

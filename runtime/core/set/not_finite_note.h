@@ -1,4 +1,4 @@
-/// @file not_finite_note.h — the first NaN or infinity that this rank has found in a sum, until a caller takes it.
+/// @file not_finite_note.h — keeps the first NaN or infinity found in this rank's sums, until a caller takes it.
 ///
 /// A caller that knows whether the training uses a sum decides about the report (hvd_not_finite in hvd.h).
 #pragma once

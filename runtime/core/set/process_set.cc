@@ -169,7 +169,7 @@ void ProcessSet::look_at_results(std::span<Operation* const> ops, std::span<cons
   if (!found) return;
   const std::string text = agreement_->describe(*found, steps_);
   const bool first = agreement_->first_not_finite(memory::now_ns(), agrees_again_ns);
-  if (shared_.not_finite.put(text) || !first) return;  // who takes the note tells it, or handles the overflow
+  if (shared_.not_finite.put(text) || !first) return;  // the taker reports it, or handles the overflow
   log_warning("agreement: " + text);
   std::vector<int> ranks;
   for (const int r : found->ranks) ranks.push_back(world_.world_rank(r));

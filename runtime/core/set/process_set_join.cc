@@ -1,5 +1,5 @@
-/// @file process_set_join.cc — join, on each rank: a rank without data of its own takes part in the operations of the
-/// other ranks.
+/// @file process_set_join.cc — join, on each rank: a rank without further data takes part in the other ranks'
+/// operations.
 ///
 /// negotiate/coordinator.h explains how the ranks agree.  Between `joining` and `joined`, the coordinator sends the
 /// signature of each operation that this rank has not submitted.  The rank takes part with zeros, or without rows, and

@@ -92,9 +92,9 @@ void ProcessSet::bind(const CheckedRequest& p, NameEntry& e, Operation& op) {
   e.operation = &op;
 }
 
-/// Makes each of @p ops the operation of its entry, and announces it. A name with an id and the same signature as
-/// before is announced by its ready bit, every other one by record. Between `joining` and `joined`, all names go by
-/// record. True when the leader must look.
+/// Makes each of @p ops the operation of its entry, and announces it.  The ready bit announces a name that has an id
+/// and an unchanged signature.  A record announces every other name.  Between `joining` and `joined`, all names go by
+/// record.  True when the leader must look.
 bool ProcessSet::announce(std::span<const CheckedRequest> requests, std::span<NameEntry* const> entries,
                           std::span<Operation* const> ops) {
   bool records = false;

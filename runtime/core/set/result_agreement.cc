@@ -83,7 +83,7 @@ void ResultAgreement::note(std::span<Operation* const> ops, std::span<const Back
   }
 }
 
-/// On the leader: keeps what a report about result number noted_ needs.
+/// On the leader: keeps the data for a report about result number noted_.
 void ResultAgreement::remember(const Operation& op, const Backend* backend, const TensorSlice& slice,
                                const SharedResults& shared, std::int64_t step) {
   NotedResult& result = results_[noted_ % memory::agreement_words];

@@ -12,8 +12,8 @@
 /// queued, since GPUs end in an order of their own.  Its hash arrives later.  Hashes go to shared memory in the order
 /// of the numbers, so those of later operations wait.
 ///
-/// A report says at which stage ranks became different, as far as the algorithm and the bytes that still lie in shared
-/// memory tell (core/batch/shared_results.h).  Only a difference causes this look.
+/// A report names the stage at which ranks became different, if the algorithm and the bytes in shared memory tell
+/// (core/batch/shared_results.h).  These bytes are read only after a difference.
 ///
 /// Between nodes, 32 bits of the leader's hashes travel up the tree with the next announcement.  A leader compares its
 /// own hashes with those of its children.  So an edge of the tree finds a difference between its two ends.

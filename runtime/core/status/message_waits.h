@@ -22,7 +22,7 @@ class MessageWaits {
     std::string name;
     std::int64_t handle = 0;  ///< another number for each message; names return
     int other = 0;            ///< the other rank, in the world
-    bool is_moving = false;   ///< its set carries out a batch: nobody is missing
+    bool is_moving = false;   ///< its set carries out a batch: no rank is missing
   };
   /// To be called several times a second while operations are under way.
   void look(const std::vector<AwaitedMessage>& awaited, std::int64_t now_ns);
@@ -33,7 +33,8 @@ class MessageWaits {
   std::int64_t waited_ns(const std::string& name, std::int64_t now_ns) const;
   /// Adds to @p to the waits of at least @p worth_telling_ns.
   void long_waits(std::int64_t now_ns, std::int64_t worth_telling_ns, std::vector<StallReport>& to) const;
-  /// The text about messages that have waited for @p warn_ns, or another time so long.  Empty: there are none.
+  /// The text about messages that have waited for @p warn_ns.  Names a message again after another @p warn_ns.  Empty:
+  /// there are none.
   std::string warning(std::int64_t now_ns, std::int64_t warn_ns);
 
  private:

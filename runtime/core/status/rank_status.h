@@ -20,9 +20,9 @@ namespace hvd::core {
 /// step.  Pure.
 ///
 /// One tensor, the marker, marks the rounds while batches contain it.  A second tensor, the rival, may replace the
-/// marker.  After 1, 2, 4, … batches without the old rival, a new one is chosen.  (Brent's algorithm finds the length
-/// of a cycle in this way.)  A rival that repeats while the marker does not becomes the marker.  So tensors that occur
-/// once, and phases with other tensors, do no harm.
+/// marker.  After 1, 2, 4, … batches without the old rival, a new one is chosen.  Brent's algorithm finds the length of
+/// a cycle in this way.  If the rival repeats and the marker does not, the rival becomes the marker.  So tensors that
+/// occur once, and phases with other tensors, do no harm.
 class RoundCounter {
  public:
   /// To be called for each tensor of a batch, then end().
@@ -111,7 +111,7 @@ class RankStatus {
   RankStatus& operator=(const RankStatus&) = delete;
   ~RankStatus();
 
-  /// Gets all that this object is told.
+  /// Records the training steps.  RankStatus passes its reports on to the recorder.
   recorder::StepRecorder& recorder() { return recorder_; }
 
   /// True if hvdrun has paused the limit for stalled operations: missing ranks do work that ends by itself.

@@ -16,7 +16,7 @@ using negotiate::Command;
 
 namespace {
 
-/// Nanoseconds between two reports of a leader to its parent: a quarter of @p warn_ns, within 50 ms and 1 s.
+/// Nanoseconds between two reports of a leader to its parent: a quarter of @p warn_ns, but 50 ms to 1 s.
 std::int64_t report_every(std::int64_t warn_ns) {
   return std::clamp<std::int64_t>(warn_ns / 4, 50'000'000, 1'000'000'000);
 }

@@ -175,7 +175,7 @@ void Gpu::lend(Pointer address, Stream stream) {
   if (given_.count(address)) lent_[address] = stream;
 }
 
-/// Ignores errors of the driver, which may be gone when the process ends.  Then nobody needs the memory.
+/// Ignores errors of the driver, which may be gone when the process ends.  Then the memory is not needed any more.
 bool Gpu::take_back(Pointer address) {
   Stream stream = nullptr;
   bool lent = false;

@@ -2,10 +2,10 @@
 /// the host.
 ///
 /// The tensors of a batch are cut into tiles.  Tile t belongs to the piece whose range of tiles contains t: piece_of()
-/// finds the piece by bisection.  A block takes the tiles t, t + grid, …  So one launch serves many tensors, and large
-/// tensors do not delay small ones.  The table of the pieces is a parameter of the kernel.  The driver copies the table
-/// at the launch, or when a graph captures the launch.  The device reads the table from its constant cache.  The host
-/// build runs under the tests' fake driver, where tests compare the same arithmetic with a plain loop.
+/// finds the piece by bisection.  A block takes the tiles t, t + grid, and so on.  So one launch serves many tensors,
+/// and large tensors do not delay small ones.  The table of the pieces is a parameter of the kernel.  The driver copies
+/// the table at the launch, or when a graph captures the launch.  The device reads the table from its constant cache.
+/// The host build runs under the tests' fake driver, where tests compare the same arithmetic with a plain loop.
 ///
 /// How many loads must be in flight?  A copy keeps the memory busy only if bandwidth times latency is in flight
 /// (Little's law).  A copy on an H100 (3.35 TB/s) reads 1.7 TB/s.  At 0.8 µs latency under load, 1.3 MB must be in

@@ -37,7 +37,7 @@ struct TorchFunctions {
   const char* (*what)() = nullptr;  ///< text of the thread's last failure; nullptr: this torch lacks the function
 };
 
-/// True once the process exits: then torch's allocator may be destroyed, and nobody needs the memory.
+/// True once the process exits: then torch's allocator may be destroyed, and the memory is not needed any more.
 std::atomic<bool> gone{false};
 
 class TorchMemory final : public MemorySource {

@@ -22,7 +22,7 @@ std::string shared_gpu(std::span<const DeviceInfo> devices, std::span<const int>
   return {};
 }
 
-/// Decides on slots and on operations by nodes: all ranks must ask for them, and NCCL must be able to do them.
+/// Decides whether to use slots, and operations by nodes.  All ranks must ask for them, and NCCL must support them.
 void decide_forms(GpuDecision& d, std::span<const DeviceInfo> devices, std::span<const std::size_t> nodes) {
   d.splits = d.inherits = true;
   d.slots = devices.front().slots;

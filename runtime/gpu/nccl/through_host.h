@@ -6,9 +6,9 @@
 
 namespace hvd::nccl {
 
-/// Returns a bit (bit_of) for each Kind whose tensors on GPUs go through host memory.  These are the kinds for which
-/// HOROVOD_GPU_OPERATIONS, HOROVOD_GPU_ALLREDUCE or a similar variable names MPI: the runtime's MPI takes no device
-/// memory.  If only HOROVOD_CPU_OPERATIONS is set, and no variable for GPUs, all kinds go through host memory.
+/// Returns a bit (bit_of) for each Kind whose tensors on GPUs go through host memory.  HOROVOD_GPU_OPERATIONS,
+/// HOROVOD_GPU_ALLREDUCE or a similar variable names MPI for these kinds.  The runtime's MPI takes no device memory.
+/// If only HOROVOD_CPU_OPERATIONS is set, and no variable for GPUs, all kinds go through host memory.
 std::uint32_t kinds_through_host(const options::Configuration& config);
 
 }  // namespace hvd::nccl

@@ -11,9 +11,9 @@
 ///
 /// The paper halves vectors recursively between pairs.  Here a first pass computes the dot products of all pairs of
 /// inputs (reduce_scatter.h).  These dot products determine every norm and dot product in the tree, and so each input's
-/// factor.
-/// of once per level, and all ranks get the same bits.  Within a node the cost is n^2 / 2 products for
-/// each element.  Between nodes it is a table of nodes^2 / 2 numbers for each tensor.
+/// factor.  A second pass is an allreduce of the inputs, multiplied by these factors.  So inputs are rounded once
+/// instead of once per level, and all ranks get the same bits.  Within a node the cost is n^2 / 2 products for each
+/// element.  Between nodes it is a table of nodes^2 / 2 numbers for each tensor.
 #pragma once
 #include <memory>
 #include <vector>

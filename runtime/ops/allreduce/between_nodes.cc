@@ -166,8 +166,8 @@ void BetweenNodes::reduce(Slice& s, int stage) {
   if (s.wide.empty()) s.mine = s.result;
 }
 
-/// Looks at the sum of a stage.  The inputs are those of ranks only in the first stage, and where no node has another
-/// rank.  Otherwise ranks have looked at the inputs before (ShmAllreduce), and this sum tells of nothing new.
+/// Looks at the sum of the first stage, if each node has one rank.  Otherwise ranks have looked at their inputs before
+/// (ShmAllreduce), and later sums show nothing new.
 void BetweenNodes::look(const Item& item, std::size_t from, std::size_t elements, const void* sum, DType sum_dtype,
                         int stage, std::span<unsigned char* const> source) {
   if (stage > 0 || !nodes_.alone()) return;

@@ -55,8 +55,8 @@ class BetweenNodes final : public SliceHook {
     std::vector<unsigned char> wide;      ///< the sum in the wider type; empty: no tensor of the slice needs one
     std::vector<std::size_t> at;          ///< [stages] start of the stage's received parts in `from`
     std::vector<unsigned char> from;      ///< received parts: by stage, then by digit
-    /// [stages] messages with parts, and messages with results.  The two kinds have different tags: a later slice may
-    /// exchange parts in a stage while this slice exchanges results in it.
+    /// [stages] messages with parts, and messages with results.  Their tags differ: in one stage, a later slice may
+    /// exchange parts while this slice exchanges results.
     std::deque<MessageSet> parts, results;
   };
   /// An empty slice; its memory may come from a finished slice.
@@ -65,9 +65,9 @@ class BetweenNodes final : public SliceHook {
   int digit(int stage) const { return plan_.digit(nodes_.node, stage); }
   /// Bytes of a range of the slice on the wire.
   std::size_t wire_bytes(const Slice& s, Range r) const;
-  /// Bytes of the place for one part of a stage: a multiple of 64, since elements of a part must be aligned.
+  /// Bytes reserved in `from` for one part of a stage.  A multiple of 64, because a part's elements must be aligned.
   std::size_t room_for_part(const Slice& s, int stage) const;
-  /// The place for the part that the node with this digit sends in a stage; not for this node's own digit.
+  /// Memory for the part that the node with digit @p digit sends in stage @p stage.  Not for this node's own digit.
   unsigned char* from(Slice& s, int stage, int digit) const;
   void receive_all(Slice& s);
   MessageSet& messages(Slice& s) const;

@@ -1,9 +1,9 @@
 /// @file shm.h — allreduce within a node, streamed through the rings.
 ///
 /// Each chunk is divided into slices, one for each carrier.  A rank copies into its ring the slices that other ranks
-/// reduce.  The rank adds its own slice over all ranks in rank order, and reads its own input straight from the tensor.
-/// Then the rank copies the other ranks' finished slices out.  The order of addition depends on the ranks only.  So the
-/// bits are the same however tensors are fused.
+/// reduce.  The rank adds up its own slice over all ranks, in rank order.  It reads its own input straight from the
+/// tensor.  Then the rank copies the other ranks' finished slices out.  The order of addition depends on the ranks
+/// only.  So the bits are the same however tensors are fused.
 #pragma once
 #include <algorithm>
 #include <deque>
@@ -44,7 +44,7 @@ class ShmAllreduce final : public Stage {
  public:
   explicit ShmAllreduce(Rings& rings) : rings_(rings) {}
   /// How the stream is cut for begin().
-  /// @param carriers  the number of this node's ranks that reduce a slice, from local rank 0 on; on one node: all
+  /// @param carriers  number of this node's ranks that reduce a slice, from local rank 0 on.  On one node: all
   /// @param slice     most bytes of a slice; 0: as many as the ring has room for
   Cut cut(const Stream& stream, int carriers, std::size_t slice = 0) const {
     const std::size_t room = rings_.chunk_bytes(), chunk = slice * static_cast<std::size_t>(carriers);

@@ -1,11 +1,11 @@
 /// @file slice_hash.h — a 64-bit hash of a part of a tensor, by which ranks compare equal results.
 ///
 /// Eight lanes take eight bytes each in turn, as in XXH3
-/// (https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md): a word is added to its neighbour's lane, and the
-/// product of its halves, each mixed with a key, to its own.  After each KiB, every lane goes through a bijection.  So
-/// a change of one word always changes the hash.  Other changes collide with a probability of about 2^-32 or less.  The
-/// rest, below one KiB, goes through the steps of FNV-1a with a rotation.  The hash is the same on every CPU of the
-/// same byte order.  It is no protection against an attacker.
+/// (https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md).  Each word is added to the neighbour of its lane.
+/// Each half of the word is mixed with a key.  The product of the halves is added to the word's own lane.  After each
+/// KiB, every lane goes through a bijection.  So a change of one word always changes the hash.  Other changes collide
+/// with a probability of about 2^-32 or less.  The rest, below one KiB, goes through the steps of FNV-1a with a
+/// rotation.  The hash is the same on every CPU of the same byte order.  It is no protection against an attacker.
 #pragma once
 #include <array>
 #include <bit>

@@ -1,8 +1,8 @@
-/// @file shm_copy.h — each rank of a node copies a stream of bytes into its ring; the other ranks copy it out.
+/// @file shm_copy.h — the ranks of a node exchange streams of bytes through their rings.
 ///
-/// In each step a rank copies the next part of its own stream into its ring, and reads all other ranks' rings.  If a
-/// rank's stream is shorter than the longest, the rank copies nothing in the last steps, but still advances its
-/// counters.  All ranks know the length and the layout of every stream.
+/// In each step a rank copies the next part of its stream into its ring, and reads the other rings.  A rank with a
+/// shorter stream copies nothing in the last steps, but still advances its counters.  All ranks know the length and the
+/// layout of every stream.
 #pragma once
 #include <algorithm>
 #include <functional>
@@ -25,7 +25,7 @@ class ShmCopy final : public Stage {
       : rings_(rings), streams_(std::move(streams)), ready_(std::move(ready)), base_(rings.next) {
     std::size_t most = 0;
     for (const Pieces& s : streams_) most = std::max(most, s.bytes());
-    if (rings_.ranks == 1) most = 0;  // nobody reads
+    if (rings_.ranks == 1) most = 0;  // no other rank reads
     // Four steps, so that copying in and copying out overlap.  A step has at least 32 KiB, which may give fewer steps.
     // A step fits a buffer of the ring, which may give more.
     step_bytes_ = std::min(std::max<std::size_t>((most / 4 + 63) / 64 * 64, 32 << 10), rings.chunk_bytes());

@@ -54,7 +54,7 @@ void ReduceScatter::build() {
   from_.resize(2 * static_cast<std::size_t>(nodes_.count()) * block_);
 }
 
-/// The data that rank @p d gets: its part of the first tensor, of the second, and so on, cut at the ends of blocks.
+/// The data that rank @p d gets: its part of each tensor, in order, cut at the ends of blocks.
 std::vector<ReduceScatter::Piece> ReduceScatter::pieces_for(int d) const {
   std::vector<Piece> all;
   std::size_t at = 0;
@@ -199,8 +199,8 @@ void ReduceScatter::last(const Piece& p, std::size_t offset, std::size_t bytes, 
 
 // ---- across nodes
 
-/// Whether the staging memory for block @p b is free.  Block b uses the memory of block b - 2.  So the messages of
-/// block b - 2 must be sent, and this rank must have combined its own part of block b - 2.
+/// Whether the staging memory for block @p b is free.  Block b uses the memory of block b - 2.  So block b - 2 must be
+/// finished: its messages are sent, and this rank has combined its own part.
 bool ReduceScatter::may_stage(std::size_t b) const {
   if (alone_ || b < 2) return true;
   return (sends_.empty() || sends_.front().block > b - 2) && combined_ >= std::min(own_blocks_, b - 1);

@@ -30,7 +30,7 @@ class ShardSink {
   /// @param which   index of the tensor
   /// @param offset  byte offset in the tensor.  Offsets ascend.  The distance from the start of this rank's part is a
   ///                multiple of 64
-  /// @param src     [n] the inputs of all ranks, or with several nodes the sums of all nodes; each has @p bytes
+  /// @param src     [n] inputs of @p bytes each: those of all ranks, or with several nodes the sums of the nodes
   virtual void take(std::size_t which, std::size_t offset, const void* const* src, int n, std::size_t bytes) = 0;
 };
 

@@ -128,8 +128,8 @@ StepRecorder::RunDelay StepRecorder::delay_so_far() const {
   return {training, engine, training_ran, engine_ran};
 }
 
-/// The delay up to @p now if cores are short, else the last value.  A value up to read_delay_again_ns old will do: a
-/// thread lost at most that time since, and a small operation takes less than the reading.
+/// The delay up to @p now if cores are short, else the last value.  A value up to read_delay_again_ns old is good
+/// enough: a thread has lost at most that time since.  The reading takes longer than a small operation.
 StepRecorder::RunDelay StepRecorder::recent_delay(std::int64_t now) {
   if (!cores_are_short_ || now - read_delay_ns_ < read_delay_again_ns) return read_delay_;
   read_delay_ns_ = now;
@@ -270,7 +270,7 @@ void StepRecorder::fetch_begins(wire::Loader loader) {
   fetch_ns_ = monotonic_ns();
 }
 
-/// At the end of the data no batch arrives and nobody calls fetch_ended(); that fetch is not counted.
+/// At the end of the data no batch arrives, and fetch_ended() is not called.  That fetch is not counted.
 void StepRecorder::fetch_ended() {
   if (!memory_) return;
   const std::lock_guard lock(mutex_);

@@ -1,14 +1,14 @@
 /// @file step_recorder.h — records how this rank spends the time of each training step; its guard reads the records
 /// (wire/shared/step_record.h).
 ///
-/// The recorder divides the time of the training thread into parts: its own work, input, waiting for operations, the
-/// garbage collector, saving a checkpoint, compiling.  If a part begins within another part, the outer part pauses.
-/// The time of waiting is divided again.  While data moves, it counts as transfer; else the rank waits for other ranks.
-/// From the time of transfer, the time for which the training thread or the engine's thread has no core is taken off:
-/// it is the rank's own.  A rank that waits for others needs no core.
+/// The recorder divides the time of the training thread into parts.  These are its own work, input, waiting for
+/// operations, the garbage collector, saving a checkpoint, and compiling.  If a part begins within another part, the
+/// outer part pauses.  The time of waiting is divided again.  While data moves, it counts as transfer; else the rank
+/// waits for other ranks.  During transfer, time without a core of the training thread or the engine's thread counts as
+/// the rank's own time.  A rank that waits for others needs no core.
 ///
-/// The training thread is the thread that last called one of these functions: the constructor, begin_epoch(), follow()
-/// with a listener, step_ended().
+/// The training thread is the last thread that called the constructor, begin_epoch(), follow() with a listener, or
+/// step_ended().
 #pragma once
 #include <sys/types.h>
 
@@ -127,7 +127,7 @@ class StepRecorder {
   void batches_made(std::int64_t ns);
 
  private:
-  /// The time for which each thread was ready to run and had no core, and the time for which it ran.
+  /// For each thread: the time for which it was ready to run without a core, and the time it ran.
   struct RunDelay {
     std::int64_t training_ns = 0, engine_ns = 0;
     std::int64_t training_ran_ns = 0, engine_ran_ns = 0;

@@ -1,4 +1,4 @@
-/// @file thread_delays.h — for how much of the time a thread of this process was ready to run and had no core.
+/// @file thread_delays.h — the share of time for which a thread of this process waited for a core.
 ///
 /// The training thread may wait for a thread of its framework's pool, as in JAX.  Where cores are short, that thread
 /// waits for a core, and the training thread seems to be asleep.  The source is /proc/self/task/*/schedstat.
@@ -15,9 +15,9 @@ class ThreadDelays {
   ThreadDelays() : ThreadDelays("/proc/self/task") {}
   /// For tests, with another folder of the same format.
   explicit ThreadDelays(std::string tasks) : tasks_(std::move(tasks)) {}
-  /// Reads all threads' delays if the last reading is a second old.  @return the share of the time between the last two
-  /// readings, 0 to 1, for which the thread with the longest delay had no core; 0: fewer than two readings.  @p now:
-  /// the present time in ns, on any clock.
+  /// Reads all threads' delays if the last reading is a second old.  Returns the share (0 to 1) for which the thread
+  /// with the longest delay had no core between the last two readings. 0: fewer than two readings.  @p now: the present
+  /// time in ns, on any clock.
   double share(std::int64_t now);
 
  private:

@@ -34,8 +34,7 @@ class TraceRingPool {
   std::vector<TraceRing*> free_;
 };
 
-/// Size: the rings of the producers, and the writer thread with its clock and names; publish() couples them without a
-/// lock.
+/// Size: the producers' rings, and the writer thread with its clock and names. publish() couples them without a lock.
 class Tracer::State {
  public:
   State(const Options& options, std::atomic<bool>& enabled);

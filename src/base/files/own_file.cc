@@ -29,7 +29,7 @@ bool is_trusted(uid_t owner) {
   return owner == ::geteuid() || owner == 0 || (::stat("/", &root) == 0 && owner == root.st_uid);
 }
 
-/// The end of a path, as open descriptors: nobody can exchange it any more.
+/// The end of a path, as open descriptors: no other process can exchange it any more.
 struct PathEnd {
   Fd folder;  ///< O_PATH
   std::string name;
@@ -129,8 +129,8 @@ void check(const PathEnd& spot, const std::string& path) {
                 hint);
 }
 
-/// A duplicate of the inherited descriptor that the path names. Empty if the path must be opened anew. This is so for a
-/// pipe (its flags must not be shared), a terminal, a read-only descriptor, and another process's descriptor.
+/// A duplicate of the inherited descriptor that the path names.  Empty if the path must be opened anew.  Cases: a pipe
+/// (its flags must not be shared), a terminal, a read-only descriptor, another process's descriptor.
 Fd duplicate(const PathEnd& spot, const std::string& path) {
   const auto number = to_integer(spot.name);
   const struct stat file = about(spot.there, path);

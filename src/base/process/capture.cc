@@ -24,7 +24,7 @@ namespace {
 constexpr long long look_every_ms = 100;        // processes that the program left may keep its streams open
 constexpr long long look_for_end_every_ms = 5;  // its streams have ended, so it ends about now
 
-/// Reads only the bytes that are in the stream now, because processes that the ended program left may go on writing.
+/// Reads only the bytes that are in the stream now.  Processes that the ended program left may go on writing.
 void drain_rest(Fd& fd, std::string& into) {
   int left = 0;
   if (!fd || ::ioctl(fd.get(), FIONREAD, &left) != 0) return;
@@ -86,7 +86,7 @@ CaptureResult capture(const std::vector<std::string>& command, const std::string
     if (err_read && fds[1].revents) read_some(err_read, result.err, most_captured_bytes);
   }
   if (result.timed_out) {
-    // The program comes first: the end of a child could let it end by itself, with an exit code of its own.
+    // Kills the program first.  After the end of a child, the program could end by itself with another exit code.
     const std::vector<pid_t> below = descendants(child.pid);
     ::kill(-child.pid, SIGKILL), ::kill(child.pid, SIGKILL);
     for (const pid_t pid : below) ::kill(pid, SIGKILL);

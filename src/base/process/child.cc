@@ -35,9 +35,9 @@ class Image {
   std::vector<char*> argv_, envp_;
 };
 
-/// Ctrl-C of the terminal does not reach the child. A child of a process without a terminal stays in its session. The
-/// reason: Linux divides a core among sessions (autogroup), so ranks in sessions of their own wait milliseconds for one
-/// another on busy cores.
+/// Ctrl-C of the terminal does not reach the child.  A child of a process without a terminal stays in its session.  The
+/// reason: Linux divides a core among sessions (autogroup).  Ranks in sessions of their own would wait milliseconds for
+/// each other on busy cores.
 void leave_terminal() {
   const int terminal = ::open("/dev/tty", O_RDONLY | O_NOCTTY | O_CLOEXEC);
   if (terminal < 0) {

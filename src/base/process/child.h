@@ -54,8 +54,8 @@ struct StartedChild {
 /// Throws Error{unavailable} if a pipe or a process cannot be made.  Thread: any.
 StartedChild start_child(const ChildProgram& program, const std::function<void(const ChildNotes&)>& prepare = {});
 
-/// Reads what a child has written: appends the bytes that can be read now to @p text, and drops those beyond a size of
-/// @p most.  Closes @p fd at the end of the stream.  Returns the number of bytes read, at most @p count.
+/// Appends the bytes from a child that can be read now to @p text.  Drops the bytes beyond a size of @p most.  Closes
+/// @p fd at the end of the stream.  Returns the number of bytes read, at most @p count.
 std::size_t read_some(Fd& fd, std::string& text, std::size_t most, std::size_t count = SIZE_MAX);
 
 }  // namespace hvd

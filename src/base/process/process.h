@@ -1,7 +1,7 @@
 /// @file process.h — reads the processes of this host from /proc, and kills all processes below this process.
 ///
-/// Call become_subreaper() before kill_descendants().  All descendants of a child subreaper stay below it in the tree
-/// of processes, even after setsid, a double fork or env -i.
+/// Call become_subreaper() before kill_descendants().  All descendants of a child subreaper stay below it in the
+/// process tree, even after setsid or a double fork.
 #pragma once
 #include <sys/socket.h>
 #include <sys/types.h>

@@ -32,8 +32,8 @@ def compare(
     tensors: arrays, tensors or variables, in dicts, lists or any tree of JAX; other values are left out.  Equal trees on all
     ranks.  exclude: patterns such as "*.router.*" for names that may differ; the first call counts.  name: one for each tree,
     if there are several.
-    Errors: ValueError before init(); TypeError inside jit and tf.function; with --agreement stop, DivergedError for a
-    difference, and with repair too if it happens again, or the tensors cannot be overwritten, as JAX's.
+    Errors: ValueError before init(); TypeError inside jit and tf.function.  DivergedError with --agreement stop, for a
+    difference.  DivergedError with repair, if the difference happens again, or the tensors cannot be overwritten (JAX's).
     """
     if _environment.text("HVD_AGREEMENT") == "off":
         return

@@ -7,9 +7,9 @@ A state keeps a copy of everything that training must not lose.  commit() makes 
 gives every rank the state of rank 0.
 
 In an elastic job (hvdrun --min-np, --max-np or --host-discovery-script) ranks join and leave.  run() restores the
-state.  The survivors keep their processes and meet again, and training continues with the present ranks.  In a job of
-fixed ranks, run() continues only if all ranks live: they disagreed, or one left the world by shutdown.  If a rank is
-lost, run() restores the state and raises.
+state.  The survivors keep their processes and meet again, and training continues with the present ranks.  In a job of fixed
+ranks, run() continues only if all ranks live.  The ranks have disagreed then, or one has left the world by shutdown.  If a rank
+is lost, run() restores the state and raises.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ class HostUpdateResult:
 class _HostMessages(queue.Queue[tuple[float, int]]):
     """The state's messages about hosts.  A check for messages includes the guard's reports.
 
-    Ranks learn of new workers when these are ready, not when their hosts are found.  So training does not wait for
-    their start.  A script that polls here for Horovod's early reports waits with a limit, and gets the late ones.
+    Ranks learn of new workers when these are ready, not when their hosts are found.  So training does not wait for their start.
+    Horovod reports workers earlier, and its scripts poll empty().  So empty() waits for the late report, with a limit.
     """
 
     def __init__(self, state: State) -> None:
@@ -99,9 +99,7 @@ class State:
         self._commits = self._checks = 0
 
     def register_reset_callbacks(self, callbacks: Iterable[Callable[[], None]]) -> None:
-        """Functions to call when the ranks have formed a new world, before sync(), for example to adapt the learning rate to
-        its size.
-        """
+        """Adds functions to call in each new world, before sync().  For example, they adapt the learning rate to its size."""
         self._reset_callbacks.extend(callbacks)
 
     def on_reset(self) -> None:

@@ -30,8 +30,8 @@ _STATUS_WORDS = {3: "mismatch", 4: "unavailable", 5: "peer_lost", 6: "timeout", 
 class HorovodInternalError(RuntimeError):
     """An operation failed on all ranks that took part, or a peer is gone.
 
-    ``code`` is one word: ``mismatch`` (the ranks disagree; the next operation works), ``peer_lost``, ``timeout``,
-    ``diverged`` (--agreement stop: results or parameters differ between ranks) or ``internal``.
+    ``code`` is one word: ``mismatch``, ``peer_lost``, ``timeout``, ``diverged`` or ``internal``.  ``mismatch``: the ranks
+    disagree; the next operation works.  ``diverged``: results or parameters differ between ranks (--agreement stop).
     """
 
     code: str = "internal"

@@ -2,11 +2,11 @@
 
     hvdrun -np 3 -H node1:1,node2:1,node3:1 -m hvd.network [--json FILE] [--megabytes 16]
 
-One rank of each host takes part.  All options of a job apply (--network-interfaces, --transport, …).  Pairs of hosts take
-turns with two sums: one of 4 bytes, in microseconds there and back, and one of --megabytes, in Gbit/s each way, both ways at
-once.  If several network interfaces reach a host, the table has the rate of each while it sends, from the kernel's counters.
-With more than 8 hosts, each is measured with four others.  Rank 0 prints a table; --json writes the figures to a file on its
-host.
+One rank of each host takes part.  All options of a job apply (--network-interfaces, --transport, …).  Pairs of hosts take turns
+with two sums.  A sum of 4 bytes gives the round trip in microseconds.  A sum of --megabytes gives the rate of each direction in
+Gbit/s, while both directions are in use.  If several network interfaces reach a host, the table has each interface's rate while
+it sends.  These rates come from the kernel's counters.  With more than 8 hosts, each is measured with four others.  Rank 0
+prints a table; --json writes the figures to a file on its host.
 """
 
 from __future__ import annotations
@@ -93,7 +93,8 @@ def slow_ones(figures: Sequence[PairFigures]) -> list[str]:
 def slow_interfaces(figures: Sequence[PairFigures]) -> list[str]:
     """A sentence for each network interface that is much slower than the fastest of its host.
 
-    Names only the slowest of a pair: acknowledgements wait for its data, so the interface at the other end is slow too.
+    Names only the slowest interface of a pair.  Acknowledgements wait for its data, so the interface at the other end is slow
+    too.
     """
     slowest: dict[str, tuple[float, float]] = {}  # by interface: its rate, and the fastest one's
     for pair in figures:

@@ -1,10 +1,10 @@
 # mypy: disable-error-code="no-any-return, arg-type"
 """The operations on NumPy arrays, with the names of hvd.torch, and without gradients.
 
-Buffers (memoryview, array.array, bytearray, mmap; bytes if nothing is written) and DLPack tensors of other frameworks are
-used without a copy; operations in place return them.  Other results are arrays.  bfloat16, float8_e4m3fn and float8_e5m2 are
-those of ml_dtypes.  Complex numbers can be added, averaged and multiplied.  Other 8-bit floats and dates can be gathered,
-broadcast and sent, not reduced.
+Buffers and DLPack tensors of other frameworks are used without a copy.  Buffers are memoryview, array.array, bytearray and
+mmap, and bytes for inputs.  Operations in place return their argument.  Other results are arrays.  bfloat16, float8_e4m3fn and
+float8_e5m2 are those of ml_dtypes.  Complex numbers can be added, averaged and multiplied.  Other 8-bit floats and dates can be
+gathered, broadcast and sent, not reduced.
 """
 
 from __future__ import annotations

@@ -188,7 +188,8 @@ def _add_communicator(process_set: ProcessSet, at_init: bool) -> None:
 def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
     """Makes a set and returns it.  All ranks call it, members or not, in the same order.
 
-    ValueError if a set of these ranks exists, if a rank does not exist, before init(), and without dynamic process sets.
+    ValueError if a set of these ranks exists, or a rank does not exist.  ValueError before init(), and without dynamic process
+    sets.
     """
     added = process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set)
     if not _environment.flag("HOROVOD_DYNAMIC_PROCESS_SETS"):

@@ -7,7 +7,7 @@
 
 namespace hvd::rank {
 
-/// What a rank and the processes below it have done since their start.
+/// The work of a rank and of the processes below it since their start.
 struct RankUse {
   std::int64_t cpu_ns = 0;         ///< processor time of all threads
   std::uint64_t read_written = 0;  ///< bytes of their read() and write() calls

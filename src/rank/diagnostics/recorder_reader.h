@@ -23,12 +23,12 @@ class RecorderReader {
   /// The steps since the last call, at most a few hundred; the next call returns further ones.  Overwritten steps are
   /// left out.
   std::vector<wire::StepRecord> next_steps();
-  /// The program asks for the job's live report; true once.
+  /// True once, when the program has asked for the job's live report.
   bool wants_report();
   void give_report(std::string_view json) {
     if (recorder_) recorder_->report.put(json);
   }
-  /// From its next step on the rank records the timeline, or stops.
+  /// Tells the rank to record the timeline, or to stop, from its next step on.
   void record_timeline(bool on) {
     if (recorder_) recorder_->trace.store(on ? wire::trace_on : wire::trace_off, std::memory_order_relaxed);
   }

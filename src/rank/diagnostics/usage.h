@@ -1,4 +1,4 @@
-/// @file usage.h — the guard's view of its rank: phase and waits from shared memory, the use of the GPU from NVML.
+/// @file usage.h — the guard's view of its rank: its phase and waits, and the use of its GPU.
 #pragma once
 #include <sys/types.h>
 
@@ -37,8 +37,8 @@ class StatusPageReader {
 /// Decides which changes of a rank's status hvdrun gets.  Pure.
 class StatusChanges {
  public:
-  /// The message for hvdrun after a change: a new phase, a wait or an idle time that has become long, or its
-  /// end.
+  /// The message for hvdrun after a change; nothing: no change.  Changes are a new phase, and the begin and end of a
+  /// long wait or idle time.
   std::optional<wire::StatusReport> next(wire::StatusReport now);
 
  private:

@@ -184,7 +184,7 @@ class Guard {
   /// For servers of the script's libraries.  hvdrun holds those of its own host.
   void hold_ports() try {
     while (held_.size() < wire::ports_of_rank_0) held_.emplace_back();
-  } catch (const Error&) {  // hvdrun chooses ports, which nobody holds
+  } catch (const Error&) {  // hvdrun chooses ports, which no process holds
     held_.clear();
   }
 
@@ -196,7 +196,8 @@ class Guard {
     if (life_.must_end_daemon(gone) && mpirun_.end(now, life_.reported_at())) life_.finish();
   }
 
-  /// A host daemon that a signal has stopped passes on no message, and on other hosts nobody else notices.
+  /// A host daemon that a signal has stopped passes on no message.  On other hosts than hvdrun's, only its guards
+  /// notice.
   void watch_parent() {
     const auto now = Clock::now();
     if (now < parent_look_at_) return;

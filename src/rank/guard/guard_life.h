@@ -3,7 +3,7 @@
 ///   connecting → waiting (manifest, payload) → running → ending → reported → done
 ///
 /// Pure: no clock and no I/O.  The guard reports each event with its time and carries out the order that is returned.
-/// Every state ends even if nobody answers.
+/// Every state ends even if no other process answers.
 #pragma once
 #include <chrono>
 #include <optional>
@@ -21,9 +21,9 @@ class GuardLife {
   static constexpr auto descendants_limit = milliseconds(2000);   ///< for killed descendants to disappear
   static constexpr auto last_message_limit = milliseconds(1000);  ///< time for an orphan's death record to leave
   static constexpr auto orphan_linger = milliseconds(300);        ///< time for hvdrun to answer an orphan's record
-  static constexpr auto tick = milliseconds(500);              ///< between looks at shared memory, which wakes nobody
-  static constexpr auto steps_every = milliseconds(1000);      ///< between two reports of a rank's steps
-  static constexpr auto longest_sleep = milliseconds(30'000);  ///< bounds the harm of a lost wake-up
+  static constexpr auto tick = milliseconds(500);                 ///< between looks at shared memory: it sends no event
+  static constexpr auto steps_every = milliseconds(1000);         ///< between two reports of a rank's steps
+  static constexpr auto longest_sleep = milliseconds(30'000);     ///< bounds the harm of a lost wake-up
 
   enum class State { connecting, waiting, running, ending, reported, done };
 
@@ -45,7 +45,7 @@ class GuardLife {
   void connected() { state_ = State::waiting; }
   enum class Contact {
     keep_trying,
-    give_up,       ///< nobody has answered in time
+    give_up,       ///< no address has answered in time
     give_up_still  ///< without an error message: the guard was stopped or its parent died
   };
   /// No address has let the guard in.  Giving up ends the life.

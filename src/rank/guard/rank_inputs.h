@@ -35,7 +35,7 @@ class RankInputs {
   /// Empty until the first one has come.
   const wire::RankManifest& manifest() const { return manifest_; }
   const Environment& environment() const { return environment_; }
-  /// -1: the rank is no pickle.
+  /// -1: the payload is no pickle.
   int payload_fd() const { return payload_ || !store_ ? payload_.get() : store_->fd(); }
   /// The rank's socket for meetings; the caller gets it once.
   Fd take_meeting_socket() { return std::move(meeting_); }

@@ -137,7 +137,7 @@ class HostDaemon {
     if (guard_was_killed_) kill_orphans();
   }
 
-  /// A guard stops only by SIGSTOP from outside.  Until it goes on, nobody learns that its rank has ended.
+  /// A guard stops only by SIGSTOP from outside.  Until it goes on, no process learns that its rank has ended.
   void continue_stopped() {
     if (!guards_.stopped().are_any()) return;
     for (const pid_t pid : guards_.stopped().overdue(Clock::now())) {

@@ -14,7 +14,7 @@ class PayloadStore {
   PayloadStore();
   /// Throws Error{unavailable} when memory is full.
   void add(std::string_view piece);
-  /// Ends the payload: from now on nobody can change the bytes.
+  /// Ends the payload: from now on the bytes cannot be changed.
   void seal();
   std::size_t bytes() const { return bytes_; }
   /// "/proc/PID/fd/N": the same user's processes can open it while this guard lives.

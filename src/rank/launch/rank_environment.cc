@@ -49,8 +49,9 @@ bool is_launchers(const std::string& name) {
   return false;
 }
 
-/// Open MPI needs 4 MiB (4.x) to 16 MiB (5.x) of /dev/shm for each rank, and does not start without them.  With hvdrun
-/// the ranks of a host hardly use them.  If /dev/shm is too small, as in a container, they go to the job's folder.
+/// Open MPI does not start without 4 MiB (4.x) to 16 MiB (5.x) of shared memory for each rank.  With hvdrun the ranks
+/// of a host hardly use this memory.  If /dev/shm is too small, as in a container, the memory moves to the job's
+/// folder.
 void spare_shared_memory(Environment& env, const Environment& mine, int local_size) {
   constexpr std::uint64_t of_a_rank = 17 << 20, ours = 64 << 20;
   struct statvfs about {};

@@ -31,7 +31,7 @@ struct Binding;  // binding.h
 /// Reads HVD_* and the launcher's rank, then removes the job's secret from this process's environment, and from
 /// /proc/PID/environ.  Throws Error{usage} when hvdrun did not start this process.
 LaunchContext take_launch_context();
-/// The same for a host daemon, which has no rank.
+/// Like take_launch_context(), for a host daemon, which has no rank.
 LaunchContext take_daemon_context();
 
 /// The rank's whole environment: manifest.env, then mpirun's own variables from @p mine, then ours.

@@ -81,7 +81,7 @@ class Preparation {
     int policy = MPOL_DEFAULT;
     if (nodes_.empty() || syscall(SYS_get_mempolicy, &policy, nullptr, 0ul, nullptr, 0ul) != 0) return;
     if (policy != MPOL_DEFAULT) return;
-    // The kernel reads one bit fewer than it is told.
+    // The kernel reads one bit fewer than the given number.
     if (syscall(SYS_set_mempolicy, MPOL_PREFERRED, nodes_.data(), nodes_.size() * bits_of_word + 1) == 0)
       notes.say(prefers_node, 0);
   }

@@ -324,7 +324,7 @@ def offer_stacks():
 def main():
     boot, send = connect()
     if boot["folder"] and not getattr(sys.flags, "safe_path", False):
-        sys.path.insert(0, boot["folder"])  # modules beside the payload; nobody else may put files there
+        sys.path.insert(0, boot["folder"])  # modules beside the payload; no other user may put files there
     offer_stacks()
     sys.argv[0] = boot["name"]
     try:

@@ -73,8 +73,7 @@ std::string library_in(const fs::path& prefix, const std::string& version) {
   return {};
 }
 
-/// The version of the only libpython3.x below @p prefix, for an interpreter with the name "python3"; "" if there are
-/// several.
+/// The version of the only libpython3.x below @p prefix; "" if there are several.  For an interpreter named "python3".
 std::string only_version(const fs::path& prefix) {
   std::string found;
   std::error_code ec;

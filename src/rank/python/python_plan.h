@@ -1,4 +1,4 @@
-/// @file python_plan.h — how to become a given Python, found without running it.
+/// @file python_plan.h — how the rank's process becomes a given Python.  The plan is made without running Python.
 ///
 /// Embedded: hvdrank-python loads the interpreter's own libpython, and calls Py_BytesMain with the interpreter's path
 /// as argv[0].  So venvs, options and exit codes are Python's.  If there is no shared libpython, the interpreter itself

@@ -1,9 +1,9 @@
 /// @file output.h — one output stream of the rank, on its way to hvdrun.
 ///
 /// Bytes pass as they come, with one exception: a Python traceback on stderr is held for a moment.  If the rank dies of
-/// the exception, the traceback goes into the death record, and hvdrun prints it last and once.  If the rank lives on,
-/// the traceback is passed on in its place.  torch.distributed writes "[rank3]: " in front of the lines of a traceback:
-/// the record has them without it.  Pure: time is an argument, nothing is read or written here.
+/// the exception, the traceback goes into the death record. hvdrun then prints the traceback once, at the end.  If the
+/// rank lives on, the traceback is passed on in its place.  torch.distributed writes "[rank3]: " in front of the lines
+/// of a traceback: the record has them without it.  Pure: time is an argument, nothing is read or written here.
 #pragma once
 #include <chrono>
 #include <deque>

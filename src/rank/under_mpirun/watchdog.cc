@@ -30,7 +30,7 @@ bool reap(pid_t guard, int* status, StoppedChildren& stopped) {
   return ended;
 }
 
-/// A guard stops only by SIGSTOP from outside.  Until it goes on, nobody learns that its rank has ended.
+/// A guard stops only by SIGSTOP from outside.  Until it goes on, no process learns that its rank has ended.
 void continue_overdue(StoppedChildren& stopped) {
   for (const pid_t pid : stopped.overdue(Clock::now())) {
     kill(pid, SIGCONT);

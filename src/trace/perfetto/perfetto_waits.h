@@ -1,4 +1,4 @@
-/// @file perfetto_waits.h — the waits of all ranks in a timeline of Perfetto's format, and the rank that each was for.
+/// @file perfetto_waits.h — the waits of all ranks in a Perfetto timeline, and the rank for which each waited.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -17,9 +17,9 @@ class PerfettoWaits {
  public:
   PerfettoWaits(std::string& to, std::int64_t origin_ns) : packets(to), origin_ns_(origin_ns) {}
 
-  /// A rank's wait before a batch.  `tensors` holds two numbers for each tensor of the batch: the key of its row, and
-  /// the index of its submission in that row.  The index starts at 0 again whenever recording starts.  Therefore the
-  /// upper half of a key is the number of starts.
+  /// A rank's wait before a batch.  `tensors` holds two numbers for each tensor of the batch.  They are the key of its
+  /// row and the index of its submission in that row.  The index starts at 0 again whenever recording starts.
+  /// Therefore the upper half of a key is the number of starts.
   struct BatchWait {
     int rank;
     std::uint64_t track;

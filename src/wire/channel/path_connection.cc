@@ -143,7 +143,7 @@ class PathConnection : public Connection {
     return false;
   }
 
-  /// Sends what the paths themselves have to send.  False: the path takes no more, or hvdrun has not answered yet.
+  /// Sends the waiting frames of the paths themselves.  False: the path takes no more, or hvdrun has not answered yet.
   bool flush() {
     if (is_deceived_ || is_moving_) return false;
     for (; const Frame* frame = frames_.next_to_repeat(); frames_.repeated())

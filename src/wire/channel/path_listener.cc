@@ -136,7 +136,7 @@ class PathListener : public Listener {
     if (!before.empty()) lose_path(name, before);
   }
 
-  /// The daemon lies, or has counted wrongly: it is lost, and told so.
+  /// The daemon's count is impossible.  Tells the daemon, and treats it as lost.
   void refuse(const PeerId& name, const PeerId& path) {
     try {
       paths_->send(path, {static_cast<std::uint16_t>(Type::moved), path_count_body(refused_move)});
@@ -146,7 +146,7 @@ class PathListener : public Listener {
     lose(name);
   }
 
-  /// Sends what the paths themselves have to send.  False: the path takes no more, or has ended.
+  /// Sends the waiting frames of the paths themselves.  False: the path takes no more, or has ended.
   bool flush(PeerId name) {
     const auto found = peers_.find(name);
     if (found == peers_.end()) return true;

@@ -44,7 +44,7 @@ class RelayedListener : public Listener {
   bool send(const PeerId& to, const Frame& frame) override {
     const auto guard = guards_.find(to);
     if (guard != guards_.end()) return daemons_->send(guard->second.daemon, relayed(guard->second.rank, frame));
-    return daemons_->send(to, frame);  // which knows nobody by the name of a guard that has ended
+    return daemons_->send(to, frame);  // throws for the name of a guard that has ended: no daemon has this name
   }
 
   std::optional<PeerId> gone() override {

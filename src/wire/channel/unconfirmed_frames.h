@@ -21,9 +21,9 @@ class UnconfirmedFrames {
   /// Null: the other end has been sent all frames.
   const Frame* next_to_repeat() const { return sent_ < kept_.size() ? &kept_[sent_] : nullptr; }
   void repeated() { ++sent_; }
-  /// The other end has received @p count frames.  False: it cannot have.
+  /// The other end has received @p count frames.  False: the count is impossible.
   bool confirm(std::uint64_t count);
-  /// The connection has moved: frames after the first @p count are to be repeated.  False: as above.
+  /// The connection has moved: frames after the first @p count are to be repeated.  False: the count is impossible.
   bool resume(std::uint64_t count);
 
   // Frames from the other end:

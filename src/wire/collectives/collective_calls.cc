@@ -11,7 +11,7 @@
 namespace hvd::wire {
 namespace {
 
-/// The receiver of the message that the rank sends now, if the receiver waits for a message of this rank; else -1.
+/// The rank to which @p rank sends a message now. -1: none, or that rank waits for no message from @p rank.
 int receiver_of(int rank, const JobCollectives& job, const RankNumbers& numbers) {
   const auto calls = [&](const RankCollectives& told, const char* name) {
     return told.call && told.call->name == name && told.call->peer >= 0 && !first_open(told);

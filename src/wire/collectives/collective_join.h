@@ -17,7 +17,7 @@ enum class CollectiveFault {
   different,  ///< members have enqueued different ones under the same number
   cycle,      ///< the ranks wait for each other
   stuck,      ///< all members have enqueued it, and none is through
-  queued,     ///< the same, but it may be behind other work of the GPUs
+  queued,     ///< like `stuck`, but other work of the GPUs may delay it
 };
 
 /// A collective that does not end.  Ranks are hvdrun's.
@@ -28,13 +28,14 @@ struct CollectiveDifference {
   std::vector<int> waiting;          ///< have enqueued it
   double seconds = 0;                ///< the longest wait; stuck, queued: the shortest
   double usual_seconds = 0;          ///< the longest pause between two collectives of a waiting rank
-  std::vector<std::string> details;  ///< more lines for the user, about ranks that did otherwise
+  std::vector<std::string> details;  ///< more lines for the user, about ranks with other calls
 };
 
 /// The differences that explain why ranks wait, worst first.  Leaves out a difference that follows from another one.
 std::vector<CollectiveDifference> collective_differences(const JobCollectives& job);
 
-/// The same in words: "rank 1 has not enqueued all_reduce 2 of the default group ([8] float32); rank 0 waits for it".
+/// Describes the differences: "rank 1 has not enqueued all_reduce 2 of the default group ([8] float32); rank 0 waits
+/// for it".
 std::vector<std::string> difference_lines(const std::vector<CollectiveDifference>& differences);
 
 /// A rank's pending collectives and its last ones, at most @p most of either.  For `hvdrun stacks --ops`.

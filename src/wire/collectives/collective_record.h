@@ -41,8 +41,8 @@ struct GroupStart {
   std::string refused;  ///< why this rank cannot connect to the store; empty: it can, or has not tried
 };
 
-/// The function of torch.distributed in which the main thread is.  NCCL's send() and recv() return at once; for these,
-/// the message that is open while the main thread stands still.
+/// The function of torch.distributed in which the main thread is.  NCCL's send() and recv() return at once.  If the
+/// main thread stands still then, its open message counts as the call.
 struct PresentCall {
   std::string name;    ///< "recv"
   int peer = -1;       ///< send and recv: the other rank

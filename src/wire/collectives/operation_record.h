@@ -1,5 +1,5 @@
-/// @file operation_record.h — the last operations of ranks: the guards' message, hvdrun's file of them, and the first
-/// operation in which ranks differ.
+/// @file operation_record.h — the last operations of ranks: the guards' message, hvdrun's file, and the first
+/// difference between ranks.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -44,8 +44,7 @@ std::string operations_file(const JobOperations& ranks);
 /// Throws Error{usage} when @p text is not the text of such a file.
 JobOperations operations_of_file(const std::string& text);
 
-/// Text for the user.  It has a line for each rank, a line for each operation under way, and a line for each of the
-/// last operations.
+/// Text for the user: a line for each rank, each operation under way, and each of the last operations.
 /// @param most  limit of the lines about operations of either kind
 std::string operations_text(const JobOperations& ranks, std::size_t most);
 

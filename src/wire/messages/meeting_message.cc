@@ -7,7 +7,7 @@
 namespace hvd::wire {
 namespace {
 
-/// The fixed part, little endian as all of our hosts are; then the ranks, the members with their texts, the text.
+/// The fixed part, little endian as all of our hosts.  After it: the ranks, the members with their texts, the text.
 struct MeetingHead {
   std::uint8_t kind, zero[3];
   std::int32_t code, rank;

@@ -24,8 +24,8 @@ std::optional<SourceFrame> frame_of_line(std::string_view line) {
 
 namespace {
 
-/// True for a file of the packages hvd and horovod, wherever they lie: also in a build folder and in a clone of
-/// Horovod. Other files below a folder of that name are the user's.
+/// True for a file of the packages hvd and horovod in any folder, such as a clone of Horovod.  Other files below a
+/// folder of that name are the user's.
 bool is_of_our_packages(std::string_view file) {
   constexpr std::array inside{"_",           "common/", "data/",  "elastic.py", "exceptions.py",   "jax/",
                               "keras/",      "mxnet/",  "ray/",   "numpy.py",   "process_sets.py", "network.py",

@@ -1,4 +1,4 @@
-/// @file agreement_finding.h — what --agreement has found, as a rank tells hvdrun: for the verdict and the timeline.
+/// @file agreement_finding.h — a finding of --agreement.  A rank sends it to hvdrun, for the verdict and the timeline.
 ///
 /// The writer is header only: libhvd includes it without linking hvd_wire.  The reader is in hvd_wire.  Python writes
 /// the same JSON (hvd/_agreement/findings.py).
@@ -22,7 +22,7 @@ struct AgreementFinding {
   AgreementFindingKind kind = AgreementFindingKind::result_differs;
   std::string tensor;      ///< the operation or the parameter
   std::int64_t step = -1;  ///< the runtime's step, or the watch's; -1: not known
-  /// Ranks of the world: that differ, that were repaired, or from which NaN or infinity came.  Empty: not known.
+  /// Ranks of the world that differ, were repaired, or sent the NaN or infinity.  Empty: not known.
   std::vector<int> ranks;
   std::string text;          ///< the line for the user
   std::int64_t time_ns = 0;  ///< CLOCK_MONOTONIC of the rank's host

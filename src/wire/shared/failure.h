@@ -1,4 +1,4 @@
-/// @file failure.h — why operations of a rank have failed: a message of libhvd to the guard, and a part of the
+/// @file failure.h — why operations of a rank have failed.  It is a message of libhvd to the guard, and a part of the
 /// death record.
 ///
 /// hvdrun decides on these numbers, never on the text of an exception.  Header only: libhvd links it too.

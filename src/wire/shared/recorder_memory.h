@@ -78,8 +78,8 @@ struct OperationSlot {
 };
 static_assert(sizeof(OperationSlot) == 64);
 
-/// Names, zero-terminated, one after another.  New names overwrite the oldest.  A name that is in use is written again
-/// before that.
+/// Names, zero-terminated, one after another.  New names overwrite the oldest.  A name in use is written again before
+/// it would be overwritten.
 struct OperationNames {
   static constexpr std::size_t size = 256 << 10, longest = 120;
   std::atomic<std::uint64_t> written;  ///< bytes so far; the name at position n can be read while written - n <= size

@@ -48,8 +48,8 @@ inline std::string to_json(const std::vector<Stall>& stalls) {
   return json += "]}";
 }
 
-/// Throws Error{usage} when @p text is no such message of a job of @p ranks ranks.  A rank may send anything, so names
-/// are cut to the length that a status page holds, and their control characters become '?'.
+/// Throws Error{usage} when @p text is no such message of a job of @p ranks ranks.  A rank may send anything.  So names
+/// are cut to the length of a name in a status page, and control characters become '?'.
 std::vector<Stall> stalls_from_json(const std::string& text, int ranks);
 
 }  // namespace hvd::wire

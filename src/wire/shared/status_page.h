@@ -51,7 +51,7 @@ struct StatusPage {
   std::atomic<char> waits_what[120] = {};
 };
 /// Position of a u64 about changes of an elastic job's hosts.  The guard writes it, hvd/elastic.py reads it.
-/// Value: 8 × number of changes so far, + kind of the last change (1 removed, 2 added, 3 both), + 4 while workers of a
+/// Value: 8 × number of changes so far + kind of the last change: 1 removed, 2 added, 3 both.  Add 4 while workers of a
 /// further change are being started.
 inline constexpr std::size_t host_changes_at = status_page_bytes - sizeof(std::uint64_t);
 

@@ -12,7 +12,8 @@ namespace {
 constexpr std::int64_t longest_step_ns = std::int64_t{366} * 86400 * 1'000'000'000;
 constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max() / 1024;  // sums of many stay right
 
-/// Cuts @p length to the rest of the step, and takes it off: the parts of a step must not be longer than the step.
+/// Limits @p length to @p left, the rest of the step, and subtracts it from @p left.  So the parts are never longer
+/// than the step.
 void cut(std::int64_t& length, std::int64_t& left) {
   length = std::clamp<std::int64_t>(length, 0, left);
   left -= length;

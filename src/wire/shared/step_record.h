@@ -19,10 +19,10 @@ enum class Loader : std::int16_t { none, other, torch, tensorflow };
 ///
 /// start/hvdrank_steps.py writes records too, for programs that do not use libhvd.
 /// Short steps share a record of about 20 ms.  Such a record is the sum of k steps, where k is a power of two.
-/// `number` is that of the last step, a multiple of k.  A record covers the steps since the rank's previous record: 8
-/// after 4 covers four.  Ranks may have different k, and each rank may change its k.  If the guard could not read for
-/// long, the oldest records are lost.  The next record then covers fewer steps than its number tells: see operations
-/// and step_ns.
+/// `number` is that of the last step, a multiple of k.  A record covers the steps since the rank's previous record.
+/// Example: record 8 after record 4 covers four steps.  Ranks may have different k, and each rank may change its k.  If
+/// the guard could not read for long, the oldest records are lost.  The next record then covers fewer steps than its
+/// number tells: see operations and step_ns.
 /// The first step of an epoch begins when the program asks a data loader for the first batch.  Without a data loader,
 /// it begins with hvd.init().
 struct StepRecord {
@@ -66,7 +66,7 @@ struct StepRecord {
 static_assert(sizeof(StepRecord) == 208 && std::is_trivially_copyable_v<StepRecord>);
 
 /// A program may tell of its steps only after some rounds have counted as steps.  The steps then count from 1 again, in
-/// an epoch of their own, because ranks may have seen different numbers of rounds.
+/// an epoch of their own.  The ranks may have seen different numbers of rounds.
 /// @param world  its number; the first is 0, and in elastic jobs later ones have larger numbers
 constexpr std::int64_t record_epoch(std::int64_t world, bool told_of_steps) { return 2 * world + told_of_steps; }
 /// True if the program has told of the steps of this epoch.  False: they are rounds, or start/hvdrank_steps.py wrote

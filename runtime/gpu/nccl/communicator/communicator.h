@@ -2,7 +2,7 @@
 ///
 /// There are two kinds.  A *root* does not block: a long call continues inside NCCL, and ready() asks for its progress.
 /// So abort() works at any time, even while the root joins its peers.  While a call is in progress, NCCL allows only
-/// ncclCommGetAsyncError and ncclCommAbort ("Creating a communicator with options" in NCCL's user guide).
+/// ncclCommGetAsyncError and ncclCommAbort.  Source: "Creating a communicator with options" in NCCL's user guide.
 ///
 /// But NCCL starts a thread for each group of a non-blocking communicator.  So if NCCL can split, communicators that
 /// move data are split from a root, and block.  A blocking communicator has queued its group when the call returns.

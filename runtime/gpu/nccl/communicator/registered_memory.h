@@ -4,7 +4,7 @@
 /// directly, without a copy through NCCL's own buffers.  Memory of cuMemAlloc and of torch's allocator does not serve.
 ///
 /// Blocks are never freed: a communicator that still ends may use them.  A block that is given back serves the next
-/// request of its size, such as the next world of an elastic job.
+/// request of its size, as in an elastic job's next world.
 #pragma once
 #include <atomic>
 #include <cstddef>

@@ -1,9 +1,9 @@
 /// @file batch_hashes.h — the hashes of one batch's results, which a kernel computes after the results.
 ///
-/// One launch hashes the slices of up to Table::most tensors, whatever has made the results: NCCL in the tensor's own
-/// memory, or a kernel that unpacks.  The kernel reads the tensors, and not the fusion buffer.  So the hash covers the
-/// last write, and is the same on ranks whose tensors are aligned differently.  The sums are in device memory, where
-/// atomic additions are fast.  A copy then takes them to pinned host memory.
+/// One launch hashes the slices of up to Table::most tensors.  NCCL may have written the results to the tensors' own
+/// memory, or a kernel has unpacked them.  The kernel reads the tensors, and not the fusion buffer.  So the hash covers
+/// the last write, and is the same on ranks whose tensors are aligned differently.  The sums are in device memory,
+/// where atomic additions are fast.  A copy then takes them to pinned host memory.
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -102,8 +102,8 @@ Scaling NcclLaunch::scaled_alone(const DeviceTensor& t) const {
   return t.kind == Kind::allreduce ? scaling_of(t, size(), where_.capabilities, false) : Scaling{};
 }
 
-/// True if the tensor needs no packing and no NCCL, because it is empty, or the set's only rank already has the sum or
-/// the broadcast data.  All ranks return the same value.
+/// True if the tensor needs no packing and no NCCL.  Either the tensor is empty, or the set has one rank, which already
+/// has the result.  All ranks return the same value.
 bool NcclLaunch::local(const DeviceTensor& t) const {
   if (t.kind != Kind::broadcast && t.kind != Kind::allreduce) return false;
   if (t.bytes() == 0) return true;

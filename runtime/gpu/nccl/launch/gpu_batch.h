@@ -1,5 +1,4 @@
-/// @file gpu_batch.h — the parts of a batch on a GPU's stream that do not depend on NCCL: waits, packing, unpacking,
-/// hashes, marks.
+/// @file gpu_batch.h — the parts of a batch on a GPU's stream without NCCL: waits, packing, unpacking, hashes, marks.
 ///
 /// Small tensors of one dtype and reduction share a fusion buffer.  The runtime's kernels pack and unpack them.  The
 /// host waits for no step:

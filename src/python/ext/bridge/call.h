@@ -1,5 +1,5 @@
-/// @file call.h — one execution of an operation in a framework's compiled program: tensors in, an operation of libhvd
-/// for each, tensors out. TensorFlow's kernels and XLA's handler derive from it.
+/// @file call.h — one execution of an operation in a framework's compiled program.  Submits an operation of libhvd for
+/// each tensor.  TensorFlow's kernels and XLA's handler derive from it.
 #pragma once
 #include <array>
 #include <atomic>

@@ -1,7 +1,7 @@
 /// @file completion.h — passes ended operations from the runtime's thread to the bridge's threads.
 ///
-/// The runtime reports an end in the middle of its work (hvd_notify), where no function of libhvd or of a framework may
-/// be called. A framework that learns of an end may start the next kernel at once, on the thread of the report.
+/// The runtime reports an end in the middle of its work (hvd_notify).  No function of libhvd or of a framework may be
+/// called there.  A framework that learns of an end may start the next kernel at once, on the thread of the report.
 #pragma once
 
 namespace hvd::bridge {

@@ -1,4 +1,4 @@
-/// @file handler.cc — the handlers that XLA calls for all operations of hvd.jax, one for each platform, and the
+/// @file handler.cc — the handlers that XLA calls for all operations of hvd.jax, one for each platform.  Also the
 /// functions for hvd/jax/_library.py.
 #include <string>
 

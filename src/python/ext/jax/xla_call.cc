@@ -186,7 +186,7 @@ XlaError* XlaCall::start(bridge::CallOperation operation, const XlaCallFrame* fr
   if (memory == Memory::cuda && !call->find_gpu(frame)) return call->outcome();
   if (!call->prepare(frame) || (!call->tensors_.empty() && !call->submit())) return call->outcome();
   if (call->tensors_.empty()) return nullptr;
-  // XLA waits for a future before it puts more on a GPU's stream: a future would add a change of thread.
+  // On a GPU a future would only add a change of thread.  XLA waits for it before it queues more work.
   if (call->stream_ || call->ended_soon() || !call->xla_.has_futures() || !(call->future_ = call->xla_.future()))
     return call->outcome();
   *future = call->future_;

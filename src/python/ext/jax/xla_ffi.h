@@ -1,9 +1,9 @@
-/// @file xla_ffi.h — the part of XLA's FFI that the handler uses, in the layout of its C interface
-/// (xla/ffi/api/c_api.h, which jaxlib ships).
+/// @file xla_ffi.h — the part of XLA's FFI that the handler uses, in the layout of its C interface. jaxlib ships this
+/// interface as xla/ffi/api/c_api.h.
 ///
-/// The layout is declared here, so that one binary, built without jaxlib, serves all versions. hvd/jax/_library.py
-/// reads the parts that differ between versions from the header of the installed jaxlib: the version, and the places of
-/// the called functions in the table.
+/// The layout is declared here, so that one binary, built without jaxlib, serves all versions.  Two parts differ
+/// between versions: the version number, and the positions of the called functions in the table. hvd/jax/_library.py
+/// reads them from the header of the installed jaxlib.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -122,7 +122,7 @@ struct XlaFutureSetError {
   XlaError* error;
 };
 
-/// The places of the called functions in the table that a call has: bytes from its beginning, 0 if it has none.
+/// Positions of the called functions in the function table of a call, in bytes. 0: the table lacks the function.
 struct XlaLayout {
   std::int32_t major, minor;
   std::int32_t metadata;  ///< 1: XLA asks handlers for the version of their interface

@@ -17,8 +17,9 @@ bool gpu_wanted();
 std::string find_gpu();
 /// TensorFlow's name for the device: "GPU"; HVD_TENSORFLOW_DEVICE_TYPE for tests without one.
 std::string gpu_type();
-/// The GPU whose memory lies at @p data; -1: none. For an empty tensor (nullptr) it is the GPU that this process has
-/// used, else the GPU of the current context. While TensorFlow runs a kernel of its GPUs, that is theirs. Any thread.
+/// The GPU whose memory lies at @p data; -1: none.  For an empty tensor (nullptr): the GPU that this process has used,
+/// else the GPU of the current context.  While TensorFlow runs a kernel on a GPU, that context is the GPU's. Any
+/// thread.
 int gpu_of(const void* data);
 
 }  // namespace hvd::tensorflow

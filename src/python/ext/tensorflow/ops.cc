@@ -1,8 +1,8 @@
 /// @file ops.cc — the ops' definitions and kernels, registered when tf.load_op_library opens this library.
 ///
-/// All are stateful: TensorFlow must not fold, merge or omit any, or the ranks would no longer run the same operations.
-/// TensorFlow would run stateful ops of a tf.function one after the other; hvd/tensorflow/_library.py prevents that.
-/// Ops with InOrder in their names, for loops, do run so.
+/// All ops are stateful, so TensorFlow does not fold, merge or omit any.  Otherwise ranks would run different
+/// operations.  TensorFlow would run stateful ops of a tf.function one after the other; hvd/tensorflow/_library.py
+/// prevents that.  Ops with InOrder in their names, for loops, do run so.
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -134,9 +134,9 @@ std::string add_kernel(const std::string& op, TF_KernelBuilder* builder) {
   return status.ok() ? "" : op + ": " + status.text();
 }
 
-/// On the GPU: ops whose results have their tensors' sizes, of lists of one type that TensorFlow keeps there (its int32
-/// are the host's by convention). Its C interface must be able to return them (for 8-bit floats: "Unexpected type"). A
-/// list of several types stays with the CPU.
+/// Adds GPU kernels for ops whose results have their tensors' sizes.  The list of tensors must have one type that
+/// TensorFlow keeps on GPUs.  By convention, TensorFlow keeps int32 on the host.  Its C interface must be able to
+/// return the type (for 8-bit floats: "Unexpected type").  A list of several types stays with the CPU.
 std::string add_gpu_kernels(const OpDefinition& d, const std::string& name) {
   const std::string device = gpu_type();
   for (const TensorFlowType type : {tf_f16, tf_bf16, tf_f32, tf_f64, tf_i64}) {

@@ -190,10 +190,10 @@ class Exchange:
         self._sent = _Sent(gather, b"", self._step, window, hashes, not_finite)
 
     def _has_ended(self, patience: float | None) -> bool:
-        """Takes up and reports what is under way.  False: other ranks have not come so far in `patience` seconds.
+        """Ends the exchange under way, and reports its result.  False: other ranks have not come so far in `patience` seconds.
 
-        None: waits without a limit.  A rank that skips a step must not hold up the others, who may hold up that rank in
-        return, in the next gradients.  It takes part in its next step.
+        None: waits without a limit.  A rank that skips a step takes part in its next step.  It must not hold up the other
+        ranks, since it may wait for their next gradients.
         """
         if self._sent is not None:
             if patience is not None and not self._sent.gather.arrives(patience):

@@ -1,4 +1,4 @@
-"""The data that a compute job gives a training job about its data service: numbers, addresses and a key, in a file.
+"""The description of a data service, in a file: numbers, addresses and a key.  A compute job gives it to a training job.
 
 The file holds the key, so only its owner may read it.
 """

@@ -45,10 +45,10 @@ class GlobalBatch:
     def mean(self, found: Sequence[Any]) -> Any:
         """The mean over the whole batch of a value of each micro-batch: gradients, losses.  Collective.
 
-        found: one value for each of this rank's micro-batches, in their order.  A value is a number, an array of NumPy, JAX
-        or TensorFlow, or a tree of them (lists, tuples, dicts; with JAX, its trees), of one shape on all ranks.
-        Returns such a tree, the same on all ranks and, bit by bit, in a world of any size.  Not within jit or tf.function.
-        Errors: ValueError for another number of values; TypeError for a value without a mean.
+        found: one value for each of this rank's micro-batches, in their order.  A value is a number, or an array of NumPy, JAX
+        or TensorFlow.  It may be a tree of these: lists, tuples, dicts; with JAX, its trees.  Its shape is the same on all
+        ranks.  Returns such a tree, the same on all ranks and, bit by bit, in a world of any size.  Not within jit or
+        tf.function.  Errors: ValueError for another number of values; TypeError for a value without a mean.
         """
         from hvd._elastic import share_means as _share_means
 

@@ -138,7 +138,7 @@ def _from_array(total: Any, kind: str) -> Any:
 
 
 def _flattened(tree: Any) -> tuple[list[Any], Callable[[Sequence[Any]], Any]]:
-    """The leaves, and a function that makes such a tree of other leaves."""
+    """The leaves, and a function that makes a tree of the same structure of other leaves."""
     if jax := sys.modules.get("jax"):
         leaves, structure = jax.tree_util.tree_flatten(tree)
         return leaves, lambda others: jax.tree_util.tree_unflatten(structure, others)

@@ -50,8 +50,7 @@ def refuse_reduction(what: str) -> None:
 def agree() -> None:
     """All ranks take rank 0's number of shares; at first this is the number of ranks.  Collective.
 
-    Raises RuntimeError in a job of one fixed rank if the state has several shares, because such a job reduces no
-    gradients.
+    Raises RuntimeError in a job of one fixed rank, if the state has several shares.  Such a job reduces no gradients.
     """
     if not _enabled:
         return

@@ -189,8 +189,8 @@ class StateFile:
 
         held: the number of commits of the state in this rank's memory; -1: it has no state.
         The folder of each rank belongs to this job afterwards.
-        Errors: StateFileError, on all ranks, if another job uses the folder, or a rank finds a state that must not be
-        used.  NotImplementedError for a state class that overrides save() without saved_copy().
+        Errors: StateFileError on all ranks, if another job uses the folder, or a rank finds an unusable state.
+        NotImplementedError for a state class that overrides save() without saved_copy().
         """
         need_saved_copy(type(state))
         _objects._pickler()  # imported now: the first commit should be written soon

@@ -1,11 +1,11 @@
-"""The folder of hvdrun --state-dir: one file with the last commit, and the lock of the one job that may touch it.
+"""The folder of hvdrun --state-dir.  It has one file with the last commit, and a lock.  One job holds the lock and may use the
+file.
 
 `elastic-state` is replaced as a whole.  It is read, replaced or removed only under this job's lock.  A pickle is a
-program.  So the file must have our mark and belong to this user, and nobody else may be able to write it.
+program.  So the file must have our mark and belong to this user.  No other user may be able to write it.
 
-One rank of the job holds `elastic-state.lock`.  The lock file contains a note: the job, the rank's host and process,
-and the last commit that was written here.  If a state is older than the note, somebody has put it back.  A killed job
-leaves the note.
+One rank of the job holds `elastic-state.lock`.  The lock file contains a note: the job, the rank's host and process, and the
+last commit in this folder.  If a state is older than the note, somebody has put it back.  A killed job leaves the note.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Hosts without sshd: a program that starts hvdrun serves its launch agents (launch_agent.py) over a unix socket.
 
-hvdrun starts an agent for each host of its manifest, with the script of that host's daemon.  The program runs the script on
-the host by its own means: a Spark task, a Ray actor or a Ray task.
+hvdrun starts an agent for each host of its manifest, with the script of that host's daemon.  The program runs the script on the
+host by a Spark task, a Ray actor or a Ray task.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ _JOIN_SECONDS, _FOLDER_SECONDS = 20.0, 60.0
 
 
 def private_folder() -> Path:
-    """Makes a folder that only this user can enter or exchange, in $TMPDIR; in /tmp if others could exchange it there.
+    """Makes a folder that only this user can enter or exchange.  It is in $TMPDIR, or in /tmp if others could exchange it in
+    $TMPDIR.
 
     Removes the folders of processes that were killed.  Errors: RuntimeError if no folder can be made.
     """

@@ -1,4 +1,4 @@
-"""Runs hvdrun's daemon on a host, inside a process of a cluster, such as a Spark task or a Ray actor."""
+"""Runs hvdrun's daemon on a host, inside a cluster's process: a Spark task or a Ray actor."""
 
 from __future__ import annotations
 

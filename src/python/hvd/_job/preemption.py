@@ -58,7 +58,7 @@ def _end_by_sigterm() -> None:
 
 @contextmanager
 def ends_in_native_code() -> Iterator[None]:
-    """In the block, where the main thread may wait in C code, SIGTERM calls end() at once, if end() is its handler.
+    """In the block, SIGTERM calls end() at once, even while the main thread waits in C code.  This needs end() as its handler.
 
     Python calls a handler only when the main thread returns from C code.  So a thread waits for the signal's number.
     """

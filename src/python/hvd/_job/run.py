@@ -76,8 +76,8 @@ def run(
     shown(): makes a filter of a stream's output.  The other arguments are hvdrun's options of the same names.
 
     Errors: JobError, a RuntimeError, with the traceback of the rank that failed first, and the verdict as data.
-    ValueError for an option that hvdrun refuses; TypeError for a generator function, and for an object that cannot be
-    pickled; FileNotFoundError without hvdrun; RuntimeError if a function ended its process before it returned, and if an
+    ValueError for an option that hvdrun refuses.  TypeError for a generator function, and for an object that cannot be pickled.
+    FileNotFoundError without hvdrun.  RuntimeError if a function ended its process before it returned.  RuntimeError if an
     elastic job ends without the rank `only`.
     KeyboardInterrupt ends the job first.
     """
@@ -121,7 +121,7 @@ def run(
 
 
 def _payload_file(name: str, payload: bytes) -> tuple[tempfile.TemporaryDirectory[str], Path]:
-    """A private folder, and the payload's file in it: in XDG_RUNTIME_DIR if that is a folder with room, else in TMPDIR's."""
+    """A private folder, and the payload's file in it.  The folder is in XDG_RUNTIME_DIR if there is room, else in TMPDIR."""
     runtime = _environment.whole.get("XDG_RUNTIME_DIR", "")
     for parent in [runtime, None] if os.path.isabs(runtime) else [None]:
         own = None

@@ -292,7 +292,7 @@ def _tell_made_after(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _blame_killed_worker(loader: Any, error: Exception) -> None:
-    """Raises RuntimeError if a signal has killed a worker of `loader`; returns if no worker is found dead within 0.2 s.
+    """Raises RuntimeError if a signal has killed a worker of `loader`.  Returns if no worker is found dead within 0.2 s.
 
     A killed worker closes its sockets first, so the rank fails on a socket.  The kernel reports the death a moment later.
     """

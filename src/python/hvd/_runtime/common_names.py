@@ -7,7 +7,7 @@ A package re-exports them with a star and lists only its own names:
     from hvd._runtime.common_names import _names as _shared
     __all__ = [*_shared, *_operations, ...]
 
-The list is not called __all__: type checkers do not read concatenated lists, and would see only a part of it.
+The list is not called __all__. Type checkers do not read concatenated lists, and would see only a part of it.
 """
 
 from hvd._job.report import report as report

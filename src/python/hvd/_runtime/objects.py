@@ -68,9 +68,8 @@ def broadcast_object(
 ) -> Any:
     """root_rank's object, on every rank.  The others' argument is ignored; root gets its own object back.
 
-    Errors: ValueError for a rank that does not exist, on every rank when root cannot pickle its object, and on a rank that
-    cannot unpickle it;
-    HorovodInternalError when root has joined.
+    Errors: ValueError for a rank that does not exist, and on a rank that cannot unpickle the object.  ValueError on every rank
+    when root cannot pickle its object.  HorovodInternalError when root has joined.
     """
     number_of(process_set)
     _world.need()

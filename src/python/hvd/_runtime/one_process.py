@@ -1,8 +1,8 @@
 """Decides which process of a rank is the rank: the first one that calls init().
 
 A program may start several processes in a rank, as torch.multiprocessing.spawn does, and only these call init().  The
-first process locks a file in the job's folder on this host.  The lock is a record lock: children of fork() do not
-inherit it, and the kernel releases it when the process ends.
+first process locks a file in the job's folder on this host.  The lock is a record lock.  Children of fork() do not inherit it.
+The kernel releases it when the process ends.
 """
 
 from __future__ import annotations

@@ -57,8 +57,8 @@ class Request(NamedTuple):
     name: str | bytes | None  # None: derived from the order of the calls; bytes: used unchanged, without the kind as prefix
     view: View
     # allreduce, broadcast: the address of the result, or a bytearray.  It has view's shape and dtype, and may be view's memory
-    # reducescatter, alltoall, and allgather on a GPU: address and size in bytes of memory on view's device for a result of
-    # exactly this size; such a result is not taken
+    # reducescatter, alltoall, and allgather on a GPU: address and bytes of memory on view's device.  A result of exactly this
+    # size is written there, and is not taken
     out: int | bytearray | tuple[int, int] = 0
     splits: tuple[int, ...] | None = None  # alltoall: rows for each rank of the set; None: equal parts
 

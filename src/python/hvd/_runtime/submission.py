@@ -3,8 +3,8 @@
 
 All operations are asynchronous here; a blocking operation is one of these followed by synchronize().
 
-Lifetime: the runtime reads and writes tensors' memory until an operation has
-ended, so ``_pending`` owns them from submission to synchronize().
+Lifetime: the runtime reads and writes tensors' memory until an operation has ended.  So ``_pending`` owns the tensors from
+submission to synchronize().
 """
 
 from __future__ import annotations

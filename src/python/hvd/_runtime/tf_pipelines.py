@@ -1,8 +1,8 @@
-"""How long tf.data's pipelines take to make what a step needs, for the report on steps: see hvd_batches_made in
+"""Measures how long tf.data's pipelines take to make the data of a step, for the report on steps.  See hvd_batches_made in
 include/hvd/hvd.h.
 
-tf.data counts the time of each of its stages for its own tuning, and shows the counts as a model of the iterator.
-Without them, a rank whose pipeline is slow looks the same as a rank that happens to be the last of many slow ones.
+tf.data counts the time of each of its stages for its own tuning.  The iterator's model shows these counts.  Without them, a
+rank with a slow pipeline looks like the rank that is by chance the last of many slow ones.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _SOURCES_BEFORE_CYCLE = 1  # the first input of an interleave gives the data set
 
 
 def batch_ns(model: Any) -> float:
-    """Nanoseconds in which a pipeline makes one element, as it would without anybody who takes it late.
+    """Nanoseconds in which a pipeline makes one element, if its consumer is never late.
 
     model: tensorflow.data.model.ModelProto.  Stages with threads of their own work at the same time, so the slowest counts.
     """
@@ -100,7 +100,7 @@ class Pipelines:
             self._before = {id(one): _taken(model) for one, model in self._models()}
 
     def step_ends(self) -> None:
-        """The step of fit() has ended.  In a compiled function, the iterators tell what the step has taken."""
+        """The step of fit() has ended.  In a compiled function, the iterators tell how many elements the step has taken."""
         before, self._before = self._before, None
         if self._told_eagerly:
             return

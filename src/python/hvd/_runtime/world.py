@@ -91,9 +91,9 @@ def init(comm: Any = None, process_sets: Sequence[ProcessSet] | str | None = Non
     process_sets: sets to make now, in addition to the global one.  Or "dynamic": add_process_set will make them (always
     allowed).
     A further call only makes process_sets that do not exist yet.
-    In an elastic job, a rank that is started while others train returns at once, with its expected rank and size.  The
+    An elastic job may start a rank while others train.  There the call returns at once, with the expected rank and size.  The
     rank joins the world in hvd.elastic.run, or in the first call that needs the world.  There it may get other numbers.
-    Errors: ValueError for ranks that do not exist, and for a repeated set (the world and the other sets then exist);
+    Errors: ValueError for ranks that do not exist, and for a repeated set.  The world and the other sets then exist.
     RuntimeError if a required MPI is missing.
     """
     global _at_exit
@@ -277,8 +277,8 @@ before_rejoin: list[Callable[[], None]] = []
 # ranks.
 when_left: list[Callable[[], None]] = []
 
-# Called with the number of a process set when all its ranks have joined (hvd.join).  Some may have made steps that others
-# have not, so each forgets what the ranks agree on at a first step.
+# Called with the number of a process set when all its ranks have joined (hvd.join).  The ranks may have made different numbers
+# of steps.  So each rank forgets the agreements of a first step.
 when_joined: list[Callable[[int], None]] = []
 
 # Called at the end of a world: owners of pending operations' tensors, since handles do not survive a world.
@@ -341,8 +341,8 @@ def is_homogeneous() -> bool:
 def mpi_threads_supported() -> bool:
     """Whether other threads may call MPI while hvd works.
 
-    True if hvd does not use MPI itself, which is usual under hvdrun; otherwise True if MPI was started for several threads.
-    False with HOROVOD_MPI_THREADS_DISABLE.
+    True if hvd does not use MPI itself, as usual under hvdrun.  Otherwise True if MPI was started for several threads.  False
+    with HOROVOD_MPI_THREADS_DISABLE.
     """
     return bool(_joined().mpi_threads)
 

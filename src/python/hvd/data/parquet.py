@@ -14,19 +14,20 @@ __all__ = ["ParquetBatches", "petastorm_reader"]
 
 
 class ParquetBatches(BaseDataLoader):
-    """This rank's share of a Parquet file, or of a folder of them, as batches: dictionaries of NumPy arrays by column.
+    """This rank's share of a Parquet file or a folder of such files, in batches.  A batch is a dictionary of NumPy arrays by
+    column.
 
     All ranks get the same number of rows, and thus of batches; the last rows % size are left out.  So no rank waits for
     another at the end of an epoch.  A rank reads only row groups that contain its rows, one at a time.
 
-    path: a file or a folder, whose .parquet files are used in the order of their names, except where a name begins with "_" or
-    ".".  batch_size: rows.
+    path: a file or a folder.  A folder's .parquet files are used in the order of their names.  Names with "_" or "." at the
+    start are left out.  batch_size: rows.
     columns: by default all.  shuffle: row groups and the rows in them, in another order in each epoch.
     drop_last: leave out a smaller last batch.
     rank, size: by default this rank's; they need init() then.
-    Errors: FileNotFoundError for a path without files; ImportError without pyarrow; ValueError for other arguments and, while
-    reading, for nulls among whole numbers or booleans, which would change the dtype of some batches.  Other nulls are NaN in
-    floats, NaT in times, and None elsewhere.
+    Errors: FileNotFoundError for a path without files; ImportError without pyarrow; ValueError for other arguments.  While
+    reading, ValueError for nulls among whole numbers or booleans, which would change the dtype of some batches.  Other nulls
+    are NaN in floats, NaT in times, and None elsewhere.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class ParquetBatches(BaseDataLoader):
         self._parts, self.rows = self._share(rank, size)
 
     def _share(self, rank: int, size: int) -> tuple[list[tuple[Path, int, int, int]], int]:
-        """(file, row group, first row, rows) of each row group that contains this rank's rows, and the total number of rows."""
+        """The row groups with rows of this rank, as (file, row group, first row, rows), and this rank's number of rows."""
         groups = []
         for file in self.files:
             with self._open(file) as opened:
@@ -152,8 +153,8 @@ def petastorm_reader(url: str, by_row: bool = False, **options: Any) -> Any:
     """petastorm.make_batch_reader(url, ...) for this rank's share: cur_shard and shard_count are set.
 
     by_row: petastorm.make_reader instead, for data sets that Petastorm wrote: a row at a time, with decoded arrays.
-    Petastorm divides by row groups.  The data set needs at least one for each rank, and ranks may get different numbers of
-    rows (see hvd.torch.join, or stop at the least number).
+    Petastorm divides by row groups.  The data set needs at least one row group for each rank.  Ranks may get different numbers
+    of rows: use hvd.torch.join, or stop at the least number.
     Errors: ImportError without petastorm.
     """
     from petastorm import make_batch_reader, make_reader

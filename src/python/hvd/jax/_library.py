@@ -72,7 +72,7 @@ def told_by_jax(error: BaseException) -> HorovodInternalError | None:
 def forget_failures() -> None:
     """Lets the next compiled program run after one that failed during its execution.
 
-    JAX passes the token of an ordered effect from each program to the next, and the token of a failed program is a permanent
+    JAX passes the token of an ordered effect from each program to the next.  The token of a failed program is a permanent
     error.  JAX forgets tokens only together with everything else (clear_backends).
     """
     try:

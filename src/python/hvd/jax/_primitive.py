@@ -3,8 +3,8 @@
 
 Order.  In a compiled program an operation begins when the previous one has ended, by JAX's ordered effects.  XLA may run
 independent code in any order, on its own threads.  Ranks that waited for each other's operations in different orders would
-wait for ever.  So the order is the program's, through branches, loops and functions that are called twice, and from one
-program to the next.  Arrays of one call travel together.  Handlers never wait: they give XLA a future (if jaxlib has
+wait for ever.  So the order is the program's. It includes branches, loops and functions that are called twice, and continues
+from one program to the next.  Arrays of one call travel together.  Handlers never wait: they give XLA a future (if jaxlib has
 futures), so computation continues meanwhile.
 
 Names.  Ranks match operations by name: the program's name, and a count of the operations during compilation.  If one rank
@@ -212,7 +212,7 @@ def _unchanged(out: Any) -> Any:
 
 
 def _transposed(cotangents: Sequence[Any], *arrays: Any, operation: Operation) -> list[Any]:
-    """A loss is the sum of all ranks' losses, so the cotangent of a rank's array is the sum over all ranks."""
+    """The loss is the sum of all ranks' losses.  So the cotangent of a rank's array is the sum over all ranks."""
     o = operation
     live = [i for i, cotangent in enumerate(cotangents) if type(cotangent) is not ad.Zero]
     results: list[Any] = [ad.Zero(array.aval) for array in arrays]

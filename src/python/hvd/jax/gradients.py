@@ -120,7 +120,7 @@ def DistributedGradient(
     """An optax gradient transformation that reduces the gradients over all ranks, then passes them to optimizer.
 
     optimizer: an optax transformation, or None for use in optax.chain(hvd.DistributedGradient(), ...).
-    backward_passes_per_step: with n, every nth call updates the parameters, from the sum of the last n gradients; the other
+    backward_passes_per_step: with n, every nth call updates the parameters from the sum of the last n gradients.  The other
     calls return updates of zero.  name: needed only if two transformations run at the same time.
     update's gradients: any tree; inside jit or outside.  Errors: ValueError for a wrong argument.
     """

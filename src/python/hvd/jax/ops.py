@@ -1,15 +1,16 @@
 """The operations on JAX arrays: outside jit, inside it, differentiated and batched.
 
 Shapes are those of the arrays.  All operations support the dtypes u8 i8 u16 i16 i32 i64 f16 bf16 f32 f64 bool float8_e4m3fn
-float8_e5m2 u32 u64; c64 c128 too, but for Min, Max and Adasum.  Outside jit a call returns its result (the _async ones
-return handles).  Inside jit the operation is part of the program: it runs with the program, in the same order on every rank.
+float8_e5m2 u32 u64.  All but Min, Max and Adasum also support c64 c128.  Outside jit a call returns its result (the _async ones
+return handles).  Inside jit the operation is part of the program.  Operations run with the program, in the same order on every
+rank.
 
 Errors: ValueError for a wrong argument and HorovodInternalError when ranks disagree or a peer is lost.  Inside jit the latter
 is JAX's own JaxRuntimeError, raised at the use of a result.  Its text begins with FAILED_PRECONDITION (ranks disagree) or
 ABORTED (a peer is lost).
 
-Gradients are those of the sum of all ranks' losses, forward and reverse: allreduce's is an allreduce, allgather's a
-reducescatter, reducescatter's an allgather, broadcast's a reduction to the root.
+Gradients, forward and reverse, are those of the sum of all ranks' losses.  The gradient of an allreduce is an allreduce, of an
+allgather a reducescatter, of a reducescatter an allgather.  The gradient of a broadcast is a reduction to the root.
 """
 
 from __future__ import annotations
@@ -253,7 +254,7 @@ def grouped_allgather_async(
 
 
 def alltoall(tensor: Any, splits: Any = None, name: str | None = None, process_set: ProcessSet = global_process_set) -> Any:
-    """Sends rows to all ranks: splits[r] of them to rank r, in order, or equal parts when there are no splits.
+    """Sends splits[r] rows to each rank r, in order.  Without splits, sends equal parts.
 
     Returns the rows that all ranks sent here, in the order of the ranks.  With splits, returns a pair: these rows, and the
     number of rows from each rank (NumPy, int32).  Inside jit only equal parts are possible: a program's shapes are fixed.

@@ -53,7 +53,7 @@ def in_graph() -> bool:
 
 
 def initialise_later(variables: Sequence[Any]) -> None:
-    """In a graph: lets Keras 2 initialise the variables, which it does for all that it knows before it runs anything."""
+    """In a graph: adds the variables to those that Keras 2 initialises before it runs anything."""
     try:
         backend = importlib.import_module(f"{keras.__name__}.src.backend")
     except ImportError:  # before TensorFlow 2.13

@@ -22,8 +22,8 @@ __all__ = [
 
 
 class BroadcastGlobalVariablesCallback(_backend.Callback):
-    """Overwrites the model's and the optimizer's variables with root_rank's: before the first batch if the variables exist
-    by then (as in Keras 3), else after the first batch.  With hvdrun --agreement, compares them after each batch.
+    """Overwrites the model's and the optimizer's variables with root_rank's. This happens before the first batch if the
+    variables exist then (as in Keras 3), else after the batch.  With hvdrun --agreement, compares them after each batch.
 
     local_variables: variables to keep unchanged.  device is accepted as in Horovod.
     """
@@ -101,8 +101,8 @@ def _is_number(value: Any) -> bool:
 class LearningRateScheduleCallback(_backend.Callback):
     """Sets the learning rate to initial_lr * multiplier, from start_epoch up to end_epoch (exclusive; None: no end).
 
-    multiplier: a number, or a function of the epoch; with staircase=False also of its fraction (steps_per_epoch is then
-    required if fit() does not know it).
+    multiplier: a number, or a function of the epoch.  With staircase=False, the epoch has a fraction; steps_per_epoch is then
+    required if fit() does not know it.
     momentum_correction: scales momentum while the rate changes (arXiv:1706.02677), if the optimizer reads it in each step.
     """
 

@@ -125,10 +125,10 @@ class CommitStateCallback(_backend.Callback):
 class UpdateBatchStateCallback(_backend.Callback):
     """Keeps state.batch at fit()'s current batch; 0 at the end of an epoch.
 
-    An interrupted epoch has only its remaining steps, if fit() knows the number of steps of an epoch: give it
-    steps_per_epoch, or data with a length.  As in Horovod these are the data's first batches, not its last.  As in
-    Horovod state.batch is the index of the last finished step, so the epoch repeats that step.  It repeats two if
-    CommitStateCallback stands before this callback.
+    An interrupted epoch has only its remaining steps.  For this, fit() must know the number of steps of an epoch: give it
+    steps_per_epoch, or data with a length.  As in Horovod these are the data's first batches, not its last.  As in Horovod
+    state.batch is the index of the last finished step, so the epoch repeats that step.  It repeats two if CommitStateCallback
+    stands before this callback.
     """
 
     def __init__(self, state: Any) -> None:

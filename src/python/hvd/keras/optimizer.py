@@ -144,7 +144,7 @@ class _ScalesLoss(_Keras3):
 
 
 def _with_overflows(grads: Sequence[Any], variables: Sequence[Any], local: set[int]) -> list[Any]:
-    """Tells all ranks of an overflow in a gradient that stays on this rank: adds a NaN to a gradient that is reduced."""
+    """Adds a NaN to a reduced gradient, if a gradient that stays on this rank has an overflow.  So all ranks notice it."""
     results = list(grads)
     is_dense = [grad is not None and not _is_sparse(grad) for grad in grads]
     shared = [i for i, v in enumerate(variables) if is_dense[i] and id(v) not in local]
@@ -292,8 +292,8 @@ def DistributedOptimizer(
     The new optimizer shares the given optimizer's state.  On Keras 3 (TensorFlow, torch and JAX backends) and Keras 2.
 
     compression: hvd.keras.Compression.none or .fp16.
-    backward_passes_per_step: number of gradients that are added up before a step (not in JAX's compiled steps);
-    average_aggregated_gradients: the sum is divided by backward_passes_per_step.
+    backward_passes_per_step: number of gradients that are added up before a step (not in JAX's compiled steps).
+    average_aggregated_gradients: divides the sum by backward_passes_per_step.
     gradient_predivide_factor: divides by it before the sum and by size / it afterwards; Average only.
     groups, num_groups: gradients that run together (TensorFlow; elsewhere libhvd fuses by itself).
     name, device_dense and device_sparse are accepted as in Horovod.

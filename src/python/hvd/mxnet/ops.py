@@ -52,7 +52,8 @@ def allreduce(
     process_set: ProcessSet = global_process_set,
     op: int | None = None,
 ) -> Any:
-    """The reduction of an array (any shape, the same on all ranks) over all ranks, as a new one; Average by default."""
+    """The reduction of an array over all ranks, as a new array.  The shape must be the same on all ranks.  Average by
+    default."""
     return collectives.allreduce(tensor, average, name, op, prescale_factor, postscale_factor, process_set)
 
 

@@ -38,8 +38,8 @@ class MiniSettings:
 class RayExecutor:
     """Ranks in a Ray cluster: start(), then run() and execute() as often as needed, then shutdown().
 
-    num_workers: ranks on as few nodes as possible; or num_hosts, with num_workers_per_host ranks each; or min_workers, for an
-    elastic job with max_workers at most.  cpus_per_worker, gpus_per_worker: Ray's resources of a rank.
+    num_workers: ranks on as few nodes as possible.  Or num_hosts: nodes with num_workers_per_host ranks each.  Or min_workers
+    and max_workers: limits of an elastic job. cpus_per_worker, gpus_per_worker: Ray's resources of a rank.
     use_current_placement_group: takes the slots from the placement group that this code runs in, if any.  reset_limit,
     cooldown_range, elastic_timeout: as hvdrun's options.  override_discovery: Ray's nodes are the elastic job's hosts;
     otherwise settings.discovery.find_available_hosts_and_slots() returns the hosts.

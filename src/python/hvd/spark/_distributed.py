@@ -22,8 +22,8 @@ def distributed(
 ) -> Callable[[Callable[..., R]], DistributedFunction[R]]:
     """Marks a function for many ranks: after `@distributed(np=8, gpus=1)`, `train.distributed(lr=0.1)` runs it on 8 ranks.
 
-    np: ranks, each in a task of one barrier stage; 0: one for every slot; negative: -np ranks on the driver.  gpus: the GPUs
-    that each task must have, 1 or 0; None: those that Spark gives it.  options: keywords of hvd.spark.run (hvd.run for
+    np: number of ranks, each in a task of one barrier stage. 0: one for every slot.  Negative: -np ranks on the driver.  gpus:
+    the GPUs that each task must have, 1 or 0; None: those that Spark gives it.  options: keywords of hvd.spark.run (hvd.run for
     negative np).  `train(lr=0.1)` still calls the function here.
 
     Errors: TypeError and ValueError for other numbers, when the function is marked.
@@ -73,8 +73,8 @@ class TorchDistributor:
     def run(self, train_object: Callable[..., Any] | str, *args: Any, **kwargs: Any) -> Any:
         """Calls train_object(*args, **kwargs) on every rank and returns rank 0's result.
 
-        A text is the path of a Python script that every host has; args are its command line, and the result is None.
-        Errors: as hvd.spark.run and hvd.run; TypeError for keywords with a script.
+        If train_object is a text, it is the path of a Python script that every host has. args are its command line, and the
+        result is None.  Errors: as hvd.spark.run and hvd.run; TypeError for keywords with a script.
         """
         __tracebackhide__ = True  # IPython leaves this frame out
         function: Callable[..., Any] = run_script

@@ -42,11 +42,10 @@ def run_elastic(
 ) -> list[Any]:
     """Calls func(*args, **kwargs), which trains by hvd.elastic.run, on ranks in Spark tasks; returns all ranks' results.
 
-    The job begins with all available slots, at least num_proc (every slot by default) and at most max_num_proc (by default
-    num_proc).  The job goes on with min_num_proc ranks or more (by default num_proc).  Ranks that are lost with an executor are
-    started again as soon as Spark has another executor.  elastic_timeout: seconds that too few ranks wait for more;
-    reset_limit: limit for changes of the ranks.  The others: as for run().  Results are those of the ranks at the end, in
-    their order.
+    The job begins with all available slots, from num_proc (every slot by default) to max_num_proc (num_proc by default).  The
+    job goes on with min_num_proc ranks or more (by default num_proc).  Ranks that are lost with an executor are started again
+    as soon as Spark has another executor.  elastic_timeout: seconds that too few ranks wait for more; reset_limit: limit for
+    changes of the ranks.  The others: as for run().  Results are those of the ranks at the end, in their order.
 
     Each rank is a task of its own, so ranks on one executor's host use TCP between them.
     Errors: as run()'s; RuntimeError also if too few ranks are left for too long.

@@ -9,7 +9,7 @@ from typing import Any, Callable
 class HorovodRunner:
     """Runs a function on np ranks: HorovodRunner(np=2).run(main, lr=0.1) returns the result of main on rank 0.
 
-    np > 0: np tasks of one barrier stage; np = 0: every slot; np < 0: -np ranks on the driver, for trials.
+    np > 0: np tasks of one barrier stage. np = 0: every slot. np < 0: -np ranks on the driver, for trials.
     driver_log_verbosity: "all" (here the default) shows the ranks' output while they run; "log_callback_only" shows only the
     lines from sparkdl.horovod.log_to_driver().
     """

@@ -2,9 +2,9 @@
 
 Task 0 runs hvdrun with the manifest of the cluster.  hvdrun's launch agent for each other host (launch_agent.py) passes
 task 0 the script of that host's daemon.  One allGather sends the scripts to the first task of each host, which runs its
-own script.  The other tasks of the host wait for the first one (_host_lock.py), so that their slots stay taken while
-ranks run.  An allGather costs a second, so there is only one, and none on a single host.  With GPUs there is one more
-before it, since hvdrun plans with them.
+own script.  The other tasks of the host wait for the first one (_host_lock.py).  So their slots stay taken while ranks run.  An
+allGather costs a second, so there is only one, and none on a single host.  With GPUs there is one more before it, since hvdrun
+plans with them.
 """
 
 from __future__ import annotations

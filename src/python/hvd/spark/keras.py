@@ -1,4 +1,4 @@
-"""hvd.spark.keras: a Keras model as a stage of a Spark ML pipeline, of Keras 3 on any backend, or of tf_keras."""
+"""hvd.spark.keras: a Keras model as a stage of a Spark ML pipeline.  Works with Keras 3 on any backend, and tf_keras."""
 
 from __future__ import annotations
 

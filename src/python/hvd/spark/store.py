@@ -1,6 +1,6 @@
 """Store: the place for an estimator's tables, checkpoints and logs, by path or URL.
 
-Local paths need no package.  Any other URL is a file system of fsspec (s3, gs, abfs, hdfs, memory, …); its package must be
+Local paths need no package.  Any other URL is a file system of fsspec (s3, gs, abfs, hdfs, memory, …). Its package must be
 installed on driver and executors.  A DBFS path is a local path under /dbfs.
 """
 

@@ -197,7 +197,7 @@ def reduce_gradients(
 
 
 def divided_by_ranks(grad: Any, process_set: ProcessSet) -> Any:
-    """Divides by the number of ranks at execution, also in a function traced in an earlier world of an elastic job."""
+    """Divides by the number of ranks at execution.  In an elastic job, a function may have been traced in an earlier world."""
     traced = process_set.may_change() and not tf.executing_eagerly()
     by = size_op() if traced else process_set.size()
     if isinstance(grad, tf.IndexedSlices):

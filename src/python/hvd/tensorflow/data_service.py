@@ -71,7 +71,7 @@ def send_to_data_service(
             "and tf.data.experimental.service.distribute(…, service=…) inside"
         )
     in_turn = reuse_dataset and round_robin
-    alone = compute_config.dispatchers > 1  # nobody else reads there: others' turns would never come
+    alone = compute_config.dispatchers > 1  # no other rank reads there, so the other ranks' turns would never come
     with tf_data_service(compute_config, rank) as address:
         return dataset.apply(
             tf.data.experimental.service.distribute(

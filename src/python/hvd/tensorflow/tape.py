@@ -53,7 +53,7 @@ class _DistributedTape(_Base):  # type: ignore[misc, valid-type]
 
 
 def _flatten(grads: Any) -> list[Any]:
-    # IndexedSlices are one gradient, though nest would take them apart when told to expand composites; it is not.
+    # IndexedSlices count as one gradient: without expand_composites, nest does not take them apart.
     return tf.nest.flatten(grads)  # type: ignore[no-any-return]
 
 

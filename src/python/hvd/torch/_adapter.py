@@ -32,8 +32,8 @@ def _current_stream(gpu: int) -> int:
 class TorchAdapter:
     """Adapter[torch.Tensor].
 
-    CUDA tensors: when a tensor is submitted, the runtime waits for the current stream's work, and makes that stream wait for
-    the result.  The host waits for neither.  If libhvd finds no driver, this class copies tensors to host memory.
+    CUDA tensors: an operation begins after the work that the current stream has at submission.  synchronize() makes that stream
+    wait for the result.  The host waits for neither.  If libhvd finds no driver, this class copies tensors to host memory.
     """
 
     framework = "torch"

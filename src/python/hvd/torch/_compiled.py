@@ -3,7 +3,7 @@
 
 Dynamo traces the functions of this file in place of those of hvd.torch.ops (_torch_compile.py).  Each function calls an
 operator torch.ops.hvd.*.  The operator's kernel calls the plain operation; its fake kernel gives the result's shape.  The
-operators have an ordered effect: the graph keeps them in the program's order, also if a rank does not use the result.  Plain
+operators have an ordered effect.  So the graph keeps them in the program's order, even if a rank does not use a result.  Plain
 calls never run this code.  The first trace loads this file.
 """
 

@@ -1,4 +1,4 @@
-"""The flat buckets of ShardedOptimizer (sharded.py), and what ranks compare of their state."""
+"""The flat buckets of ShardedOptimizer (sharded.py), and the summary of their state that ranks compare."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ class Bucket:
             p.data = self.flat[start:end].view(p.shape)
 
     def move_in(self) -> None:
-        """Moves parameters back into the bucket if they got other memory.  ValueError if they became others by model.to()."""
+        """Moves parameters back into the bucket if they got other memory.  ValueError if model.to() has changed their dtype or
+        device."""
         with torch.no_grad():
             for p, (start, end) in zip(self.parameters, self.places):
                 here = self.flat[start:end]
@@ -62,7 +63,7 @@ class Bucket:
 
 
 def summary(state: dict[str, Any], shard: torch.Tensor) -> dict[str, str]:
-    """What must be the same on all ranks: the kinds of state, and the numbers among them, such as the step."""
+    """The facts that must be equal on all ranks: the kinds of state, and numbers such as the step."""
     return {key: _described(value, shard) for key, value in state.items()}
 
 

@@ -9,7 +9,8 @@ with tensor and rank.  hvdrun --agreement watches each DistributedOptimizer by i
 A NaN or an infinity that the runtime finds in a sum is reported if an optimizer's step follows.  A step that a GradScaler
 skips does not follow, so overflows that the scaler handles are not reported.
 
-Buffers, such as BatchNorm's statistics, may differ between ranks, and are not watched.  Neither are DTensors, which are shards.
+Buffers, such as BatchNorm's statistics, may differ between ranks, and are not watched.  DTensors are shards, and are not
+watched.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     model = DistributedDataParallel(model)
     model.register_comm_hook(None, hvd.ddp_comm_hook)
 
-DDP then uses the process group, for example gloo's, only for the rest (the first broadcast of the parameters, buffers).
+DDP then uses its process group, for example gloo's, only for the first broadcast of the parameters and for buffers.
 """
 
 # No `from __future__ import annotations`: torch inspects this hook's annotations, and requires the types themselves.

@@ -60,10 +60,10 @@ class _Share(IterableDataset[Any]):
 class DataLoader(torch.utils.data.DataLoader[Any]):
     """torch.utils.data.DataLoader with this rank's batches: batch_size is that of one rank.
 
-    With shuffle, each iteration divides a data set with indices anew, by the same permutation on all ranks (seed +
-    epoch).  All ranks get the same number of batches: at most size - 1 samples occur twice, or are left out
-    (drop_last).  Every rank reads a stream (IterableDataset) whole, in each worker, and keeps its share: a stream sees no
-    get_worker_info().  The ranks' numbers of batches may then differ by one (see hvd.join).
+    With shuffle, each iteration divides a data set with indices anew.  All ranks use the same permutation (seed + epoch).  All
+    ranks get the same number of batches.  For this, at most size - 1 samples occur twice, or are left out (drop_last).  Every
+    rank reads a stream (IterableDataset) whole, in each worker, and keeps its share: a stream sees no get_worker_info().  The
+    ranks' numbers of batches may then differ by one (see hvd.join).
     Errors: ValueError for a sampler or batch_sampler of your own, which would need to know the ranks.
     """
 

@@ -108,7 +108,7 @@ def _reduce_gradient(ctx: Any, tensor: Any, reduced: Any, grad: torch.Tensor, na
     if op == Product:
         ranks = process_set.size() or 1
         return _product_gradient(tensor, total, name, process_set) * before**ranks
-    if before < 0:  # the least of -x is that of the greatest x
+    if before < 0:  # x is least where -x is greatest
         op = Min if op == Max else Max
     scaled = collectives.allreduce(tensor, None, name and name + ".extremum", op, process_set=process_set)
     return _extremum_gradient(tensor, scaled, total, name, process_set) * before
@@ -322,7 +322,8 @@ def broadcast(
 def alltoall(
     tensor: torch.Tensor, splits: Any = None, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> Any:
-    """Sends splits[r] rows to rank r, in order (equal parts without splits), and returns the rows that all ranks sent here.
+    """Sends splits[r] rows to rank r, in order, and returns the rows that all ranks sent here.  Without splits, sends equal
+    parts.
 
     Returns the tensor, [sum of received rows, ...]; with splits, a pair of it and the received splits, [size].
     splits: 1-D integers on the host.  Differentiable.

@@ -33,7 +33,8 @@ else:
 
 
 class _Distributed(GradScalerSupport, _Base):
-    """The base before the user's optimizer class.  Its own state is in _hvd, which state_dict() does not include."""
+    """The first base class; the user's optimizer class is the second.  Its own state is in _hvd, which state_dict() does not
+    include."""
 
     _hvd: Reducer
     _hvd_names: dict[int, str]

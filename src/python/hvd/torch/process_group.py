@@ -4,7 +4,8 @@
     torch.distributed.init_process_group("cpu:hvd,cuda:nccl")     # those on the host (torch 2.15)
     torch.distributed.init_process_group("hvd", init_method="hvd://")  # in an elastic job
 
-torch finds it through its entry point (2.15), before that after ``import hvd.torch``.  The ranks are hvdrun's.
+torch 2.15 finds the backend through its entry point.  Older versions find it after ``import hvd.torch``.  The ranks are
+hvdrun's.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ replace_builtin_hooks()
 class HvdBackend(_Common, _c10d.Backend):  # type: ignore[misc]
     """The part of a group for tensors of one kind of device: torch's own ProcessGroup calls it."""
 
-    # torch's own properties of these names look here, and would find themselves.
+    # torch's properties of these names read the object's attributes of the same names, and would call themselves.
     supports_coalescing = False
     supports_reconfigure = False
     supports_shrinking = False
@@ -202,7 +203,7 @@ def create(options: Any, _: Any = None) -> Any:
         if _sets is not None:
             _sets.close()
         _worlds += 1
-        # Rank 0 names the world.  An operation of an earlier world may have timed out, and still be pending: no other operation
+        # Rank 0 names the world.  After a time-out, an operation of an earlier world may still be pending.  No other operation
         # may have its name.  The store may have an earlier world's keys, because torch keeps one server for each address.
         world, word = broadcast_object((_worlds, secrets.token_hex(8)), 0, "c10d.world")
         store = _c10d.PrefixStore(f"sets/{word}", options.store)

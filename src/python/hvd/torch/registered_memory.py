@@ -36,10 +36,11 @@ def _try(path: str, device: int) -> None:
 def mem_pool() -> Any:
     """The process's torch.cuda.MemPool, whose memory comes from ncclMemAlloc.
 
-    `with torch.cuda.use_mem_pool(hvd.mem_pool()):` puts new tensors there.  The runtime registers this memory with NCCL
-    when it sends a tensor alone (8 MiB or more, or the only one of its batch).  Then NCCL needs no copies through its own
-    buffers where the hardware allows that.  On every rank, the tensors of one operation must come from this pool, or none.
-    The process keeps the memory.  RuntimeError: without a GPU, with torch before 2.5, or with NCCL before 2.19.
+    `with torch.cuda.use_mem_pool(hvd.mem_pool()):` puts new tensors there.  The runtime registers this memory with NCCL when it
+    sends a tensor alone.  It sends a tensor alone if the tensor has 8 MiB or more, or its batch has no other.  Then NCCL needs
+    no copies through its own buffers where the hardware allows that.  On every rank, the tensors of one operation must come
+    from this pool, or none.  The process keeps the memory.  RuntimeError: without a GPU, with torch before 2.5, or with NCCL
+    before 2.19.
     """
     if not hasattr(torch.cuda, "MemPool"):
         raise RuntimeError(f"hvd.mem_pool requires torch 2.5, and this is {torch.__version__}")
@@ -55,9 +56,9 @@ def mem_pool() -> Any:
 def alloc(*size: int, dtype: torch.dtype | None = None, device: torch.device | str | int | None = None) -> torch.Tensor:
     """A new tensor in memory that the runtime accesses directly.
 
-    size: like torch.empty's.  On a CPU: zeros, in memory that all ranks of this host share.  If the tensor of an allreduce
-    lies in such memory on every rank of the host, the ranks reduce directly between their tensors.  On a GPU: undefined
-    content, in the memory of mem_pool().  Each call with a CPU takes whole pages of 4 KiB.
+    size: like torch.empty's.  On a CPU: zeros, in memory that all ranks of this host share.  If all ranks of the host have an
+    allreduce's tensor in such memory, they reduce directly between their tensors.  On a GPU: undefined content, in the memory
+    of mem_pool().  Each call with a CPU takes whole pages of 4 KiB.
     device: by default torch's default device.
     """
     dtype = dtype or torch.get_default_dtype()

@@ -26,7 +26,7 @@ __all__ = ["ShardedOptimizer"]
 
 # Large enough to use the links, small enough that the first ones travel during backward().
 _BUCKET_BYTES = 32 << 20
-# Optimizers that need more for an element's step than the element's own gradient and state.
+# Optimizers whose step for an element needs more than the gradient and state of that element.
 _WHOLE_TENSORS = ("Adafactor", "LBFGS", "Muon", "SparseAdam")
 
 
@@ -203,7 +203,8 @@ class ShardedOptimizer(torch.optim.Optimizer):
 
     @property
     def _step_supports_amp_scaling(self) -> bool:
-        """A GradScaler asks before it looks for infinities: it must find them on all ranks, or on none."""
+        """A GradScaler reads this property before it looks for infinities.  It must find infinities on all ranks, or on
+        none."""
         if self._overflow is None and self._busy():
             self.synchronize()
             self._refuse_changes()

@@ -30,7 +30,7 @@ _ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # of a function or an object; each pr
 def facts(
     optimizer: torch.optim.Optimizer, named: dict[str, torch.Tensor], hashes: dict[str, int], size: int
 ) -> dict[str, Any]:
-    """What this rank tells the others: values by the words of a line.
+    """This rank's facts, for the other ranks.  The keys are the words of differences().
 
     named: the parameters.  hashes: of their values.  size: the number of ranks that are compared.
     """

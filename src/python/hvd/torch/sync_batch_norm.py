@@ -1,8 +1,9 @@
 """Batch normalisation over the batches of all ranks, on any device.
 
-Forward gathers each rank's count, mean and sum of squared deviations per channel in one operation, and combines them as in
-Chan, Golub, LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances" (1979).  Unlike the
-difference of two large sums, this does not suffer from cancellation.  Backward sums two numbers per channel.
+One operation gathers each rank's count, and for each channel the mean and the sum of squared deviations.  Forward combines
+these figures.  Source: Chan, Golub, LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances"
+(1979).  Unlike the difference of two large sums, this method does not suffer from cancellation.  Backward sums two numbers per
+channel.
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ def windows_of(tensors: list[tuple[str, torch.Tensor, str | None, torch.Tensor]]
 
 
 def divides_its_state(optimizer: torch.optim.Optimizer) -> bool:
-    """torch's ZeRO keeps the state of this rank's part in `state` once a checkpoint is loaded."""
+    """True for torch's ZeRO: after a checkpoint is loaded, its `state` has only this rank's part."""
     return any(base.__name__ == "ZeroRedundancyOptimizer" for base in type(optimizer).__mro__)
 
 

@@ -118,8 +118,8 @@ std::string core_place(const std::string& pattern, const std::string& cwd) {
   return "its core file is in " + (folder.empty() ? "/" : folder);
 }
 
-/// The Xid in a record of the kernel's log, if it is of GPU @p pci and not older than @p since_us; else empty.  A
-/// record: "6,1234,5678901234,-;NVRM: Xid (PCI:0000:34:00): 79, pid=1234, GPU has fallen off the bus."
+/// The Xid in a record of the kernel's log.  Empty: the record has none of GPU @p pci since @p since_us.  A record:
+/// "6,1234,5678901234,-;NVRM: Xid (PCI:0000:34:00): 79, pid=1234, GPU has fallen off the bus."
 std::string xid_in(const std::string& record, const std::string& pci, std::int64_t since_us) {
   const std::size_t text = record.find(';');
   const std::size_t xid = record.find("NVRM: Xid (PCI:");

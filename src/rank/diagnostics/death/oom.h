@@ -46,7 +46,7 @@ class KernelLog {
 struct OomKill {
   std::string text;  ///< one line for the user; empty: no kill is known
   std::int64_t at_us =
-      -1;  ///< when, by the kernel's log, which also makes it certain; -1: only the group's counter says it
+      -1;  ///< time in the kernel's log; -1: only the group's counter tells of the kill, so it is not certain
 };
 
 /// Whether @p pid was killed for memory.  SIGKILL has just killed it, and it is not yet reaped.
@@ -54,7 +54,7 @@ struct OomKill {
 /// Takes up to 100 ms if the counter has risen, since the kernel writes its record after the kill.
 /// @p before  memory_group() of its guard when the rank was started.  @p log  made at that time.
 /// @p peak_bytes  its largest resident size.
-/// Known gap: if a rank moved itself to another group and the log is not complete, a kill for memory is not seen.
+/// Known gap: misses a kill if the rank has moved itself to another group and the log is not complete.
 OomKill oom_verdict(pid_t pid, const MemoryGroup& before, KernelLog& log, std::int64_t peak_bytes);
 
 /// For a rank that ended by itself.  Returns a line with the number of other processes of its memory group that the

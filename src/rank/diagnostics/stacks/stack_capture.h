@@ -67,7 +67,8 @@ class StackCapture {
   std::string python_, native_text_;
   wire::WorkerPicture asked_;                  ///< the worker that is asked
   std::vector<pid_t> workers_;                 ///< processes to be asked yet
-  std::optional<wire::WorkerPicture> worker_;  ///< the one that makes a batch; until one is found, one that cannot tell
+  std::optional<wire::WorkerPicture> worker_;  ///< the worker that makes a batch; until it is found, a worker that did
+                                               ///< not answer
 };
 
 /// fatal() for the text that faulthandler wrote; earlier pictures may precede it.  Pure.

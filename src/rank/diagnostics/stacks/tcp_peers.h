@@ -14,10 +14,10 @@ namespace hvd::rank {
 /// The addresses of this host's network interfaces.
 std::vector<std::string> own_addresses();
 
-/// The addresses to which a TCP connection of @p pid has repeated a segment at least three times in vain.
+/// The addresses that left a segment of a TCP connection of @p pid unanswered at least three times.
 std::vector<std::string> unanswered(pid_t pid);
 
-/// The same for the text of /proc/net/tcp or tcp6.  Pure.
+/// Like unanswered(), for the text of /proc/net/tcp or tcp6.  Pure.
 /// @param inodes  of the sockets to look at
 std::set<std::string> unanswered_in(const std::string& table, const std::set<std::string>& inodes);
 

@@ -39,7 +39,8 @@ def is_in_c10d(frames):
 
 
 def caller_frames(main):
-    """The frames of the thread that is in torch.distributed: the main thread if it is there, or if no other one is."""
+    """The frames of the thread that is in torch.distributed.  The main thread comes first, and also counts if no thread is
+    there."""
     if is_in_c10d(main):
         return main
     others = map(all_frames, sys._current_frames().values())
@@ -236,8 +237,8 @@ class Watcher:
         return {"name": found[1], "peer": peer, "place": place_of([entry[:3] for entry in frames]), "seconds": seconds}
 
     def root_of(self, frames):
-        """(function, group's name, root as a global rank) of the collective with a root in which these frames are; else
-        None.  torch's recorder has no roots."""
+        """(function, group's name, root as a global rank) if these frames are in a collective with a root; else None. torch's
+        recorder has no roots."""
         for file, _, function, frame in frames:
             if file.endswith(C10D) and function in ROOTS:
                 return function, *self.given_root(ROOTS[function], frame.f_locals)

@@ -99,8 +99,8 @@ class Records:
     def count_from_progress(self, opened, names):
         """Shortens the seconds of these open collectives (rows, in their order): they count from the last progress.
 
-        A rank may enqueue many collectives in advance, and then waits for each one a short time.  Collectives of several
-        groups of NCCL may wait for each other's streams, so progress in one group counts for all of them.
+        A rank may enqueue many collectives in advance, and then waits for each one a short time.  Collectives of several NCCL
+        groups may wait for each other's streams.  So progress in one group counts for all of them.
         """
         now = time.monotonic()
         before, self.first_open = self.first_open, {}

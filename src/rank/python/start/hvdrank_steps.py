@@ -4,9 +4,9 @@
 # The recorder writes into the memory that the guard reads.  src/wire/shared/recorder_memory.h and step_record.h have
 # the format.  hvd/_job/step_hooks.py hooks the optimizers, loaders and checkpoints.  Here it reports to the recorder
 # below instead of libhvd.  A step ends with an optimizer's step.  Without optimizer steps, each backward() from the
-# ENOUGHth on ends a step.  Without backward() too, each batch from the ENOUGHth on ends a step.  A program that has made
-# an optimizer may add up the gradients of many batches before its first step, and gets LONGEST_STEP_NS for that.
-# CPython 3.9 and later, torch 2.0 and later.
+# ENOUGHth on ends a step.  Without backward() too, each batch from the ENOUGHth on ends a step.  A program that has made an
+# optimizer may add up the gradients of many batches before its first step.  It has LONGEST_STEP_NS for that.  CPython 3.9 and
+# later, torch 2.0 and later.
 import mmap
 import os
 import struct

@@ -37,7 +37,7 @@ def throttled_file(groups):
 
 
 class Delays:
-    """Time in which the rank's threads were ready to run and had no core, in ns: the main thread, and gloo's."""
+    """Nanoseconds for which the rank's threads were ready to run and had no core: the main thread, and gloo's."""
 
     def __init__(self):
         self.schedstats = [small_file(f"/proc/self/task/{threading.get_native_id()}/schedstat")]  # the main thread's first

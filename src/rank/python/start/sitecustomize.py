@@ -1,7 +1,7 @@
-# Runs at the start of every Python of a rank, before the program: hvdrank puts the archive that holds this
-# file in front of PYTHONPATH.  Serves `hvdrun stacks` and `hvdrun attach`.  When the program imports torch.distributed,
-# hvdrank_collectives.py begins to watch its process groups.  Last, this file runs the sitecustomize that it hides, if
-# any.  Imports nothing that Python's own start has not imported.  CPython 3.8 and later.
+# Runs at the start of every Python of a rank, before the program. hvdrank puts the archive with this file in front of
+# PYTHONPATH.  Serves `hvdrun stacks` and `hvdrun attach`.  When the program imports torch.distributed, hvdrank_collectives.py
+# begins to watch its process groups.  Last, this file runs the sitecustomize that it hides, if any.  Imports nothing that
+# Python's own start has not imported.  CPython 3.8 and later.
 import os
 import sys
 

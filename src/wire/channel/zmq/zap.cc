@@ -50,7 +50,7 @@ void ZapHandler::serve() {
       reply(socket_, request.size() > 1 ? request[1] : "", known && request[6] == allowed_);
     }
   } catch (const std::exception&) {
-    // Without an answer nobody gets in.
+    // Without an answer ZeroMQ admits no peer.
   }
   socket_.reset();
 }

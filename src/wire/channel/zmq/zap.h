@@ -1,8 +1,8 @@
 /// @file zap.h — admits exactly one CURVE key to a listener.
 ///
-/// Before any message of a new peer reaches the application, ZeroMQ asks the handler on a separate socket (ZeroMQ's RFC
-/// 27, ZAP).  So nothing is interpreted before the peer is authenticated.  The handler is a thread, because it must
-/// answer while the listener's owner is busy.
+/// ZeroMQ asks the handler about each new peer, before it accepts a message of the peer (ZeroMQ's RFC 27, ZAP).  So
+/// nothing is interpreted before the peer is authenticated.  The handler is a thread, because it must answer while the
+/// listener's owner is busy.
 #pragma once
 #include <string>
 #include <thread>

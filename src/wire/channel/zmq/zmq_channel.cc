@@ -103,7 +103,7 @@ bool has_proved(int connection) {
   int unsent = 0;
   if (::getsockopt(connection, IPPROTO_TCP, TCP_INFO, info.data(), &bytes) != 0 || bytes < sizeof info ||
       ::ioctl(connection, SIOCOUTQ, &unsent) != 0)
-    return true;  // nobody is ended by mistake
+    return true;  // unknown: no connection is ended by mistake
   return info[bytes_acked] + static_cast<std::uint64_t>(unsent) > most_to_a_stranger + 1;
 }
 
@@ -208,7 +208,7 @@ class ZmqListener : public Listener {
     context_.reset();
   }
 
-  /// Sends a ping, the one message that every guard answers and nobody minds.
+  /// Sends a ping.  Every guard answers it, and it has no other effect.
   bool is_reachable(const PeerId& peer) {
     try {
       const std::int64_t now = std::chrono::nanoseconds(Clock::now().time_since_epoch()).count();

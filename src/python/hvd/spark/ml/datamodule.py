@@ -11,8 +11,8 @@ __all__ = ["DataModule"]
 class DataModule(ABC):
     """Made on each rank, entered before the first epoch and left after the last.  Attributes have the arguments' names.
 
-    A TorchEstimator's train_data() and val_data() return an iterable of batches: dictionaries of tensors by column, or pairs
-    of such a dictionary and the labels.  A KerasEstimator's return an argument for fit().
+    For a TorchEstimator, train_data() and val_data() return an iterable of batches.  A batch is a dictionary of tensors by
+    column, or a pair: the dictionary and the labels.  For a KerasEstimator, they return an argument for fit().
     """
 
     short_name: str | None = None

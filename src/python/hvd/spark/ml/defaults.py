@@ -56,8 +56,8 @@ PARAMS: dict[str, tuple[Any, str]] = {
 COUNTS = (
     "val_batch_size", "train_steps_per_epoch", "validation_steps_per_epoch", "rows_per_group",
 )  # fmt: skip
-# Horovod has them to speed up its reading.  Here each rank reads its rows with pyarrow, in its own process, and uses the
-# columns that transformation_fn returns, and a rank has one GPU.  A data_module gets the others.  Defaults as in Horovod.
+# Horovod has them to speed up its reading.  Here each rank reads its rows with pyarrow, in its own process, and has one GPU.
+# It uses the columns that transformation_fn returns.  A data_module gets the others.  Defaults as in Horovod.
 ACCEPTED: dict[str, Any] = {
     "train_reader_num_workers": 2, "val_reader_num_workers": 2, "reader_pool_type": "thread",
     "inmemory_cache_all": False, "partitions_per_process": 10, "compress_sparse_cols": False,

@@ -42,7 +42,8 @@ def unpack(packed: bytes, custom_objects: Any = None, package: str = "keras") ->
 
 
 def shaped(inputs: list[Any], shapes: Any, model: Any) -> list[Any]:
-    """Inputs in the requested shapes, else in those of the model's inputs; a column of numbers without either is [rows, 1]."""
+    """Inputs in the requested shapes, else in those of the model's inputs.  Without either, a column of numbers becomes [rows,
+    1]."""
     return _columns(inputs, shapes, getattr(model, "inputs", None), 1)
 
 
@@ -305,9 +306,8 @@ class _Run:
             print(f"epoch {epoch + 1}/{self.t.settings['epochs']}  {listed}", flush=True)
 
     def validator(self, batches: Callable[[], Iterator[tuple[Any, ...]]], steps: int) -> Any:
-        """A callback that adds val_… to an epoch's logs.  Keras' own validation starts a generator with its first batches in
-        each
-        epoch, and continues where it stopped: rows would count twice or never."""
+        """A callback that adds val_… to an epoch's logs.  Keras' own validation would count rows twice or never.  In each epoch
+        it repeats a generator's first batches, then continues where it stopped."""
 
         class Validate(self.keras.callbacks.Callback):  # type: ignore[misc,name-defined]
             def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:

@@ -2,8 +2,8 @@
 
 The table's rows are numbered through its files and row groups; a rank has those from rank * rows on.  Row groups are read
 piece by piece, in an order that depends on the epoch, into a pool.  Batches are drawn from the pool at random.  As in
-Petastorm's shuffling queue, rows from distant places of the table can meet in a batch as far as the pool reaches.  A shard
-that fits into the pool is read once and kept, and its order is then completely random.
+Petastorm's shuffling queue, a batch mixes rows from distant places of the table, within the limits of the pool.  A shard that
+fits into the pool is read once and kept, and its order is then completely random.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Shard:
     """This rank's rows.  Batches are dictionaries of arrays by column, [rows] or [rows, length].
 
     Every rank gets the same number of rows, since ranks must take the same number of steps.  The last ranks therefore also
-    get a few rows of the next rank.  pool_rows: most rows to hold, by default as many as fit into POOL_BYTES; a few more
+    get a few rows of the next rank.  pool_rows: most rows to hold, by default as many as fit into POOL_BYTES.  A few more
     pieces are in memory while they are mixed.  transformation: a function from a pandas table to another, called each time a
     piece is read.
     Errors: ValueError for fewer rows than ranks, a missing column, and, while reading, nulls and arrays of different

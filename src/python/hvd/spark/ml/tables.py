@@ -1,7 +1,7 @@
 """The training table for the ranks: Parquet files that executors write through the store.
 
-Each partition is one file under a unique name.  The driver lists the files of successful tasks in `_hvd_files.json`, so that
-a second attempt of a task does no harm.  shard.py reads them.
+Each partition is one file under a unique name.  The driver lists the files of successful tasks in `_hvd_files.json`.  So a
+second attempt of a task does no harm.  shard.py reads them.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _LIST = "_hvd_files.json"
 def write_table(df: Any, columns: list[Column], store: Any, path: str, rows_per_group: int, strict: bool = True) -> int:
     """Writes the columns below `path` and replaces a table there; returns the rows.  Empty partitions write nothing.
 
-    The files are listed in the order of the partitions, so that the same table gives ranks the same rows again.
-    strict: ValueError, after the whole table was checked, for nulls and for arrays of different lengths.
+    The files are listed in the order of the partitions.  So the same table gives ranks the same rows again.  strict:
+    ValueError, after the whole table was checked, for nulls and for arrays of different lengths.
     """
     remove_table(store, path)
     names = [column.name for column in columns]

@@ -267,9 +267,9 @@ def shaped(inputs: list[Any], shapes: Any) -> list[Any]:
 
 
 def label_for(torch: Any, output: Any, label: Any, loss: Any, shape: Any = None) -> Any:
-    """The label in the loss' form.  It gets the output's type and, unless another one is requested, its shape, if the numbers
-    of
-    values agree; for torch's losses of classes, a class number; else it is unchanged."""
+    """The label in the loss' form.  If label and output have equally many values, the label gets the output's type.  It also
+    gets the output's shape, unless another shape is requested.  For torch's losses of classes, it becomes a class number.
+    Otherwise it is unchanged."""
     if shape is not None:
         label = label.reshape(of_rows(shape))
     if label.numel() == output.numel():
@@ -293,9 +293,8 @@ def takes_reduction(loss: Any) -> bool:
 
 
 def weighted(loss: Any, output: Any, label: Any, rows: Any) -> Any:
-    """The mean of the rows' losses, each times its weight.  It is not divided by the sum of the weights, which differs
-    between
-    batches: a row would count more in a batch of small weights."""
+    """The mean of the rows' losses, each times its weight.  The result is not divided by the sum of the weights, which differs
+    between batches.  Otherwise a row would count more in a batch of small weights."""
     if rows is None:
         return loss(output, label)
     if hasattr(loss, "reduction"):

@@ -2,7 +2,7 @@
 
 The runtime matches operations by name.  A call's name follows from the calls before it, never from the call itself. Ranks
 that disagree on a call thus meet under one name, and each learns the other's call.  The calls of a loop get the same names in
-every round: the runtime knows them already, and a timeline has one row for each.
+every round.  So the runtime knows the names, and a timeline has one row for each.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Futures of a process group's operations.
 
-A callback may begin further operations, as DDP's hook for PowerSGD does.  A callback runs in the thread that completes
-its future, or in the thread that adds it to a complete one.  Other callbacks may run at the same time.  The moment
-differs between ranks.  So a callback's operations have no place in the order of the group's calls.  They have their own
-order, under the name of the callback.  The name consists of the operation at the start of the callback's chain of
-futures, and of the callback's number there.
+A callback may begin further operations, as DDP's hook for PowerSGD does.  A callback runs in the thread that completes its
+future.  If the future is complete, the thread that adds the callback runs it.  Other callbacks may run at the same time.  The
+moment differs between ranks.  So a callback's operations have no place in the order of the group's calls.  They have their own
+order, under the name of the callback.  The name has two parts: the operation that began the chain of futures, and the
+callback's number in the chain.
 """
 
 from __future__ import annotations
@@ -139,9 +139,9 @@ class Awaited(Protocol):
 class FutureFiller:
     """Completes futures, in the order of their requests within each line.
 
-    A line holds the operations of one caller: the program, or one callback.  No line waits for another.  On this rank
-    the program may have begun its next operation, while another rank is still in a callback, inside of then().  The
-    next operation ends only after the callback's operations.  So this rank must complete their futures first.
+    A line holds the operations of one caller: the program, or one callback.  No line waits for another.  The program may have
+    begun its next operation here, while another rank is still in a callback (in then()).  The next operation ends only after
+    the callback's operations.  So this rank must complete their futures first.
 
     There is always a free thread, because a future's callback may wait for another future.
     """

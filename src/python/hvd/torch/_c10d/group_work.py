@@ -48,7 +48,8 @@ class GroupState:
     def refuse(self) -> None:
         """Refuses a call after left: it would be matched with another call of the other ranks.
 
-        If a signal handler's exception has left that call, and it ends within 5 s, the group goes on: all ranks have made it.
+        One case is allowed: a signal handler's exception has left that call, and the call ends within 5 s. All ranks have made
+        the call then, so the group goes on.
         """
         left = self.left
         if left is None:
@@ -83,7 +84,7 @@ class GroupState:
 class GroupWork(_Work):  # type: ignore[misc]
     """One call.  Any thread may wait for it; its result is put in place once.
 
-    complete: makes the result when all handles have ended without error, and forgets the handles; None if there is nothing to
+    complete: makes the result, and forgets the handles, when all handles have ended without error.  None: there is no result to
     make.  owner: memory that the runtime uses meanwhile.  outputs: the value of result() and of the future.
     """
 
@@ -194,7 +195,7 @@ class GroupWork(_Work):  # type: ignore[misc]
     # ----
 
     def await_end(self) -> Exception | None:
-        """Like wait(), of which the runtime was told; the error goes to the future's waiters."""
+        """Like wait(), but returns the error, for the future's waiters.  Ends the part PART_FUTURE."""
         error = None
         try:
             self.wait()
@@ -238,8 +239,8 @@ class GroupWork(_Work):  # type: ignore[misc]
         record.__exit__(None, None, None)
 
     def has_arrived(self) -> bool:
-        """Whether the runtime has ended the operation.  Unlike is_completed(), it leaves an error to the program's own wait:
-        names must restart at the same call on all ranks.
+        """Whether the runtime has ended the operation.  Unlike is_completed(), leaves an error to the program's own wait.  So
+        names restart at the same call on all ranks.
         """
         try:
             return self._ended or self._has_arrived()

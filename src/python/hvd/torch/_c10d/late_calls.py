@@ -1,8 +1,7 @@
 """Calls that begin later, because an earlier call of their name is pending.
 
-The calls of a loop take few names in turn (call_names.py).  A program may have any number of pending calls, and its next step
-may be one for which another rank waits.  So the caller goes on at once.  A thread begins the call when the earlier one has
-ended.
+The calls of a loop take few names in turn (call_names.py).  A program may have any number of pending calls.  Another rank may
+wait for the caller's next step.  So the caller goes on at once.  A thread begins the call when the earlier one has ended.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ class StateHandler:
 class StateDictHandler(StateHandler):
     """A handler for values with state_dict() and load_state_dict().
 
-    TorchState makes the copies of all values before it replaces the first one, so that a failure leaves them equally old.
+    TorchState copies all values before it replaces the first copy.  So after a failure all kept copies are equally old.
     """
 
     def __init__(self, value: Any) -> None:

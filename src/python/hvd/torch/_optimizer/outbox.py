@@ -1,14 +1,14 @@
 """Complete gradients that wait for a common submission.
 
-Each submission of a tensor on a GPU costs an event, a wake-up of the engine's thread and an NCCL group.  Many tensors
-in one call cost hardly more than one.  So hooks collect gradients in an outbox, and submit several at once.  The first
-few are submitted early, so that the GPUs begin to exchange.  Later ones are submitted after a number of bytes or
-gradients.  The last ones are submitted when backward() ends.
+A submission of a GPU tensor costs an event, a wake-up of the engine's thread and an NCCL group.  Many tensors in one call cost
+hardly more than one.  So hooks collect gradients in an outbox, and submit several at once.  The first few are submitted early,
+so that the GPUs begin to exchange.  Later ones are submitted after a number of bytes or gradients.  The last ones are submitted
+when backward() ends.
 
 No rank waits for a gradient that another rank's outbox holds:
   - torch calls the outbox at the end of each backward(). If it cannot, no gradient is held back;
-  - a backward() that fails does not call the outbox. A thread of this process that waits for an operation flushes first,
-    and so do the reducer's own calls and the next backward();
+  - a backward() that fails does not call the outbox.  But a waiting thread of this process flushes first, and so do the
+    reducer's own calls and the next backward();
   - gradients are matched by name, so the ranks' outboxes need not flush at the same time.
 A gradient leaves the outbox by submission or, at the end of a world, by drop(). A refused one can be submitted again.
 """

@@ -18,7 +18,7 @@ class ParameterEntry(_native.Gradient):
     """One parameter: the number of passes that are still to come, and its operation in progress.
 
     Fields of the base (ext/native/gradients/gradient.h), which the hooks use without Python:
-    name: of its operations, once the ranks have agreed on it; else "".
+    name: of the parameter's operations, once the ranks have agreed on it; else "".
     order: see memory_order(); agreed together with the name.
     bytes: of the parameter, once it has a name.
     passes, passes_left: the backward passes of a step, and those to come.
