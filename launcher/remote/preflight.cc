@@ -33,6 +33,9 @@ constexpr std::string_view fail_function =
 /// A shell function that ends the script if another user could have put a program there.  It looks at the owners and
 /// modes of the path's folders, with and without symbolic links.  hvdrank looks at groups (base/files/trust.h); this
 /// function checks hvdrank before it runs.
+///
+/// All hosts wait for the slowest, and each program that the shell starts takes a millisecond.  So the shell itself
+/// finds the real path and its user.
 std::string trust_function(const std::vector<uid_t>& software_owners) {
   std::string known;
   for (const uid_t uid : software_owners) known += formatted(" {}", uid);
@@ -41,12 +44,17 @@ std::string trust_function(const std::vector<uid_t>& software_owners) {
   return R"sh(hvd_trust() {
   [ -e "$1" ] || return 0
   n=$1; set --
-  for p in "$n" "$(readlink -f -- "$n")"; do
-    while [ -n "$p" ]; do set -- "$@" "$p"; p=${p%/*}; done
+  p=$([ ! -L "$n" ] && CDPATH= cd -P -- "${n%/*}/" && pwd -P) && p=$p/${n##*/} || p=$(readlink -f -- "$n")
+  for q in "$n" "$p"; do
+    while [ -n "$q" ]; do set -- "$@" "$q"; q=${q%/*}; done
+    [ "$n" != "$p" ] || break
   done
-  t="0 $(id -u) $(ls -nd / | { read -r m l u r; echo "$u"; }))sh" +
+  t=
+  while read -r k r u l; do [ "$k" != Uid: ] || { t=$u; break; }; done </proc/self/status
+  t="0 ${t:-$(id -u)})sh" +
          known + R"sh("
   while read -r m l u r; do
+    case $r in *' /') t="$t $u"; continue;; esac
     case " $t " in *" $u "*) ;; *) m=foreign;; esac
     case $m in
       d????????[tT]*) ;;
@@ -54,10 +62,27 @@ std::string trust_function(const std::vector<uid_t>& software_owners) {
          fault + R"sh( ;;
     esac
   done <<END_OF_LIST
-$(ls -Lnd -- "$@")
+$(LC_ALL=C ls -Lnd -- / "$@")
 END_OF_LIST
 }
 )sh";
+}
+
+/// Checks hvdrank's version.
+std::string version_check() {
+  return "v=$(\"$hvd_rank\" --version 2>/dev/null </dev/null)\ncase $v in \"hvdrank " HVD_VERSION "\" | \"\") ;; *) " +
+         fail("has $v, this is hvdrun " HVD_VERSION, "install the same wheel on all hosts") + ";; esac\n";
+}
+
+/// Makes a private folder, and checks hvdrank's version by the same call.  A host without room for a folder goes on
+/// without.  The host daemon removes the folder; the shell does if the daemon has not.
+std::string folder_and_version_check() {
+  return "umask u=rwx\nv=$(\"$hvd_rank\" --folder $$ </dev/null)\ncase $v in\n\"hvdrank " HVD_VERSION
+         " /\"*) t=${v#\"hvdrank " HVD_VERSION
+         " \"}\nTMPDIR=$t HVD_FOLDER=$t\nexport TMPDIR HVD_FOLDER\n"
+         "trap '[ ! -d \"$t\" ] || HVD_JOB_KEYS= \"$hvd_rank\" --remove-folder \"$t\" </dev/null' EXIT\n"
+         "trap 'exit 143' HUP INT TERM ;;\n*) " +
+         version_check() + ";;\nesac\n";
 }
 
 }  // namespace
@@ -77,7 +102,7 @@ Preflight look_here(const std::string& rank_program, const std::string& mpirun, 
   return here;
 }
 
-std::string preflight_script(const Preflight& here) {
+std::string preflight_script(const Preflight& here, bool with_folder) {
   std::string script(fail_function);
   const std::string rank = shell_quote(here.rank_program);
   script += "hvd_rank=" + rank + "\n";
@@ -85,9 +110,7 @@ std::string preflight_script(const Preflight& here) {
     script += trust_script({here.rank_program, here.mpirun, here.python}, *here.software_owners);
   script += "[ -x " + rank + " ] || { v=" + rank + "; " +
             fail("has no $v", "install hvdrun there, in the same folder") + "; }\n";
-  script += "v=$(" + rank +
-            " --version 2>/dev/null </dev/null)\ncase $v in \"hvdrank " HVD_VERSION "\" | \"\") ;; *) " +
-            fail("has $v, this is hvdrun " HVD_VERSION, "install the same wheel on all hosts") + ";; esac\n";
+  script += with_folder ? folder_and_version_check() : version_check();
   if (here.mpirun_version.find("Open MPI") != std::string::npos)
     script += formatted(
         "v=$({} --version 2>/dev/null </dev/null | head -n 1)\ncase $v in {}) ;; *'Open MPI'*) h={}; {};; esac\n",

@@ -31,7 +31,8 @@ Preflight look_here(const std::string& rank_program, const std::string& mpirun, 
 
 /// Text for /bin/sh, for the beginning of a script.  If a check fails, the shell writes one line to stderr and exits
 /// with 4.  A program that does not answer is no failure, because it may lack a variable here.
-std::string preflight_script(const Preflight& here);
+/// @param with_folder  the script also makes a private folder, as TMPDIR, and removes it at its end
+std::string preflight_script(const Preflight& here, bool with_folder = false);
 
 /// The part of the text that checks that no other user could have put these programs there.
 std::string trust_script(const std::vector<std::string>& programs, const std::vector<uid_t>& software_owners);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <utility>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -22,21 +23,31 @@ std::vector<std::string> daemon_command(const std::string& rank_program, const s
 }
 
 HostDaemons::HostDaemons(const std::vector<DaemonStart>& starts) : outputs_(::epoll_create1(EPOLL_CLOEXEC)) {
-  for (const DaemonStart& s : starts) add(s);
+  for (const DaemonStart& s : starts) add_unstarted(s.host);
+  for (const bool here : {false, true})  // other hosts take longer
+    for (std::size_t i = 0; i < starts.size(); ++i)
+      if (starts[i].input.empty() == here) start(i, starts[i]);
 }
 
 void HostDaemons::add(const DaemonStart& s) {
+  add_unstarted(s.host);
   try {
-    daemons_.push_back(
-        {s.host, s.may_hand_on, std::make_unique<ChildProcess>(s.command, s.environment, s.input), s.hosts});
+    start(daemons_.size() - 1, s);
+  } catch (const Error&) {
+    daemons_.pop_back();
+    throw;
+  }
+}
+
+void HostDaemons::start(std::size_t place, const DaemonStart& s) {
+  try {
+    auto process = std::make_unique<ChildProcess>(s.command, s.environment, s.input);
     epoll_event event{};
     event.events = EPOLLIN;
-    event.data.u64 = daemons_.size() - 1;
-    if (::epoll_ctl(outputs_.get(), EPOLL_CTL_ADD, daemons_.back().process->output_fd(), &event) != 0) {
-      const int error = errno;
-      daemons_.pop_back();
-      throw Error(Code::unavailable, "epoll", errno_text(error));
-    }
+    event.data.u64 = place;
+    if (::epoll_ctl(outputs_.get(), EPOLL_CTL_ADD, process->output_fd(), &event) != 0)
+      throw Error(Code::unavailable, "epoll", errno_text(errno));
+    daemons_[place] = {s.host, s.may_hand_on, std::move(process), s.hosts};
   } catch (const Error& e) {
     if (s.input.empty()) throw;
     throw Error(e.code, "", std::string("ssh cannot be run here: ") + e.what(),

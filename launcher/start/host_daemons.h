@@ -40,7 +40,7 @@ struct DaemonReport {
 
 class HostDaemons : public RankStarter {
  public:
-  /// Throws Error{unavailable} when a command cannot be executed.
+  /// Starts those of other hosts first.  Throws Error{unavailable} when a command cannot be executed.
   explicit HostDaemons(const std::vector<DaemonStart>& starts);
   /// Throws Error{unavailable} when the command cannot be executed.
   void add(const DaemonStart& start);
@@ -70,6 +70,8 @@ class HostDaemons : public RankStarter {
     std::vector<std::string> hosts{};       ///< of a shared step
     SharedStepOutput step{};
   };
+  void start(std::size_t place, const DaemonStart& start);
+
   std::vector<StartedDaemon> daemons_;
   Fd outputs_;  ///< an epoll descriptor for the output of all daemons: there may be thousands
   std::string output_;

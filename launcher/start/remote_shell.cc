@@ -20,22 +20,14 @@ namespace {
 constexpr auto munge_limit = std::chrono::seconds(10);
 constexpr const char* no_munge_hint = "is munged running? srun carries a shell's input in clear";
 
-/// Shell text that makes a private folder.  A host without room for one goes on without.
-constexpr const char* private_folder =
-    "umask u=rwx\n"
-    "t=$(\"$hvd_rank\" --folder $$ </dev/null) && TMPDIR=$t && export TMPDIR &&\n"
-    "trap 'HVD_JOB_KEYS= \"$hvd_rank\" --remove-folder \"$t\" </dev/null' EXIT && trap 'exit 143' HUP INT TERM\n";
-
 }  // namespace
 
 std::string remote_script(const std::string& preflight, const std::string& host, const std::string& cwd,
                           const std::string& job_keys, const std::vector<std::string>& daemon) {
   // The daemon's command is quoted shell text.  The daemon must not read this script, so its stdin is /dev/null.
-  // Anybody could guess the name of the daemon's session folder and make it first.  So that folder lies in one that
-  // only we can enter.
-  return preflight + private_folder + "HVD_JOB_KEYS=" + job_keys +
-         (host.empty() ? "" : "\nHVD_HOST=" + shell_quote(host)) + "\nexport HVD_JOB_KEYS HVD_HOST\ncd " +
-         shell_quote(cwd) + " 2>/dev/null || cd\n{ " + join(daemon, " ") + "\n} </dev/null\n";
+  return preflight + "HVD_JOB_KEYS=" + job_keys + (host.empty() ? "" : "\nHVD_HOST=" + shell_quote(host)) +
+         "\nexport HVD_JOB_KEYS HVD_HOST\ncd " + shell_quote(cwd) + " 2>/dev/null || cd\n{ " + join(daemon, " ") +
+         "\n} </dev/null\n";
 }
 
 std::string keys_text(const std::string& job_keys, bool sealed) {

@@ -184,6 +184,7 @@ return std::to_array<Option>({
     {.type = text, .section = job, .variable = "HOROVOD_CONTROLLER", .readers = script | python, .help = "gloo with --gloo; otherwise unset."},
     // internal: from hvdrun to the guards
     {.type = text, .section = internal, .variable = "HVD_JOB_KEYS", .readers = guard, .help = "The key pair of a guard: public and secret key."},
+    {.type = text, .section = internal, .variable = "HVD_FOLDER", .readers = guard, .help = "The host daemon's private folder, on another host than hvdrun's."},
     {.type = text, .section = internal, .variable = "HVD_JOB_DIR", .readers = guard, .help = "The job's own folder, on hvdrun's host."},
     {.type = text, .section = internal, .variable = "HVD_CONTROL", .readers = guard, .help = "Addresses of hvdrun, blank-separated."},
     {.type = text, .section = internal, .variable = "HVD_CONTROL_OTHERS", .readers = guard, .help = "Addresses of hvdrun in all its networks, blank-separated."},

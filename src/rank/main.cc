@@ -29,12 +29,12 @@ void open_standard_streams() {
     if (fcntl(fd, F_GETFD) < 0) static_cast<void>(open("/dev/null", fd == 0 ? O_RDONLY : O_WRONLY));
 }
 
-/// Makes a folder that process @p owner owns, and prints its path, for the shell that starts mpirun's daemon.  Removes
-/// the folders of earlier daemons.
+/// Makes a folder that process @p owner owns, for the shell that starts a daemon.  Prints the version and the path.
+/// Removes the folders of earlier daemons.
 int make_folder(int owner) {
   const std::string where = hvd::place_for_own_folder();
   hvd::sweep_own_folders(where, "hvdrank-");
-  std::puts(hvd::OwnFolder(where, "hvdrank-", owner).release().c_str());
+  std::printf("hvdrank " HVD_VERSION " %s\n", hvd::OwnFolder(where, "hvdrank-", owner).release().c_str());
   return 0;
 }
 

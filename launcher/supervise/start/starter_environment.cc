@@ -24,7 +24,9 @@ std::string preflight_text(const Job& job) {
   const std::string mpirun = job.launcher.kind == LauncherKind::mpirun ? job.mpirun.program : "";
   Preflight here = look_here(job.rank_program, mpirun, job.python, job.payload.wire.kind == wire::PayloadKind::pickle);
   if (!job.settings.flag("allow-writable")) here.software_owners = job.software_owners;
-  return preflight_script(here);
+  // Anybody could guess the name of the daemon's session folder and make it first.  So that folder lies in one that
+  // only we can enter.
+  return preflight_script(here, true);
 }
 
 std::vector<std::string> ssh_words(const Job& job) {

@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/files/leftovers.h"
+#include "base/files/own_folder.h"
 #include "base/process/process.h"
 #include "rank/common/awaited_signals.h"
 #include "rank/common/time_limits.h"
@@ -324,6 +325,7 @@ int run_host_daemon(const LaunchContext& call, const std::vector<int>& ranks, co
     kill_descendants(clean_up_limit);
     code = static_cast<int>(e.code);
   }
+  if (const char* const folder = environment_value("HVD_FOLDER"); folder && !call.local) remove_own_folder(folder);
   ::_exit(code);  // without exit handlers: libpmix's threads may still run
 }
 

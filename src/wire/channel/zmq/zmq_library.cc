@@ -23,9 +23,10 @@ void* open_library() {
   std::error_code no_proc;
   const auto program = std::filesystem::read_symlink("/proc/self/exe", no_proc);
   const std::string bundled = program.parent_path().parent_path() / "lib/hvdrun" / name;
-  // The library is never closed, because its threads may outlive any owner.
-  if (void* lib = dlopen(bundled.c_str(), RTLD_NOW | RTLD_LOCAL)) return lib;
-  return dlopen(name, RTLD_NOW | RTLD_LOCAL);
+  // The library is never closed, because its threads may outlive any owner.  RTLD_NOW would also bind the functions of
+  // all libraries that it depends on.
+  if (void* lib = dlopen(bundled.c_str(), RTLD_LAZY | RTLD_LOCAL)) return lib;
+  return dlopen(name, RTLD_LAZY | RTLD_LOCAL);
 }
 
 template <class F>

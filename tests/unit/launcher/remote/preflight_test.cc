@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 
 #include "../../temp_folder.h"
 #include "base/process/capture.h"
@@ -97,6 +98,50 @@ TEST_CASE("preflight: a program that does not answer is not blamed") {
   CHECK(verdict({broken, broken, "mpirun (Open MPI) 4.1.4", broken, "3.11"}) == "");
   CHECK(verdict({broken, "/no/such/mpirun", "mpirun (Open MPI) 4.1.4", "", ""}) == "");
   CHECK(verdict({broken, broken, "", "", ""}) == "");
+}
+
+TEST_CASE("preflight: the private folder is removed once, and a host without room for one goes on") {
+  const Host host;
+  const std::string rank = host.program("hvdrank", "");
+  const fs::path at = fs::path(rank).parent_path(), folder = at / "own", calls = at / "calls";
+  const auto answers = [&](const std::string& to_folder) {
+    std::ofstream(rank) << "#!/bin/sh\necho $1 >>" << calls.string() << "\ncase $1 in --folder) " << to_folder
+                        << ";; --remove-folder) rmdir $2;; *) echo hvdrank " HVD_VERSION ";; esac\n";
+  };
+  const auto run = [&](const std::string& daemon) {
+    fs::remove(calls);
+    const std::string script = preflight_script({rank, {}, {}, {}, {}}, true) + "echo ${HVD_FOLDER-none}\n" + daemon;
+    const CaptureResult done = capture({"/bin/sh"}, script, std::chrono::seconds(20));
+    std::ifstream file(calls);
+    CHECK_FALSE(fs::exists(folder));
+    return done.out + done.err + std::string(std::istreambuf_iterator<char>(file), {});
+  };
+  const std::string makes = "mkdir " + folder.string() + "; echo hvdrank " HVD_VERSION " " + folder.string();
+  answers(makes);
+  CHECK(run("rmdir $TMPDIR\n") == folder.string() + "\n--folder\n");
+  CHECK(run("exit 3\n") == folder.string() + "\n--folder\n--remove-folder\n");
+  CHECK(run("kill $$\n") == folder.string() + "\n--folder\n--remove-folder\n");
+  answers("echo no room >&2; exit 4");
+  CHECK(run("") == "none\nno room\n--folder\n--version\n");
+  answers("echo hvdrank 0.0.1 /own");  // an older hvdrank; the version that it tells next counts
+  CHECK(run("") == "none\n--folder\n--version\n");
+}
+
+TEST_CASE("preflight: the real path of a program is looked at too") {
+  if (::geteuid() != 0) return;
+  const Host host, behind;
+  const std::string real = behind.program("hvdrank", "hvdrank " HVD_VERSION);
+  const fs::path folder = fs::path(host.program("other", "")).parent_path();
+  fs::create_directory_symlink(fs::path(real).parent_path(), folder / "linked");
+  fs::create_symlink(real, folder / "hvdrank");
+  CHECK(::chmod(fs::path(real).parent_path().c_str(), 0777) == 0);
+  for (const fs::path& name : {folder / "linked/hvdrank", folder / "hvdrank"}) {
+    CAPTURE(name);
+    CHECK(verdict({name, {}, {}, {}, {}, std::vector<uid_t>{}}).starts_with("beta has a " + name.string()));
+  }
+  CHECK(::chmod(fs::path(real).parent_path().c_str(), 0755) == 0);
+  for (const fs::path& name : {folder / "linked/hvdrank", folder / "hvdrank"})
+    CHECK(verdict({name, {}, {}, {}, {}, std::vector<uid_t>{}}) == "");
 }
 
 TEST_CASE("preflight: logs without a verdict have none") {
