@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "base/error.h"
 #include "base/format.h"
 #include "base/text.h"
 #include "launcher/verdict/exception_line.h"
@@ -27,6 +28,12 @@ std::string last_words(const wire::DeathRecord& d) {
 /// Whether the worker's parameters have differed from the others' again (--agreement repair).
 bool diverged_again(const wire::DeathRecord& d) {
   return exception_line(last_words(d)).find("DivergedAgainError:") != std::string::npos;
+}
+
+/// Whether the loss of another rank has ended the worker.  hvd.elastic.run would have joined the next world, and that
+/// clears the failure.
+bool lacked_a_state(const wire::DeathRecord& d) {
+  return d.cause == wire::Cause::exited && d.failure && d.failure->code == static_cast<int>(Code::peer_lost);
 }
 
 /// "a spare on host2", "a new worker on host2": for messages about a worker that is not a member.
@@ -190,7 +197,10 @@ bool ElasticJob::takes(const wire::DeathRecord& death, double now, double since)
     return !one.second.gone && !one.second.dismissed_at && one.second.worker.stage == WorkerStage::member;
   });
   if (somebody || limits_.world.state_is_kept) return true;
-  lines_.push_back("no rank with the training's state is left; --state-dir would keep a copy in a folder");
+  lines_.push_back(lacked_a_state(death)
+                       ? "no rank is left: the loss of one ended the others, since only a function under "
+                         "hvd.elastic.run goes on"
+                       : "no rank with the training's state is left; --state-dir would keep a copy in a folder");
   return false;
 }
 
