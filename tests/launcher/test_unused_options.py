@@ -48,7 +48,7 @@ def test_an_absent_network_interface() -> None:
     for names, absent in (("lo", ""), ("127.0.0.0/8", ""), ("nosuch0", "nosuch0"), ("lo,nosuch1", "nosuch1")):
         done = hvdrun.run("-np", "1", "--network-interface", names, "--", "true")
         said = (
-            f"hvdrun: --network-interface: this host has no interface '{absent}': torch's gloo and NCCL will fail; "
+            f"hvdrun: --network-interfaces: this host has no interface '{absent}': torch's gloo and NCCL will fail; "
             "hvd does not use it, since all ranks are on this host\n"
         )
         assert (done.returncode, done.stderr) == (0, said if absent else "")
