@@ -58,7 +58,11 @@ void check_ends(const std::string& path) {
 /// The way to run @p name, which is no program in PATH.
 std::string hint_for_absent(const std::string& name) {
   std::error_code error;
-  if (fs::is_regular_file(name, error)) return "to run the file in this folder, write ./" + name;
+  if (fs::is_regular_file(name, error))
+    return ::access(name.c_str(), X_OK) == 0
+               ? "to run the file in this folder, write ./" + name
+               : "the file in this folder is not executable: put its interpreter in front, or chmod +x " + name +
+                     " and write ./" + name;
   if (fs::is_regular_file(name + ".py", error)) return "did you mean " + name + ".py?";
   if (fs::is_directory(name, error))
     return std::string("the folder ") + name + " has no " + wire::folder_program + ": name the script in it";

@@ -77,6 +77,8 @@ def here(tmp_path: pathlib.Path) -> pathlib.Path:
     (tmp_path / "parts").mkdir()
     (tmp_path / "shown.py").write_text("print('shown')\n")
     (tmp_path / "plain").write_text("#!/bin/sh\n")
+    (tmp_path / "tool").write_text("#!/bin/sh\n")
+    (tmp_path / "tool").chmod(0o755)
     (tmp_path / "hosts").write_text("# ours\nlocalhost slots=2\nother slots=0\n")
     (tmp_path / "m.json").write_text('{"version":1,"source":"x","hosts":[{"address":"a","slots":0}]}')
     (tmp_path / "c.yaml").write_text("params:\n  cycle_time: 2\n")
@@ -130,7 +132,12 @@ MISTAKES = [
     (["-np", "2", "no-such-program"], 2, "hvdrun: no-such-program: not found in PATH"),
     (["-np", "2", "shown"], 2, "hvdrun: shown: not found in PATH\n        did you mean shown.py?\n"),
     (["-np", "2", "parts"], 2, "hvdrun: parts: not found in PATH\n        the folder parts has no __main__.py: name"),
-    (["--", "text.pkl"], 2, "hvdrun: text.pkl: not found in PATH\n        to run the file in this folder, write ./text.pkl"),
+    (
+        ["--", "text.pkl"],
+        2,
+        "hvdrun: text.pkl: not found in PATH\n        the file in this folder is not executable: put its interpreter in front",
+    ),
+    (["-np", "2", "tool"], 2, "hvdrun: tool: not found in PATH\n        to run the file in this folder, write ./tool"),
     (["-np", "2", "train.ipynb"], 2, "hvdrun: train.ipynb: is a notebook, not a program"),
     (["-np", "2", "./plain"], 2, "hvdrun: ./plain: is not a program that can be executed\n        chmod +x ./plain"),
     (["-np", "2", "empty.pkl"], 2, "hvdrun: empty.pkl: is empty"),

@@ -43,6 +43,17 @@ def test_an_absent_key_for_ssh(tmp_path: pathlib.Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_an_absent_network_interface() -> None:
+    """The job of one host does not need it, but torch's gloo fails with it."""
+    for names, absent in (("lo", ""), ("127.0.0.0/8", ""), ("nosuch0", "nosuch0"), ("lo,nosuch1", "nosuch1")):
+        done = hvdrun.run("-np", "1", "--network-interface", names, "--", "true")
+        said = (
+            f"hvdrun: --network-interfaces: this host has no interface '{absent}': torch's gloo and NCCL will fail; "
+            "hvd does not use it, since all ranks are on this host\n"
+        )
+        assert (done.returncode, done.stderr) == (0, said if absent else "")
+
+
 @pytest.mark.parametrize("inside", ["", "deep/er"])
 def test_a_state_folder_that_is_a_file(inside: str, tmp_path: pathlib.Path) -> None:
     """The first commit would be lost."""
