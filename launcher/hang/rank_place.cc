@@ -71,6 +71,14 @@ constexpr std::array works{
     LongWork{"threading.py", "_shutdown", threads_words},
 };
 
+/// True if a main thread whose innermost library frames have this one waits for other ranks.  dcp.save() on one rank
+/// alone stands in a collective, for example.
+bool is_collective(const SourceFrame& frame) {
+  constexpr std::array files{"torch/distributed/distributed_c10d.py", "hvd/torch/_c10d/", "hvd/_runtime/"};
+  return frame.function != "<module>" &&
+         std::ranges::any_of(files, [&](const char* file) { return frame.file.find(file) != std::string::npos; });
+}
+
 }  // namespace
 
 std::optional<SourceFrame> user_frame(const std::string& python) {
@@ -87,6 +95,7 @@ std::string user_line(const std::string& python) {
 
 std::string long_work(const std::string& python, const std::string& state) {
   for (const SourceFrame& frame : main_frames(python)) {
+    if (is_collective(frame)) return {};
     for (const LongWork& work : works)
       if (frame.file.find(work.file) != std::string::npos && (!*work.function || frame.function == work.function))
         return work.words;

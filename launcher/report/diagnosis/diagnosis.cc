@@ -1,6 +1,7 @@
 #include "launcher/report/diagnosis/diagnosis.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <utility>
 
@@ -152,10 +153,16 @@ class Examiner {
     if (delay == Delay::no_core && find_shared_core(f, l)) return;
     tell_late(f, delay, l, job_.cores_used(l.late.front()));
     f.certain = f.certain || (delay == Delay::computing && has_long_stops(l));
-    f.what += formatted(" in {} of the steps; {} waited for it: {} of {} in all", percent(f.share_of_steps),
+    f.what += formatted(" in {} steps; {} waited for it: {} of {} in all", steps_text(f.share_of_steps),
                         count_of(static_cast<long long>(l.others.size()), "rank"), duration_text(f.seconds_in_all),
                         duration_text(job_.statistics.seconds()));
     d_.findings.push_back(std::move(f));
+  }
+
+  /// "93 % of the", "1 of 1842".
+  std::string steps_text(double share) const {
+    const auto steps = std::llround(share * static_cast<double>(d_.steps));
+    return share < 0.01 ? formatted("{} of {}", steps, d_.steps) : percent(share) + " of the";
   }
 
   bool has_long_stops(const LateRanks& l) const {
@@ -342,7 +349,9 @@ class Examiner {
     Finding f;
     f.seconds_a_step = own;
     f.what = formatted("{} of each step is the program's own work", percent(own / d_.step_seconds));
-    if (job_.ranks.size() > 1) f.what = "no rank kept the others waiting; " + f.what;
+    const bool rarely = d_.waiting_seconds - d_.communication_seconds < common_enough * d_.step_seconds;
+    if (job_.ranks.size() > 1)
+      f.what = formatted("no rank kept the others waiting{}; {}", rarely ? "" : " throughout the job", f.what);
     d_.findings.push_back(std::move(f));
   }
 

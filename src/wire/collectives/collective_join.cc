@@ -36,7 +36,7 @@ std::string root_text(const CollectiveRecord& r) {
 /// One group, with the collectives of its members.
 struct GroupView {
   CollectiveGroup group;
-  bool is_default = false;
+  bool is_default = false, has_twin = false;  // a twin: another group of the same ranks
   struct GroupMember {
     std::map<std::int64_t, CollectiveRecord> records;  // by number
     std::int64_t last = 0;
@@ -44,8 +44,9 @@ struct GroupView {
   std::map<int, GroupMember> members;  // the ranks that have reported this group
 
   std::string what(const CollectiveRecord& r) const {
-    return formatted("{} {} of {}{}", r.kind, r.sequence, group_text(group, is_default), tensors_text(r));
+    return formatted("{} {} of {}{}", r.kind, r.sequence, text(), tensors_text(r));
   }
+  std::string text() const { return group_text(group, is_default, has_twin); }
 };
 
 std::vector<GroupView> group_views(const JobCollectives& job, const RankNumbers& numbers) {
@@ -59,6 +60,7 @@ std::vector<GroupView> group_views(const JobCollectives& job, const RankNumbers&
       GroupView& view = views[{group.name, group.ranks}];
       view.group = group;
       view.is_default = g == 0;
+      view.has_twin = has_twin(told.groups, g);
       GroupView::GroupMember& member = view.members[rank];
       for (CollectiveRecord r : told.last) {
         if (r.group != static_cast<int>(g) || r.point_to_point) continue;
@@ -138,8 +140,7 @@ std::optional<CollectiveDifference> difference_at(const GroupView& view, std::in
       parts.push_back(text + " on " + ranks_text(ranks));
       most = std::max(most, ranks.size());
     }
-    d.what = formatted("the ranks differ at collective {} of {}: {}", number, group_text(view.group, view.is_default),
-                       join(parts, "; "));
+    d.what = formatted("the ranks differ at collective {} of {}: {}", number, view.text(), join(parts, "; "));
     for (const auto& [text, ranks] : variants)
       if (ranks.size() < most) d.missing.insert(d.missing.end(), ranks.begin(), ranks.end());
     std::sort(d.missing.begin(), d.missing.end());

@@ -26,10 +26,17 @@ std::string at(const std::string& place) { return place.empty() ? "" : " at " + 
 
 std::string tensors_text(const CollectiveRecord& r) { return r.tensors.empty() ? "" : " (" + r.tensors + ")"; }
 
-std::string group_text(const CollectiveGroup& group, bool is_default) {
+std::string group_text(const CollectiveGroup& group, bool is_default, bool has_twin) {
   if (is_default) return "the default group";
   if (!group.description.empty() && group.description != "undefined") return "group " + group.description;
-  return group.ranks.empty() ? "group " + group.name : "the group of " + ranks_text(group.ranks);
+  if (group.ranks.empty()) return "group " + group.name;
+  return (has_twin ? "group " + group.name + " of " : "the group of ") + ranks_text(group.ranks);
+}
+
+bool has_twin(const std::vector<CollectiveGroup>& groups, std::size_t index) {
+  for (std::size_t g = 1; g < groups.size(); ++g)
+    if (g != index && groups[g].ranks == groups[index].ranks) return true;
+  return false;
 }
 
 const CollectiveRecord* first_open(const RankCollectives& told) {
@@ -50,12 +57,14 @@ std::string call_text(const RankCollectives& told) {
   if (call.peer >= 0)
     return call.name + (call.name == "send" ? " to rank " : " from rank ") + std::to_string(call.peer);
   if (call.group <= 0) return call.name;
-  return call.name + " of " + group_text(told.groups[static_cast<std::size_t>(call.group)], false);
+  const auto group = static_cast<std::size_t>(call.group);
+  return call.name + " of " + group_text(told.groups[group], false, has_twin(told.groups, group));
 }
 
 std::string open_text(const RankCollectives& told, const CollectiveRecord& r) {
   const auto group = static_cast<std::size_t>(r.group);
-  return formatted("{} {} of {}{}{}", r.kind, r.sequence, group_text(told.groups[group], group == 0), tensors_text(r),
+  return formatted("{} {} of {}{}{}", r.kind, r.sequence,
+                   group_text(told.groups[group], group == 0, has_twin(told.groups, group)), tensors_text(r),
                    at(r.place));
 }
 

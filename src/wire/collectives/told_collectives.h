@@ -27,8 +27,12 @@ std::string at(const std::string& place);
 /// " ([8] float32)"; empty: the record has no tensors.
 std::string tensors_text(const CollectiveRecord& r);
 
-/// "the default group", "group tensor_parallel", "group 3".
-std::string group_text(const CollectiveGroup& group, bool is_default);
+/// "the default group", "group tensor_parallel", "the group of ranks 0-3", "group 3".
+/// @param has_twin  another group has the same ranks; then the text has torch's name too: "group 3 of ranks 0-3"
+std::string group_text(const CollectiveGroup& group, bool is_default, bool has_twin);
+
+/// True if another one of these groups, except the default group, has the ranks of the one at @p index.
+bool has_twin(const std::vector<CollectiveGroup>& groups, std::size_t index);
 
 /// The rank's open collective that was enqueued first; null: none.  A message may be posted long in advance, so an open
 /// one shows no wait.

@@ -55,6 +55,19 @@ TEST_CASE("collectives: the first that a rank has not enqueued") {
         "rank 1 has not enqueued it; its last was broadcast 1 of the default group ([8] float32) at t.py:11");
 }
 
+TEST_CASE("collectives: two groups of the same ranks are told apart") {
+  const std::vector<CollectiveGroup> groups{whole, {"1", "undefined", {0, 1, 2}}, {"2", "undefined", {0, 1, 2}}};
+  JobCollectives job;
+  for (const int rank : {0, 2}) job[rank] = told(rank, {record(4, "all_reduce", false, 1)}, groups);
+  job[1] = told(1, {record(4, "all_reduce", false, 2)}, groups);
+  CHECK(lines(job) ==
+        "rank 1 has not enqueued all_reduce 4 of group 1 of ranks 0-2 ([8] float32); ranks 0,2 wait for it\n"
+        "rank 1 waits for all_reduce 4 of group 2 of ranks 0-2 ([8] float32) at t.py:14 instead\n"
+        "ranks 0,2 have not enqueued all_reduce 4 of group 2 of ranks 0-2 ([8] float32); rank 1 waits for it\n"
+        "ranks 0,2 wait for all_reduce 4 of group 1 of ranks 0-2 ([8] float32) at t.py:14 instead\n"
+        "these ranks wait for each other");
+}
+
 TEST_CASE("collectives: nobody is to blame while all have enqueued it, or none waits") {
   JobCollectives job;
   for (const int rank : {0, 1, 2}) job[rank] = told(rank, {record(1, "all_reduce", false)});

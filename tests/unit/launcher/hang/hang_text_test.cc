@@ -61,8 +61,15 @@ TEST_CASE("hang: what is known to take long") {
         "waiting for its threads, since its script has ended");
   CHECK(!ends_by_itself("waiting for its threads, since its script has ended", "S"));
   CHECK(in(torch + "serialization.py\", line 3 in save") == "saving a checkpoint");
-  CHECK(in("  File \"<frozen importlib._bootstrap>\", line 241 in _call") == "importing");
+  const std::string imports = "  File \"<frozen importlib._bootstrap>\", line 241 in _call";
+  CHECK(in(imports) == "importing");
   CHECK(in(torch + "nn/x.py\", line 3 in save").empty());
+  const std::string checkpoint = torch + "distributed/checkpoint/state_dict_saver.py\", line 3 in save";
+  CHECK(in(checkpoint) == "in a checkpoint");
+  CHECK(in(torch + "distributed/distributed_c10d.py\", line 3 in all_gather\n" + checkpoint).empty());
+  CHECK(in("  File \"/v/lib/python3.11/site-packages/hvd/torch/_c10d/group_work.py\", line 3 in wait\n" + checkpoint)
+            .empty());
+  CHECK(in(torch + "distributed/distributed_c10d.py\", line 3 in <module>\n" + imports) == "importing");
   CHECK(ends_by_itself("importing", "S"));
   CHECK(!ends_by_itself("waiting for a DataLoader worker", "S"));
   CHECK(!ends_by_itself("", "R"));

@@ -119,6 +119,16 @@ TEST_CASE("verdicts: three stops of one rank at unequal distances are chance") {
   const Diagnosis d = diagnose(simulated::run(job, 1), places(2, 2));
   INFO(words_of(d));
   for (const Finding& f : d.findings) CHECK(f.ranks.empty());
+  CHECK(words_of(d).find("no rank kept the others waiting throughout the job; ") != std::string::npos);
+}
+
+TEST_CASE("verdicts: one late step of many is told as a number") {
+  SimulatedJob job{.ranks = 2, .noise = 0.01, .hiccup_share = 0};
+  job.plant = [](int r, int s, Work& w) { w.compiling = r == 0 && s == 50 ? 9000 : 0; };
+  const std::string words = words_of(diagnose(simulated::run(job, 1), places(2, 2)));
+  INFO(words);
+  CHECK(words.find("compiled its program again, 9 s each, in 1 of 300 steps; 1 rank waited for it") !=
+        std::string::npos);
 }
 
 TEST_CASE("verdicts: the waiting of a rank whose record begins a step later counts") {
