@@ -99,6 +99,8 @@ class Transport {
   }
   /// True: causes one call of watch()'s function when a message is available.  False: prevents the call.  Any thread.
   virtual void arm(bool on) { (void)on; }
+  /// Causes one call of watch()'s function after about a millisecond, message or not.  Any thread.
+  virtual void call_later() {}
   /// Sleeps until a message arrives, for at most @p ns nanoseconds.  Returns false if messages wake no thread.  Any
   /// thread.
   virtual bool nap(std::int64_t ns) {

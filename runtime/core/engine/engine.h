@@ -106,6 +106,7 @@ class Engine {
   bool sleep_for(Operation& op, std::int64_t end_ns);
   void begin_polling();
   void arm(bool on);
+  void arm_later();
   void arrived();
   void nap(std::int64_t limit);
   void end_polling();
@@ -147,8 +148,9 @@ class Engine {
   bool crowded_ = false;  ///< more ranks than cores on this node
   bool spare_ = false;    ///< the host has two cores for each rank
   bool many_nodes_ = false;
-  std::atomic<bool> listens_{false};  ///< messages of other nodes may arrive, for which no rank rings
-  bool wakes_ = false;                ///< the transport calls arrived() for such messages
+  std::atomic<bool> listens_{false};     ///< messages of other nodes may arrive, for which no rank rings
+  bool wakes_ = false;                   ///< the transport calls arrived() for such messages
+  std::atomic<bool> arms_later_{false};  ///< the transport calls arrived() within a millisecond, to arm
   unsigned turns_ = 0;
   std::mutex drive_;
   std::atomic<bool> stop_{false};

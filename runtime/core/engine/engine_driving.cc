@@ -102,17 +102,30 @@ void Engine::arm(bool on) {
   if (wakes_ && listens_ && doorbell_->sleeping.load(std::memory_order_seq_cst) != 0) transport_->arm(on);
 }
 
-/// Called on a thread of the transport when a message has arrived and no caller polls.  This thread drives, so no other
-/// thread must be woken first.
+/// Looks for work and arms within a millisecond.  For a caller that ends polling while this rank has no operation under
+/// way: no message is urgent then, and the next operation often follows at once.  So operations in a row need no system
+/// call for this.
+void Engine::arm_later() {
+  if (!wakes_ || !listens_ || doorbell_->sleeping.load(std::memory_order_seq_cst) == 0) return;
+  if (!arms_later_.exchange(true, std::memory_order_seq_cst)) transport_->call_later();
+}
+
+/// Called on a thread of the transport when a message has arrived and no caller polls, or after arm_later().  This
+/// thread drives, so no other thread must be woken first.
 void Engine::arrived() {
-  if (stop_.load(std::memory_order_seq_cst) || doorbell_->polling.load(std::memory_order_seq_cst) > 0) return;
+  if (stop_.load(std::memory_order_seq_cst)) return;
+  if (doorbell_->polling.load(std::memory_order_seq_cst) > 0) {
+    if (arms_later_.load(std::memory_order_seq_cst)) transport_->call_later();
+    return;
+  }
+  const bool arms = arms_later_.exchange(false, std::memory_order_seq_cst);  // perhaps no message has arrived
   std::unique_lock lock(drive_, std::try_to_lock);
   bool moved = false;
   for (Backoff backoff = Backoff::of_engine(spare_); lock;) {
     if (step()) {
       moved = true;
       backoff.reset();
-    } else if (!backoff.spin()) {
+    } else if ((arms && !moved) || !backoff.spin()) {
       break;
     } else {  // the caller's thread may share this core, and drives once it waits
       lock.unlock();
@@ -136,17 +149,19 @@ void Engine::arrived() {
 }
 
 /// While a caller polls, no thread rings.  So a caller that ends polling looks once more, and hands over to the
-/// engine's thread.
+/// engine's thread.  Without operations under way, the caller does not look at the network (arm_later()).
 void Engine::end_polling() {
-  if (doorbell_->polling.fetch_sub(1, std::memory_order_seq_cst) == 1) arm(true);
+  const bool last = doorbell_->polling.fetch_sub(1, std::memory_order_seq_cst) == 1;
+  const bool under_way = shared_.outstanding.load(std::memory_order_seq_cst) > 0;
+  if (last) under_way ? arm(true) : arm_later();
   if (shared_.gpu_busy.load(std::memory_order_seq_cst)) end_deep_sleep();  // the thread watches the GPU
-  if (shared_.outstanding.load(std::memory_order_seq_cst) == 0 && !many_nodes_) return;
+  if (!under_way && !many_nodes_) return;
   std::unique_lock lock(drive_, std::try_to_lock);
   if (!lock) {  // the thread that drives may have looked too early (tests/models/doorbell.pml)
     doorbell_->ring_always();
     return;
   }
-  const bool more = step() || busy();
+  const bool more = (under_way || busy()) && (step() || busy());
   lock.unlock();
   if (more) doorbell_->ring_always();
 }

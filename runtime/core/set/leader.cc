@@ -191,9 +191,11 @@ bool Leader::step() {
     any |= gather_.poll(
         [this](std::uint32_t id) { fresh_.push_back(id); },
         [this](int r, const Record& record) { tree_->record(world_.locals()[static_cast<std::size_t>(r)], record); });
+    // The announcement leaves before this rank looks at the network, since a look takes time.
+    looks_ = fresh_.empty() || !looks_;
     if (!fresh_.empty()) ready();
-    any |= receive_up();
-    any |= receive_down();
+    if (looks_) any |= receive_up();
+    if (looks_ && !coordinator_) any |= receive_down();
     tree_->executed(gather_.executed());
   } else {
     any |= gather_.poll([this](std::uint32_t id) { coordinator_->ready(id); },

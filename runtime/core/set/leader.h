@@ -105,6 +105,7 @@ class Leader {
   NodeSums sums_;
   std::size_t most_travelling_;       ///< bytes of tensors that travel with one announcement
   std::vector<std::uint32_t> fresh_;  ///< ids that all members of this node have submitted, since the last step
+  bool looks_ = true;                 ///< the last step() looked for messages of other nodes
   std::vector<int> order_of_parts_;   ///< on the coordinator of several nodes
   std::deque<Send> sends_;
   /// On the coordinator of two nodes.

@@ -113,6 +113,9 @@ class TcpTransport final : public Transport {
   void arm(bool on) override {
     if (watch_) watch_->arm(on);
   }
+  void call_later() override {
+    if (watch_) watch_->call_later();
+  }
   bool nap(std::int64_t ns) override {
     messages().nap(ns);
     return true;

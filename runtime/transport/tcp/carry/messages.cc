@@ -177,9 +177,12 @@ void Messages::abandon_send(Ticket ticket, const Request& r) {
 
 std::optional<Message> Messages::poll(int stream, Tag tag) {
   auto m = receives_.poll(stream, tag);
-  if (m) return m;
-  progress();
-  return receives_.poll(stream, tag);
+  if (!m && !polled_) {
+    progress();
+    m = receives_.poll(stream, tag);
+  }
+  polled_ = m.has_value();
+  return m;
 }
 
 // ---- streams

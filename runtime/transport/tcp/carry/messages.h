@@ -47,7 +47,8 @@ class Messages final : public LinksUser, private ReceivesUser {
   Ticket receive(const Channel& from, void* data, std::size_t bytes);
   bool test(Ticket ticket);
   void abandon(Ticket ticket);
-  /// Returns the oldest control message of this stream and tag.  Message::from is a rank of the world.
+  /// Returns the oldest control message of this stream and tag.  Message::from is a rank of the world.  The call after
+  /// one that returned a message does not look at the network.
   std::optional<Message> poll(int stream, Tag tag);
   /// Opens a stream for this rank.  Only the @p members, which are ranks of the world, may send messages of the stream.
   /// Stream 0 is always open.  Throws Error{internal} unless @p stream is larger than all earlier streams.
@@ -136,6 +137,7 @@ class Messages final : public LinksUser, private ReceivesUser {
   std::map<Channel, Outgoing> outgoing_;
   std::vector<Request> requests_;
   std::vector<Ticket> free_;
+  bool polled_ = false;  ///< the last poll() returned a message
 };
 
 }  // namespace hvd::transport::tcp

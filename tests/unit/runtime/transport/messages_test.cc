@@ -213,6 +213,24 @@ TEST_CASE("an idle rank sleeps, and a message wakes its thread") {
   for (const auto way : {by_tcp, by_tls}) check_none(run_tcp(2, sleep_and_wake, way));
 }
 
+TEST_CASE("the watching thread is called later without a message") {
+  const auto wait_for_call = [](Transport& t) {
+    exchange_all(t, {10});
+    std::atomic<int> called{0};
+    t.watch([&] { called.fetch_add(1); });
+    for (int turn = 1; turn <= 2; ++turn) {
+      t.call_later();
+      const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+      while (called < turn && std::chrono::steady_clock::now() < end)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      if (called != turn) throw Error(Code::internal, "test", "called " + std::to_string(called));
+    }
+    t.watch({});
+  };
+  check_none(run_tcp(2, wait_for_call));
+}
+
 namespace {
 
 /// A transport that reaches no peer.
