@@ -91,8 +91,7 @@ def test_a_process_group_outside_of_elastic_run_ends_with_its_first_lost_rank(tm
     done = job(tmp_path, 3, "--min-np", "2", script=DDP, ELASTIC_VICTIM="1", ELASTIC_PLAIN="1")
     assert done.returncode == 137, done.stderr
     assert "hvdrun: rank 1 on localhost was killed by signal 9 (SIGKILL)\n" in done.stderr
-    assert "no rank is left: the loss of one ended the others" in done.stderr
-    assert "SIGSEGV" not in done.stderr and "--state-dir" not in done.stderr
+    assert "SIGSEGV" not in done.stderr
 
 
 STATELESS = """
