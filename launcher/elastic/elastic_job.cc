@@ -5,7 +5,6 @@
 #include <set>
 #include <utility>
 
-#include "base/error.h"
 #include "base/format.h"
 #include "base/text.h"
 #include "launcher/verdict/exception_line.h"
@@ -28,12 +27,6 @@ std::string last_words(const wire::DeathRecord& d) {
 /// Whether the worker's parameters have differed from the others' again (--agreement repair).
 bool diverged_again(const wire::DeathRecord& d) {
   return exception_line(last_words(d)).find("DivergedAgainError:") != std::string::npos;
-}
-
-/// Whether the loss of another rank has ended the worker.  hvd.elastic.run would have joined the next world, and that
-/// clears the failure.
-bool lacked_a_state(const wire::DeathRecord& d) {
-  return d.cause == wire::Cause::exited && d.failure && d.failure->code == static_cast<int>(Code::peer_lost);
 }
 
 /// "a spare on host2", "a new worker on host2": for messages about a worker that is not a member.
@@ -116,7 +109,7 @@ void ElasticJob::met(std::uint64_t epoch, const std::vector<std::int32_t>& membe
                                causes_.empty() ? "" : ": ", join(causes_, "; ")));
   }
   causes_.clear();
-  broken_ = lacks_a_state_ = false;
+  broken_ = false;
   for (auto& [number, w] : workers_) {
     if (!w.gone) continue;
     if (std::find(members.begin(), members.end(), number) == members.end())
@@ -176,7 +169,6 @@ bool ElasticJob::takes(const wire::DeathRecord& death, double now, double since)
   const std::string words = last_words(death);
   same_words_ = !words.empty() && words == last_words_ ? same_words_ + 1 : 1;
   last_words_ = words;
-  lacks_a_state_ = lacks_a_state_ || (was_member && lacked_a_state(death));
   if (!words.empty() && same_words_ >= most_same_words) {
     lines_.push_back(formatted("the same error has ended a worker {} times", same_words_));
     return false;
@@ -198,10 +190,7 @@ bool ElasticJob::takes(const wire::DeathRecord& death, double now, double since)
     return !one.second.gone && !one.second.dismissed_at && one.second.worker.stage == WorkerStage::member;
   });
   if (somebody || limits_.world.state_is_kept) return true;
-  lines_.push_back(lacks_a_state_
-                       ? "no rank is left: the loss of one ended the others, since only a function under "
-                         "hvd.elastic.run goes on"
-                       : "no rank with the training's state is left; --state-dir would keep a copy in a folder");
+  lines_.push_back("no rank with the training's state is left; --state-dir would keep a copy in a folder");
   return false;
 }
 

@@ -119,7 +119,6 @@ class ElasticJob {
   std::vector<std::int32_t> invited_;  ///< members of the next world, by rank
   std::uint64_t epoch_ = 0;            ///< 0: no world yet
   bool broken_ = false;                ///< a member of world_ is dead
-  bool lacks_a_state_ = false;         ///< the loss of another has ended a member of world_
   bool finishing_ = false;             ///< a member has ended well
   int finished_ = -1;                  ///< with finishing_: the first such member
   bool tells_training_ = false;        ///< the user knows that others still trained with finished_

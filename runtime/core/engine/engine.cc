@@ -121,9 +121,7 @@ void Engine::leave() {
 
 void Engine::revoke(const std::string& why) {
   const std::lock_guard lock(drive_);
-  const bool is_known = shared_.died.exchange(true);  // before the callers see the error
-  const std::string names = global_->names_under_way();
-  if (!is_known || !names.empty()) reports_.failure({HVD_PEER_LOST, -1, names});
+  shared_.died.store(true);  // before the callers see the error
   for (auto& s : mine_) s->fail_all(HVD_PEER_LOST, why);
 }
 

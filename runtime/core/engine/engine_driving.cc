@@ -32,10 +32,6 @@ bool Engine::step(ProcessSet& set, ProcessSet::StepLimit limit) {
     return set.step(limit);
   } catch (const Error& e) {
     if (wakes_ && e.code == Code::peer_lost) (transport_->lost().empty() ? shared_.departed : shared_.died).store(true);
-    if (!transport_->revoked().empty()) {
-      shared_.died.store(true);
-      reports_.failure({HVD_PEER_LOST, -1, set.names_under_way()});
-    }
     set.fail_all(static_cast<int>(e.code), e.what());
   } catch (const std::exception& e) { set.fail_all(HVD_INTERNAL, e.what()); }
   return true;

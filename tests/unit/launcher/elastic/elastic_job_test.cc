@@ -306,19 +306,6 @@ TEST_CASE("elastic job: what it does not survive") {
     REQUIRE_FALSE(orders.lines.empty());
     CHECK(orders.lines.back().starts_with("no rank with the training's state is left"));
   }
-  SUBCASE("a program without a state: --state-dir would not help") {
-    wire::DeathRecord other = raised(1, "RuntimeError: rank 0 is gone");
-    other.failure.emplace().code = static_cast<int>(Code::peer_lost);
-    for (const bool is_last : {false, true}) {  // the guard of the killed rank may report later than the other
-      ElasticJob job = job_of(2, 2, {{1, {}}, 600, {}});
-      CHECK(job.survives(is_last ? killed(0) : other, 1));
-      CHECK_FALSE(job.survives(is_last ? other : killed(0), 1));
-      const ElasticOrders orders = job.turn(1);
-      REQUIRE_FALSE(orders.lines.empty());
-      CHECK(orders.lines.back() ==
-            "no rank is left: the loss of one ended the others, since only a function under hvd.elastic.run goes on");
-    }
-  }
   SUBCASE("but where the state is kept elsewhere new ones go on") {
     ElasticJob job = job_of(2, 2, {{2, {}, true}, 600, {}});
     CHECK(job.survives(killed(0), 1));
