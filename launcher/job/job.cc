@@ -34,9 +34,9 @@ namespace {
 namespace fs = std::filesystem;
 
 bool travels(const std::string& name) {
-  static constexpr std::string_view kept_back[] = {
-      "OLDPWD",         "_",           "HVD_JOB_KEYS", "HVD_JOB_DIR", "HVD_CONTROL", "HVD_CONTROL_OTHERS",
-      "HVD_SERVER_KEY", "HVD_LINK_FD", "HVD_HOST",     own_variables};
+  static constexpr std::string_view kept_back[] = {"OLDPWD",      "_",           "HVD_JOB_KEYS",       "HVD_JOB_DIR",
+                                                   "HVD_FOLDER",  "HVD_CONTROL", "HVD_CONTROL_OTHERS", "HVD_SERVER_KEY",
+                                                   "HVD_LINK_FD", "HVD_HOST",    own_variables};
   return !name.starts_with("BASH_FUNC_") &&
          std::find(std::begin(kept_back), std::end(kept_back), name) == std::end(kept_back);
 }

@@ -35,7 +35,8 @@ constexpr std::string_view fail_function =
 /// function checks hvdrank before it runs.
 ///
 /// All hosts wait for the slowest, and each program that the shell starts takes a millisecond.  So the shell itself
-/// finds the real path and its user.
+/// finds the real path and its user.  The owner of / is trusted too.  Only the first line counts as /: a later path may
+/// end with a blank and a slash.
 std::string trust_function(const std::vector<uid_t>& software_owners) {
   std::string known;
   for (const uid_t uid : software_owners) known += formatted(" {}", uid);
@@ -53,8 +54,10 @@ std::string trust_function(const std::vector<uid_t>& software_owners) {
   while read -r k r u l; do [ "$k" != Uid: ] || { t=$u; break; }; done </proc/self/status
   t="0 ${t:-$(id -u)})sh" +
          known + R"sh("
+  f=1
   while read -r m l u r; do
-    case $r in *' /') t="$t $u"; continue;; esac
+    case $f$r in 1*' /') t="$t $u"; f=; continue;; esac
+    f=
     case " $t " in *" $u "*) ;; *) m=foreign;; esac
     case $m in
       d????????[tT]*) ;;
@@ -77,7 +80,7 @@ std::string version_check() {
 /// Makes a private folder, and checks hvdrank's version by the same call.  A host without room for a folder goes on
 /// without.  The host daemon removes the folder; the shell does if the daemon has not.
 std::string folder_and_version_check() {
-  return "umask u=rwx\nv=$(\"$hvd_rank\" --folder $$ </dev/null)\ncase $v in\n\"hvdrank " HVD_VERSION
+  return "unset HVD_FOLDER\numask u=rwx\nv=$(\"$hvd_rank\" --folder $$ </dev/null)\ncase $v in\n\"hvdrank " HVD_VERSION
          " /\"*) t=${v#\"hvdrank " HVD_VERSION
          " \"}\nTMPDIR=$t HVD_FOLDER=$t\nexport TMPDIR HVD_FOLDER\n"
          "trap '[ ! -d \"$t\" ] || HVD_JOB_KEYS= \"$hvd_rank\" --remove-folder \"$t\" </dev/null' EXIT\n"

@@ -81,7 +81,9 @@ def test_the_environment_is_the_manifests_and_holds_no_secret(run) -> None:
     assert "HVD_RANK=0" in lines
     assert "HVD_HOST=testhost" in lines
     assert "OMPI_COMM_WORLD_RANK=0" in lines
-    assert not [v for v in lines if v.startswith(("HVD_JOB_KEYS", "HVD_SERVER_KEY", "HVD_JOB_DIR", "HVD_CONTROL"))]
+    assert not [
+        v for v in lines if v.startswith(("HVD_JOB_KEYS", "HVD_SERVER_KEY", "HVD_JOB_DIR", "HVD_FOLDER", "HVD_CONTROL"))
+    ]
 
 
 def test_the_secret_leaves_the_environment_of_watchdog_and_guard(start) -> None:

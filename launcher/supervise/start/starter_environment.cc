@@ -115,7 +115,8 @@ static std::string daemon_script(const Job& job, const std::map<std::string, std
 
 /// Without the job's own variables: ssh might send them (SendEnv).
 static std::map<std::string, std::string> environment_of_way(std::map<std::string, std::string> environment) {
-  for (const char* name : {"HVD_JOB_KEYS", "HVD_JOB_DIR", "HVD_CONTROL", "HVD_CONTROL_OTHERS", "HVD_SERVER_KEY"})
+  for (const char* name :
+       {"HVD_JOB_KEYS", "HVD_JOB_DIR", "HVD_FOLDER", "HVD_CONTROL", "HVD_CONTROL_OTHERS", "HVD_SERVER_KEY"})
     environment.erase(name);
   return environment;
 }

@@ -33,8 +33,8 @@ int launcher_rank() {
   return -1;
 }
 
-constexpr const char* ours_only[] = {"HVD_JOB_KEYS", "HVD_JOB_DIR", "HVD_CONTROL", "HVD_CONTROL_OTHERS",
-                                     "HVD_SERVER_KEY"};
+constexpr const char* ours_only[] = {"HVD_JOB_KEYS", "HVD_JOB_DIR",        "HVD_FOLDER",
+                                     "HVD_CONTROL",  "HVD_CONTROL_OTHERS", "HVD_SERVER_KEY"};
 constexpr const char* mpiruns_only =
     "HVD_MPIRUN_ONLY";  ///< lists the variables that hvdrun has set only for its mpirun
 

@@ -110,7 +110,8 @@ TEST_CASE("preflight: the private folder is removed once, and a host without roo
   };
   const auto run = [&](const std::string& daemon) {
     fs::remove(calls);
-    const std::string script = preflight_script({rank, {}, {}, {}, {}}, true) + "echo ${HVD_FOLDER-none}\n" + daemon;
+    const std::string script = "HVD_FOLDER=/of/another/daemon; export HVD_FOLDER\n" +
+                               preflight_script({rank, {}, {}, {}, {}}, true) + "echo ${HVD_FOLDER-none}\n" + daemon;
     const CaptureResult done = capture({"/bin/sh"}, script, std::chrono::seconds(20));
     std::ifstream file(calls);
     CHECK_FALSE(fs::exists(folder));
@@ -125,6 +126,18 @@ TEST_CASE("preflight: the private folder is removed once, and a host without roo
   CHECK(run("") == "none\nno room\n--folder\n--version\n");
   answers("echo hvdrank 0.0.1 /own");  // an older hvdrank; the version that it tells next counts
   CHECK(run("") == "none\n--folder\n--version\n");
+}
+
+TEST_CASE("preflight: only the owner of / is trusted like /, however a path is spelled") {
+  if (::geteuid() != 0) return;
+  const Host host;
+  const fs::path of_another = fs::path(host.program("other", "")).parent_path() / "folder ";
+  fs::create_directory(of_another);
+  fs::copy_file(host.program("hvdrank", "hvdrank " HVD_VERSION), of_another / "hvdrank");
+  const std::string odd = of_another.string() + "//hvdrank";
+  CHECK(verdict({odd, {}, {}, {}, {}, std::vector<uid_t>{}}) == "");
+  CHECK(::chown(of_another.c_str(), 12345, 12345) == 0);
+  CHECK(verdict({odd, {}, {}, {}, {}, std::vector<uid_t>{}}).starts_with("beta has a " + odd));
 }
 
 TEST_CASE("preflight: the real path of a program is looked at too") {
