@@ -325,7 +325,7 @@ int run_host_daemon(const LaunchContext& call, const std::vector<int>& ranks, co
     kill_descendants(clean_up_limit);
     code = static_cast<int>(e.code);
   }
-  if (const char* const folder = environment_value("HVD_FOLDER"); folder && !call.local) remove_own_folder(folder);
+  if (!call.folder.empty()) remove_own_folder(call.folder);
   ::_exit(code);  // without exit handlers: libpmix's threads may still run
 }
 

@@ -99,6 +99,7 @@ LaunchContext take_daemon_context() {
     c.local = false;
     c.addresses = words(get("HVD_CONTROL"));
     c.other_addresses = words(get("HVD_CONTROL_OTHERS"));
+    c.folder = get("HVD_FOLDER");
   }
   if (c.addresses.empty()) throw Error(Code::usage, "hvdrank", "HVD_CONTROL is empty: no address of hvdrun to reach");
   return c;

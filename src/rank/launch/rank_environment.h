@@ -21,6 +21,7 @@ struct LaunchContext {
   std::string server_key;
   std::string host;  ///< as hvdrun calls this host, if it said; else the machine's own name
   wire::KeyPair client;
+  std::string folder{};     ///< for a daemon on another host: the private folder, which the daemon removes at its end
   int environment_fd = -1;  ///< NAME=value texts for the rank come here, from the host daemon; -1: mpirun gave them
   int channel_fd = -1;      ///< connection through the host daemon; -1: the guard connects to `addresses`
   int meeting_fd = -1;  ///< the rank's socket to the host daemon (wire/messages/meeting_message.h); -1: there is none
