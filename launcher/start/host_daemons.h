@@ -40,7 +40,7 @@ struct DaemonReport {
 
 class HostDaemons : public RankStarter {
  public:
-  /// Starts those of other hosts first.  Throws Error{unavailable} when a command cannot be executed.
+  /// Starts the daemons of other hosts first.  Throws Error{unavailable} when a command cannot be executed.
   explicit HostDaemons(const std::vector<DaemonStart>& starts);
   /// Throws Error{unavailable} when the command cannot be executed.
   void add(const DaemonStart& start);

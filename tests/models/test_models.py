@@ -1,4 +1,4 @@
-"""The protocols in shared memory, explored in every order of steps by the model checker SPIN.
+"""The protocols between threads and ranks, explored in every order of steps by the model checker SPIN.
 
 Each model names the lines of the runtime that it mirrors, and can be broken on purpose: the checker must find the fault.
 """
@@ -15,6 +15,7 @@ import pytest
 HERE = pathlib.Path(__file__).resolve().parent
 HOLDS = [
     ("doorbell.pml", ()),
+    ("arrival.pml", ()),
     ("commands.pml", ()),
     ("rings.pml", ()),
     ("rings.pml", ("RANKS=3", "CHUNKS=3")),
@@ -28,6 +29,11 @@ BROKEN = [
     ("doorbell.pml", "RING_BEFORE_WORK"),
     ("doorbell.pml", "NO_RING_AFTER_LOOK"),
     ("doorbell.pml", "NO_RING_WHEN_LOCKED"),
+    ("arrival.pml", "NO_TIMER"),
+    ("arrival.pml", "CLEAR_AFTER_POLLING"),
+    ("arrival.pml", "NO_ARM_AFTER_CALL"),
+    ("arrival.pml", "NO_ARM_BEFORE_SLEEP"),
+    ("arrival.pml", "NO_RING_WHEN_LOCKED"),
     ("commands.pml", "NO_LATCH"),
     ("commands.pml", "NO_ROOM_FOR_HEADER"),
     ("commands.pml", "NO_HOLD"),
