@@ -75,11 +75,10 @@ def job_of(cluster: Cluster, hosts: str, *words: str) -> Iterator[tuple[subproce
     argv += ["/tmp/lines.py", *(w for w in words if "/" in w)]
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with cluster.popen("alpha", argv, env=jobs.environment(), **pipes) as job:
-        assert job.stdout is not None
         ranks = sum(int(part.partition(":")[2]) for part in hosts.split(","))
         early = ""
         while early.count("ready") < ranks:
-            line = job.stdout.readline()
+            line = hvdrun.read_line(job.stdout)
             assert line, early + job.communicate(timeout=30)[1]
             early += line
         yield job, early
@@ -87,9 +86,8 @@ def job_of(cluster: Cluster, hosts: str, *words: str) -> Iterator[tuple[subproce
 
 def wait_until_moved(job: subprocess.Popen[str]) -> str:
     """Reads hvdrun's messages up to the one that tells of the move."""
-    assert job.stderr is not None
     said = ""
-    for line in job.stderr:
+    while line := hvdrun.read_line(job.stderr):
         said += line
         if MOVED in line:
             return said

@@ -79,10 +79,18 @@ def said(text: str) -> str:
     return "".join(line for line in text.splitlines(keepends=True) if not line.startswith(SLOW_START))
 
 
+def read_line(stream: IO[str] | None) -> str:
+    """The next line; "" at the end.  Nothing is buffered: Popen.communicate() would lose the text in a buffer."""
+    assert stream is not None
+    line = b""
+    while not line.endswith(b"\n") and (byte := os.read(stream.fileno(), 1)):
+        line += byte
+    return line.decode()
+
+
 def next_line(stream: IO[str] | None) -> str:
     """hvdrun's next line, without those notes; "" at the end."""
-    assert stream is not None
-    while (line := stream.readline()).startswith(SLOW_START):
+    while (line := read_line(stream)).startswith(SLOW_START):
         pass
     return line
 
