@@ -221,8 +221,7 @@ def read_record(path: pathlib.Path) -> dict[str, object] | None:
 
 def kill_above(job: subprocess.Popen[str], whom: str, lines: list[str]) -> None:
     """Waits for the victim's number and kills an ancestor of it."""
-    assert job.stdout is not None
-    for line in job.stdout:
+    while line := hvdrun.read_line(job.stdout):
         lines.append(line)
         if found := re.search(r"victim (\d+)", line):
             guard = parent(int(found[1]))
@@ -233,9 +232,8 @@ def kill_above(job: subprocess.Popen[str], whom: str, lines: list[str]) -> None:
 
 def wait_for_verdict(job: subprocess.Popen[str]) -> str:
     """Returns the output up to the hang verdict, which comes before any end; then interrupts the job."""
-    assert job.stderr is not None
     text = ""
-    for line in job.stderr:
+    while line := hvdrun.read_line(job.stderr):
         text += line
         if line.startswith("hvdrun: ") and not line.startswith(hvdrun.SLOW_START):
             break

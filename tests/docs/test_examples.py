@@ -76,8 +76,7 @@ def test_training_goes_on_to_the_same_model(tmp_path: pathlib.Path, uninterrupte
     """A run is ended in its second epoch or later: the next run resumes from the checkpoint, and reaches the same loss."""
     checkpoint = tmp_path / "run/digits.ckpt"
     with hvdrun.started(*arguments(checkpoint, epochs=500)) as job:
-        assert job.stdout is not None
-        hvdrun.wait_until(lambda: epochs_of(job.stdout.readline()), "the first epoch", 150)
+        hvdrun.wait_until(lambda: epochs_of(hvdrun.read_line(job.stdout)), "the first epoch", 150)
         victim = job.pid if number == signal.SIGTERM else rank_processes(job.pid)[-1]
         os.kill(victim, number)
         rest, errors = job.communicate(timeout=120)

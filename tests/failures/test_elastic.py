@@ -213,8 +213,9 @@ def train(state):
     if first and hvd.rank() == 0:
         open("first", "w").close()
         os._exit(9)
-    if not first and hvd.rank() == 1:
-        time.sleep(8)
+    end = time.monotonic() + 60
+    while not first and hvd.rank() == 1 and not os.path.exists("told") and time.monotonic() < end:
+        time.sleep(0.1)
     hvd.allreduce(np.ones(1), name="late")
 
 train(state)
@@ -224,15 +225,21 @@ train(state)
 def test_who_hangs_is_told(tmp_path: pathlib.Path) -> None:
     """In a later world, ranks differ from workers' numbers."""
     (tmp_path / "train.py").write_text(HANGS)
-    done = hvdrun.run("-np", "3", "--min-np", "2", *hvdrun.python_args(), "train.py", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert re.search(r"hvdrun: rank 2 on localhost is in train.py:17 .*; 1 rank has waited [56] s for \S*late", done.stderr)
+    with hvdrun.started("-np", "3", "--min-np", "2", *hvdrun.python_args(), "train.py", cwd=tmp_path) as process:
+        said = ""
+        while not re.search(r"hvdrun: rank 2 on localhost is in train.py:1[78] .*; 1 rank has waited \d+ s for \S*late", said):
+            line = hvdrun.read_line(process.stderr)
+            assert line, said
+            said += line
+        (tmp_path / "told").touch()
+        _, rest = process.communicate(timeout=60)
+    assert process.returncode == 0, said + rest
 
 
 LOOKS_FOR_HOSTS = """
 import os, pathlib, time
 if os.environ["HVD_RANK"] != "0":
-    time.sleep(3)
+    time.sleep(4)
 import hvd.numpy as hvd
 from hvd import elastic
 hvd.init()
@@ -242,9 +249,11 @@ state = elastic.ObjectState(hvd.broadcast_object, hvd.rank, done=False)
 def train(state):
     while not state.done:
         pathlib.Path("found").touch()
+        while not os.path.exists("named"):
+            time.sleep(0.01)
         begin = time.monotonic()
         while state._host_messages.empty():
-            assert time.monotonic() - begin < 2, "no word of new hosts"
+            assert time.monotonic() - begin < 3, "no word of new hosts"
             time.sleep(0.1)
         state.done = True
         state.commit()
@@ -258,7 +267,8 @@ def test_a_script_that_looks_for_new_hosts_itself_hears_of_them_when_their_ranks
     """Horovod's own test scripts poll for 3 seconds, and new ranks may import for longer."""
     (tmp_path / "train.py").write_text(LOOKS_FOR_HOSTS)
     discover = tmp_path / "discover"
-    discover.write_text(f"#!/bin/sh\ntest -e {tmp_path}/found && echo localhost:2 || echo localhost:1\n")
+    named = f"if test -e {tmp_path}/found; then echo localhost:2; touch {tmp_path}/named; else echo localhost:1; fi"
+    discover.write_text(f"#!/bin/sh\n{named}\n")
     discover.chmod(0o755)
     options = ["-np", "1", "--min-np", "1", "--max-np", "2", "--host-discovery-script", str(discover)]
     done = hvdrun.run(*options, *hvdrun.python_args(), "train.py", cwd=tmp_path)
@@ -279,8 +289,10 @@ def test_discovery_goes_wrong(tmp_path: pathlib.Path, what: str) -> None:
     with hvdrun.started(*options, env=environment(tmp_path, ELASTIC_WANTED="2")) as process:
         steps = tmp_path / "steps"
         hvdrun.wait_until(lambda: len(fault_job.lines(steps)) > 2, "steps")
-        replace(hosts, does + "\n")
-        time.sleep(14 if what == "hangs" else 2.5)  # hvdrun calls the script every second
+        calls = tmp_path / "calls"
+        replace(hosts, f"echo >>{calls}\n{does}\n")
+        # The second call begins after hvdrun has heard of the first.
+        hvdrun.wait_until(lambda: calls.exists() and len(calls.read_text()) > 1, "two calls of the script")
         assert process.poll() is None
         assert {size for _, _, size in fault_job.lines(steps)} == {"1"}
         replace(hosts, "echo localhost:2\n")

@@ -127,7 +127,7 @@ def test_a_slow_name_service_delays_no_worker_of_other_hosts(tmp_path: pathlib.P
     discover = tmp_path / "discover"
     discover.write_text(discover.read_text().replace("echo localhost:2", "printf 'slow.test:1\\nlocalhost:2\\n'"))
     out, err = job(tmp_path, GROWS_SOON, *options, env={"LD_PRELOAD": str(library)})
-    assert float(out.split()[-1]) < 9 * hvdrun.patience(), err
+    assert float(out.split()[-1]) < 45, err  # the name service takes 60 s
 
 
 MOVES = """

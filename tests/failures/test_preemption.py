@@ -7,7 +7,6 @@ import os
 import pathlib
 import signal
 import sys
-import time
 
 import pytest
 
@@ -29,8 +28,10 @@ class Preempted:
         env = environment(folder, ELASTIC_PAUSE="0", ELASTIC_WORK=str(STEP))
         with hvdrun.started(*options, "--python", sys.executable, str(COUNTER), env=env) as process:
             hvdrun.wait_until(lambda: len(self.lines_of(folder, "steps")) > 2 or process.poll() is not None, "steps", 60)
-            time.sleep(STEP / 4)
             pids = {int(fault_job.told(pid, "HVD_RANK")): pid for pid in fault_job.ranks_of(process.pid)}
+            step = len(self.lines_of(folder, "steps")) + 2  # has not begun yet
+            begun = lambda: [int(one) for one, _ in self.lines_of(folder, "begun")].count(step)  # noqa: E731
+            hvdrun.wait_until(lambda: begun() == RANKS or process.poll() is not None, "all ranks in a step", 60)
             for pid in [pids[victim] for victim in victims]:
                 os.kill(fault_job.parent(pid) if at_guards else pid, signal.SIGTERM)
             out, self.err = process.communicate(timeout=120 * hvdrun.patience())
@@ -74,7 +75,7 @@ def test_it_leaves_at_the_end_of_the_step(tmp_path: pathlib.Path, victims: list[
     # The departure costs only the meeting: no rank restores its commit, and no rank begins a step that is repeated.
     assert job.restored == 0
     assert len(job.begun) == len(set(job.begun)), job.begun
-    assert job.longest_step() < (STEP + 0.4) * hvdrun.patience()
+    assert job.longest_step() < (STEP + 3) * hvdrun.patience()  # with slack for a busy machine
 
 
 @pytest.mark.timeout(200)
@@ -84,7 +85,7 @@ def test_a_grace_that_is_shorter_than_the_step(tmp_path: pathlib.Path, victims: 
     assert job.lost() == 0 and job.restored >= RANKS - len(victims)  # the step was incomplete, and is repeated
     assert "another program asked it to end, and it still ran after 0.2 s (--grace)" in job.err, job.err
     assert "this rank leaves" not in job.err
-    assert job.longest_step() < 3 * STEP * hvdrun.patience()
+    assert job.longest_step() < (2 * STEP + 3) * hvdrun.patience()
 
 
 def told_in_step_3(folder: pathlib.Path, how: str, *options: str) -> tuple[int, int]:

@@ -93,7 +93,9 @@ def test_where_ranks_of_another_library_stand(tmp_path: pathlib.Path) -> None:
     (tmp_path / "job.py").write_text(MPI_JOB)
     with hvdrun.started("-np", "2", sys.executable, "job.py", cwd=tmp_path) as job:
         assert "waits" in hvdrun.next_line(job.stdout)
-        time.sleep(1)
+        # Rank 0 may be just before the call, and rank 1 may still import.
+        stands = lambda: all(words in ask(job, "stacks") for words in ("PMPI_Barrier", "line 5 in <module>"))  # noqa: E731
+        hvdrun.wait_until(stands, "the ranks' waits", 60)
         said = ask(job, "stacks")
         job.send_signal(signal.SIGINT)
         job.communicate(timeout=60)

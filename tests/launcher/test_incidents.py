@@ -57,9 +57,13 @@ def freeze(group: pathlib.Path, on: bool) -> None:
 
 
 def own_line(job: subprocess.Popen[str]) -> str:
-    """hvdrun's next own line, without the ranks' output."""
-    while (line := hvdrun.next_line(job.stderr)).startswith("["):
-        pass
+    """hvdrun's next own line, without the ranks' output and a wait in hvd.init(): some ranks of a busy machine start late."""
+    starts = False
+    while line := hvdrun.next_line(job.stderr):
+        starts = starts or "in hvd.init()" in line
+        if not starts and not line.startswith("["):
+            break
+        starts = starts and " on after " not in line
     return line
 
 

@@ -140,7 +140,10 @@ def on_a_terminal(argv: list[str], answer: tuple[str, str] | None = None, **extr
 def test_progress_bars_are_redrawn_in_place(tmp_path: pathlib.Path) -> None:
     """One row for each rank below the lines, none of which is lost; only the last state of a bar stays."""
     code = (
-        "import sys, time\n"
+        "import os, sys, time\n"
+        f"os.chdir({str(tmp_path)!r})\n"
+        "open('up' + os.environ['HVD_RANK'], 'w').close()\n"
+        "while not (os.path.exists('up0') and os.path.exists('up1')): time.sleep(0.01)\n"  # so the bars are there at once
         "for i in range(11):\n"
         "    print(f'\\r{i}/10', end='', file=sys.stderr, flush=True)\n"
         "    if i == 5: print('half', flush=True)\n"

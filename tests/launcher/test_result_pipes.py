@@ -24,9 +24,15 @@ def test_a_pipe_without_a_reader_is_told_at_the_start(option: str, tmp_path: pat
         )
 
 
+def comm(pid: int) -> str:
+    return pathlib.Path(f"/proc/{pid}/comm").read_text().strip()
+
+
 def test_a_reader_gets_the_verdict_though_the_job_is_long(tmp_path: pathlib.Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with subprocess.Popen(["cat", "pipe"], stdout=subprocess.PIPE, text=True, cwd=tmp_path) as reader:
+        opens = lambda: comm(reader.pid) == "cat" and hvdrun.state(reader.pid) == "S"  # noqa: E731
+        hvdrun.wait_until(opens, "the reader's wait for a writer")
         program = [hvdrun.program(), "-np", "1", "--verdict-filename", "pipe", "--", "sh", "-c", "sleep 1; exit 3"]
         done = subprocess.run(program, cwd=tmp_path, env=hvdrun.environment(), capture_output=True, text=True, timeout=60)
         assert reader.stdout is not None

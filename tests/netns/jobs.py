@@ -11,8 +11,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from typing import IO
 
 from netns.cluster import Cluster
+from support import hvdrun
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("HVD_BUILD_DIR", ROOT / "build")).resolve()
@@ -30,6 +32,16 @@ def environment(**extra: str) -> dict[str, str]:
     return {"PYTHONPATH": str(BUILD / "src/python"), "OMP_NUM_THREADS": "1", **extra}
 
 
+def line_with(stream: IO[str] | None, words: str) -> str:
+    """The next line with these words; AssertionError with all lines if none has them."""
+    said = []
+    while line := hvdrun.read_line(stream):
+        said.append(line)
+        if words in line:
+            return line
+    raise AssertionError(f"not said: {words}\n{''.join(said)}")
+
+
 @contextlib.contextmanager
 def pulled(
     job: subprocess.Popen[str], pull: Callable[[str], object], words: str, ranks: int = 2
@@ -39,13 +51,11 @@ def pulled(
     At the end runs pull("up") and ends the job.
     """
     try:
-        assert job.stdout is not None
-        assert job.stderr is not None
-        lines = [job.stdout.readline() for _ in range(ranks)]
+        lines = [hvdrun.read_line(job.stdout) for _ in range(ranks)]
         assert all("ready" in line for line in lines), "".join(lines) + job.communicate(timeout=30)[1]
         gone = time.monotonic()
         pull("down")
-        told = next(line for line in job.stderr if words in line)
+        told = line_with(job.stderr, words)
         yield told, time.monotonic() - gone
     finally:
         pull("up")

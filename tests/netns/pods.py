@@ -54,13 +54,7 @@ def worker(
 
 def line_with(process: subprocess.Popen[str], words: str) -> str:
     """The next line of standard error with these words; what was said, if there is none."""
-    assert process.stderr is not None
-    said = []
-    for line in process.stderr:
-        said.append(line)
-        if words in line:
-            return line
-    raise AssertionError(f"not said: {words}\n{''.join(said)}")
+    return jobs.line_with(process.stderr, words)
 
 
 def ended(process: subprocess.Popen[str], timeout: float = 60) -> tuple[int, str, str]:

@@ -66,8 +66,7 @@ def measure(cluster: Cluster, mpirun: str, turns: int, seconds: float, rate: int
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     job = cluster.popen("alpha", argv, env=jobs.environment(**variables), **pipes)
     try:
-        assert job.stdout is not None
-        begin = [job.stdout.readline(), job.stdout.readline()]
+        begin = [hvdrun.read_line(job.stdout) for _ in range(2)]
         assert all("ready" in line for line in begin), "".join(begin) + job.communicate(timeout=30)[1]
         listeners = [[cluster.address(h), port] for h in ("alpha", "beta") for _, port in jobs.listening(cluster, h)]
         limit = turns * 3 * (seconds + 0.5) + 60

@@ -67,10 +67,7 @@ def test_another_host(two_hosts: Cluster, job: subprocess.Popen[str]) -> None:
         Cluster.signal(killed, signal.SIGKILL)
     attach(two_hosts, "1", "!on = 5\nquit\n")
     assert "went on 5" in hvdrun.next_line(job.stdout)
-    said = ""
-    for _ in range(20):  # its interpreter ends meanwhile
-        said = said if "does not run" in said else attach(two_hosts, "1", "")[1]
-    assert "does not run" in said, said
+    hvdrun.wait_until(lambda: "does not run" in attach(two_hosts, "1", "")[1], "the end of its interpreter")
 
 
 def test_rank_is_killed(two_hosts: Cluster, job: subprocess.Popen[str]) -> None:

@@ -124,30 +124,26 @@ def test_the_first_interface_goes(three_interfaces: Cluster, how: str, way: list
 def test_the_first_interface_returns_and_the_second_goes(three_interfaces: Cluster) -> None:
     """Large messages use the first interface again. The small ones move back to it, when the second is lost."""
     job = start(three_interfaces, 1, ALL)
-    assert job.stdout is not None and job.stderr is not None
-    messages = job.stderr
 
     def cable(interface: str, state: str) -> None:
         set_interface(three_interfaces, "cable", interface, state)
 
-    def line_with(words: str) -> str:
-        return next(line for line in messages if words in line)
-
     try:
-        assert "ready" in job.stdout.readline() + job.stdout.readline()
+        assert all("ready" in hvdrun.read_line(job.stdout) for _ in range(2))
         cable("eth0", "down")
         # Otherwise the other lane over eth0 may survive, and nobody says that it carries tensors again.
         awaited = {MOVED, "carries no tensors"}
         while awaited:
-            line = next(messages)
+            line = hvdrun.read_line(job.stderr)
+            assert line, job.communicate(timeout=30)
             awaited = {words for words in awaited if words not in line}
         cable("eth0", "up")
-        line_with("carries tensors again")
+        jobs.line_with(job.stderr, "carries tensors again")
         before = sent_by(three_interfaces, "eth0")
         carries = lambda: sent_by(three_interfaces, "eth0") - before > 64 << 20  # noqa: E731
         wait_for(carries, 10 * hvdrun.patience(), "large messages over eth0")
         cable("eth1", "down")
-        assert "eth0" in line_with(MOVED)
+        assert "eth0" in jobs.line_with(job.stderr, MOVED)
         (three_interfaces.tmp("alpha") / "over").touch()
         out, err = job.communicate(timeout=60)
     finally:

@@ -65,8 +65,7 @@ def test_on_three_hosts(three_hosts: Cluster, look_alikes: list[pathlib.Path], m
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:
-        assert job.stdout is not None
-        assert [job.stdout.readline()[-3:] for _ in range(3)] == ["up\n"] * 3
+        assert [hvdrun.read_line(job.stdout)[-3:] for _ in range(3)] == ["up\n"] * 3
         found = of_jobs(three_hosts)
         assert [len(found[host]) for host in three_hosts.names] == [1, 1, 1], found
         three_hosts.signal(job, signal.SIGSTOP)

@@ -62,12 +62,10 @@ def train(cluster: Cluster, mpirun: str, steps: int, hostile: list[str] | None) 
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     job = cluster.popen("alpha", [*argv, str(steps), "1"], env=jobs.environment(), stdin=subprocess.DEVNULL, **pipes)
     try:
-        assert job.stdout is not None
-        assert job.stderr is not None
         begin: list[str] = []
         while sum(" ready " in line for line in begin) < 2:
-            begin.append(job.stdout.readline())
-            assert begin[-1], "".join(begin) + job.stderr.read()
+            begin.append(hvdrun.read_line(job.stdout))
+            assert begin[-1], "".join(begin) + job.communicate(timeout=30)[1]
         before = sizes(cluster)
         stranger = None
         if hostile is not None:

@@ -118,8 +118,7 @@ def test_a_pod_dies(nodes: Cluster) -> None:
     pods.give_token(nodes, *nodes.names)
     workers = {host: pods.worker(nodes, host) for host in ("beta", "gamma")}
     job = pods.launcher(nodes, "-np", "2", "--grace", "2", "/tmp/wait.py")
-    assert job.stdout is not None
-    assert all("ready" in job.stdout.readline() for _ in range(2)), pods.ended(job)
+    assert all("ready" in hvdrun.read_line(job.stdout) for _ in range(2)), pods.ended(job)
     pods.crash(nodes, "gamma")
     began = time.monotonic()
     code, _, err = pods.ended(job)
@@ -157,8 +156,7 @@ def test_the_launcher_is_killed(nodes: Cluster) -> None:
     pods.give_token(nodes, "alpha", "beta")
     worker = pods.worker(nodes, "beta")
     job = pods.launcher(nodes, "-np", "1", "--grace", "1", "/tmp/wait.py")
-    assert job.stdout is not None
-    assert "ready" in job.stdout.readline()
+    assert "ready" in hvdrun.read_line(job.stdout)
     pods.crash(nodes, "alpha")
     code, _, err = pods.ended(worker)
     assert code == 5, err
@@ -176,8 +174,7 @@ def test_kubernetes_tells_a_pod_to_end(nodes: Cluster, whom: str) -> None:
         (nodes.tmp(host) / "saves.py").write_text(script)
     worker = pods.worker(nodes, "beta")
     job = pods.launcher(nodes, "-np", "1", "--grace", "10", "/tmp/saves.py")
-    assert job.stdout is not None
-    assert "ready" in job.stdout.readline()
+    assert "ready" in hvdrun.read_line(job.stdout)
     surplus = pods.worker(nodes, "gamma")
     pods.line_with(surplus, "joined")
     pods.kill(surplus, signal.SIGTERM)
@@ -200,7 +197,6 @@ def test_pods_come_and_go_in_an_elastic_job(nodes: Cluster) -> None:
         (nodes.tmp(host) / "elastic.py").write_text(script.read_text())
     workers = {host: pods.worker(nodes, host) for host in ("beta", "gamma")}
     job = pods.launcher(nodes, "-np", "2", "--min-np", "1", "--max-np", "2", "/tmp/elastic.py")
-    assert job.stdout is not None
     until(job, "size 2")
     pods.crash(nodes, "gamma")
     pods.ended(workers["gamma"])
@@ -216,11 +212,10 @@ def test_pods_come_and_go_in_an_elastic_job(nodes: Cluster) -> None:
 
 def until(job: subprocess.Popen[str], words: str) -> None:
     """Reads the job's output until a line has these words.  The job is told to end if it does not say them in time."""
-    assert job.stdout is not None
     said = []
     limit = threading.Timer(60, pods.kill, (job, signal.SIGTERM))
     limit.start()
-    while words not in (line := job.stdout.readline()):
+    while words not in (line := hvdrun.read_line(job.stdout)):
         said.append(line)
         assert line, f"{words}: not said in\n{''.join(said)}{pods.ended(job)[2]}"
     limit.cancel()
@@ -239,8 +234,7 @@ def test_strangers_at_the_port(nodes: Cluster) -> None:
         **pods.PIPES,
     )
     try:
-        assert stranger.stdout is not None
-        assert stranger.stdout.readline() == "connected\n", stranger.communicate(timeout=10)
+        assert hvdrun.read_line(stranger.stdout) == "connected\n", stranger.communicate(timeout=10)
         before = [jobs.resident_bytes(pid) for pid, line in nodes.processes("alpha").items() if "hvdrun" in line]
         worker = pods.worker(nodes, "beta")
         code, out, err = pods.ended(job)

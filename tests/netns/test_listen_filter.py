@@ -57,8 +57,7 @@ def answering(hosts: Cluster, mpirun: str, **variables: str) -> list[list[object
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     job = hosts.popen("alpha", [*argv, "--python", jobs.python(), "/tmp/job.py"], env=jobs.environment(**variables), **pipes)
     try:
-        assert job.stdout is not None
-        begin = [job.stdout.readline(), job.stdout.readline()]
+        begin = [hvdrun.read_line(job.stdout) for _ in range(2)]
         assert all("ready" in line for line in begin), "".join(begin) + job.communicate(timeout=30)[1]
         targets = [
             (address, port)

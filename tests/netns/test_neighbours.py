@@ -78,8 +78,7 @@ def test_another_user_reads_and_writes_nothing(two_hosts: Cluster, mpirun: str, 
     }
     try:
         for process in intruders.values():
-            assert process.stdout is not None
-            assert process.stdout.readline() == "ready\n"
+            assert hvdrun.read_line(process.stdout) == "ready\n"
         argv = [
             hvdrun.program(),
             "--mpirun",
@@ -121,8 +120,7 @@ def test_one_host_shows_nothing_to_the_network(two_hosts: Cluster, mpirun: str, 
     argv = [hvdrun.program(), "--launcher", launcher, "--mpirun", mpirun, "-np", "2", "--python", jobs.python(), "/tmp/job.py"]
     job = two_hosts.popen("alpha", argv, env=jobs.environment(SECRET_OF_THE_USER="x"), stdin=subprocess.DEVNULL, **pipes)
     try:
-        assert job.stdout is not None
-        lines = [job.stdout.readline() for _ in range(2)]
+        lines = [hvdrun.read_line(job.stdout) for _ in range(2)]
         assert [line.endswith("up\n") for line in lines] == [True, True], lines
         for (address, port), inode in jobs.listening(two_hosts, "alpha").items():
             holders = [line.split()[0].rpartition("/")[2] for line in jobs.owners(two_hosts, "alpha", inode)]

@@ -34,6 +34,9 @@ def job(argument):
     print("MARK_output", os.environ["SECRET_OF_THE_USER"] == "MARK_" + "variable", flush=True)
     print("MARK_errors", file=sys.stderr, flush=True)
     time.sleep(2)
+    end = time.monotonic() + 60
+    while not os.path.exists("/tmp/seen") and time.monotonic() < end:
+        time.sleep(0.05)
     return "MARK_" + "result" + str(hvd.rank()) + str(len(payload))
 
 with open("/tmp/job.pkl", "wb") as file:
@@ -77,6 +80,8 @@ class Watch(threading.Thread):
                     if re.match(r"\S*/sh( |$)", line):  # the shell that waits for a host's daemon
                         self.keys.update(found.decode() for found in KEYS.findall(memory(pid)))
                 self.files.update(readable_by_all(self.cluster, host))
+            for host in self.cluster.names if ranks_run and self.keys else ():
+                (self.cluster.tmp(host) / "seen").touch()  # the job may end
 
 
 def contents(path: str) -> bytes:
@@ -136,6 +141,8 @@ def test_nothing_of_a_job_is_in_clear(two_hosts: Cluster, mpirun: str, launcher:
     assert made.returncode == 0, made.stderr
 
     shutil.rmtree(two_hosts.tmp("alpha") / "output", ignore_errors=True)
+    for host in two_hosts.names:
+        (two_hosts.tmp(host) / "seen").unlink(missing_ok=True)
     watch = Watch(two_hosts)
     watch.start()
     env = jobs.environment(SECRET_OF_THE_USER=marks["variable"], HVD_MPIRUN=mpirun, HVD_LAUNCHER=launcher)

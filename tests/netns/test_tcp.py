@@ -14,15 +14,20 @@ from netns.bad_switch import Faults
 from netns.cluster import Cluster
 from support import hvdrun
 
-# Sums that are exact in float32, with sizes for one message, for slices, and for several in one batch.
+# Sums that are exact in float32, with sizes for one message, for slices, and for several in one batch.  The argument is the
+# number of rounds, or a file of rank 0's host that ends them.
 PROGRAM = """
-import sys, time
+import itertools, os, sys, time
 import numpy as np
 import hvd.numpy as hvd
 hvd.init()
 total = hvd.size() * (hvd.size() + 1) // 2
+def is_over(round):
+    if sys.argv[1].isdigit(): return round == int(sys.argv[1])
+    return hvd.broadcast(np.array([os.path.exists(sys.argv[1])]), 0, name="over")[0]
 print("ready", flush=True)
-for round in range(int(sys.argv[1])):
+for round in itertools.count():
+    if is_over(round): break
     for elements in (1, 1000, 9000, 300_000, 3_000_001):
         base = np.arange(elements, dtype=np.float32) % 13
         got = hvd.allreduce(base * (hvd.rank() + 1), op=hvd.Sum, name=f"sum.{elements}")
@@ -74,8 +79,11 @@ while not select.select([0], [], [], 0.005)[0]:
 """
 
 
-def run(cluster: Cluster, hosts: str, rounds: int, *words: str, program: str = PROGRAM, **env: str) -> subprocess.Popen[str]:
+def run(
+    cluster: Cluster, hosts: str, rounds: int | str, *words: str, program: str = PROGRAM, **env: str
+) -> subprocess.Popen[str]:
     """Starts the program on the hosts, with these words for hvdrun and variables for all."""
+    (cluster.tmp("alpha") / "over").unlink(missing_ok=True)
     for host in cluster.names:
         (cluster.tmp(host) / "sums.py").write_text(program)
     argv = [hvdrun.program(), "-H", hosts, *words, "--verbose", "--python", jobs.python()]
@@ -101,16 +109,16 @@ def test_sums_are_right(three_hosts: Cluster, hosts: str) -> None:
 @pytest.mark.timeout(180)
 def test_who_calls_without_the_key_changes_nothing(three_hosts: Cluster) -> None:
     """A host of the job may connect to the ranks' ports; gamma, outside of the job, gets no answer."""
-    job = run(three_hosts, "alpha:1,beta:1", 60)  # auto
+    job = run(three_hosts, "alpha:1,beta:1", "/tmp/over")  # auto
     try:
-        assert job.stdout is not None
-        lines = [job.stdout.readline(), job.stdout.readline()]
+        lines = [hvdrun.read_line(job.stdout) for _ in range(2)]
         assert all("ready" in line for line in lines), "".join(lines) + job.communicate(timeout=30)[1]
         ports = [[three_hosts.address(h), port] for h in ("alpha", "beta") for _, port in jobs.listening(three_hosts, h)]
         made = {}
         for host in ("beta", "gamma"):
             told = three_hosts.run(host, ["python3", "-c", CALLER, "1.5", json.dumps(ports)], timeout=60)
             made[host] = int(told.stdout)
+        (three_hosts.tmp("alpha") / "over").touch()
         out, err = job.communicate(timeout=120)
     finally:
         job.kill()
@@ -157,10 +165,11 @@ def test_silent_connections_do_not_choose_what_tensors_travel_by(three_hosts: Cl
 @pytest.mark.timeout(180)
 def test_a_link_that_is_gone_for_5_seconds(two_hosts: Cluster) -> None:
     """The job continues, and has named the silent rank within 3 s."""
-    job = run(two_hosts, "alpha:1,beta:1", 30)
+    job = run(two_hosts, "alpha:1,beta:1", "/tmp/over")
     with jobs.pulled(job, lambda state: two_hosts.cable("beta", state), "has not answered") as (told, waited):
         time.sleep(max(0.0, 5 - waited))
         two_hosts.cable("beta", "up")
+        (two_hosts.tmp("alpha") / "over").touch()
         out, err = job.communicate(timeout=120)
     assert job.returncode == 0, out + told + err
     assert out.count("well") == 2, out + told + err

@@ -31,14 +31,14 @@ def test_a_wait_takes_no_longer_than_its_limit_behind_another_one(monkeypatch: p
             work._end(seconds)
         took.append(time.monotonic() - begin)
 
-    first = threading.Thread(target=wait, args=(1.0,))
+    first = threading.Thread(target=wait, args=(2.0,))
     first.start()
     while not work._lock.locked():
         time.sleep(0.001)
-    wait(1.2)
+    wait(2.2)
     first.join()
     _group_work.under_way.pop(123456789, None)
-    assert max(took) < 1.7, took
+    assert max(took) < 4, took  # one after the other, they take 4.2 s
 
 
 class _Pending:
