@@ -68,7 +68,13 @@ void Timeline::Rank::on_batch_tensor(std::uint32_t track) {
 
 void Timeline::Rank::on_phase_begin(std::uint32_t number, Phase phase, std::int64_t ns) {
   Batch* batch = find(number);
-  if (batch != nullptr && batch->phases.size() < max_phases) batch->phases.push_back({phase, ns, -1});
+  if (batch == nullptr || batch->phases.size() >= max_phases) return;
+  if (!batch->phases.empty()) {
+    // A GPU may begin before the engine notes the end of the phase before.
+    Span& before = batch->phases.back();
+    before.end_ns = std::min(before.end_ns, std::max(before.begin_ns, ns));
+  }
+  batch->phases.push_back({phase, ns, -1});
 }
 
 void Timeline::Rank::on_phase_end(std::uint32_t number, Phase phase, std::int64_t ns) {

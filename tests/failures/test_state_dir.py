@@ -49,6 +49,13 @@ def test_all_ranks_die_and_new_ones_go_on(tmp_path: pathlib.Path, folder: pathli
     assert list(folder.iterdir()) == []  # the training is done
 
 
+def test_all_ranks_die_before_the_first_commit(tmp_path: pathlib.Path, folder: pathlib.Path) -> None:
+    kill = json.dumps([[0, [0, 1]]])
+    done = job(tmp_path, 2, "--min-np", "2", "--state-dir", str(folder), ELASTIC_KILL=kill)
+    assert done.returncode == 1, done.stderr
+    assert f"are gone, and {folder} has no commit yet; start from a checkpoint" in done.stderr, done.stderr
+
+
 def test_nobody_is_left_and_nobody_can_be_started_yet(tmp_path: pathlib.Path, folder: pathlib.Path) -> None:
     """Both slots have failed twice: they rest for two seconds."""
     kill = json.dumps([[8, [0, 1]], [16, [0, 1]]])

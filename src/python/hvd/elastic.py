@@ -339,7 +339,8 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], None], keep_global_batc
                         _file.take_call(next((call for trained, _, call in told if trained), call))
                         has_state = (not known and _file.load(state, held)) or has_state
                     if not has_state and _world.is_active() and _world.rank() == 0:
-                        raise RuntimeError("all ranks that had the training's state are gone; start from a checkpoint")
+                        lacks = f", and {_file.path} has no commit yet" if _file else ""
+                        raise RuntimeError(f"all ranks that had the training's state are gone{lacks}; start from a checkpoint")
                     _shares.agree()
                     state.sync()
                     has_state = is_trained = True

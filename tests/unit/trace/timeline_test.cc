@@ -179,6 +179,22 @@ TEST_CASE_FIXTURE(Fixture, "timeline: what a device did comes late, and two of o
                                              "X ALLREDUCE 3.800 0.700 0 1" + args, "X NCCL_ALLREDUCE 3.800 0.700 0 1"});
 }
 
+TEST_CASE_FIXTURE(Fixture, "timeline: a phase on the host ends at the latest when the device begins") {
+  start(0);
+  name(0, 1, "a");
+  submitted(0, 1000, 1);
+  engine.tag(TraceTag::batch_begin).time(1500).number(4).tag(TraceTag::batch_tensor).track(1);
+  engine.tag(TraceTag::phase_begin).time(1600).number(4).byte(10);
+  engine.tag(TraceTag::phase_end).time(2600).number(4).byte(10);
+  engine.tag(TraceTag::ran).number(trace::zigzag(2000 - 2600)).number(4).byte(8).number(300);
+  engine.tag(TraceTag::ran_all).number(trace::zigzag(2300 - 2600)).number(4);
+  feed(0, engine.take(1));
+  const std::string args = R"( {"dtype":"float32","shape":"[100]"})";
+  CHECK(events() == std::vector<std::string>{"X NEGOTIATE_ALLREDUCE 1.000 0.500 0 1", "i 0 1.000 0.000 0 1",
+                                             "X ALLREDUCE 1.500 0.800 0 1" + args, "X INIT_NCCL 1.600 0.400 0 1",
+                                             "X NCCL_ALLREDUCE 2.000 0.300 0 1"});
+}
+
 TEST_CASE_FIXTURE(Fixture, "timeline: submissions of later rounds wait for their own batch") {
   start(0);
   name(0, 1, "a");

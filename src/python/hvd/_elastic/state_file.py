@@ -43,7 +43,7 @@ class StateFile:
     """The state file of one job, in a folder."""
 
     def __init__(self, path: str) -> None:
-        self._path = path
+        self.path = path
         self._job = _environment.text("HVD_JOB")  # without it rank 0 draws one
         self._folder: StateFolder | None = None
         self._opening = threading.Lock()
@@ -70,7 +70,7 @@ class StateFile:
         """The folder; the first use opens it.  Errors: OSError, RefusedPath; FileNotFoundError if missing, unless make."""
         with self._opening:
             if self._folder is None:
-                self._folder = StateFolder(self._path, self._job, make)
+                self._folder = StateFolder(self.path, self._job, make)
             return self._folder
 
     def _close(self) -> None:
@@ -176,7 +176,7 @@ class StateFile:
         text = f"{error}"
         if text != self._complained:
             print(
-                f"hvd.elastic: the state is not written to {self._path}: {text}. Training goes on; the file stays as it was.",
+                f"hvd.elastic: the state is not written to {self.path}: {text}. Training goes on; the file stays as it was.",
                 file=sys.stderr,
                 flush=True,
             )
@@ -211,7 +211,7 @@ class StateFile:
         commits = max(all_commits)
         if max(all_held) > commits + 1:  # a rank may hold one commit more than the file
             raise StateFileError(
-                f"rank {all_held.index(max(all_held))} has commit {max(all_held)} in memory, but the state in {self._path} is "
+                f"rank {all_held.index(max(all_held))} has commit {max(all_held)} in memory, but the state in {self.path} is "
                 f"of commit {commits}: an older file has taken its place"
             )
         if commits < 0:
@@ -235,7 +235,7 @@ class StateFile:
         if 0 < made_by.number <= calls.get(made_by.function, 0):
             return False
         raise StateFileError(
-            f"{os.path.join(self._path, NAME)} is of {made_by}, and this is "
+            f"{os.path.join(self.path, NAME)} is of {made_by}, and this is "
             f"{self.call}: a restart cannot tell which calls are done. Train in one call, with the phase or fold in the "
             "state; move the file away to begin anew"
         )
@@ -277,12 +277,12 @@ class StateFile:
                 state.use_saved_copy(pickle.loads(answer))
                 state.restore()
             except Exception as error:
-                trouble = f"{os.path.join(self._path, NAME)}: {type(error).__name__}: {error}"
+                trouble = f"{os.path.join(self.path, NAME)}: {type(error).__name__}: {error}"
         trouble = _objects.broadcast_object(trouble, 0, "hvd.elastic.state_file.trouble")
         if trouble:
             raise StateFileError(f"rank {holder}: {trouble}")
         if _world.rank() == 0:
-            print(f"hvd.elastic: goes on from commit {commits} in {self._path}", file=sys.stderr, flush=True)
+            print(f"hvd.elastic: goes on from commit {commits} in {self.path}", file=sys.stderr, flush=True)
 
 
 def of_environment() -> StateFile | None:

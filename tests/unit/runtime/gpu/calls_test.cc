@@ -4,7 +4,6 @@
 #include <atomic>
 #include <chrono>
 #include <string>
-#include <thread>
 #include <tuple>
 #include <vector>
 
@@ -114,8 +113,9 @@ TEST_CASE("calls of the driver: a step of tensors on the default stream") {
       MESSAGE(std::string(together ? "together: " : "one by one: ") << calls.text());
       EXPECT(calls.of("cuCtxPushCurrent_v2") <= 2);  // once on a thread of the runtime
       EXPECT(calls.of("cuStreamGetId") == 0);
-      // One by one it depends on the number of batches: two calls for a tensor, six or more for a batch.
-      EXPECT(calls.all() <= steps * (together ? tensors / 2 : tensors * 8));
+      // One by one it depends on the number of batches: two calls for a tensor, six or more for a batch.  The number of
+      // queries depends on the time that the fake GPU takes.
+      EXPECT(calls.all() - calls.of("cuEventQuery") <= steps * (together ? tensors / 2 : tensors * 8));
     });
 }
 
@@ -212,14 +212,12 @@ TEST_CASE("calls of the driver: a busy device is asked every 20 µs") {
   cuda::StreamQueue queue(busy, tracer);
   const cuda::Stream ours = gpu.make_stream();
   char from = 1, to = 0;
+  const auto begin = std::chrono::steady_clock::now();
   fake_cuda_copy_later(&to, &from, 1, ours, 20000);
   queue.add(gpu.mark(ours));
   const Calls calls;
-  const auto begin = std::chrono::steady_clock::now();
-  for (int i = 0; i < 1000; ++i) CHECK(queue.busy());
+  while (queue.busy()) CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(60));
   const auto passed = std::chrono::steady_clock::now() - begin;
+  CHECK(passed >= std::chrono::milliseconds(20));
   CHECK(calls.of("cuEventQuery") <= 2 * (passed / std::chrono::microseconds(20) + 1));
-  cuStreamSynchronize(ours);
-  std::this_thread::sleep_for(std::chrono::microseconds(30));
-  CHECK(!queue.busy());
 }
