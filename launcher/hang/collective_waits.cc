@@ -23,6 +23,17 @@ std::string unlike(const char* name, const std::map<std::string, std::vector<int
   return formatted("{} is {}", name, join(parts, ", "));
 }
 
+/// "ranks 0-1 are at train.py:8 (main)": a line for each place, three at most.
+std::vector<std::string> start_places(const std::map<int, wire::GroupStart>& starts) {
+  std::map<std::string, std::vector<int>> by_place;
+  for (const auto& [rank, start] : starts)
+    if (!start.place.empty()) by_place[start.place].push_back(rank);
+  std::vector<std::string> lines;
+  for (const auto& [place, ranks] : by_place)
+    if (lines.size() < 3) lines.push_back(ranks_text(ranks, "is at " + place));
+  return lines;
+}
+
 }  // namespace
 
 std::vector<std::string> start_faults(const std::map<int, wire::GroupStart>& starts, int size) {
@@ -153,12 +164,14 @@ void CollectiveWaits::add_starts(double now, int size, std::vector<Incident>& fo
     }
   if (starts.empty()) return;
   Incident i{IncidentKind::init, {}, 0, static_cast<int>(starts.size()), last, "init_process_group()", 0};
-  i.details = start_faults(starts, size);
+  const std::vector<std::string> faults = start_faults(starts, size);
+  i.details = start_places(starts);
+  i.details.insert(i.details.end(), faults.begin(), faults.end());
   const bool enough = static_cast<int>(starts.size() + through_.size()) >= world;
   for (int rank = 0; rank < size && !enough; ++rank)
     if (!starts.contains(rank) && !through_.contains(rank)) i.missing.push_back(rank);
   const double wait = now - last;
-  if (wait < (!i.details.empty()  ? patience_with_faults
+  if (wait < (!faults.empty()     ? patience_with_faults
               : i.missing.empty() ? patience_with_all_at_init
                                   : patience_with_late_at_init))
     return;

@@ -31,6 +31,12 @@ std::string place_of(int rank, const Pictures& pictures, const std::vector<int>&
   return picture.state == "R" ? "runs" : picture.state == "D" ? "waits for a disk or a device" : "waits";
 }
 
+/// "is in all_reduce at train.py:8 (step)": the place of a rank that waits.  Empty: not known.
+std::string waiting_place(const wire::StackPicture& picture) {
+  const std::string line = user_line(picture.python), function = c10d_function(picture.python);
+  return line.empty() ? "" : formatted("is{} at {}", function.empty() ? "" : " in " + function, line);
+}
+
 /// ": its GPU is still computing grad/layer3, its main thread is in loss.py:88 (forward)".
 std::string gpu_place(const std::string& late, const std::string& place) {
   return ": its GPU is still computing " + late + ", its main thread " + place;
@@ -112,6 +118,9 @@ std::vector<std::string> hang_lines(const Incident& incident, double seconds, co
                               text.starts_with(":") ? "" : " ", text, lines.empty() ? "; " + wait : ""));
   }
   if (incident.more) lines.push_back("        and " + count_of(incident.more, "more rank"));
+  if (const auto waiter = pictures.find(incident.waiter); waiter != pictures.end())
+    if (const std::string place = waiting_place(waiter->second); !place.empty())
+      lines.push_back(formatted("        rank {} {}", incident.waiter, place));
   for (const std::string& detail : incident.details) lines.push_back("        " + detail);
   if (!link.empty()) lines.push_back("        " + link + ": the network between them is down");
   return lines;

@@ -12,8 +12,8 @@
 namespace hvd::launcher {
 
 /// "rank 5 on host2 is in loss.py:88 (forward); 31 ranks have waited 5 s for grad/layer3".  At most five lines about
-/// places: missing ranks at the same place share a line.  Then the incident's details, and the hosts that do not reach
-/// each other.
+/// places: missing ranks at the same place share a line.  Then the place of Incident::waiter, the incident's
+/// details, and the hosts that do not reach each other.
 /// @param ended  ranks that have ended
 std::vector<std::string> hang_lines(const Incident& incident, double seconds, const JobMap& map,
                                     const Pictures& pictures, const std::vector<int>& ended);

@@ -218,11 +218,13 @@ void HangWatch::look_for_frozen(const JobFacts& known) {
                        }});
 }
 
-/// The missing ranks.  With several hosts, also one rank of each host: its picture tells which hosts do not answer.
+/// The missing ranks, and Incident::waiter.  With several hosts, also one rank of each host: its picture tells which
+/// hosts do not answer.
 std::vector<int> HangWatch::whom_to_ask(const Incident& incident) const {
   std::vector<int> ranks(
       incident.missing.begin(),
       incident.missing.begin() + static_cast<std::ptrdiff_t>(std::min(incident.missing.size(), most_asked)));
+  if (incident.waiter >= 0) ranks.push_back(incident.waiter);
   if (map_.hosts.size() < 2) return ranks;
   std::size_t hosts = 0;
   for (const MappedRank& p : map_.ranks)

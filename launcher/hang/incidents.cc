@@ -204,8 +204,11 @@ std::vector<Incident> incidents_now(const JobFacts& facts, const HangLimits& pat
       if (v.rank(r).gpu == wire::GpuProgress::computing && !v.rank(r).waits_for.empty())
         i.gpu_late[r] = v.rank(r).gpu_late;
   for (Incident& i : found)
-    for (const RankActivity& r : facts.ranks)
-      if (!i.tensor.empty() && r.where == LifeStage::working && r.waits_for == i.tensor) i.what = r.waits_what;
+    for (const int r : v.at(LifeStage::working))
+      if (!i.tensor.empty() && v.rank(r).waits_for == i.tensor) {
+        i.what = v.rank(r).waits_what;
+        if (i.tensor.starts_with("c10d") && i.waiter < 0) i.waiter = r;
+      }
   // Stopped ranks that no incident names yet.
   const std::vector<int> alone = v.those([&](int r) {
     return v.stopped(r, 2 * time_for_the_coordinator) &&

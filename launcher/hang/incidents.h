@@ -73,6 +73,7 @@ struct Incident {
   std::vector<std::string> details{};     ///< more lines for the user
   std::string what{};                     ///< kind and shape of `tensor`; empty: not known, or its name has the kind
   std::map<int, std::string> gpu_late{};  ///< of missing ranks: the operation whose tensor the GPU has not computed
+  int waiter = -1;  ///< a rank that waits for `tensor`, if that is an operation of torch.distributed; -1: none
 };
 
 struct JobFacts {

@@ -93,6 +93,16 @@ std::string user_line(const std::string& python) {
   return own ? text_of(*own) : std::string();
 }
 
+std::string c10d_function(const std::string& python) {
+  std::string function;
+  for (const SourceFrame& frame : main_frames(python)) {
+    if (!wire::is_library(frame.file)) break;
+    if (frame.file.ends_with("torch/distributed/distributed_c10d.py") && !frame.function.starts_with("_"))
+      function = frame.function;
+  }
+  return function;
+}
+
 std::string long_work(const std::string& python, const std::string& state) {
   for (const SourceFrame& frame : main_frames(python)) {
     if (is_collective(frame)) return {};

@@ -15,6 +15,9 @@ std::optional<wire::SourceFrame> user_frame(const std::string& python);
 /// user_frame() in words: "loss.py:88 (forward)".  Empty: the text has no main thread.
 std::string user_line(const std::string& python);
 
+/// "all_reduce": the function of torch.distributed that the user's code has called in the main thread.  Empty: none.
+std::string c10d_function(const std::string& python);
+
 /// The main thread's work, if that work is known to take long.  Empty: no such work, or a collective within that work
 /// waits for other ranks.  Possible texts:
 /// - "waiting for a DataLoader worker", "loading a batch", "importing"

@@ -61,7 +61,9 @@ CASES: dict[str, Case] = {
     "evaluation": Case(MISSING + r"for all_reduce 6 of the default group \(\[7\] float32\)"),
     "initless": Case(MISSING + r"in init_process_group\(\)"),
     "import": Case(MISSING + r"in init_process_group\(\)"),
-    "rankless": Case(r"^hvdrun: 2 ranks have waited (\d+) s in init_process_group\(\)\n(.*\n)? +.*none of them has RANK 0"),
+    "rankless": Case(
+        r"^hvdrun: 2 ranks have waited (\d+) s in init_process_group\(\)\n +ranks 0-1 are at @\n(.*\n)? +none of them has RANK"
+    ),
     "port": Case(
         r"^hvdrun: 2 ranks have waited (\d+) s in init_process_group\(\)\n(.*\n)* +rank 1 cannot connect to 127.0.0.1:1: "
     ),

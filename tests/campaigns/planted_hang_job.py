@@ -360,7 +360,7 @@ def main(case: Callable[[], None]) -> None:
     backend = os.environ.get("PLANTED_BACKEND", "gloo")
     if backend == "hvd":
         import_module("hvd.torch")
-    dist.init_process_group(backend, timeout=datetime.timedelta(seconds=LONG))  # here: init
+    dist.init_process_group(backend, timeout=datetime.timedelta(seconds=LONG))  # here: rankless
     if backend == "nccl":
         torch.set_default_device("cuda:0")
     case()

@@ -146,6 +146,20 @@ else:
     assert not re.search("c10d|all_reduce|send|recv", done.stderr), done.stderr  # a slow start may be told
 
 
+def test_a_rank_that_waits_has_torch_s_function_and_its_line(tmp_path: pathlib.Path) -> None:
+    script = """
+dist.init_process_group("hvd")
+if dist.get_rank() == 1:
+    time.sleep(90)
+dist.all_gather([torch.ones(1), torch.ones(1)], torch.ones(1))  # broadcasts of the runtime
+"""
+    (tmp_path / "script.py").write_text(FRONT + script)
+    lines = FRONT.count("\n")
+    with hvdrun.started("-np", "2", *hvdrun.python_args(), "script.py", cwd=tmp_path) as job:
+        assert f"rank 1 on localhost is in script.py:{lines + 4}; 1 rank has waited" in hvdrun.next_line(job.stderr)
+        assert hvdrun.next_line(job.stderr).strip() == f"rank 0 is in all_gather at script.py:{lines + 5}"
+
+
 @pytest.mark.parametrize("waits", few(["dist.recv(x, 2)", "dist.irecv(x, 2, tag=7).wait()", "dist.send(x, 2)"]))
 def test_a_wait_for_a_message_names_the_other_rank(tmp_path: pathlib.Path, waits: str) -> None:
     script = f"""

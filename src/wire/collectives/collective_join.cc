@@ -257,7 +257,8 @@ std::string collectives_text(const RankCollectives& told, std::size_t most) {
   for (std::size_t i = 0; i < std::min(most, open.size()); ++i)
     out += formatted("  waits for {:.3f} s: {}\n", open[i]->seconds, open_text(told, *open[i]));
   if (open.empty() && told.call) out += formatted("  is in {}{}\n", call_text(told), at(told.call->place));
-  if (told.init) out += formatted("  is in init_process_group() for {:.3f} s\n", told.init->seconds);
+  if (told.init)
+    out += formatted("  is in init_process_group(){} for {:.3f} s\n", at(told.init->place), told.init->seconds);
   if (out.empty() && told.torch.empty()) out = "  has not answered what it does in torch.distributed\n";
   return out;
 }

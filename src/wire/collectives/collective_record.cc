@@ -35,12 +35,13 @@ GroupStart group_start_of(const Json& json) {
   start.port = json.at("port").get<int>();
   start.seconds = seconds_of(json.at("since"));
   if (json.contains("reach")) start.refused = text_of(json.at("reach"));
+  if (json.contains("place")) start.place = text_of(json.at("place"));
   return start;
 }
 
 Json json_of(const GroupStart& start) {
-  return {{"rank", start.rank}, {"world", start.world},   {"address", start.address},
-          {"port", start.port}, {"since", start.seconds}, {"reach", start.refused}};
+  return {{"rank", start.rank},     {"world", start.world},   {"address", start.address}, {"port", start.port},
+          {"since", start.seconds}, {"reach", start.refused}, {"place", start.place}};
 }
 
 PresentCall present_call_of(const Json& json) {

@@ -39,6 +39,7 @@ struct GroupStart {
   int port = 0;
   double seconds = 0;   ///< since it began
   std::string refused;  ///< why this rank cannot connect to the store; empty: it can, or has not tried
+  std::string place{};  ///< the user's line: "train.py:8 (main)"; empty: not known
 };
 
 /// The function of torch.distributed in which the main thread is.  NCCL's send() and recv() return at once.  If the

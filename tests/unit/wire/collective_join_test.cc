@@ -287,7 +287,7 @@ TEST_CASE("collectives: between two ranks, by what their main threads call") {
 
 TEST_CASE("collectives: what a rank tells goes to JSON and back; nonsense is refused") {
   RankCollectives c = told(1, {record(1, "all_reduce", false), record(1, "broadcast", true, 1)});
-  c.init = GroupStart{1, 2, "10.0.0.1", 29500, 3, "it does not answer"};
+  c.init = GroupStart{1, 2, "10.0.0.1", 29500, 3, "it does not answer", "t.py:2"};
   c.call = call("recv", 0, "a\x1b[2J");
   c.call->tag = 7;
   const RankCollectives back = rank_collectives_from_json(to_json(c));
@@ -295,6 +295,7 @@ TEST_CASE("collectives: what a rank tells goes to JSON and back; nonsense is ref
   CHECK(back.last[1].ended);
   CHECK(back.groups[1].ranks == std::vector<int>{0, 1});
   CHECK(back.init->refused == "it does not answer");
+  CHECK(back.init->place == "t.py:2");
   CHECK(back.call->place == "a?[2J");
   CHECK(back.call->tag == 7);
   for (const char* bad : {"{}", "[]", "", R"({"whole":1})",

@@ -11,7 +11,7 @@ wire::CollectiveWait waits(const std::string& what, double seconds) { return {st
 
 wire::CollectiveWait starts(int rank, int world, const std::string& address = "a", const std::string& refused = "") {
   wire::CollectiveWait wait;
-  wait.init = wire::GroupStart{rank, world, address, 29500, 0, refused};
+  wait.init = wire::GroupStart{rank, world, address, 29500, 0, refused, "t.py:8"};
   return wait;
 }
 
@@ -128,6 +128,7 @@ TEST_CASE("collective waits: who has not come to init_process_group()") {
   CHECK(found[0].kind == IncidentKind::init);
   CHECK(found[0].missing == std::vector<int>{1});
   CHECK(found[0].waiting == 2);
+  CHECK(found[0].details == std::vector<std::string>{"ranks 0,2 are at t.py:8"});
   w.take(1, starts(1, 3), 110);
   CHECK(w.incidents(120, 3).empty());
   for (const int rank : {0, 1, 2}) w.take(rank, waits("", 0), 121);

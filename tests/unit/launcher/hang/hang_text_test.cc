@@ -168,6 +168,26 @@ TEST_CASE("hang: who is missing, where, and who waits") {
         "hvdrun: rank 1 on a does not answer; 1 rank has waited 7 s for x\n        and 2 more ranks");
 }
 
+TEST_CASE("hang: torch's function, and the line of a rank that waits over backend hvd") {
+  const std::string wait =
+      "Current thread 0x1 (most recent call first):\n  File \"/w/hvd/torch/_c10d/group_work.py\", line 9 in wait\n";
+  const std::string torch = "  File \"/v/lib/python3.11/site-packages/torch/distributed/";
+  const std::string gather =
+      torch + "distributed_c10d.py\", line 4 in all_gather\n" + torch + "c10d_logger.py\", line 83 in wrapper\n";
+  const std::string user = "  File \"/x/t.py\", line 3 in step\n" + gather;  // frames beyond the user's do not count
+  Incident i{operation, {3}, 0, 1, 0, "c10d/world #2", 1};
+  const auto text = [&](const std::string& frames) {
+    return told(i, 5, {{0, seen("S", frames)}, {3, seen("R", python)}});
+  };
+  const std::string missing =
+      "hvdrun: rank 3 on b is in my loss.py:88 (forward); 1 rank has waited 5 s for c10d/world #2";
+  CHECK(text(wait + gather + user) == missing);
+  i.waiter = 0;
+  CHECK(text(wait + gather + user) == missing + "\n        rank 0 is in all_gather at t.py:3 (step)");
+  CHECK(text(wait + user) == missing + "\n        rank 0 is at t.py:3 (step)");
+  CHECK(text("") == missing);
+}
+
 TEST_CASE("hang: whose GPU is late") {
   Incident i{IncidentKind::late_gpu, {3}, 0, 3, 0, "grad/1", 1};
   i.gpu_late = {{3, "grad/3"}};

@@ -137,6 +137,7 @@ TEST_CASE("incidents: an operation whose name does not tell its kind is describe
   REQUIRE(found.size() == 1);
   CHECK(found[0].missing == std::vector<int>{1});
   CHECK(found[0].what == "allreduce of [16] float32");
+  CHECK(found[0].waiter == 0);
 }
 
 TEST_CASE("incidents: one for all that waits for the same ranks, whatever tensor it is now") {
