@@ -13,18 +13,19 @@ import pytest
 
 from support import hvdrun
 
-# Rank 0 counts until a file appears; rank 1 locks a mutex twice, so no signal makes it return to Python.
+# Rank 0 counts until a file appears.  It calls no function in Python, so a console always stops in this file.
+# Rank 1 locks a mutex twice, so no signal makes it return to Python.
 SCRIPT = """
 import ctypes, os, time
 import hvd
 rank, on = int(os.environ['HVD_RANK']), 0
 def count():
     seen = 0
-    while not on and not os.path.exists('on'):
+    while not on and not os.access('on', os.F_OK):
         seen += 1
         time.sleep(0.01)
     print('went on', on, flush=True)
-    while not os.path.exists('on'): time.sleep(0.01)
+    while not os.access('on', os.F_OK): time.sleep(0.01)
 def stay():
     mutex, libc = ctypes.create_string_buffer(64), ctypes.CDLL(None)
     while True: libc.pthread_mutex_lock(mutex)

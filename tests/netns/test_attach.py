@@ -13,14 +13,16 @@ from netns import jobs
 from netns.cluster import Cluster
 from support import hvdrun
 
+# Rank 1 calls nothing in Python while it waits, so a console always stops in this file.
 SCRIPT = """
 import os, time
 import hvd
 secret, on = 'what only rank 1 knows', 0
+first = os.environ['HVD_RANK'] == '0'
 print('ready', flush=True)
 while not on:
     time.sleep(0.01)
-    if int(os.environ['HVD_RANK']) == 0:
+    if first:
         on = os.path.exists('/tmp/on')
 print('went on', on, flush=True)
 """
