@@ -70,7 +70,7 @@ void Timeline::Rank::on_phase_begin(std::uint32_t number, Phase phase, std::int6
   Batch* batch = find(number);
   if (batch == nullptr || batch->phases.size() >= max_phases) return;
   if (!batch->phases.empty()) {
-    // A GPU may begin before the engine notes the end of the phase before.
+    // A GPU may begin its first phase before the engine records the end of its own phase.
     Span& before = batch->phases.back();
     before.end_ns = std::min(before.end_ns, std::max(before.begin_ns, ns));
   }

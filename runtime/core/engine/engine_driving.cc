@@ -109,7 +109,7 @@ void Engine::arm_later() {
 /// Called on a thread of the transport when a message has arrived and no caller polls, or after arm_later().  This
 /// thread drives, so no other thread must be woken first.  Model of the arming: tests/models/arrival.pml.
 void Engine::arrived() {
-  // Before the look at `polling`: a caller that ends polling after that look sets the timer again.
+  // Must be cleared before `polling` is read: a caller that ends polling after the read sets the timer again.
   const bool arms = arms_later_.exchange(false, std::memory_order_seq_cst);  // perhaps no message has arrived
   if (stop_.load(std::memory_order_seq_cst) || doorbell_->polling.load(std::memory_order_seq_cst) > 0) return;
   std::unique_lock lock(drive_, std::try_to_lock);

@@ -46,7 +46,7 @@ constexpr std::size_t rounds = 3, ranks = 2;
 using Right = std::array<std::atomic<bool>, rounds * ranks>;
 
 /// Whether a row has the phases of a group that arrived late, in order, and it waited for at least half that time.
-/// @p life: when the group was submitted, and its results were seen.
+/// @p life: the times in ns at which the group was submitted and its results had arrived.
 bool is_right(const Spans::Row& row, bool is_first, const std::array<std::int64_t, 2>& life, int late_us) {
   std::vector<Phase> expected{Phase::queue,         Phase::init_nccl,
                               Phase::wait_for_data, Phase::memcpy_in_fusion_buffer,
@@ -58,7 +58,7 @@ bool is_right(const Spans::Row& row, bool is_first, const std::array<std::int64_
   bool right = row.begin_ns >= life[0] - slack_ns && row.end_ns != 0 && row.end_ns <= life[1] + slack_ns;
   std::int64_t last = row.begin_ns;
   for (const Spans::Span& s : row.spans) {
-    // The engine may note the end of its phase when the device has begun; timeline_rank.cc cuts that phase.
+    // The engine may record the end of its phase after the device has begun.  timeline_rank.cc cuts that phase.
     const bool is_of_engine = s.phase == Phase::queue || s.phase == Phase::init_nccl;
     right = right && s.begin_ns >= last - slack_ns && s.end_ns >= s.begin_ns;
     right = right && (is_of_engine || s.end_ns <= row.end_ns + slack_ns);
