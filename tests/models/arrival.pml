@@ -30,7 +30,6 @@ proctype Network() {
 }
 
 proctype Watch() {
-  bit later;
 again:
 end:
   if
