@@ -65,9 +65,9 @@ class Watch(threading.Thread):
     def run(self) -> None:
         ranks_run = False
         while not self.over.wait(0.05):
-            ranks_run = ranks_run or any(
-                path.is_file() and path.stat().st_size > 0 for path in (self.cluster.tmp("alpha") / "output").rglob("*")
-            )  # hvdrun makes the folder before the daemons have removed their keys from their environments
+            # A rank's output is later than the removal of the keys.  The folder and hvdrun's list in it are earlier.
+            output = self.cluster.tmp("alpha") / "output"
+            ranks_run = ranks_run or any(path.stat().st_size > 0 for path in output.rglob("stdout"))
             for host in self.cluster.names:
                 for pid, line in self.cluster.processes(host).items():
                     if not re.search("(^|[ /])env -i ", line):  # the cluster's own command, which becomes hvdrun
