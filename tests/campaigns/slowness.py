@@ -2,10 +2,10 @@
 
     tests/campaigns/run slowness --ranks 2 --rounds 1 --steps 200 --clean 20 [--unseen] [--backend gloo] [--hosts 3]
 
-With fewer cores than ranks, ranks lack cores whatever is planted. --on-a-device is for such machines.
+With fewer cores than ranks, the true cause is always a lack of cores. --on-a-device is for such machines.
 
 Uses the results of scripts/setup --tests: hvdrun and the ranks' interpreter of .venv, TensorFlow's of .cache/tensorflow. On a
-busy machine the report on a clean run may say that cores are missing, which is true then, but it must blame no rank.
+busy machine the report on a clean run may truly say that cores are missing. The report must blame no rank.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ CAUSES = [
     NOTHING,
 ]
 
-# Only over hosts; with three, the first is named.
+# Needs several hosts. With three hosts, the report names the first.
 BETWEEN_HOSTS = [
     Cause(f"a card of {rate} Mbit/s", "COMMUNICATION", True, job=NUMPY, card=f"tbf rate {rate}mbit burst 256k latency 50ms")
     for rate in (50, 100, 200)
