@@ -33,7 +33,7 @@ def read() -> dict[str, Any]:
 
 
 def faults(value: Any, kind: str, where: str) -> list[str]:
-    """Where the value is not of this type of TYPES."""
+    """Returns the places at which `value` does not match the type `kind` of TYPES."""
     if kind == "any":
         return []
     if kind[0] == "[":
@@ -77,7 +77,7 @@ def test_the_manifests_fit_the_published_types(read: dict[str, Any]) -> None:
 
 
 def test_the_pods_without_ssh_have_what_they_need(read: dict[str, Any]) -> None:
-    """Each mounts what it names, gets the token readable for its group only, and has time to save."""
+    """Each pod mounts all its volumes and can read the token by its group only. Its grace period suffices for saving."""
     for name in ("jobset", "mpijob", "trainjob"):
         for pod in pods(read[name]):
             (container,) = pod["containers"]

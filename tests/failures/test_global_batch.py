@@ -24,7 +24,7 @@ STEPS = 2 * 14
 
 
 def result(done: Any, steps: int = STEPS) -> dict[str, Any]:
-    """The result that one rank prints."""
+    """Returns the result that rank 0 prints as JSON."""
     assert done.returncode == 0, done.stderr + done.stdout
     lines = [line for line in done.stdout.splitlines() if '{"losses"' in line]
     assert len(lines) == 1, done.stdout
