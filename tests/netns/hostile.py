@@ -44,7 +44,7 @@ def garbage(random: random.Random, _: str) -> bytes:
 
 
 def half_open(random: random.Random, _: str) -> bytes:
-    """Nothing, or a beginning and then silence."""
+    """Returns an empty or incomplete ZeroMQ greeting; the stranger sends no more."""
     return GREETING[: random.choice([0, 1, 10, 11, 12, 63])]
 
 

@@ -160,7 +160,7 @@ def test_nothing_of_a_job_is_in_clear(two_hosts: Cluster, mpirun: str, launcher:
     shown = done.stdout + done.stderr
     assert done.returncode == 0, shown
 
-    # It ran on both hosts, and the searched content really existed.
+    # The job ran on both hosts, and the searched text existed there.
     assert shown.count(marks["output"]) == 2 and shown.count(marks["errors"]) == 2, shown
     assert "beta" in shown and f"{marks['output']} True" in shown
     assert (two_hosts.tmp("alpha") / "results").read_bytes().count(marks["result"].encode()) == 2
