@@ -343,7 +343,7 @@ def test_a_state_belongs_to_one_call(file: _state_file.StateFile, place: pathlib
 
 
 def test_an_older_file_is_for_the_first_call(file: _state_file.StateFile, place: pathlib.Path) -> None:
-    """It names no call."""
+    """A file of the older format names no call of hvd.elastic.run: the first call takes its state."""
     written(place, 1).close()
     payload = _objects._pickler().dumps({"values": {"step": 7}})
     numbers = _state_folder._OLDER_NUMBERS.pack(2, len(payload))
