@@ -29,7 +29,7 @@ def shim(folder: pathlib.Path) -> dict[str, str]:
 
 
 def check(path: pathlib.Path, log: pathlib.Path) -> None:
-    """One file with all ranks' events, made only by appending, and on the disk when it was closed."""
+    """All ranks' events are in one file, which was only appended to, and synced to disk before it was closed."""
     events = json.loads(path.read_text())
     names = {event.get("name") for event in events}
     assert any("ALLREDUCE" in str(name) for name in names), names

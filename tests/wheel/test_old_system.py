@@ -101,7 +101,7 @@ def test_programs_start(program: str, installed: pathlib.Path) -> None:
 
 @KERNELS
 def test_two_ranks_of_a_program(kernel: str, installed: pathlib.Path) -> None:
-    """They are bound to cores, meet, sum and gather, and hvdrun says what is left."""
+    """The ranks are bound to cores, meet, sum and gather. hvdrun reports that no process is left."""
     done = inside(installed, "/job/bin/hvdrun", "--verbose", "-np", "2", "/job/old_program", kernel=kernel)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("old program: ok") == 2
