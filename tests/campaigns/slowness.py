@@ -2,10 +2,10 @@
 
     tests/campaigns/run slowness --ranks 2 --rounds 1 --steps 200 --clean 20 [--unseen] [--backend gloo] [--hosts 3]
 
-With fewer cores than ranks, the true cause is always a lack of cores. --on-a-device is for such machines.
+With fewer cores than ranks, ranks lack cores whatever is planted. --on-a-device is for such machines.
 
 Uses the results of scripts/setup --tests: hvdrun and the ranks' interpreter of .venv, TensorFlow's of .cache/tensorflow. On a
-busy machine the report on a clean run may truly say that cores are missing. The report must blame no rank.
+busy machine the report on a clean run may say that cores are missing, which is true then, but it must blame no rank.
 """
 
 from __future__ import annotations

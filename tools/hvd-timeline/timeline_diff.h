@@ -19,7 +19,8 @@ struct EventChange {
   double added_us = 0;
 };
 
-/// One rank. Shares are of the compared operations; waits are those of the other ranks, for one operation.
+/// The change of one rank between two timelines. A share is a fraction of the compared operations. A wait is the time
+/// that the other ranks waited for this rank in one operation.
 struct ArrivalChange {
   std::int64_t rank = 0;
   double before_share = 0, after_share = 0;
