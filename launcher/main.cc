@@ -67,7 +67,7 @@ int check_build() {
   return 0;
 }
 
-/// Throws for an option that says how another one prints, without that one, and for two that print different things.
+/// Throws Error{usage} for --json without an option that prints, and for two options that print different plans.
 void refuse_half_requests(const Settings& given) {
   const bool map = given.flag("show-map"), plan = given.flag("dry-run");
   if (map && plan) throw Error(Code::usage, "--show-map", "cannot be given with --dry-run", "keep one of them");

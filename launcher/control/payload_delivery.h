@@ -49,7 +49,7 @@ class PayloadDelivery {
 
   std::string bytes_, local_path_;
   std::map<int, std::size_t> sent_bytes_;         ///< by rank, until the copy is sent
-  std::set<int> on_their_way_;                    ///< ranks whose copy has begun and has not arrived
+  std::set<int> on_their_way_;                    ///< ranks whose copy is being sent
   std::map<std::string, std::string> host_path_;  ///< where each host's copy is
   int first_with_own_copy_ = std::numeric_limits<int>::max();
 };

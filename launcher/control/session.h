@@ -28,7 +28,7 @@ namespace hvd::launcher {
 class Session {
  public:
   /// @param manifests  [np]
-  /// @param payload    gives a manifest with a pickle the path, or sends the bytes to its guard
+  /// @param payload  adds the pickle's path to a rank's manifest, or sends the pickle to the rank's guard
   /// @param events     gets the guards' reports, in the order of the messages
   Session(std::unique_ptr<wire::Listener> listener, std::vector<wire::RankManifest> manifests, PayloadDelivery payload,
           EventSink events);
@@ -76,7 +76,7 @@ class Session {
   void tell_complete();
   /// Lets the guards exit.  On each other host a guard first looks for leftovers: the event HostSwept.
   void release_all();
-  /// How many hosts have not answered release_all() yet.
+  /// The number of hosts that have not answered release_all().
   int sweeps_open() const { return sweeps_open_; }
   /// Records that the rank's guard is gone without a message.  @p code  the signal, if known
   void vanish(int rank, const std::string& text, int code = 0);

@@ -1,4 +1,5 @@
-/// @file load_payload.h — the payload: the program that the ranks run.  It is checked before any process starts.
+/// @file load_payload.h — the payload: the program that the ranks run.  The payload is checked before any process
+/// starts.
 #pragma once
 #include <cstdint>
 #include <string>
