@@ -163,8 +163,8 @@ void TreeNode::passing(Command type, std::string_view body) {
       break;
     }
     case Command::fail_group: {
-      // Some ranks have ended the group, others may announce it again.  Only the coordinator can tell which.  So from
-      // now on this node merges no records, which costs messages.  Few jobs continue after a group has failed.
+      // Some ranks have ended the group, and others may announce it again.  Only the coordinator can distinguish them.
+      // So from now on this node merges no records, which costs messages.  Few jobs continue after a failed group.
       failed_ = true;
       hold_no_more();
       break;

@@ -39,7 +39,7 @@ enum class BackendPlace {
   copied,  ///< the backend only copies tensors from a GPU to the host; the operations then choose again
 };
 
-/// How a node's ranks get a result in host memory that all of them have.
+/// The origin of a result in host memory that all ranks of a node have.
 enum class ResultOrigin : std::uint8_t {
   unknown,
   own_sum,    ///< each rank adds up the inputs in the slots

@@ -1,4 +1,4 @@
-/// @file widened.h — tensors that travel between nodes in a wider dtype as a whole.
+/// @file widened.h — tensors that are widened as a whole before they travel between nodes.
 ///
 /// Within a node narrow floats are added in f32, narrow integers in wider integers.  Then the result is divided, scaled
 /// and stored.  A node's part in the tensor's dtype would lose digits, or wrap.  An allreduce widens parts when they

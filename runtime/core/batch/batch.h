@@ -53,7 +53,7 @@ class Batch {
   }
   /// True while work that was queued on the GPU has not ended.
   bool on_device() const { return work_.device && work_.device->running(); }
-  /// Like on_device(), after a look at the GPU.  Cheap.
+  /// Like on_device(), but queries the GPU first, at most every 20 µs.
   bool device_busy() { return work_.device && work_.device->busy(); }
   /// Looks for work that the GPU has ended.  True when some has.  Throws Error when NCCL has failed.
   bool watch_device() { return work_.device && work_.device->watch(); }

@@ -45,8 +45,8 @@ class Leader {
          const RankStatus& status, const std::vector<Operation*>& pending, OwnGpu gpu, ops::FiniteCheck* check);
   ~Leader();
   bool step();
-  /// Wakes at most @p most sleeping members that have new commands to read.  A wake-up costs the waker 5 to 30 us.  So
-  /// a rank that can carry out the commands at once does that first.
+  /// Wakes at most @p most sleeping members that have new commands to read.  A wake-up costs the waking thread 5 to 30
+  /// us.  So a rank that can carry out the commands at once does so before it wakes others.
   void ring_doorbells(int most);
   /// True while work is held back or messages are under way: step() must be called again soon.
   bool busy() const;
@@ -55,7 +55,8 @@ class Leader {
   std::int64_t behind_gpu_ns() const;
   /// Tells the other nodes that this rank leaves.
   void announce_departure(const std::string& text);
-  /// The body of a message (Tag::up).  With it a rank that is no leader tells its node's leader that the rank leaves.
+  /// The body of a message (Tag::up).  By this message a rank that is not a leader notifies its node's leader that the
+  /// rank leaves.
   static std::string departure(int rank, const std::string& text);
   void gone(int rank, std::uint32_t code, const std::string& text);
   /// New settings, used from the next batch on.  On the coordinator.

@@ -83,7 +83,7 @@ class ResultAgreement {
   /// True unless a rank of this node has called it less than @p quiet_ns ago.  @p now_ns: the present time.
   bool first_not_finite(std::int64_t now_ns, std::int64_t quiet_ns);
   bool stops() const { return stops_; }
-  /// Whether difference number @p found in a row, from 1, is worth a line: the first, second, fourth, eighth …
+  /// Returns true if difference number @p found in a row (from 1) is reported: the first, second, fourth, eighth …
   static bool worth_telling(std::uint64_t found) { return (found & (found - 1)) == 0; }
 
  private:
@@ -99,7 +99,7 @@ class ResultAgreement {
   /// The hash of a result that cannot be shown yet.
   struct WaitingHash {
     std::uint64_t hash = 0;                          ///< of a result in host memory
-    std::shared_ptr<const gpu::SliceHashes> on_gpu;  ///< has the hash, as that of tensor `tensor`; nullptr: see `hash`
+    std::shared_ptr<const gpu::SliceHashes> on_gpu;  ///< has the hash of tensor `tensor`; nullptr: it is in `hash`
     std::size_t tensor = 0;
   };
   struct Votes {

@@ -145,8 +145,8 @@ class RankStatus {
     page_->waited_ns.fetch_add(now_ns - std::max(since_ns, first), std::memory_order_relaxed);
   }
 
-  /// Notes that a caller asks to be told of an operation's end, without waiting.  told() notes the end.  The rank
-  /// counts as waiting from the last such request until the last such end.
+  /// Notes that a caller requests a notice of an operation's end, and does not block. told() notes that the notice was
+  /// given.  The rank counts as waiting from the last such request until the last such end.
   void asked() {
     recorder_.asked();
     asked_ns_.store(coarse_ns(), std::memory_order_relaxed);

@@ -53,7 +53,8 @@ class StallCheck {
   /// on stderr about operations that only some ranks have submitted.  It ends the world when these have waited too
   /// long.  True while there are such operations: call again within 0.1 s.
   bool check(std::int64_t now_ns);
-  /// Adds to @p to the waits that are long compared with the steps so far, for hvdrun.  On the coordinator.
+  /// Adds to @p to the waits that are long compared with the median step, for reports to hvdrun.  On the coordinator
+  /// only.
   void long_waits(std::int64_t now_ns, std::vector<StallReport>& to) const;
 
  private:

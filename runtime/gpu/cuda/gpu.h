@@ -51,8 +51,8 @@ class Mark final : public gpu::StreamMark {
   bool reached() const;
   /// Makes later work of @p stream wait for the mark.
   void hold(Stream stream) const;
-  /// The time from @p before to this mark.  Both must be timed.  0: one of them is not reached.  The context must be
-  /// current.
+  /// Returns the ns from the mark @p before to this mark.  Both marks must be timed. 0: the GPU has not reached both.
+  /// The context must be current.
   std::int64_t since_ns(const Mark& before) const;
 
  private:

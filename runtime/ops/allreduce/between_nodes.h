@@ -46,7 +46,7 @@ class BetweenNodes final : public SliceHook {
  private:
   struct Slice {
     unsigned char* result = nullptr;
-    const unsigned char* mine = nullptr;  ///< this node's sum so far; nullptr: start() was not called yet
+    const unsigned char* mine = nullptr;  ///< this node's partial sum; nullptr: start() has not been called
     bool tensors = false;                 ///< `result` and `mine` point into the caller's tensors
     std::size_t begin = 0, end = 0;       ///< in the stream
     int round = 0;                        ///< the current round; plan_.rounds(): finished

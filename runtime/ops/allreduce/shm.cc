@@ -42,8 +42,8 @@ bool ShmAllreduce::step() {
   return moved;
 }
 
-/// Whether all ranks have copied in the next chunk, and its buffer of the result ring is free.  A rank that is alone on
-/// its node and has a hook does not use the result ring.
+/// Returns true if all ranks have copied in the next chunk, and its buffer of the result ring is free.  A rank that is
+/// alone on its node and has a hook does not use the result ring.
 bool ShmAllreduce::may_reduce() const {
   if (used_ == in_ || !rings_.all(&Progress::in, base_ + used_ + 1)) return false;
   return (hook_ && rings_.ranks == 1) || rings_.may_write_result(base_ + used_);
@@ -88,7 +88,7 @@ void ShmAllreduce::reduce(std::uint64_t k) {
       const std::size_t n = std::min(block_bytes, bytes - done);
       for (int r = 0; r < rings_.ranks; ++r)
         source[r] = r == rings_.me ? item.in + from + done : ring[r] + (at + done - chunk);
-      // With plain stores the sum goes to the tensor, and from there, still in the L1 cache, to the ring.
+      // With plain stores, the sum is written to the tensor, and copied to the ring while it is in the L1 cache.
       unsigned char* out = item.out + from + done;
       unsigned char* to = streaming_out_ ? block : out;
       item.reduce(source, rings_.ranks, to, n / item.element_bytes, item.scale);

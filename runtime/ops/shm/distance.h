@@ -52,7 +52,7 @@ class Distance {
  private:
   static constexpr std::size_t streaming_from = 16 << 10, measured_from = 4 << 20;
   std::uint64_t attempt_ = 0;  ///< equal on both neighbours
-  std::uint64_t streams_ = 0;  ///< streams of 16 KiB to 4 MiB so far; equal on all ranks
+  std::uint64_t streams_ = 0;  ///< number of streams of 16 KiB to 4 MiB; equal on all ranks
   bool far_ = true;            ///< the guess before the first measurement; a wrong "near" would cost more
 };
 

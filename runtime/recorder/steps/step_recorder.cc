@@ -136,7 +136,7 @@ StepRecorder::RunDelay StepRecorder::recent_delay(std::int64_t now) {
   return read_delay_ = delay_so_far();
 }
 
-/// Nothing is negative: a thread may have changed.
+/// Differences below 0 become 0: the counters may belong to another thread than before.
 StepRecorder::RunDelay StepRecorder::RunDelay::since(RunDelay before, bool one_core) const {
   const auto more = [](std::int64_t now, std::int64_t then) { return std::max<std::int64_t>(now - then, 0); };
   RunDelay d{more(training_ns, before.training_ns), more(engine_ns, before.engine_ns),
@@ -270,7 +270,7 @@ void StepRecorder::fetch_begins(wire::Loader loader) {
   fetch_ns_ = monotonic_ns();
 }
 
-/// At the end of the data no batch arrives, and fetch_ended() is not called.  That fetch is not counted.
+/// At the end of the data no batch arrives, so fetch_ended() is not called, and the fetch is not counted.
 void StepRecorder::fetch_ended() {
   if (!memory_) return;
   const std::lock_guard lock(mutex_);
@@ -392,7 +392,7 @@ void StepRecorder::look_at_cores(wire::StepRecord& r) {
   delayed_ = counted_delay_ = asked_delay_ = read_delay_ = now;
 }
 
-/// Where the training thread slept, it may have waited for another thread of this process which had no core.
+/// While the training thread slept, it may have waited for another thread of this process that had no core.
 void StepRecorder::look_at_sleep(std::int64_t now, wire::StepRecord& r) {
   const std::int64_t own =
       r.step_ns - r.waited_ns - r.moved_ns - r.input_ns - r.collect_ns - r.save_ns - r.compile_ns - r.run_delay_ns;

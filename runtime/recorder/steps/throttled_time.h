@@ -25,7 +25,7 @@ class ThrottledTime {
   Fd file_;
 };
 
-/// The throttled time in ns that the text of such a file gives; 0: it gives none.
+/// Returns the throttled time in ns from the text of such a file; 0: the text has none.
 std::int64_t throttled_ns_in(std::string_view cpu_stat);
 
 }  // namespace hvd::recorder

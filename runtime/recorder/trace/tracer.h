@@ -55,7 +55,7 @@ class Sink {
   /// @p body: one frame body (trace_record.h) of at most trace_frame_bytes.  False: the receiver is gone, and recording
   /// stops.
   virtual bool write(std::span<const std::uint8_t> body) = 0;
-  /// Nothing was recorded for about a second.  The next call follows only when there are new records.
+  /// Called when nothing was recorded for about a second, and again only after new records.
   virtual void quiet() {}
   /// stop() waits for the sink.  From now on all calls together may block for at most two seconds.  Any thread.
   virtual void hurry() {}

@@ -18,7 +18,7 @@ struct ListenAddress {
   std::uint16_t port = 0;          ///< TCP port; 0: this rank does not listen on TCP
   std::uint64_t world = 0;         ///< a random number other than 0, new for each Doorway
   std::vector<Address> addresses;  ///< addresses of the rank's host
-  std::vector<CardAddress> cards;  ///< those of the addresses whose network interface is known
+  std::vector<CardAddress> cards;  ///< the addresses whose network interface is known
   std::string path;                ///< UnixListener::path(); not part of text()
 
   std::string text() const;

@@ -26,8 +26,8 @@ class Lane;
 class FrameHandler {
  public:
   virtual ~FrameHandler() = default;
-  /// A frame begins.  Returns the memory for its payload; nullptr: the lane drops the payload.  Throws Error{internal}
-  /// if no peer of this version sends such a frame.
+  /// Called when a frame begins.  Returns the memory for its payload; nullptr: the lane drops the payload.  Throws
+  /// Error{internal} if no peer of this version sends such a frame.
   virtual unsigned char* place(Lane& lane, const FrameHeader& header) = 0;
   /// All bytes of the frame have arrived.
   virtual void arrived(Lane& lane, const FrameHeader& header) = 0;
