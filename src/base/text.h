@@ -53,8 +53,8 @@ std::string ranges(const std::vector<int>& sorted);
 std::string ranks_text(const std::vector<int>& sorted);
 /// "rank 1 is in t.py:8", "ranks 0-2 are in t.py:8".  @param predicate  the form for one rank: "is in t.py:8"
 std::string ranks_text(const std::vector<int>& sorted, const std::string& predicate);
-/// The plural of @p predicate, for several ranks: "is …" → "are …", "waits" → "wait", "…; its last …" → "…; their last
-/// …".
+/// Returns @p predicate in the plural, for several ranks: "is …" → "are …", "waits" → "wait", "…; its last …" → "…;
+/// their last …".
 std::string plural(const std::string& predicate);
 
 }  // namespace hvd

@@ -22,7 +22,7 @@ std::optional<std::uint64_t> peer_inode_by_diag(int connection);
 /// Like peer_inode(), but reads only the table.  With many connections the table takes milliseconds.
 std::uint64_t peer_inode_by_table(int connection);
 
-/// Whether a process below @p root has the socket @p inode open.
+/// Returns true if a descendant of @p root has the socket @p inode open.
 bool is_held_below(pid_t root, std::uint64_t inode);
 
 /// From now on, accept() closes connections of processes that are not below @p root, and fails with EAGAIN.  After any

@@ -64,7 +64,7 @@ class TraceFile {
   std::uint64_t dropped_ = 0;          ///< number of events that were left out, without metadata
   bool rotated_ = false, may_rotate_ = true;
   int error_ = 0;     ///< errno
-  bool cut_ = false;  ///< the file ends inside an event, for example a pipe whose reader is gone
+  bool cut_ = false;  ///< the file ends inside an event; an example is a pipe whose reader is gone
   bool full_ = false;
 };
 

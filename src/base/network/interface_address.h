@@ -33,7 +33,8 @@ struct InterfaceAddress {
   std::string text() const { return to_text(at); }
 };
 
-/// Of interfaces that are up and have a link, in the system's order; without loopback and link-local addresses.
+/// Returns the addresses of interfaces that are up and have a link, in the system's order. Leaves out loopback and
+/// link-local addresses.
 std::vector<InterfaceAddress> interface_addresses();
 
 /// The address in "10.0.0.1", "fd00::1" or "tcp://10.0.0.1:4123".  nullopt: it has none.

@@ -16,7 +16,7 @@ struct Maker {
   long long pid_namespace = 0;  ///< inode of the PID namespace
 };
 
-/// Nothing if /proc does not show the process.
+/// Reads /proc.  Nothing: /proc does not show the process.
 std::optional<Maker> maker_of(pid_t pid);
 
 /// "PID.START.NAMESPACE".

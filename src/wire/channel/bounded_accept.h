@@ -4,7 +4,7 @@
 
 namespace hvd::wire {
 
-/// Like accept4(2).  Where descriptors are scarce, closes the connection and fails with ECONNABORTED.
+/// Like accept4(2).  If few descriptors are left, closes the new connection and fails with ECONNABORTED.
 int bounded_accept(int listener, sockaddr* address, socklen_t* size, int flags);
 
 /// Like accept4(2), but may use the descriptors that bounded_accept() holds back.

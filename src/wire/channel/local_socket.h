@@ -39,7 +39,7 @@ class LocalSocket {
   /// Waits until all is written or the other end is gone, at most until @p limit.
   void linger(std::chrono::steady_clock::time_point limit);
 
-  /// Nothing more will come: the other end is closed, or has sent a malformed frame.
+  /// True if no more frames will arrive: the other end is closed, or has sent a malformed frame.
   bool ended() const { return ended_; }
 
  private:

@@ -15,7 +15,7 @@ namespace hvd::wire {
 struct CollectiveGroup {
   std::string name;         ///< torch's; the same on all members
   std::string description;  ///< the user's, or empty
-  std::vector<int> ranks;   ///< torch's global ranks, sorted; empty: not told
+  std::vector<int> ranks;   ///< torch's global ranks, sorted; empty: unknown
 };
 
 struct CollectiveRecord {
