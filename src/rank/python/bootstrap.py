@@ -254,7 +254,7 @@ def refuse_generator(boot, function):
 
 
 class Pieces:
-    """A file that sends all bytes written to it.  So the result's pickle is never in memory as a whole."""
+    """A file object that sends every byte written to it, so the result's pickle is never in memory as a whole."""
 
     PIECE = 60000
 
@@ -309,7 +309,8 @@ def hide_our_frames():
 
 
 def offer_stacks():
-    """As hvd._job.stack_dumps does: hvdrun may ask where this rank is before the function imports hvd."""
+    """Prepares faulthandler, like hvd._job.stack_dumps: hvdrun may request this rank's stack before the function imports
+    hvd."""
     import faulthandler
 
     try:

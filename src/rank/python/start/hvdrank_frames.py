@@ -13,7 +13,8 @@ C10D = "torch/distributed/distributed_c10d.py"
 
 
 def is_library(file):
-    """As in source_frame.cc: also the packages hvd and horovod in a folder that is no site-packages."""
+    """Returns whether the file belongs to a library.  Same rule as source_frame.cc: the packages hvd and horovod count in any
+    folder."""
     return any(part in file for part in LIBRARIES) or OUR_PACKAGES.search(file) is not None
 
 

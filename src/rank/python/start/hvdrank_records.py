@@ -28,7 +28,8 @@ ENDED, MESSAGE, NOT_OF_NCCL = 1, 2, 4
 
 
 def tensor_text(sizes, dtypes):
-    """[[8], [2, 3]], ["Float", "Float"] → "[8] float32, [2, 3] float32".  Of more than two: the first and a count."""
+    """[[8], [2, 3]], ["Float", "Float"] → "[8] float32, [2, 3] float32".  With more than two tensors: the first one and the
+    number of others."""
     if not sizes:
         return ""
     words = [
