@@ -6,7 +6,7 @@
 
 namespace hvd::bridge {
 
-/// A task for a completion thread. It is linked into the queue itself: posting allocates nothing.
+/// A task for a completion thread. The object itself is a link of the queue, so posting allocates no memory.
 struct Completion {
   virtual ~Completion() = default;
   virtual void finish() = 0;  ///< may delete itself

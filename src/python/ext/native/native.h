@@ -104,7 +104,7 @@ PyObject* wrong_count(const char* what, Py_ssize_t count);
  * parent's. */
 int is_forked_child(void);
 
-/* Whether a field is set. */
+/* Returns 1 if the field is neither NULL nor None. */
 static inline int is_set(PyObject* field) { return field && field != Py_None; }
 
 /* 0 when the runtime may be called from this process, else -1 with ValueError. */

@@ -29,7 +29,7 @@ int read_stream(int32_t gpu, void** stream);
 /* A torch tensor that takes over a DLManagedTensorVersioned.  NULL with an exception. */
 PyObject* tensor_over(void* managed);
 
-/* Whether the elements lie without gaps, row by row. */
+/* Returns 1 if the elements lie row by row, without gaps. */
 int lies_by_rows(const tensor_memory* memory);
 
 /* The same, for the tensor with its dimensions in another order: order [ndim], the outermost first. */

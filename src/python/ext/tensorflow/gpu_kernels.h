@@ -10,7 +10,7 @@
 
 namespace hvd::tensorflow {
 
-/// Whether HVD_TENSORFLOW_GPU requests kernels on the GPU.
+/// Returns true if HVD_TENSORFLOW_GPU requests kernels on the GPU.
 bool gpu_wanted();
 /// Finds the requirements of the kernels: asynchronous kernels in TensorFlow's C interface (2.13), a CUDA driver for
 /// 12.5. Returns "" or the missing one. Called after find_tensorflow().

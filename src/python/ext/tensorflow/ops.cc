@@ -261,18 +261,18 @@ __attribute__((visibility("default"))) const char* hvd_tensorflow_problem() {
   return hvd::tensorflow::problem_at_load().c_str();
 }
 
-/// Whether HVD_TENSORFLOW_GPU requests kernels on the GPU; then *problem: "" or the reason why there are none.
+/// Returns 1 if HVD_TENSORFLOW_GPU requests kernels on the GPU. *problem is then "", or the reason for their absence.
 __attribute__((visibility("default"))) int hvd_tensorflow_gpu(const char** problem) {
   *problem = hvd::tensorflow::problem_of_gpu().c_str();
   return hvd::tensorflow::gpu_wanted() ? 1 : 0;
 }
 
-/// Whether the kernels are asynchronous.
+/// Returns 1 if the kernels are asynchronous.
 __attribute__((visibility("default"))) int hvd_tensorflow_asynchronous() {
   return hvd::tensorflow::tf.NewAsyncKernelBuilder != nullptr;
 }
 
-/// Whether there are 8-bit floats.
+/// Returns 1 if this TensorFlow has 8-bit floats.
 __attribute__((visibility("default"))) int hvd_tensorflow_float8() { return hvd::tensorflow::has_float8(); }
 
 /// The text of the last failure of a kernel, truncated to @p room bytes with its NUL.

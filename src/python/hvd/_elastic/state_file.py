@@ -62,7 +62,8 @@ class StateFile:
         self.take_call(Call(name, self._calls.get(name, 0) + 1))
 
     def take_call(self, call: Call) -> None:
-        """This process takes part in that call.  It may have started late, so its own count may differ."""
+        """Makes `call` the current call of this process.  A process that started late has counted fewer calls, so it takes this
+        number."""
         self.call = call
         self._calls[call.function] = call.number
 

@@ -49,7 +49,8 @@ def _ask(hvdrun: str, *words: str) -> str:
 
 
 def _told(found: dict[str, Any]) -> str:
-    """A file's object as the answer: ASCII, so that its length is that of the message."""
+    """Returns a file's object as an answer.  The text is ASCII, so its length in characters is the message's length in
+    bytes."""
     text = json.dumps(found)
     if len(text) > _MOST_CHARACTERS:
         raise _Refused(f"it is too large for an answer: {len(text)} characters, and {_MOST_CHARACTERS} is the limit")
