@@ -67,7 +67,7 @@ int check_build() {
   return 0;
 }
 
-/// Throws Error{usage} for --json without an option that prints, and for two options that print different plans.
+/// Throws Error{usage} for --json without an option that prints JSON, and for --show-map together with --dry-run.
 void refuse_half_requests(const Settings& given) {
   const bool map = given.flag("show-map"), plan = given.flag("dry-run");
   if (map && plan) throw Error(Code::usage, "--show-map", "cannot be given with --dry-run", "keep one of them");

@@ -360,7 +360,7 @@ def check_the_hash_sees_every_bit_of_every_dtype():
 
 
 def check_the_places_of_pieces():
-    """A tensor without gaps is hashed in its memory order, any other as a contiguous copy. Both digests are equal."""
+    """Only memory without gaps is hashed in place; other tensors are copied first. Both ways give the same hash."""
     model = make_model()
     watch = agreement.watch(model, torch.optim.SGD(model.parameters(), lr=0.1))
     whole = torch.arange(40.0).reshape(5, 8)

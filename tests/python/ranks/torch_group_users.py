@@ -140,7 +140,7 @@ def check_callbacks_that_wait():
 
 
 def check_callbacks_inside_of_then():
-    """On rank 1 the work is complete, so then() runs the callback itself. On rank 0 the callback runs later, in another
+    """On rank 1 the work is complete, so then() runs the callback itself. On other ranks the callback runs later, in another
     thread."""
 
     def begin():
