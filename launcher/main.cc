@@ -125,8 +125,8 @@ int show_map(Settings settings) {
   return std::fputs(printable_lines(text).c_str(), stdout) < 0;
 }
 
-/// Opens /dev/null for each of the descriptors 0, 1 and 2 that our parent has closed.  Else the next file that hvdrun
-/// opens would get that number.
+/// Opens /dev/null for each of the descriptors 0, 1 and 2 that our parent has closed.  Otherwise the next file that
+/// hvdrun opens would become a standard stream.
 void fill_standard_descriptors() {
   for (int fd; (fd = ::open("/dev/null", O_RDWR)) >= 0;)
     if (fd > STDERR_FILENO) {

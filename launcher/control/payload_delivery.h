@@ -1,8 +1,8 @@
 /// @file payload_delivery.h — brings a job's pickle to its ranks.
 ///
-/// Ranks of this machine read hvdrun's copy.  Each other host gets one copy.  Its rank with local rank 0 receives the
-/// copy in pieces.  The host's other ranks wait until they can read that copy.  At most eight copies travel at once,
-/// because the channel's queues keep them in memory.
+/// Ranks of this machine read hvdrun's copy.  Each other host gets one copy.  The host's rank with local rank 0
+/// receives the copy in pieces.  The host's other ranks wait until they can read that copy.  At most eight copies
+/// travel at once, because the channel's queues keep them in memory.
 #pragma once
 #include <cstddef>
 #include <limits>

@@ -1,8 +1,8 @@
 /// @file job_event.h — everything that happens while a job runs, as one variant.
 ///
 /// Guards, host daemons and hvdrun's own parts report events.  supervise/event_table.cc gives each event to its part.
-/// A new guard message needs a type in wire/messages/message.h.  It also needs a `using` and a variant entry here, and
-/// a line of the table.
+/// A new guard message needs a type in wire/messages/message.h.  Such a message also needs a `using` and a variant
+/// entry in this file, and a line of the table.
 #pragma once
 #include <cstdint>
 #include <functional>

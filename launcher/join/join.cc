@@ -202,7 +202,8 @@ class Joining {
     send(Type::script_end, std::to_string(*code));
   }
 
-  /// Ends the shell.  Its daemon has lost hvdrun too, or hvdrun tells it to end.  So the ranks get their grace period.
+  /// Ends the shell.  The daemon has also lost hvdrun, or gets hvdrun's order to end.  So the ranks get their grace
+  /// period.
   void end_shell() {
     shell_->stop();
     while (!shell_->code()) wait(milliseconds(50));

@@ -21,7 +21,7 @@ struct StartFailureFacts {
   std::string starter_end;  ///< "ended with exit code 213"
 };
 
-/// The error to end with: Code::timeout or Code::unavailable.  It names the host that is to blame, if there is one.
+/// The error to end with: Code::timeout or Code::unavailable.  The error names the failed host, if the facts show one.
 Error start_failure(const StartFailureFacts& facts);
 
 /// Returns one line with the reason for which the daemon of a host has not connected.

@@ -33,8 +33,8 @@ class MeetingHub {
   /// Call it when the rank will not join any more.  Notifies the ranks that wait for it.  @param why  one line that
   /// names the rank
   Answers end(int rank, const std::string& why);
-  /// From now on "all" means these ranks, in this order.  A rank that joins "all" waits for them.  This holds also for
-  /// a rank that has joined before.  A rank that waits for "all" and is not invited is refused.
+  /// From now on "all" means these ranks, in this order.  A rank that joins "all" waits for them.  A rank that joined
+  /// before the call waits for them too.  A rank that waits for "all" and is not invited is refused.
   Answers invite(std::vector<std::int32_t> ranks);
 
   // For elastic jobs:

@@ -23,9 +23,9 @@ Delay reason_of(const LateRanks& l);
 /// thus waits longer.
 double core_wait_per_work(const LateRanks& l);
 
-/// True if the single late rank has long stops that no other rank has.  Its stops must come in many stretches of the
-/// job, or at equal distances.  The stops of all other ranks together must be short.  Stops by chance would hit other
-/// ranks as well, at random distances.
+/// True if the single late rank has long stops that no other rank has.  The rank's stops must come in many stretches of
+/// the job, or at equal distances.  The stops of all other ranks together must be short.  Stops by chance would hit
+/// other ranks as well, at random distances.
 /// @param least_seconds  all stops of the rank together must last longer
 bool stops_alone(const LateRanks& l, std::size_t stretches, double least_seconds);
 
