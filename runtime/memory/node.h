@@ -155,8 +155,8 @@ class Node {
   }
   /// Only if the geometry has `agreement`.
   AgreementWords& agreement(int r) const { return at<AgreementWords>(agreement_)[r]; }
-  /// Keeps the memory mapped until the process ends.  Some transports cannot cancel a message to another node.  They
-  /// read the message from this memory when its receiver asks for it, perhaps in a later world.
+  /// Keeps the memory mapped until the process ends.  Some transports cannot cancel a message to another node.
+  /// Such a transport reads the message from this memory when the receiver requests it, perhaps in a later world.
   void keep() const {
     static std::mutex mutex;
     static auto& kept = *new std::vector<std::shared_ptr<void>>;

@@ -72,7 +72,8 @@ class Coordinator {
     ids_[id].parts = parts;
     candidate(id);
   }
-  /// The ranks of @p ranks announce @p name.  They had carried out @p executed commands by then.
+  /// The ranks of @p ranks announce @p name.  These ranks had carried out @p executed commands when they announced the
+  /// name.
   void record(const RankSet& ranks, std::uint64_t executed, const Signature& signature, const std::string& name);
   /// Every member has carried out the first @p commands commands.
   void executed(std::uint64_t commands);

@@ -25,8 +25,8 @@ enum : std::uint8_t {
 /// this number.
 constexpr std::uint64_t tell_executed_every = 64;
 
-/// In bytes.  A longer command might not fit a node's command ring (memory/node.h).  It would then wait for room
-/// without end.
+/// In bytes.  A longer command might not fit a node's command ring (memory/node.h).  The writer would then wait for
+/// room without end.
 constexpr std::size_t longest_command = 60 << 10;
 
 /// [sources] the number of nodes of each source: the node itself, then the subtree of each child.

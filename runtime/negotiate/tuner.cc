@@ -163,9 +163,9 @@ bool Tuner::propose(Point& candidate) {
   return false;
 }
 
-/// Moves the search on; returns false at its end.  In a direction that was better, the search continues.  Else it tries
-/// the other direction, then half the stride, then the next dimension.  Later passes try neighbours only, while they
-/// find a better point.
+/// Moves the search on; returns false at its end.  In a direction that was better, the search continues.  Otherwise the
+/// search tries the other direction, then half the stride, then the next dimension.  Later passes try neighbours only,
+/// while they find a better point.
 bool Tuner::advance() {
   Search& s = search_;
   const auto dimensions = static_cast<int>(levels_.size());

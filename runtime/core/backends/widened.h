@@ -19,7 +19,7 @@ class WideCopy {
   static bool needed(const Signature& s);
   /// Copies the input.
   explicit WideCopy(const Operation& op);
-  /// Returns @p narrow in the wider dtype.  Its memory is this object's, which must outlive the stage.
+  /// Returns @p narrow in the wider dtype.  The item's memory belongs to this object, which must outlive the stage.
   ops::Item item(ops::Item narrow);
   const Operation& operation() const { return op_; }
   /// Copies some elements of the result out.

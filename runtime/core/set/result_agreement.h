@@ -9,8 +9,8 @@
 /// same on all ranks.
 ///
 /// GPUs hash what NCCL has reduced or broadcast (gpu::SliceHashes).  Such a result gets its number when its work is
-/// queued, since GPUs end in an order of their own.  Its hash arrives later.  Hashes go to shared memory in the order
-/// of the numbers, so those of later operations wait.
+/// queued, since GPUs end in an order of their own.  The hash of such a result arrives later.  Hashes go to shared
+/// memory in the order of the numbers, so those of later operations wait.
 ///
 /// A report names the stage at which ranks became different, if the algorithm and the bytes in shared memory tell
 /// (core/batch/shared_results.h).  These bytes are read only after a difference.

@@ -50,8 +50,8 @@ class StallCheck {
   /// To be called with every command before it is published.  Operations that the command settles no longer wait.
   void published(negotiate::Command type, std::string_view body);
   /// A leader reports to its parent the operations that wait in its node, and the missing ranks.  The coordinator warns
-  /// on stderr about operations that only some ranks have submitted.  It ends the world when these have waited too
-  /// long.  True while there are such operations: call again within 0.1 s.
+  /// on stderr about operations that only some ranks have submitted.  The coordinator ends the world when such
+  /// operations have waited too long.  True while there are such operations: call again within 0.1 s.
   bool check(std::int64_t now_ns);
   /// Adds to @p to the waits that are long compared with the median step, for reports to hvdrun.  On the coordinator
   /// only.

@@ -102,8 +102,8 @@ struct Driver {
 };
 
 /// Declares that the calling thread belongs to the runtime alone, until the thread ends.  The first context that the
-/// thread needs stays current.  Its calls stay in the relaxed capture mode.  So later scopes on this thread need no
-/// driver calls.
+/// thread needs stays current.  The thread's calls stay in the relaxed capture mode.  So later scopes on this thread
+/// need no driver calls.
 void keep_context();
 
 /// While this object lives, the thread may make driver calls that a capture on another thread would forbid.  The calls

@@ -122,8 +122,8 @@ class Gpu final : public gpu::LocalGpu {
   std::shared_ptr<Mark> arrival(Stream stream, gpu::StreamId id);
   /// Allocates at least @p bytes of device memory from memory_source(), aligned to 256 bytes.  When the device is full,
   /// frees the idle memory of the pool first.  @p stream: the first stream that uses the memory.  of: see DeviceWork.
-  /// Throws Error{unavailable}.  Its text has the device, the requested bytes, the free bytes and the bytes that the
-  /// runtime holds.
+  /// Throws Error{unavailable}.  The error's text has the device, the requested bytes, the free bytes and the bytes
+  /// that the runtime holds.
   Pointer allocate(std::size_t bytes, Stream stream, const void* of = nullptr);
   /// Allocates at least @p bytes of page-locked host memory.
   void* allocate_pinned(std::size_t bytes);

@@ -129,8 +129,8 @@ void ShmAllreduce::expect() {
   }
 }
 
-/// Reduces this rank's slice over this node, for the hook.  The sum is not divided or scaled with `after` yet.  It has
-/// a wider type where the dtype would lose precision.
+/// Reduces this rank's slice over this node, for the hook.  The sum is not divided or scaled with `after` yet.  The
+/// part has a wider type if the dtype would lose precision.
 void ShmAllreduce::reduce_part(std::uint64_t k) {
   if (const Item* tensor = tensor_of(k)) return hook_->start(tensor->in + (my_begin(k) - tensor->at));
   const std::size_t chunk = cut_.begin(k), begin = my_begin(k), end = my_end(k);

@@ -1,8 +1,8 @@
 /// @file shm.h — allreduce within a node, streamed through the rings.
 ///
 /// Each chunk is divided into slices, one for each carrier.  A rank copies into its ring the slices that other ranks
-/// reduce.  The rank adds up its own slice over all ranks, in rank order.  It reads its own input straight from the
-/// tensor.  Then the rank copies the other ranks' finished slices out.  The order of addition depends on the ranks
+/// reduce.  The rank adds up its own slice over all ranks, in rank order.  The rank reads its own input straight from
+/// the tensor.  Then the rank copies the other ranks' finished slices out.  The order of addition depends on the ranks
 /// only.  So the bits are the same however tensors are fused.
 #pragma once
 #include <algorithm>

@@ -339,8 +339,9 @@ void StepRecorder::write(std::int64_t now) {
   r.collect_ns = sum(StepPart::collect);
   r.save_ns = sum(StepPart::save);
   r.compile_ns = sum(StepPart::compile);
-  // Any thread calls fetch_begins() and asked().  So their times overlap the parts of the training thread.  They
-  // replace only time that counts as its own work, because the thread may have waited in that time.
+  // Any thread calls fetch_begins() and asked().  So their times overlap the parts of the training thread.  The
+  // overlapping times replace only time that counts as the thread's own work, because the thread may have waited in
+  // that time.
   std::int64_t work = sum(StepPart::work);
   const auto beside = [&work](std::int64_t told) {
     told = std::min(told, work);
@@ -402,8 +403,8 @@ void StepRecorder::look_at_sleep(std::int64_t now, wire::StepRecord& r) {
   r.run_delay_ns += std::min(asleep, static_cast<std::int64_t>(without_core));
 }
 
-/// Adds the resident memory and the time throttled by the cgroup to a record.  Both need reads of files, so this
-/// happens at most four times a second.
+/// Adds the resident memory and the time throttled by the cgroup to a record.  Both values come from files, so this
+/// function reads them at most four times a second.
 void StepRecorder::look_at_group(std::int64_t now, wire::StepRecord& r) {
   if (looked_ns_ != 0 && now - looked_ns_ < look_again_ns) return;
   looked_ns_ = now;

@@ -1,8 +1,8 @@
 /// @file throttled_time.h — how long a limit of processor time (a container's --cpus, cpu.max) has stopped this
 /// process.
 ///
-/// The source is a file of the process's cgroup, v1 or v2.  It is cpu.stat.local if the kernel has it (since 6.6), else
-/// cpu.stat. cpu.stat.local also counts the limits of parent groups.
+/// The source is a file of the process's cgroup, v1 or v2.  The file is cpu.stat.local if the kernel has it (since
+/// 6.6), else cpu.stat. cpu.stat.local also counts the limits of parent groups.
 #pragma once
 #include <cstdint>
 #include <string>

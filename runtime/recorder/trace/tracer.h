@@ -36,8 +36,8 @@ struct TraceTensor {
   int home = 0;  ///< world rank of the first member of the process set; the track of this rank shows the ready marks
 };
 
-/// The engine keeps a Track in each tensor's entry.  It sets the Track to zero when the tensor's operation, dtype,
-/// shape or set changes.
+/// The engine keeps a Track in each tensor's entry.  The engine sets the Track to zero when the tensor's operation,
+/// dtype, shape or set changes.
 struct Track {
   std::uint32_t id = 0;  ///< 0: submitted() has not named the track yet
 };

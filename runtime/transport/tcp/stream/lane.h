@@ -4,8 +4,8 @@
 /// all connections of the lane.  Each end continues with the first byte that the other end lacks.
 ///
 /// A lane carries frames.  A frame is a header of fixed size and payload bytes, which the lane does not interpret.  The
-/// lane sends directly from the sender's memory.  It receives large frames directly into their destination.  No call
-/// blocks.
+/// lane sends directly from the sender's memory.  The lane receives large frames directly into their destination.  No
+/// call blocks.
 #pragma once
 #include <cstddef>
 #include <cstdint>
