@@ -30,7 +30,7 @@ std::optional<bool> to_boolean(std::string_view s);
 std::string shell_quote(std::string_view s);
 
 /// Makes another program's text safe for one line of our output.  Escapes such as "\n", "\x1b" or "\u0085" replace
-/// unsafe characters.  These are control characters except tabs, characters that break a line or change its direction,
+/// unsafe characters.  Unsafe are control characters except tabs, characters that break a line or change its direction,
 /// and bytes that are not UTF-8. Letters of all scripts stay.
 std::string printable(std::string_view s);
 

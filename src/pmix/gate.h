@@ -1,8 +1,9 @@
 /// @file gate.h — admits only the job's own processes to its PMIx server.
 ///
 /// libpmix listens on a port of the loopback address, where any user's process can connect.  libpmix 4.2.2 and 5.0.11
-/// crash on wrong bytes, and block on a silent client.  They also trust the user id that a client claims.  Therefore
-/// each connection is checked before libpmix gets it.  A process below the host daemon must have the other end open.
+/// crash on wrong bytes, and block on a silent client.  Both versions also trust the user id that a client claims.
+/// Therefore each connection is checked before libpmix gets it.  A process below the host daemon must have the other
+/// end open.
 ///
 /// libpmix calls the accept() of this program (wire/channel/bounded_accept.cc), which precedes the C library's.
 #pragma once

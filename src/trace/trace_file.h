@@ -17,7 +17,8 @@ namespace hvd::trace {
 class TraceFile {
  public:
   /// Creates or empties @p path, and writes the first bytes of the format that its ending names.
-  /// Throws Error{usage} with where = @p option, also if another process writes the file.  That file is not changed.
+  /// Throws Error{usage} with where = @p option, also if another process writes the file.  The other process's file is
+  /// not changed.
   TraceFile(std::string path, std::uint64_t max_bytes, const std::string& option);
 
   /// Writes whole events.  A file that ends in .gz gets them as one gzip member.

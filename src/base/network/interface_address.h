@@ -44,8 +44,8 @@ std::optional<Address> address_in(std::string text);
 /// @param address  as address_in() takes it
 std::string text_with_interface(const std::string& address, const std::vector<InterfaceAddress>& own);
 
-/// Returns the addresses of @p offered that a host reaches by another network than @p used. It returns at most one for
-/// each of its interfaces. Pure.
+/// Returns the addresses of @p offered that a host reaches by another network than @p used. The result has at most one
+/// address for each interface. Pure.
 /// @param used, offered  another host's addresses, as address_in() takes them
 /// @param own            interface_addresses()
 std::vector<std::string> in_other_networks(const std::string& used, const std::vector<std::string>& offered,

@@ -23,8 +23,9 @@ std::optional<Maker> maker_of(pid_t pid);
 std::string to_text(const Maker& maker);
 std::optional<Maker> maker_from(std::string_view text);
 
-/// True only if the process is of this namespace and has certainly ended.  That is: it is missing, it is a zombie, or
-/// its id belongs to another process.  The caller checks that the process is of this boot (boot_id()).
+/// True only if the process is of this namespace and has certainly ended.  A process has ended if /proc lacks it, if it
+/// is a zombie, or if its id belongs to another process.  The caller checks that the process is of this boot
+/// (boot_id()).
 bool is_gone(const Maker& maker);
 
 bool is_in_this_namespace(const Maker& maker);

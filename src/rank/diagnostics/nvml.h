@@ -32,8 +32,8 @@ class Nvml {
   /// By UUID ("GPU-…", "MIG-…") or PCI address; nothing for an unknown device.
   std::optional<Device> device(const std::string& name) const;
 
-  // These return nothing, or an empty list, if the device or the library does not support the call.  A MIG slice is an
-  // example.
+  // The following functions return nothing, or an empty list, if the device or the library does not support the call.
+  // Example: a MIG slice.
   std::optional<unsigned> busy_percent(Device device) const;
   std::optional<MemoryUse> memory(Device device) const;
   /// The processes that compute on @p device.

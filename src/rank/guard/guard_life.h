@@ -82,7 +82,7 @@ class GuardLife {
   // ---- hvdrun ----
   /// @p lost_for  the time since the connection to hvdrun was lost; nothing: it is not lost
   static bool is_gone(std::optional<milliseconds> lost_for) { return lost_for && *lost_for > longest_loss; }
-  /// Call it in each round of the loop while connected.  It may end the life, if the guard has reported.
+  /// Call it in each round of the loop while connected.  If the guard has reported, the call may end the life.
   /// @return the order after the loss of hvdrun or of the parent
   StopOrder watch(Time now, bool hvdrun_is_gone, bool outbox_is_empty);
   /// True when hvdrun is gone and the guard has reported.  The host's last guard then ends mpirun's daemon.

@@ -17,7 +17,7 @@ namespace hvd::rank {
 
 class GuardTable {
  public:
-  /// Forks a guard for @p rank.  Its local rank is the number of guards that were started before.
+  /// Forks a guard for @p rank.  The local rank is the number of guards that were started before.
   /// @param call     of the host daemon
   /// @param meeting  the rank's socket for meetings
   /// @param channel  the guard's end of a connection to the daemon; none: the guard connects to hvdrun

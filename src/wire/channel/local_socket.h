@@ -13,8 +13,8 @@
 
 namespace hvd::wire {
 
-/// Both directions of one connection.  While the other end is there, an epoll descriptor watches the socket.  It wakes
-/// when bytes can be read.  While a frame waits, it also wakes when there is room to write.
+/// Both directions of one connection.  While the other end is there, an epoll descriptor watches the socket.  The
+/// descriptor wakes when bytes can be read.  While a frame waits, it also wakes when there is room to write.
 class LocalSocket {
  public:
   /// @p id  the data of this socket's epoll events

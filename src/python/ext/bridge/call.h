@@ -60,7 +60,7 @@ struct CallTensor {
   bool arrived = false;  ///< has ended, also on the device
 };
 
-/// A result whose size depends on all ranks. Its memory is returned to libhvd at the end.
+/// A result whose size depends on all ranks. The destructor returns the memory to libhvd.
 class TakenResult {
  public:
   TakenResult() = default;

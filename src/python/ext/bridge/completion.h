@@ -10,8 +10,8 @@ namespace hvd::bridge {
 struct Completion {
   virtual ~Completion() = default;
   virtual void finish() = 0;  ///< may delete itself
-  /// For post_when_ready(): called repeatedly, on a thread of its own. It must return at once, and become true at some
-  /// time.
+  /// For post_when_ready(): called repeatedly, on a thread of its own. ready() must return at once, and must at some
+  /// time return true.
   virtual bool ready() { return true; }
   Completion* next = nullptr;
 };

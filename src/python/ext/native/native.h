@@ -2,8 +2,8 @@
  *
  * Limited API of CPython 3.9, so that one binary serves every later version. An interpreter without a GIL gets a binary
  * of its own, since its limited API begins with CPython 3.15.
- * libhvd is opened at import. It links neither Python nor MPI, and this module links neither libhvd nor a framework. A
- * tensor arrives here as a Request of hvd/_runtime/requests.py: an address, a dtype number, a shape.
+ * libhvd is opened at import. libhvd links neither Python nor MPI, and this module links neither libhvd nor a
+ * framework. A tensor arrives here as a Request of hvd/_runtime/requests.py: an address, a dtype number, a shape.
  * hvd/_runtime/submission.py is the main caller.
  *
  * Threads: submit, poll and release keep the GIL, since they return at once; init, shutdown, timelines and all waits

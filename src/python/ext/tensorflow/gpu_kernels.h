@@ -2,9 +2,9 @@
 ///
 /// TensorFlow's C interface gives a kernel its stream on pluggable devices only (TF_GetStream). The kernels do not need
 /// it. When TensorFlow runs a kernel's compute function, the device's streams already have the work that makes the
-/// inputs. They also have the work that may still read the memory of the outputs. So libhvd begins after all work that
-/// the context has then (HVD_WHOLE_CONTEXT). An asynchronous kernel reports its end only when the device has finished.
-/// So later work of TensorFlow on its stream comes after the kernel.
+/// inputs. The streams also have the work that may still read the memory of the outputs. So libhvd begins after all
+/// work that the context has then (HVD_WHOLE_CONTEXT). An asynchronous kernel reports its end only when the device has
+/// finished. So later work of TensorFlow on its stream comes after the kernel.
 #pragma once
 #include <string>
 

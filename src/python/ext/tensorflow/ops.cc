@@ -135,8 +135,8 @@ std::string add_kernel(const std::string& op, TF_KernelBuilder* builder) {
 }
 
 /// Adds GPU kernels for ops whose results have their tensors' sizes.  The list of tensors must have one type that
-/// TensorFlow keeps on GPUs.  By convention, TensorFlow keeps int32 on the host.  Its C interface must be able to
-/// return the type (for 8-bit floats: "Unexpected type").  A list of several types stays with the CPU.
+/// TensorFlow keeps on GPUs.  By convention, TensorFlow keeps int32 on the host.  TensorFlow's C interface must be able
+/// to return the type (for 8-bit floats: "Unexpected type").  A list of several types stays with the CPU.
 std::string add_gpu_kernels(const OpDefinition& d, const std::string& name) {
   const std::string device = gpu_type();
   for (const TensorFlowType type : {tf_f16, tf_bf16, tf_f32, tf_f64, tf_i64}) {

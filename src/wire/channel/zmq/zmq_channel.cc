@@ -159,7 +159,7 @@ class ZmqListener : public Listener {
   }
 
   /// The monitor names only descriptors, and a descriptor may have a new owner by now.  So a peer is gone only when the
-  /// router has no route to it any more.  This may be a little later.
+  /// router has no route to it any more.  ZeroMQ may drop the route slightly after the connection's end.
   std::optional<PeerId> gone() override {
     zmq::MonitorEvent event;
     while (zmq::next_event(monitor_, &event))
