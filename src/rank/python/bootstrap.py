@@ -1,7 +1,6 @@
-# Runs a .pkl inside the rank.  Embedded into hvdrank at build time; `python -c` starts it.  It reads the payload,
-# checks the payload's identity, loads and calls it, and sends the result.  Faults of the payload itself end as one line
-# for the death record (code 2 or 4).  Exceptions of the user's function stay ordinary exceptions.  CPython 3.8 and
-# later.
+# Runs a .pkl inside the rank.  Embedded into hvdrank at build time; `python -c` starts it.  The bootstrap reads the payload,
+# checks its identity, loads and calls it, and sends the result.  Faults of the payload itself end as one line for the death
+# record (code 2 or 4).  Exceptions of the user's function stay ordinary exceptions.  CPython 3.8 and later.
 import os
 import sys
 

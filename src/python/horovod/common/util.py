@@ -61,7 +61,8 @@ def get_ext_suffix() -> str:
 
 
 def extension_available(ext_base_name: str, verbose: bool = False) -> bool:
-    """Whether "torch" or another framework can be used.  Nothing is compiled for them here; they must be installed."""
+    """Returns whether "torch" or another framework can be used. hvd needs no extension compiled for a framework, so an
+    installed framework is enough."""
     return ext_base_name in EXTENSIONS and find_spec(ext_base_name) is not None
 
 
@@ -73,7 +74,8 @@ def check_extension(ext_name: str, *_: str) -> None:
 
 
 def check_installed_version(name: str, version: str, exception: Exception | None = None) -> None:
-    """Whether the framework has that version.  If not: a warning, or HorovodVersionMismatchError if an exception is given.
+    """Checks the framework's version.  A different version causes a warning, or HorovodVersionMismatchError if an exception is
+    given.
 
     Horovod compares with the version for which it was compiled.  Nothing is compiled here, so the installed version counts.
     """

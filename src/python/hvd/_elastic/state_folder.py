@@ -1,7 +1,7 @@
-"""The folder of hvdrun --state-dir.  It has one file with the last commit, and a lock.  One job holds the lock and may use the
-file.
+"""The folder of hvdrun --state-dir.  The folder has one file with the last commit, and a lock.  One job holds the lock and may
+use the file.
 
-`elastic-state` is replaced as a whole.  It is read, replaced or removed only under this job's lock.  A pickle is a
+`elastic-state` is replaced as a whole.  A job reads, replaces or removes the file only while it holds the lock.  A pickle is a
 program.  So the file must have our mark and belong to this user.  No other user may be able to write it.
 
 One rank of the job holds `elastic-state.lock`.  The lock file contains a note: the job, the rank's host and process, and the

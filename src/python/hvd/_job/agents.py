@@ -28,8 +28,8 @@ _JOIN_SECONDS, _FOLDER_SECONDS = 20.0, 60.0
 
 
 def private_folder() -> Path:
-    """Makes a folder that only this user can enter or exchange.  It is in $TMPDIR, or in /tmp if others could exchange it in
-    $TMPDIR.
+    """Makes a folder that only this user can enter or exchange.  The folder is in $TMPDIR, or in /tmp if other users could
+    exchange it in $TMPDIR.
 
     Removes the folders of processes that were killed.  Errors: RuntimeError if no folder can be made.
     """

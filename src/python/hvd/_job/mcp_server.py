@@ -1,8 +1,8 @@
 """`hvdrun mcp`: an MCP server over stdio.  With it, an agent looks at the user's own jobs.
 
-The server only reads.  It starts hvdrun's commands ps, top and stacks, which answer only the jobs' owner.  It also
-reads files that hvdrun has written.  No tool ends or changes a job, attaches a debugger or writes a file.  No tool starts a
-program of the caller's choice, or connects to another host.
+The server only reads.  The server starts hvdrun's commands ps, top and stacks, which answer only the jobs' owner.  The server
+also reads files that hvdrun has written.  No tool ends or changes a job, attaches a debugger or writes a file.  No tool starts
+a program of the caller's choice, or connects to another host.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ class Store(Protocol):
     """Keys and values that all ranks of the launch share.  One thread at a time."""
 
     def set(self, key: str, value: bytes) -> None:
-        """Stores the value.  It may replace another one."""
+        """Stores the value, and replaces an existing value of the key."""
 
     def get(self, key: str) -> bytes:
         """The value of an existing key."""

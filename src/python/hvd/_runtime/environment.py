@@ -29,8 +29,8 @@ def text(name: str) -> str:
 
 
 def integer(name: str) -> int:
-    """A whole number.  ValueError for another text, and for a variable with neither a value nor a default.  It names
-    the variable."""
+    """A whole number.  ValueError for another text, and for a variable with neither a value nor a default.  The error names the
+    variable."""
     try:
         value = int(text(name))
     except ValueError:

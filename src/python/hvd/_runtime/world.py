@@ -1,6 +1,6 @@
 """init, shutdown and this rank's place, the same for every framework.
 
-The numbers are read once, at init.  So rank() and the related functions cost only a list look-up.  They also work in
+The numbers are read once, at init.  So rank() and the related functions cost only a list look-up.  These functions also work in
 forked children, such as DataLoader workers.
 """
 
@@ -192,7 +192,7 @@ def _unless_dismissed(call: Callable[[], T]) -> T:
 
 
 def _meet(ranks: list[int] | None) -> None:
-    """Joins the world.  In an elastic job, the death of a rank in its init() ends the others' init() too.  They then
+    """Joins the world.  In an elastic job, the death of a rank in its init() ends the others' init() too.  The other ranks then
     meet again (wire/messages/meeting_message.h).
     """
     elastic = _environment.flag("HOROVOD_ELASTIC")

@@ -23,7 +23,7 @@ _DBFS = r"^(dbfs:/+|(file:(//)?)?/dbfs/)"
 
 
 class Store:
-    """Paths of one prefix, and whole files below it.  It can be pickled, and opens nothing before it is used.
+    """Paths of one prefix, and whole files below it.  A Store can be pickled, and opens no connection before its first use.
 
     save_runs=False keeps no checkpoints.  storage_options, and further keywords: fsspec's.
     """

@@ -42,7 +42,7 @@ class ShardReader:
 
 
 class DataModuleReader:
-    """Batches of a data_module.  It is made with Horovod's arguments, read continuously, and restarted at its end.
+    """Batches of a data_module.  The data_module is made with Horovod's arguments, read continuously, and restarted at its end.
 
     more: further arguments.
     """

@@ -1,4 +1,4 @@
-"""An estimator's data for its ranks.  It needs no pyspark, which ranks may lack."""
+"""An estimator's data for its ranks.  This module does not import pyspark, which ranks may lack."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ A scaler looks for infinities in the gradients, and steps only if there are none
 Otherwise one rank would step alone, and wait for the others.  So gradients are reduced before the scaler looks at them,
 at the scaler's first access to the optimizer.  In unscale_() this access reads param_groups; in step() it asks whether
 the optimizer scales by itself.
-Adasum reduces no gradients.  There the ranks share overflows, so that each scaler finds them.  The scaler leaves the
+Adasum reduces no gradients.  With Adasum the ranks exchange overflows, so that each scaler finds them.  The scaler leaves the
 decision to us, by its protocol for fused optimizers.
 """
 
