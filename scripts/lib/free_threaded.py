@@ -13,9 +13,9 @@ TREE = pathlib.Path(__file__).resolve().parents[2]
 VERSION = "3.13"
 RELEASE = "trixie"  # Debian 13, which never gets another 3.x
 CONFIGURE = "./configure --quiet --disable-gil --disable-test-modules"
-# A build under ThreadSanitizer, only for tests. It uses clang, since gcc 12 does not follow CPython's fences. The build has no
-# optimization, and only the modules that tests need, which saves two thirds of the time. Tests run the interpreter from its
-# build folder.
+# A build under ThreadSanitizer, only for tests. The compiler is clang, since ThreadSanitizer of gcc 12 does not support
+# CPython's fences. The build has no optimization, and only the modules that tests need, which is a third of the work. Tests run
+# the interpreter from its build folder.
 SANITIZED = "CC=clang CXX=clang++ {configure} --with-thread-sanitizer && make -s -j2 OPT='-DNDEBUG -fwrapv -O0'"
 LEFT_OUT = (
     "*disabled*\n_codecs_cn _codecs_hk _codecs_iso2022 _codecs_jp _codecs_kr _codecs_tw _curses _curses_panel _dbm _gdbm"

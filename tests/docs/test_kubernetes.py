@@ -108,7 +108,8 @@ def test_every_pod_of_a_train_job_can_run_the_same_command(read: dict[str, Any],
 
 
 def test_the_mpi_job_with_ssh_has_what_the_operator_reads(read: dict[str, Any]) -> None:
-    """It fits kubeflow.org/v2beta1: a launcher, workers, one image, and keys that their user can read."""
+    """The MPIJob matches kubeflow.org/v2beta1: a launcher, workers, one image, and ssh keys that the containers' user can
+    read."""
     (mpi_job,) = read["mpijob_ssh"]
     assert (mpi_job["apiVersion"], mpi_job["kind"]) == ("kubeflow.org/v2beta1", "MPIJob")
     spec = mpi_job["spec"]

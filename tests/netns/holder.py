@@ -1,8 +1,8 @@
 """The process that makes the hosts of a cluster and keeps them alive: holder.py STATE COUNT TTL.
 
-It moves into its own network namespace with a bridge (the switch), starts COUNT hosts, and prints one JSON line {"switch":
-pid, "hosts": {name: pid}}.  Then it waits for the end of its stdin, for SIGTERM, or for TTL seconds.  Each host's first
-process dies with the holder, and the kernel then ends all others of its process namespace.
+The holder moves into its own network namespace with a bridge (the switch), starts COUNT hosts, and prints one JSON line
+{"switch": pid, "hosts": {name: pid}}.  Then it waits for the end of its stdin, for SIGTERM, or for TTL seconds.  Each host's
+first process dies with the holder, and the kernel then ends all others of its process namespace.
 """
 
 from __future__ import annotations

@@ -117,7 +117,8 @@ def test_horovods_own_test_and_a_seed_that_repeats(local: s.Driver, tmp_path: pa
 
 @pytest.mark.nightly
 def test_prepared_tables(local: s.Driver, tmp_path: pathlib.Path) -> None:
-    """They stay; a nested one has a number; fit() leaves them alone, and a folder that is no table is not replaced."""
+    """Prepared tables are permanent, and a nested table has a number. fit() does not change them, and prepare_data does not
+    replace a folder that is not a table."""
     found = local.good("prepared", folder=str(tmp_path), limit=150)
     assert found["index"] == [None, 1]
     assert found["stages"] == [["train", "validation"], ["train"], ["train"], ["train", "validation"]]

@@ -39,7 +39,7 @@ def check(path: pathlib.Path, log: pathlib.Path) -> None:
 
 @contextlib.contextmanager
 def append_only(folder: pathlib.Path) -> Iterator[None]:
-    """folder/dbfs is a FUSE file system that only appends; folder/log has its requests.  Else a skip."""
+    """folder/dbfs is a FUSE file system that only appends; folder/log has its requests.  Otherwise the test is skipped."""
     if os.geteuid() != 0 or not os.access("/dev/fuse", os.R_OK | os.W_OK):
         pytest.skip("mounting a FUSE file system needs root and /dev/fuse")
     (folder / "dbfs").mkdir()

@@ -133,7 +133,7 @@ def test_every_library_loads_at_once(installed: pathlib.Path) -> None:
 
 @pytest.fixture(scope="module")
 def environment(installed: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """The folder of `installed`, with NumPy. Not by pip: Debian's CPython has no expat, which pip needs."""
+    """The folder of `installed`, with NumPy. Installs without pip: Debian's CPython has no expat, which pip needs."""
     if not (SYSTEM / "python/bin/python3").exists():
         pytest.skip("scripts/wheel-glibc-2.27 --with-python makes the system's Python")
     folder = tmp_path_factory.mktemp("environment")
