@@ -143,7 +143,7 @@ def sanitized(context: Context, name: str, sanitizers: str, compiler: str, *opti
 
 
 def clang_has_asan(context: Context) -> bool:
-    """Whether clang exists with the sanitizer's library, which is a separate package on some systems."""
+    """Returns whether clang exists with the sanitizer's library, which is a separate package on some systems."""
     if shutil.which("clang++", path=context.env["PATH"]) is None:
         return False
     with tempfile.TemporaryDirectory() as folder:

@@ -181,7 +181,7 @@ def start_host(state: pathlib.Path, index: int, name: str) -> int:
 
 
 def listens(pid: int) -> bool:
-    """Whether a process listens on port 22 in the process's network namespace."""
+    """Returns whether a process listens on port 22 in the process's network namespace."""
     lines = pathlib.Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]
     return any(line.split()[1].endswith(":0016") and line.split()[3] == "0A" for line in lines)
 

@@ -122,7 +122,7 @@ def readable_by_all(cluster: Cluster, host: str) -> dict[str, bytes]:
 
 
 def open_to_all(folder: pathlib.Path) -> bool:
-    """Whether all users can enter the folder; False if it is gone already."""
+    """Returns whether all users can enter the folder; False if it is gone already."""
     try:
         return bool(folder.stat().st_mode & stat.S_IXOTH)
     except OSError:

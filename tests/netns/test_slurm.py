@@ -186,7 +186,7 @@ for step in range(begin, begin + 3 if again != "0" else 10**6):
 
 
 def completed_if_released(slurm_hosts: Cluster, job: str, out: pathlib.Path) -> bool:
-    """Whether the job has completed.  AssertionError if it has ended otherwise.
+    """Returns whether the job has completed.  Raises AssertionError if the job has ended otherwise.
 
     A waiting job may start 3 s after its requeue: a daemon refuses the credential of a job that starts within the same second.
     Slurm sets a later time again until the job's nodes are free.

@@ -97,7 +97,7 @@ class Trial:
             flip(tensors[self.key % len(tensors)], self.bit)
 
     def differs(self) -> bool:
-        """Whether ranks have different parameters or states now."""
+        """Returns whether ranks have different parameters or states now."""
         tensors: list[torch.Tensor] = list(self.model.parameters())
         tensors += [t for p in tensors for t in self.optimizer.state[p].values() if isinstance(t, torch.Tensor)]
         bits = torch.cat([t.detach().reshape(-1).float().view(torch.int32) for t in tensors])

@@ -280,7 +280,7 @@ def patterned(rank: int, megabytes: int) -> Any:
 
 
 def is_patterned(numbers: Any, rank: int) -> bool:
-    """Whether patterned() made it; checks part by part."""
+    """Returns whether patterned() made the value.  Checks part by part."""
     import numpy
 
     part = 1 << 22

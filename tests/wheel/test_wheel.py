@@ -261,7 +261,7 @@ print("all as it should be")
 
 
 def groups_work(environment: pathlib.Path, folder: pathlib.Path) -> bool:
-    """Whether torch.distributed works over hvd, on two ranks with the environment's torch."""
+    """Returns whether torch.distributed works over hvd, on two ranks with the environment's torch."""
     (folder / "groups.py").write_text(GROUPS)
     output = environments.bounded([str(environment / "bin/hvdrun"), "-np", "2", "groups.py"], 240, cwd=folder)
     return output.count("all as it should be") == 2

@@ -9,7 +9,7 @@ namespace hvd::ops {
 
 namespace {
 
-/// Whether nodes pass the data on in rounds.  All ranks decide alike, because each knows the lengths of all to_all().
+/// True if nodes pass the data on in rounds.  All ranks decide alike, because each knows the lengths of all to_all().
 bool passes_on(const Nodes& nodes, const TransferPlan& load) {
   if (load.only_sender >= 0 || load.any_for_one) return false;
   const int locals = nodes.local_size(0);  // must be equal: else a rank has no counterpart on every node

@@ -40,7 +40,7 @@ class Distance {
     far_ = best > far_ns;
   }
   bool far() const { return far_; }
-  /// Whether the copies of a stream of @p bytes bypass the caches; never below 16 KiB.  Every rank of the node calls
+  /// True if the copies of a stream of @p bytes bypass the caches; never below 16 KiB.  Every rank of the node calls
   /// this function for every stream.  Each stream of 4 MiB or more, and every 32nd of the others, measures the
   /// distance.
   bool streaming(const memory::Node& node, std::size_t bytes) {

@@ -32,9 +32,9 @@ bool is_in_this_namespace(const Maker& maker);
 
 /// One letter as in ps(1): R, S, D, T, …; 0 if there is no such process.
 char process_state(pid_t pid);
-/// Whether the process runs the same file as this process.
+/// True if the process runs the same file as this process.
 bool runs_this_program(pid_t pid);
-/// Whether the process has a handler for the signal.  Without a handler, most signals kill the process.
+/// True if the process has a handler for the signal.  Without a handler, most signals kill the process.
 bool catches_signal(pid_t pid, int number);
 
 /// Identifies this boot of this host; "-" if /proc does not show it.

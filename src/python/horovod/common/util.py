@@ -98,7 +98,7 @@ def get_average_backwards_compatibility_fun(reduce_ops: Any) -> Callable[[int | 
 
 
 def is_version_greater_equal_than(ver: str, target: str) -> bool:
-    """Whether version ver is target or later.  ValueError for a target that is not major.minor.patch."""
+    """Returns whether version ver is target or later.  ValueError for a target that is not major.minor.patch."""
     if not isinstance(ver, str) or not isinstance(target, str):
         raise ValueError(f"versions are strings, not {ver!r} and {target!r}")
     if target.count(".") != 2:
@@ -113,7 +113,7 @@ def is_version_greater_equal_than(ver: str, target: str) -> bool:
 
 
 def gpu_available(ext_base_name: str, verbose: bool = False) -> bool:
-    """Whether the framework sees a GPU."""
+    """Returns whether the framework sees a GPU."""
     if ext_base_name == "torch":
         import torch
 
@@ -140,12 +140,12 @@ def env(**kwargs: str | None) -> Iterator[None]:
 
 
 def is_iterable(x: Any) -> bool:
-    """Whether x is iterable."""
+    """Returns whether x is iterable."""
     return hasattr(x, "__iter__") or hasattr(x, "__getitem__")
 
 
 def num_rank_is_power_2(num_rank: int) -> bool:
-    """Whether the number is 1, 2, 4, ..."""
+    """Returns whether the number is 1, 2, 4, ..."""
     return num_rank > 0 and not num_rank & (num_rank - 1)
 
 

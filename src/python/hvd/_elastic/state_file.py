@@ -226,7 +226,7 @@ class StateFile:
         return True
 
     def _is_of_this_call(self, made_by: Call, calls: dict[str, int]) -> bool:
-        """Whether the file belongs to this call.  False: an earlier call of this program has left it, by an error.
+        """Returns whether the file belongs to this call.  False: an earlier call of this program has left it, by an error.
 
         calls: rank 0's.  Errors: StateFileError if it belongs to another call of an earlier program.
         """

@@ -103,7 +103,7 @@ def manifest(
 
 
 def _is_open(client: socket.socket) -> bool:
-    """Whether the agent's connection is open."""
+    """Returns whether the agent's connection is open."""
     try:
         return bool(client.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
     except BlockingIOError:

@@ -35,7 +35,7 @@ class _Stream:
         pass
 
     def is_alive(self) -> bool:
-        """Whether more input can arrive."""
+        """Returns whether more input can arrive."""
         try:
             return self.link.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) != b""
         except BlockingIOError:

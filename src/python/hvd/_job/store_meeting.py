@@ -38,7 +38,7 @@ class Store(Protocol):
         """The value of an existing key."""
 
     def wait(self, key: str, seconds: float) -> bool:
-        """Whether the key exists, or appears within `seconds`."""
+        """Returns whether the key exists, or appears within `seconds`."""
 
 
 @dataclass

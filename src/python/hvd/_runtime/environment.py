@@ -18,7 +18,7 @@ _BOOLEANS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "fals
 
 
 def given(name: str) -> bool:
-    """Whether the variable is set to more than an empty text."""
+    """Returns whether the variable is set to more than an empty text."""
     assert name in VARIABLES, name
     return bool(whole.get(name))
 

@@ -158,7 +158,8 @@ def need() -> None:
 
 
 def takes_another_place() -> bool:
-    """Whether this rank was a newcomer and has another place in its world than init() returned.  True once."""
+    """Returns whether this rank was a newcomer whose place in its world differs from init()'s answer.  Returns True only
+    once."""
     global _told
     told, _told = _told, None
     return told is not None and told != _world
@@ -294,7 +295,8 @@ def _keep_at_exit() -> None:
 
 
 def is_initialized() -> bool:
-    """Whether init() was called, and no shutdown() since.  A forked child, such as a DataLoader worker, inherits the answer."""
+    """Returns whether init() was called without a later shutdown().  A forked child, such as a DataLoader worker, inherits the
+    answer."""
     return _world is not None and (is_active() or _entered_in != os.getpid())
 
 
@@ -334,12 +336,12 @@ def cross_size() -> int:
 
 
 def is_homogeneous() -> bool:
-    """Whether every host has the same number of ranks."""
+    """Returns whether every host has the same number of ranks."""
     return bool(_joined().homogeneous)
 
 
 def mpi_threads_supported() -> bool:
-    """Whether other threads may call MPI while hvd works.
+    """Returns whether other threads may call MPI while hvd works.
 
     True if hvd does not use MPI itself, as usual under hvdrun.  Otherwise True if MPI was started for several threads.  False
     with HOROVOD_MPI_THREADS_DISABLE.
@@ -370,7 +372,7 @@ def mpi_built(verbose: bool = False) -> bool:
 
 
 def gloo_enabled() -> bool:
-    """Whether hvdrun was started with --gloo."""
+    """Returns whether hvdrun was started with --gloo."""
     return _environment.text("HOROVOD_CONTROLLER") == "gloo"
 
 
@@ -395,7 +397,7 @@ def ccl_built(verbose: bool = False) -> bool:
 
 
 def cuda_built(verbose: bool = False) -> bool:
-    """Whether libhvd can use tensors in CUDA memory directly."""
+    """Returns whether libhvd can use tensors in CUDA memory directly."""
     return bool(_native.built("cuda"))
 
 

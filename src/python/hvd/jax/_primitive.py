@@ -93,7 +93,7 @@ def bind(operation: Operation, arrays: Sequence[Any]) -> list[Any]:
 
 
 def traced(arrays: Sequence[Any]) -> bool:
-    """Whether JAX is tracing one of the arrays.  Without arrays: whether JAX is tracing at all."""
+    """Returns whether JAX is tracing one of the arrays.  Without arrays: whether JAX is tracing at all."""
     if arrays:
         return any(isinstance(array, jax.core.Tracer) for array in arrays)
     return isinstance(jnp.zeros(()) + 0, jax.core.Tracer)

@@ -95,7 +95,7 @@ class _Distributed(GradScalerSupport, _Base):
 
     @property
     def sparse_as_dense(self) -> bool:
-        """Whether sparse gradients are reduced as dense ones."""
+        """True if sparse gradients are reduced as dense ones."""
         return self._hvd.settings.sparse_as_dense
 
     @property

@@ -33,8 +33,8 @@ class KernelLog {
   /// Continues to read, up to the record that @p pid was killed for memory, or to the end.
   /// @return the record's time, in µs of the log.  Nothing: the log has no such record yet.
   std::optional<std::int64_t> time_of_kill(pid_t pid);
-  /// Whether every record has been read, and the log counts processes as this process does.  If so, a process without
-  /// a record was not killed for memory.
+  /// True if every record has been read, and the log counts processes as this process does.  If so, a process without a
+  /// record was not killed for memory.
   bool complete() const { return readable() && !lost_records_ && same_numbers_; }
 
  private:

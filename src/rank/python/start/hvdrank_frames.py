@@ -36,7 +36,7 @@ def all_frames(frame):
 
 
 def is_new(frame):
-    """Whether this function has not seen the frame before.
+    """Returns whether this function has not seen the frame before.
 
     Each call has a frame of its own, but often at the address of the last one.  A reference would keep the call's tensors
     alive.  So the frame itself gets a mark, which only a debugger or a coverage tool reads.

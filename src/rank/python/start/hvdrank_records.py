@@ -120,7 +120,7 @@ class Records:
 
     @staticmethod
     def exist(backends):
-        """Whether this torch records the collectives of these backends."""
+        """Returns whether this torch records the collectives of these backends."""
         torch = sys.modules["torch"]._C._distributed_c10d
         return ("gloo" in backends and hasattr(torch, "_dump_fr_trace")) or hasattr(torch, "_dump_nccl_trace")
 

@@ -24,7 +24,7 @@ def load(name, **names):
 
 
 def is_rank():
-    """Whether this process has the rank's descriptors.  If a program has closed them, this process is not the rank."""
+    """Returns whether this process has the rank's descriptors.  If a program has closed them, this process is not the rank."""
     try:
         return "hvdrank-stacks" in os.readlink("/proc/self/fd/" + os.environ["HVD_STACK_FD"])
     except (KeyError, OSError):

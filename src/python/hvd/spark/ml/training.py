@@ -45,7 +45,7 @@ class Training:
         return shard(self.train_path), shard(self.val_path) if self.validates else None
 
     def shuffles(self) -> bool:
-        """Whether ranks shuffle their rows."""
+        """Returns whether ranks shuffle their rows."""
         return bool(self.settings["shuffle"]) and self.settings["shuffle_buffer_size"] != 0
 
     def order(self, rank: int, epoch: int) -> Any:

@@ -61,7 +61,7 @@ class GradScalerSupport:
         self.__dict__["param_groups"] = groups
 
     def _scales_itself(self) -> bool:
-        """Whether the user's optimizer is a fused one, which unscales in its own step."""
+        """Returns whether the user's optimizer is a fused one, which unscales in its own step."""
         return bool(self.__dict__.get("_step_supports_amp_scaling", False))
 
     @property
