@@ -19,7 +19,7 @@ struct MpirunOptions {
   std::string rank_program;          ///< hvdrank
 };
 
-/// From the user's settings.  @param own_program  hvdrun, which is mpirun's remote agent
+/// Reads mpirun's options from the user's settings.  @param own_program  hvdrun, which is mpirun's remote agent
 MpirunOptions mpirun_options(const Settings& settings, const std::string& own_program, const std::string& rank_program);
 
 /// The command, program first.  Pure.  The command has the names of public variables (-x); mpirun's environment has

@@ -14,7 +14,7 @@ namespace hvd::launcher {
 class RankStarter {
  public:
   virtual ~RankStarter() = default;
-  /// For messages: "mpirun", "the host daemon".
+  /// The starter's name in messages: "mpirun", "the host daemon".
   virtual std::string name() const = 0;
   /// The starting processes that are children of this process.
   virtual std::vector<pid_t> children() const = 0;

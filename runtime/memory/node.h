@@ -153,7 +153,7 @@ class Node {
     return at<TensorAddress>(addresses_ +
                              addresses_bytes() * static_cast<std::size_t>(r))[2 * std::size_t{id} + (parity & 1)];
   }
-  /// Only if the geometry has `agreement`.
+  /// Call it only if the geometry has `agreement`.
   AgreementWords& agreement(int r) const { return at<AgreementWords>(agreement_)[r]; }
   /// Keeps the memory mapped until the process ends.  Some transports cannot cancel a message to another node.
   /// Such a transport reads the message from this memory when the receiver requests it, perhaps in a later world.

@@ -66,7 +66,8 @@ class Coordinator {
   using Publish = std::function<void(Command, std::string_view body)>;
   Coordinator(CoordinatorOptions options, Publish publish);
 
-  /// All members have submitted @p id.  @p parts: the parts of all nodes have arrived with the bits (node_parts.h).
+  /// Call it when all members have submitted @p id.  @p parts: the parts of all nodes have arrived with the bits
+  /// (node_parts.h).
   void ready(std::uint32_t id, bool parts = false) {
     if (!live(id)) return;  // evicted meanwhile: the members send records
     ids_[id].parts = parts;

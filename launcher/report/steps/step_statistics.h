@@ -190,7 +190,7 @@ class WarmUp {
   /// Returns the steps that count now.  The first nine calls return none.  The tenth call returns the steps that count
   /// among the first ten.  Each later call returns its step.
   std::vector<JoinedStep> pass(JoinedStep step);
-  /// At the end: the steps that are still held.
+  /// Call it at the end.  Returns the steps that are still held.
   std::vector<JoinedStep> rest();
   std::int64_t left_out() const { return left_out_; }
 

@@ -66,9 +66,10 @@ class Batch {
   }
   /// This set's device, from which a new set's device may be split.  nullptr: no tensor on a GPU yet.
   gpu::SetDevice* device() { return work_.device.get(); }
-  /// Keeps the world's device, from which this set's device is split when it is needed.  Before the first batch.
+  /// Keeps the world's device, from which this set's device is split when the set needs one.  Call it before the first
+  /// batch.
   void inherit(std::unique_ptr<gpu::DeviceInheritance> inherited) { inherited_ = std::move(inherited); }
-  /// After a lost peer: forgets the batch, without ending its operations.
+  /// Call it after a lost peer.  Forgets the batch, without ending its operations.
   void drop();
 
  private:

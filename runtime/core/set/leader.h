@@ -109,15 +109,15 @@ class Leader {
   bool looks_ = true;                 ///< the last step() looked for messages of other nodes
   std::vector<int> order_of_parts_;   ///< on the coordinator of several nodes
   std::deque<Send> sends_;
-  /// On the coordinator of two nodes.
+  /// The offers of the coordinator, in a set with two nodes.
   struct Offers {
     std::vector<std::uint32_t> own;  ///< ids that only this node has announced, with parts
-    bool withdrawn = false;          ///< the open offer
+    bool withdrawn = false;          ///< the open offer is withdrawn
     bool taken = false;              ///< the next batch is known on the other node
     unsigned missed = 0;             ///< grows with each declined offer
-    unsigned pause = 0;              ///< announcements that are still not offered
+    unsigned pause = 0;              ///< number of announcements until the next offer
   } offers_;
-  /// On the other leader: an offer that this node has not taken.
+  /// On the leader that is not the coordinator's: an offer that this node has not accepted.
   struct HeldOffer {
     std::shared_ptr<const std::string> message;  ///< owns the next two
     std::string_view batch, parts;

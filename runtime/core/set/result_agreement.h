@@ -72,9 +72,9 @@ class ResultAgreement {
   /// that differs.  To be called until it returns nothing.  A rank that is more than memory::agreement_words operations
   /// ahead of another skips comparisons.  @p shared: of the set's batch, before it begins.
   std::optional<Disagreement> compare(const SharedResults& shared);
-  /// On a leader, after compare() has returned nothing: the same for the results of this node and its children.
+  /// On a leader, after compare() has returned nothing: compares the results of this node with those of its children.
   std::optional<Disagreement> compare_nodes(negotiate::TreeNode& tree);
-  /// For results on GPUs: their slices are decided when the work is queued.
+  /// The turns of slices.  For results on GPUs, the slice is chosen when the work is queued.
   SliceTurns& turns() { return turns_; }
   /// Looks at the sums of the set.
   ops::FiniteCheck& finite_check() { return finite_check_; }

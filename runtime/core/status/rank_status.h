@@ -25,7 +25,7 @@ namespace hvd::core {
 /// occur once, and phases with other tensors, do no harm.
 class RoundCounter {
  public:
-  /// To be called for each tensor of a batch, then end().
+  /// Call it for each tensor of a batch, then end().
   void take(std::uint32_t id) {
     marked_ |= id == marker_;
     rivalled_ |= id == rival_;

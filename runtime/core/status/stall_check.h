@@ -47,7 +47,7 @@ class StallCheck {
   };
   StallCheck(Sources sources, const Config& config);
 
-  /// To be called with every command before it is published.  Operations that the command settles no longer wait.
+  /// Call it with every command, before the command is published.  Operations that the command settles no longer wait.
   void published(negotiate::Command type, std::string_view body);
   /// A leader reports to its parent the operations that wait in its node, and the missing ranks.  The coordinator warns
   /// on stderr about operations that only some ranks have submitted.  The coordinator ends the world when such
@@ -81,7 +81,7 @@ class StallCheck {
   const StallLimits limits_;
   std::int64_t checked_ns_ = 0;  ///< time of the last check
   std::unordered_map<std::string, Stall> stalls_;
-  /// From other leaders, each about its part of the tree.
+  /// Notices of other leaders, each about its part of the tree.
   std::unordered_map<std::string, std::vector<StallNotice>> notices_;
 };
 

@@ -161,7 +161,7 @@ class Gpu final : public gpu::LocalGpu {
   /// The id of a stream.  0: the driver cannot tell, the stream is per_thread, or it is whole_context.  The stream must
   /// not be in a capture.
   gpu::StreamId id_of(Stream stream) const;
-  /// Why the runtime's kernels cannot be used on this GPU; empty: they can.
+  /// The reason for which this GPU cannot run the runtime's kernels; empty: it can.
   const std::string& no_kernels() const { return no_kernels_; }
 
  private:

@@ -51,7 +51,8 @@ std::vector<BatchInput> inputs_of(std::span<const gpu::DeviceTensor> tensors);
 /// Returns the GPU's progress with a batch.  Queries the driver.  Throws Error when the device has failed.
 gpu::DeviceWait wait_of(std::span<const BatchInput> inputs);
 
-/// How long the GPU waits for the results of one stream's batches.  The caller holds the engine's drive lock.
+/// Measures the time for which the GPU waits for the results of one stream's batches.  The caller holds the engine's
+/// drive lock.
 ///
 /// The wait lasts from the arrival of a caller's stream at the wait to the end of the batch.  Batches for which a
 /// stream waits together share an arrival: only the time after the batch before counts.

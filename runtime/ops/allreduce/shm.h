@@ -43,7 +43,7 @@ class SliceHook {
 class ShmAllreduce final : public Stage {
  public:
   explicit ShmAllreduce(Rings& rings) : rings_(rings) {}
-  /// How the stream is cut for begin().
+  /// Returns the division of the stream into chunks and slices, for begin().
   /// @param carriers  number of this node's ranks that reduce a slice, from local rank 0 on.  On one node: all
   /// @param slice     most bytes of a slice; 0: as many as the ring has room for
   Cut cut(const Stream& stream, int carriers, std::size_t slice = 0) const {

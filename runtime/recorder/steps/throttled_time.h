@@ -16,9 +16,9 @@ namespace hvd::recorder {
 class ThrottledTime {
  public:
   ThrottledTime() : ThrottledTime("/proc/self/cgroup", "/sys/fs/cgroup") {}
-  /// For tests, with other files of the same format.
+  /// For tests, with files in the format of /proc/self/cgroup and /sys/fs/cgroup.
   ThrottledTime(const std::string& groups_file, const std::string& mount);
-  /// The throttled time in ns of all threads of the cgroup together, since the cgroup exists; 0: not known.
+  /// The throttled time in ns of all threads of the cgroup together, since the cgroup was made; 0: unknown.
   std::int64_t ns() const;
 
  private:

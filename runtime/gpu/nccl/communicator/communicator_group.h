@@ -67,7 +67,7 @@ class CommunicatorGroup {
 
   /// Returns true when abort() has been called and NCCL has ended all communicators.
   bool ended();
-  /// Only when complete(): the number of windows that NCCL has made.
+  /// Returns the number of windows that NCCL has made.  Call it only when complete().
   std::size_t windows() const;
 
   /// Throws Error when a communicator has failed.  at_rest: the LaunchThread is idle.  Otherwise watch() checks only
