@@ -29,7 +29,7 @@ ENDING = threading.Event()  # set: no further command starts
 
 
 class Order(enum.Enum):
-    """When a part runs (run_tests.py)."""
+    """The order in which parts run (run_tests.py)."""
 
     first = "alone, before all others: it is short, or makes what they need"
     waiting = "mostly waits: for starts, for time limits, for other processes"

@@ -14,8 +14,8 @@ struct EventChange {
   std::string name;
   std::uint64_t before_count = 0, after_count = 0;
   double before_us = 0, after_us = 0;  ///< mean
-  /// The time that the change adds to the second, in all ranks; less than zero: it saves time. 0 if one of them has
-  /// none.
+  /// The time that the change adds to the second timeline, summed over all ranks; negative: saved time. 0 if one
+  /// timeline lacks the event.
   double added_us = 0;
 };
 

@@ -120,7 +120,7 @@ def timed(rounds: Callable[[int, float], bool], work: Callable[[], Any]) -> list
 
 
 def sent_by_interface(peer: int) -> dict[str, tuple[int, int]]:
-    """By network interface of this host: bytes sent to that rank so far, and busy ns."""
+    """Returns {network interface of this host: (bytes sent to that rank since init(), busy ns)}."""
     return {interface: (sent, busy) for rank, interface, sent, busy, _ in _native.links() if rank == peer and interface}
 
 

@@ -186,7 +186,7 @@ def keep_sources(rest):
 
 
 def refused(boot, error):
-    """Why the unpickler itself gave up."""
+    """Describes an error that the unpickler itself raised."""
     name, why = boot["name"], " ".join(str(error).split()) or type(error).__name__
     if isinstance(error, AttributeError) and "cloudpickle" in why:
         return Unstarted(

@@ -14,7 +14,7 @@ using Ranks = std::vector<int>;
 class RankNumbers {
  public:
   explicit RankNumbers(const JobCollectives& job);
-  /// For a rank that has not answered: the same number, or a free one.
+  /// Returns hvdrun's rank.  For a rank that has not answered, returns the same number, or an unused one.
   int of(int torch_rank) const;
 
  private:

@@ -107,14 +107,16 @@ int is_forked_child(void);
 /* Returns 1 if the field is neither NULL nor None. */
 static inline int is_set(PyObject* field) { return field && field != Py_None; }
 
-/* 0 when the runtime may be called from this process, else -1 with ValueError. */
+/* Returns 0 if this process may call the runtime, else -1 with ValueError. */
 int usable(void);
 
-/* For calls that need the world: calls the callable of before_use(), then usable(). -1 with the exception of either. */
+/* The check of calls that need the world: calls the callable of before_use(), then usable(). Returns -1 with the
+ * exception of either. */
 int usable_in_world(void);
 PyObject* py_before_use(PyObject* self, PyObject* callable);
 
-/* objects.c: the object of a weak reference, owned; NULL without an exception: it is gone, or weak is None. */
+/* objects.c: returns the object of a weak reference, owned. NULL without an exception: the object is gone, or weak is
+ * None. */
 PyObject* strong(PyObject* weak);
 
 /* dictionary[key], owned. NULL without an exception: it is not there. */

@@ -283,7 +283,8 @@ class Exchange:
         )
 
     def _print(self, text: str, ranks: Sequence[int], kind: str = "", found: Sequence[int] = ()) -> None:
-        """On the first of `ranks`.  kind, found: for the verdict and the timeline, and the ranks that the line is about."""
+        """Prints the line, on the first of `ranks` only. kind, found: reported to the verdict and the timeline, with the ranks
+        that the line is about."""
         if ranks[0] == _world.rank():
             print(f"hvd: agreement: {text}", file=sys.stderr, flush=True)
             findings.tell(kind, text, self._step, found)

@@ -106,7 +106,7 @@ def finishes_writing(before_end: Callable[[], None], at_signal: bool) -> Iterato
 
 @contextmanager
 def _handles(handler: Callable[[int, Any], None]) -> Iterator[None]:
-    """In the block the handler gets SIGTERM, unless the script handles it."""
+    """Makes `handler` the handler of SIGTERM in the block, unless the script has its own handler."""
     before = signal.getsignal(signal.SIGTERM)
     is_ours = threading.current_thread() is threading.main_thread() and before in (signal.SIG_DFL, end)
     if is_ours:

@@ -122,7 +122,8 @@ def init(comm: Any = None, process_sets: Sequence[ProcessSet] | str | None = Non
 
 
 def _expect() -> bool:
-    """On a newcomer, takes hvdrun's expected numbers for the world.  False: this rank is no newcomer."""
+    """On a newcomer, uses the rank numbers that hvdrun expects for the next world.  Returns False if this rank is not a
+    newcomer."""
     global _expects, _told
     if _has_joined or not (_environment.flag("HOROVOD_ELASTIC") and _environment.flag("HVD_ELASTIC_LATE")):
         return False
@@ -137,7 +138,7 @@ def _expect() -> bool:
 
 
 def admit() -> None:
-    """On a newcomer, joins the others now; otherwise does nothing.  Afterwards rank and size are the real ones."""
+    """On a newcomer, joins the other ranks: rank and size are final afterwards.  Does nothing on other ranks."""
     global _expects
     if not _expects:
         return
@@ -316,7 +317,7 @@ def size() -> int:
 
 
 def local_rank() -> int:
-    """This rank among those of its host."""
+    """Returns this rank's number among the ranks of its host, from 0."""
     return _joined().local_rank
 
 

@@ -74,7 +74,7 @@ class Calls:
         return call
 
     def forget(self):
-        """For a new default group: torch uses the names again."""
+        """Forgets the calls: a new default group uses torch's group names again."""
         self.rows.clear()
         self.counts.clear()
 

@@ -74,7 +74,8 @@ class GradScalerSupport:
         self.__dict__["_step_supports_amp_scaling"] = value
 
     def _skips_for_overflow(self) -> bool:
-        """For Adasum, called by a scaler: whether gradients overflowed; unscales this rank's if none did."""
+        """Called by a scaler, with Adasum.  Returns whether any rank's gradients overflowed; if not, unscales this rank's
+        gradients."""
         found = getattr(self, "found_inf", None)
         if found is None:
             return False
