@@ -25,7 +25,7 @@ DIE_EVERY = int(os.environ.get("EQUAL_DIE_EVERY", "2000"))
 
 
 def progress(step: int, steps: int, hvd: Any) -> None:
-    """Also rests, on all ranks, while rank 0 finds the file EQUAL_PAUSE."""
+    """Reports the progress.  All ranks also pause while rank 0 finds the file EQUAL_PAUSE."""
     if hvd.rank() == 0 and step % max(1, steps // 10) == 0:
         print(f"step {step} of {steps} after {time.monotonic() - BEGUN:.0f} s", flush=True)
     file = os.environ.get("EQUAL_PAUSE")

@@ -273,7 +273,7 @@ def test_mpirun_that_fails_is_quoted(tmp_path: pathlib.Path) -> None:
 
 
 def test_end_with_parent() -> None:
-    """With --parent, which hvd.run() sets, the job ends when its Python is killed, even if that Python ignored signals."""
+    """hvd.run() sets --parent: the job ends when the calling Python is killed, even if that Python ignored signals."""
     sleepers = hvdrun.Sleepers()
     code = (
         "import os, signal, subprocess, sys\n"

@@ -56,7 +56,7 @@ def nothing_left(hosts: Cluster, limit_seconds: float = 6.0) -> None:
     ],
 )
 def test_ranks_land_where_planned(two_hosts: Cluster, mpirun: str, where: str, lines: list[str]) -> None:
-    """In the order of -H, whichever host runs hvdrun."""
+    """Ranks follow the order of -H, on whichever host hvdrun runs."""
     done = run(two_hosts, "--mpirun", mpirun, "-H", where, "--", "sh", "-c", WHO)
     assert done.returncode == 0, done.stderr
     assert sorted(line.split("] ", 1)[1] for line in done.stdout.splitlines()) == lines

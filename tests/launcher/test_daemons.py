@@ -201,7 +201,7 @@ CRASHES = {
 
 @pytest.mark.parametrize("when", CRASHES)
 def test_libpmix_crashes(when: str, programs: dict[str, str], tmp_path: pathlib.Path) -> None:
-    """Only MPI is lost: ranks without it run, and the others end with the reason."""
+    """A crash of libpmix affects MPI only. Ranks without MPI run, and ranks that call MPI end with the reason."""
     functions = ["init", "finalize", "deregister_nspace", "setup_local_support", "register_client", "setup_fork"]
     others = ["server_dmodex_request", "generate_regex", "generate_ppn"]
     source = ["#include <signal.h>", CRASHES[when]]
@@ -394,7 +394,8 @@ AS_PROCESS_1 = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
 @pytest.mark.skipif(os.geteuid() != 0, reason="a process namespace needs root")
 @pytest.mark.parametrize("launcher", ["hvdrun", "mpirun"])
 def test_hvdrun_is_process_1_of_a_container(launcher: str) -> None:
-    """As with `docker run image hvdrun ...`: process 1 looks like an orphan's parent but is the launcher, and reaps all."""
+    """With `docker run image hvdrun ...`, hvdrun is process 1. A parent with the number 1 must not count as a sign of an
+    orphan, and hvdrun must reap all processes."""
     script = "(setsid sleep 300 &); [ $$ != 1 ] && echo rank $HOROVOD_RANK"
     command = [hvdrun.program(), "-np", "2", "--launcher", launcher, "--", "sh", "-c", script]
     done = subprocess.run([*AS_PROCESS_1, *command], capture_output=True, text=True, timeout=60)

@@ -157,7 +157,7 @@ def test_ctrl_c_after_the_move(two_networks: Cluster, hosts: str) -> None:
 @pytest.mark.parametrize("hosts", ["alpha:1,beta:2", pytest.param("beta:1", marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("when", ["before", "after", "amid"])
 def test_a_killed_hvdrun_leaves_nothing(two_networks: Cluster, hosts: str, when: str) -> None:
-    """Without a loss, after the move, and while the loss is not noticed yet."""
+    """hvdrun is killed in three situations: without a loss, after the move, and before the loss is noticed."""
     with job_of(two_networks, hosts, "a/b") as (job, _), contextlib.ExitStack() as stack:
         if when != "before":
             stack.enter_context(lost(two_networks, "cable"))
@@ -168,7 +168,7 @@ def test_a_killed_hvdrun_leaves_nothing(two_networks: Cluster, hosts: str, when:
 
 
 def test_ssh_may_end_after_the_move(two_networks: Cluster) -> None:
-    """On both hosts.  hvdrun still ends the job's daemon."""
+    """After the move, ssh ends on both hosts. hvdrun must still end the job's daemon."""
     with job_of(two_networks, "beta:1", "a/b") as (job, _):
         with lost(two_networks, "cable"):
             said = wait_until_moved(job)

@@ -207,7 +207,7 @@ def test_another_user_s_link_is_not_followed(place: pathlib.Path, tmp_path: path
 
 
 def test_the_folder_stays_the_same_one(place: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    """Another folder that takes its name is not written to."""
+    """If another folder takes the name of the state folder, the job does not write to it."""
     folder = written(place, 1)
     place.rename(tmp_path / "moved")
     place.mkdir()

@@ -42,7 +42,7 @@ def nothing_left(cluster: Cluster) -> None:
 
 @pytest.mark.nightly
 def test_cancelled_from_another_thread(driver: s.Driver, three_hosts: Cluster, marker: str) -> None:
-    """Like the stop button of a notebook or of Spark's web page."""
+    """Another thread cancels the Spark job, like the stop button of a notebook or of Spark's web page."""
     answer = driver.ask("cancelled", np=6, after=0.2, marker=marker)
     assert answer["kind"] == "JobCancelled" and "the Spark job was cancelled" in answer["error"], answer
     nothing_left(three_hosts)
