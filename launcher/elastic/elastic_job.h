@@ -7,9 +7,9 @@
 /// - Members do not wait for a new worker.  A new worker joins when it is ready to receive the state.  A spare is
 ///   ready before a death, so the spare is in the next world.
 /// - A slot that fails twice gets no worker, permanently or for a time (slot_history.h).
-/// - The job ends if no member is left and the state is not kept elsewhere.  The job also ends in three further cases:
-/// the world has been too small for too long; too few slots remain and no other slot can come; the same traceback has
-/// ended workers three times in a row.
+/// - The job ends if no member is left and the state is not kept elsewhere.  A world that is too small for too long
+/// ends the job.  Too few remaining slots end the job, if no other slot can come.  A traceback that ends workers three
+/// times in a row ends the job.
 #pragma once
 #include <cstdint>
 #include <map>

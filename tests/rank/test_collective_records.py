@@ -1,5 +1,5 @@
-"""The embedded Python archive of a rank reads torch's collectives: from flight recorders of several versions, and from the
-calling frames where torch has no recorder."""
+"""The embedded Python archive of a rank reads torch's collectives. The source is torch's flight recorder, in several versions,
+or the calling frames if torch has no recorder."""
 
 from __future__ import annotations
 

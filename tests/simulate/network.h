@@ -1,10 +1,9 @@
 /// @file network.h — LogGP over a fat tree: the cost of a message for its sender and its receiver, and its arrival.
 ///
 /// LogGP: A. Alexandrov, M. Ionescu, K. Schauser, C. Scheiman, "LogGP: incorporating
-/// long messages into the LogP model", SPAA 1995. The parameters: o, the time for which a message occupies its sender,
-/// and then its receiver; g, the least time between two messages of a sender; G, the time per byte on the link; L, the
-/// latency. L grows with the number of switches on the path: 1 under one leaf switch, 3 within a pod, 5 through the
-/// core.
+/// long messages into the LogP model", SPAA 1995. A message occupies its sender, and later its receiver, for the time
+/// o. Two messages of a sender are at least g apart. G is the time per byte on the link. L is the latency. L grows with
+/// the number of switches on the path: 1 under one leaf switch, 3 within a pod, 5 through the core.
 #pragma once
 #include <cstdint>
 

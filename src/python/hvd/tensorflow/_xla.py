@@ -75,8 +75,8 @@ def _module() -> Any:
 
 
 def can_be_compiled(tensors: Sequence[Any], op: int) -> bool:
-    """Returns whether XLA can compile the allreduce: the user enabled it, the tensors are in a function and have known shapes,
-    and op is Sum or Average."""
+    """Returns whether XLA can compile the allreduce.  The user must have enabled it, and op must be Sum or Average.  The
+    tensors must be in a function, with known shapes."""
     return (
         _environment.flag("HOROVOD_ENABLE_XLA_OPS")
         and not tf.executing_eagerly()
