@@ -69,8 +69,8 @@ class OneCore {
   cpu_set_t before_{};
 };
 
-/// At least @p least, and not much more, with an allowance for a busy machine.  On a busy machine a thread may lose its
-/// core for a while at any line.  So checks compare the parts of a step, rather than one part with a small limit.
+/// At least @p least, and not much more, with an allowance for a busy machine.  There a thread may lose its core for a
+/// while at any line.  So checks compare the parts of a step, rather than one part with a small limit.
 bool about(std::int64_t ns, std::int64_t least_ms) { return ns >= least_ms * ms && ns < (least_ms + 2000) * ms; }
 
 }  // namespace
