@@ -3,7 +3,8 @@
 
 namespace hvd::launcher {
 
-/// As git describe writes it, with "-dirty" after a change.  Empty: built without a repository.
+/// The commit of this build, as printed by git describe, with "-dirty" for uncommitted changes.  Empty: built without a
+/// repository.
 extern const char* const commit;
 
 }  // namespace hvd::launcher

@@ -67,7 +67,7 @@ int check_build() {
   return 0;
 }
 
-/// Throws for an option that says how another one prints, without that one, and for two that print different things.
+/// Throws Error{usage} for --json without an option that prints JSON, and for --show-map together with --dry-run.
 void refuse_half_requests(const Settings& given) {
   const bool map = given.flag("show-map"), plan = given.flag("dry-run");
   if (map && plan) throw Error(Code::usage, "--show-map", "cannot be given with --dry-run", "keep one of them");
@@ -125,8 +125,8 @@ int show_map(Settings settings) {
   return std::fputs(printable_lines(text).c_str(), stdout) < 0;
 }
 
-/// Opens /dev/null for each of the descriptors 0, 1 and 2 that our parent has closed.  Else the next file that hvdrun
-/// opens would get that number.
+/// Opens /dev/null for each of the descriptors 0, 1 and 2 that our parent has closed.  Otherwise the next file that
+/// hvdrun opens would become a standard stream.
 void fill_standard_descriptors() {
   for (int fd; (fd = ::open("/dev/null", O_RDWR)) >= 0;)
     if (fd > STDERR_FILENO) {

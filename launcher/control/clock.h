@@ -17,8 +17,9 @@ inline double monotonic_seconds() { return static_cast<double>(monotonic_ns()) /
 /// The difference, estimated from pings and their answers.
 ///
 /// A ping reaches the guard at an unknown moment of its round trip.  The estimate is the middle of the round trip; its
-/// uncertainty is half of the round trip.  Of several pings the fastest counts.  Clocks drift by up to 50 µs a second,
-/// so the uncertainty of an estimate grows with its age, until a newer ping gives a better one.
+/// uncertainty is half of the round trip.  The ping with the shortest round trip is used.  Clocks drift by up to 50 µs
+/// a second, so an estimate's uncertainty grows with its age.  A newer ping replaces the estimate once its own
+/// uncertainty is smaller.
 class ClockEstimate {
  public:
   /// A guard that shares our clock (the same host): exact.
@@ -29,7 +30,7 @@ class ClockEstimate {
     return estimate;
   }
 
-  /// Takes a ping's answer.  Returns true when it is the estimate from now on.
+  /// Takes the answer to a ping.  Returns true if this ping now gives the estimate.
   /// @param sent_ns, received_ns  by our clock: when the ping left, and when its answer came
   /// @param guard_ns              by the guard's clock: when the guard answered
   bool add(std::int64_t sent_ns, std::int64_t received_ns, std::int64_t guard_ns) {

@@ -24,21 +24,21 @@ class HostClocks {
     for_timeline_ = on;
     if (on) next_ping_ns_ = 0;
   }
-  /// All ranks are pinged, and not one of each host.
+  /// True: all ranks are pinged.  False: one rank of each host is pinged.
   bool asks_all() const { return for_timeline_; }
-  /// A rank of another host has come.  True where a comparison begins with it.
+  /// Notes that a rank of another host has connected.  Returns true if this rank is to be pinged.
   bool begins_with(const std::string& host) { return clocks_.try_emplace(host).second || for_timeline_; }
-  /// Whether it is time for the next pings; they count as sent.
+  /// Returns true if the next pings are due.  The caller must then send them: the next time is counted from now.
   bool take_due(std::int64_t now_ns) {
     if (now_ns < next_ping_ns_) return false;
     next_ping_ns_ = now_ns + (for_timeline_ ? timeline_interval_ns : interval_ns);
     return true;
   }
-  /// An answer to a ping.  See ClockEstimate::add().
+  /// Takes an answer to a ping: see ClockEstimate::add().
   void add(const std::string& host, std::int64_t sent_ns, std::int64_t received_ns, std::int64_t guard_ns) {
     clocks_[host].add(sent_ns, received_ns, guard_ns);
   }
-  /// A moment of that host in our clock.  Nothing: its clock is not known yet.
+  /// Converts a time of a host's clock to hvdrun's clock.  Nothing: no ping of this host has been answered.
   std::optional<std::int64_t> our_ns(const std::string& host, std::int64_t guard_ns) const {
     const auto clock = clocks_.find(host);
     if (clock == clocks_.end() || !clock->second.known()) return std::nullopt;

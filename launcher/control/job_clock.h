@@ -1,4 +1,4 @@
-/// @file job_clock.h — a clock for limits on ranks.  It stands still while the job is stopped.
+/// @file job_clock.h — a clock for limits on ranks.  The clock does not advance while the job is stopped.
 #pragma once
 #include <optional>
 

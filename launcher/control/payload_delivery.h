@@ -1,8 +1,8 @@
 /// @file payload_delivery.h — brings a job's pickle to its ranks.
 ///
-/// Ranks of this machine read hvdrun's copy.  Each other host gets one copy.  Its rank with local rank 0 receives the
-/// copy in pieces.  The host's other ranks wait until they can read that copy.  At most eight copies travel at once,
-/// because the channel's queues keep them in memory.
+/// Ranks of this machine read hvdrun's copy.  Each other host gets one copy.  The host's rank with local rank 0
+/// receives the copy in pieces.  The host's other ranks wait until they can read that copy.  At most eight copies
+/// travel at once, because the channel's queues keep them in memory.
 #pragma once
 #include <cstddef>
 #include <limits>
@@ -49,7 +49,7 @@ class PayloadDelivery {
 
   std::string bytes_, local_path_;
   std::map<int, std::size_t> sent_bytes_;         ///< by rank, until the copy is sent
-  std::set<int> on_their_way_;                    ///< ranks whose copy has begun and has not arrived
+  std::set<int> on_their_way_;                    ///< ranks whose copy is being sent
   std::map<std::string, std::string> host_path_;  ///< where each host's copy is
   int first_with_own_copy_ = std::numeric_limits<int>::max();
 };

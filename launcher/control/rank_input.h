@@ -1,6 +1,7 @@
 /// @file rank_input.h — hvdrun's standard input on its way to one rank (--stdin).
 ///
-/// At most window_bytes are on their way.  So a program that writes to hvdrun waits while the rank does not read.
+/// At most window_bytes are sent but unread.  If the rank does not read, the program that writes to hvdrun's standard
+/// input blocks.
 #pragma once
 #include <cstdint>
 #include <functional>

@@ -32,9 +32,9 @@ struct RankState {
     std::int64_t time_ns = 0;
   };
   std::optional<AbortCall> aborted;
-  std::deque<wire::Frame> queue;  ///< frames that the channel did not take yet
+  std::deque<wire::Frame> queue;  ///< frames that wait for room in the channel
 
-  /// A guard is there and can be told something.
+  /// True if the rank's guard is connected and accepts messages.
   bool has_guard() const { return !gone && stage != RankStage::absent && stage != RankStage::clean; }
 };
 

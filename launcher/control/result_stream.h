@@ -12,7 +12,7 @@ namespace hvd::launcher {
 
 /// Pieces are passed on as they arrive: hvdrun keeps no result.  The output is a sequence of records, little endian:
 /// u32 rank, u32 zero, u64 length, bytes.
-/// - The first record has rank 0xfffffffe and no bytes.  It means: hvdrun has read its files.
+/// - The first record has rank 0xfffffffe and no bytes.  The record means that hvdrun has read its files.
 /// - A record has rank 0xfffffffb.  Its bytes are the number of ranks at the start, in decimal.
 /// - The pieces of all ranks follow, in any order between ranks.  The pieces of one rank, joined, are its result.
 /// - After a failure, a record has rank 0xffffffff.  Its bytes are the first cause as JSON (wire/messages/death.h).

@@ -28,13 +28,13 @@ namespace hvd::launcher {
 class Session {
  public:
   /// @param manifests  [np]
-  /// @param payload    gives a manifest with a pickle the path, or sends the bytes to its guard
+  /// @param payload  adds the pickle's path to a rank's manifest, or sends the pickle to the rank's guard
   /// @param events     gets the guards' reports, in the order of the messages
   Session(std::unique_ptr<wire::Listener> listener, std::vector<wire::RankManifest> manifests, PayloadDelivery payload,
           EventSink events);
 
-  /// Gives no rank its manifest before rank 0's guard has come.  Then @p manifests makes them all.  Call it before the
-  /// first pump(); not for an elastic job.
+  /// Gives no rank its manifest before rank 0's guard has come.  @p manifests then makes the manifests of all ranks.
+  /// Call it before the first pump(); not for an elastic job.
   void wait_for_rank_0(std::function<std::vector<wire::RankManifest>(const wire::Hello&)> manifests) {
     manifests_after_rank_0_ = std::move(manifests);
   }
@@ -64,8 +64,8 @@ class Session {
   void stop_all(const std::string& reason, double grace_seconds, int signal);
   void stop_rank(int rank, const std::string& reason, double grace_seconds);
   void signal_all(int number);
-  /// Ends @p rank, which has called MPI_Abort or MPI_Comm_spawn.  Its death record then has the exit code
-  /// @p status and @p text.
+  /// Ends @p rank, which has called MPI_Abort or MPI_Comm_spawn.  The rank's death record then has the exit code @p
+  /// status and @p text.
   void abort(int rank, int status, const std::string& text);
   /// Tells the rank to record the timeline from its next step on, or to stop.  Pings compare the clocks first.
   void record_timeline(int rank, bool on);
@@ -76,7 +76,7 @@ class Session {
   void tell_complete();
   /// Lets the guards exit.  On each other host a guard first looks for leftovers: the event HostSwept.
   void release_all();
-  /// How many hosts have not answered release_all() yet.
+  /// The number of hosts that have not answered release_all().
   int sweeps_open() const { return sweeps_open_; }
   /// Records that the rank's guard is gone without a message.  @p code  the signal, if known
   void vanish(int rank, const std::string& text, int code = 0);

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from threading import Thread
 
 _SECONDS_TO_CONNECT = 1
-_UNUSED_PORT = 61037  # nobody listens there; a host that is reached refuses the connection
+_UNUSED_PORT = 61037  # no program listens there: a host that is reachable refuses the connection
 
 
 def _report_hvd():
@@ -39,7 +39,7 @@ def _report_packages():
     found = {}  # type: dict[str, str]
     for distribution in distributions():
         name = re.sub(r"[-_.]+", "-", distribution.metadata["Name"] or "").lower()
-        if name not in ("", "hvdrun"):  # hvdrun's own version is told as hvd
+        if name not in ("", "hvdrun"):  # the question about hvd reports hvdrun's own version
             found.setdefault(name, str(distribution.version))
     print("packages", *("==".join("".join(w.split()) for w in item) for item in sorted(found.items())))
 

@@ -15,7 +15,7 @@ namespace {
 
 constexpr double gather_seconds = 30;  // a new worker waits this long for workers that were started with it
 constexpr double leave_seconds = 10;   // a dismissed worker may take this long to leave before it is stopped
-constexpr double late_seconds = 60;    // a new worker may prepare this long before the user is told
+constexpr double late_seconds = 60;    // if a new worker prepares for longer, the user gets a message
 constexpr int most_same_words = 3;     // the program has a bug if the same traceback comes this often in a row
 
 /// The traceback with which a worker has ended.  Empty: the worker has ended for another reason.
@@ -24,7 +24,7 @@ std::string last_words(const wire::DeathRecord& d) {
   return d.traceback;
 }
 
-/// Whether the worker's parameters have differed from the others' again (--agreement repair).
+/// Returns true if the worker ended because its parameters differed again after a repair (--agreement repair).
 bool diverged_again(const wire::DeathRecord& d) {
   return exception_line(last_words(d)).find("DivergedAgainError:") != std::string::npos;
 }

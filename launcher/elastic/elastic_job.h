@@ -7,9 +7,9 @@
 /// - Members do not wait for a new worker.  A new worker joins when it is ready to receive the state.  A spare is
 ///   ready before a death, so the spare is in the next world.
 /// - A slot that fails twice gets no worker, permanently or for a time (slot_history.h).
-/// - The job ends if no member is left and the state is not kept elsewhere.  It ends if the world has been too small
-///   for too long.  It ends if too few slots remain and no other slot can come.  It ends if the same traceback has
-///   ended workers three times in a row.
+/// - The job ends if no member is left and the state is not kept elsewhere.  A world that is too small for too long
+/// ends the job.  Too few remaining slots end the job, if no other slot can come.  A traceback that ends workers three
+/// times in a row ends the job.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -85,9 +85,9 @@ class ElasticJob {
   struct WorkerRecord {
     ElasticWorker worker;
     bool gone = false, excused = false, stopped = false, was_spare = false;
-    bool is_proven = false;    ///< surely has had the state: see met()
+    bool is_proven = false;    ///< has certainly received the state: see met()
     bool meets_again = false;  ///< a member that waits for the next world
-    bool is_late = false;      ///< the user was told that the worker is not ready yet
+    bool is_late = false;      ///< the user has got the message that the worker is not ready
     std::optional<double> dismissed_at{}, prepares_since{};
   };
   /// The decision of survives(): true if the job goes on.
@@ -121,12 +121,12 @@ class ElasticJob {
   bool broken_ = false;                ///< a member of world_ is dead
   bool finishing_ = false;             ///< a member has ended well
   int finished_ = -1;                  ///< with finishing_: the first such member
-  bool tells_training_ = false;        ///< the user knows that others still trained with finished_
-  bool is_over_ = false;               ///< the job cannot go on after a death
+  bool tells_training_ = false;  ///< the user has got the message that other workers still train after finished_ ended
+  bool is_over_ = false;         ///< the job cannot go on after a death
   int resets_ = 0;
   std::vector<std::string> causes_;  ///< reasons of the next change of the world
   std::vector<std::string> lines_;   ///< messages that the next turn() returns
-  std::string blamed_;               ///< host and reason of the last failed slot, which are not told again at once
+  std::string blamed_;               ///< host and reason of the last failed slot, so no message repeats at once
   double blamed_at_ = 0;
   double broken_at_ = 0;
   std::optional<double> first_waits_at_, too_few_since_;

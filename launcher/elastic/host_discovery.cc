@@ -16,7 +16,7 @@ namespace {
 
 constexpr double interval_seconds = 1;
 constexpr double patience_seconds = 10;  // the program is killed after this time
-constexpr double silence_seconds = 60;   // the same reason is not told again sooner
+constexpr double silence_seconds = 60;   // the same reason is not reported again within this time
 constexpr std::size_t most_list_bytes = 16u << 20;
 
 std::string too_much() { return "printed more than " + human_bytes(most_captured_bytes); }
@@ -112,7 +112,7 @@ HostDiscovery::Discovered HostDiscovery::take(const std::string& text, double no
   } catch (const Error& e) { return fails(e.what(), now); }
 }
 
-/// Forgets reasons that were told more than a minute earlier, so they can be told again.
+/// Forgets reasons that were reported more than a minute ago, so they can be reported again.
 void HostDiscovery::works(double now) {
   std::erase_if(told_, [now](const auto& reason) { return now - reason.second > silence_seconds; });
 }

@@ -53,7 +53,7 @@ class HostDiscovery {
   std::unique_ptr<ChildProcess> process_;
   std::string printed_;                 ///< by the running program
   bool is_killed_ = false;              ///< the program was killed here, so its end is not reported
-  std::map<std::string, double> told_;  ///< by reason: the time at which the user was told
+  std::map<std::string, double> told_;  ///< by reason: the time of the last report to the user
   std::string said_;
   bool has_said_ = false;
   double next_ = 0, limit_ = 0;

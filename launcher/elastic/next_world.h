@@ -63,8 +63,9 @@ struct WorldPlan {
 WorldPlan next_world(std::vector<ElasticWorker> alive, const std::vector<ElasticHost>& hosts, const WorldLimits& limits,
                      const std::set<SlotPlace>& blocked);
 
-/// The members of the next world by rank, as hvdrun tells a new worker.  All workers with a slot count as ready.  A
-/// spare joins only after a death.  So for a spare, the result lacks the highest rank of its host.
+/// Returns the expected members of the next world by rank, for the answer to a new worker.  All workers with a slot
+/// count as ready.  A spare joins only after a death.  So if @p worker is a spare, the result leaves out the highest
+/// rank of its host.
 /// @param worker  the new worker, always one of the members; rank 0 only if no member lives
 std::vector<int> expected_world(int worker, std::vector<ElasticWorker> alive, const std::vector<ElasticHost>& hosts,
                                 const WorldLimits& limits, const std::set<SlotPlace>& blocked);

@@ -17,7 +17,7 @@ class SlotHistory {
   /// @param cooldown  min and max of the pause, in seconds; nothing: a slot is never used again
   explicit SlotHistory(std::optional<std::pair<int, int>> cooldown = {}, unsigned seed = 1)
       : cooldown_(cooldown), random_(seed) {}
-  /// To be called when a worker in @p place has failed.  Returns the seconds for which the place gets no worker.  0: a
+  /// Records that a worker in @p place has failed.  Returns the seconds for which the place gets no worker.  0: a
   /// worker may be started at once.  Nothing: the place gets no worker any more.
   std::optional<double> failed(const SlotPlace& place, double now_seconds);
   /// The places that get no worker at @p now_seconds.

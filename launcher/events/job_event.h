@@ -1,8 +1,8 @@
 /// @file job_event.h — everything that happens while a job runs, as one variant.
 ///
 /// Guards, host daemons and hvdrun's own parts report events.  supervise/event_table.cc gives each event to its part.
-/// A new guard message needs a type in wire/messages/message.h.  It also needs a `using` and a variant entry here, and
-/// a line of the table.
+/// A new guard message needs a type in wire/messages/message.h.  Such a message also needs a `using` and a variant
+/// entry in this file, and a line of the table.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -59,7 +59,7 @@ struct RankOutput {
   std::string_view bytes;
 };
 RankOutput read_output(const std::string& body);
-/// Reads how many bytes of its input the rank has taken so far.  UINT64_MAX: the rank takes no more.
+/// Reads the number of bytes of standard input that the rank has read in all.  UINT64_MAX: the rank reads no more.
 std::uint64_t read_taken(const std::string& body);
 /// True when a signal has stopped the rank, false when the rank goes on again.
 bool read_paused(const std::string& body);
@@ -146,7 +146,7 @@ struct WorkerWaits {
   int rank;
 };
 
-/// These ranks have become a world.
+/// These ranks have met and form a world.  hvdrun sends them the list of members.
 struct WorldMet {
   std::uint64_t epoch;
   std::vector<std::int32_t> ranks;
@@ -159,7 +159,7 @@ struct NextWorldAsked {
 
 // hvdrun's own parts.
 
-/// Where each rank was when it was asked.  A rank that has not answered is not in the map.
+/// By rank: the rank's stack at the time of the question.  Ranks without an answer are missing.
 using Pictures = std::map<int, wire::StackPicture>;
 
 /// A line about a hang, for the user.

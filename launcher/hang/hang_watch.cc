@@ -218,8 +218,8 @@ void HangWatch::look_for_frozen(const JobFacts& known) {
                        }});
 }
 
-/// The missing ranks, and Incident::waiter.  With several hosts, also one rank of each host: its picture tells which
-/// hosts do not answer.
+/// Returns the ranks whose stacks are requested: the missing ranks and Incident::waiter.  With several hosts, also one
+/// rank of each host, so a missing answer shows an unreachable host.
 std::vector<int> HangWatch::whom_to_ask(const Incident& incident) const {
   std::vector<int> ranks(
       incident.missing.begin(),
@@ -233,7 +233,7 @@ std::vector<int> HangWatch::whom_to_ask(const Incident& incident) const {
   return ranks;
 }
 
-/// Keeps lines for open_lines().  Lines that were told more than two seconds earlier are dropped.
+/// Keeps lines for open_lines().  Drops lines that were printed more than two seconds earlier.
 void HangWatch::keep_lines(const std::vector<std::string>& lines) {
   const double now = monotonic_seconds();
   if (now - kept_at_ > told_together) open_lines_.clear();

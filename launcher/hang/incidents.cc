@@ -235,8 +235,9 @@ bool may_become_hang(const JobFacts& facts) {
          });
 }
 
-/// The open incident that @p incident continues.  Both have the same kind, and the same missing ranks or one in common.
-/// An incident that was continued at @p now already is returned only for the same ranks.  nullptr: @p incident is new.
+/// The open incident that @p incident continues.  The two incidents have the same kind, and the same missing ranks or
+/// one in common. An incident that was continued at @p now already is returned only for the same ranks.  nullptr: @p
+/// incident is new.
 Incidents::OpenIncident* Incidents::same(const Incident& incident, double now) {
   for (OpenIncident& o : open_)
     if (o.incident.kind == incident.kind && o.incident.missing == incident.missing) return &o;

@@ -25,13 +25,13 @@ enum class LifeStage { absent, script, init, working, leaving, ended, outside };
 struct RankActivity {
   LifeStage where = LifeStage::absent;
   double since = 0;                     ///< when the rank came to that stage
-  std::optional<double> stopped_since;  ///< since when a signal has stopped the rank
-  std::optional<double> idle_since{};   ///< since when the rank has neither computed nor printed
-  std::string waits_for;                ///< of the operations that do not move, the first by name; empty: none
+  std::optional<double> stopped_since;  ///< the time at which a signal stopped the rank
+  std::optional<double> idle_since{};   ///< the time since which the rank has neither computed nor printed
+  std::string waits_for;                ///< the first name among the operations that make no progress; empty: none
   double waits_since = 0;
   wire::GpuProgress gpu = wire::GpuProgress::none;  ///< while the rank waits
-  std::string gpu_late{};                           ///< computing: the operation whose tensor is not computed
-  std::string waits_what{};                         ///< wire::StatusReport::waits_what
+  std::string gpu_late{};    ///< with GpuProgress::computing: the operation whose tensor the GPU has not computed
+  std::string waits_what{};  ///< wire::StatusReport::waits_what
 };
 
 /// The coordinator's report on operations that the same ranks have not submitted.

@@ -49,7 +49,7 @@ std::string text_of(const SourceFrame& frame) {
   return frame.function == "<module>" ? name : formatted("{} ({})", name, frame.function);
 }
 
-/// The work that a frame of this file means.  With `function` not empty: a frame of that function only.
+/// The work that a stack shows by a frame in `file`.  With `function`, only a frame of that function counts.
 struct LongWork {
   const char *file, *function, *words;
 };
@@ -71,8 +71,8 @@ constexpr std::array works{
     LongWork{"threading.py", "_shutdown", threads_words},
 };
 
-/// True if a main thread whose innermost library frames have this one waits for other ranks.  dcp.save() on one rank
-/// alone stands in a collective, for example.
+/// True if this frame, among the innermost library frames of the main thread, shows a wait for other ranks.  Example:
+/// one rank alone in dcp.save(), which calls a collective.
 bool is_collective(const SourceFrame& frame) {
   constexpr std::array files{"torch/distributed/distributed_c10d.py", "hvd/torch/_c10d/", "hvd/_runtime/"};
   return frame.function != "<module>" &&
@@ -131,7 +131,7 @@ std::string thread_place(const std::string& python) {
 
 /// "which is in data.py:41 (__getitem__)", "which has process id 12 and reads from /data/part-3".
 std::string worker_place(const wire::WorkerPicture& worker) {
-  // Frames outside of the fetch are those of the rank, from which the worker was forked.
+  // A worker is forked, so its stack ends with frames of the rank.  Only frames inside the fetch are the worker's own.
   std::optional<SourceFrame> innermost, own;
   for (const SourceFrame& frame : main_frames(worker.python)) {
     if (frame.file.find("torch/utils/data/_utils/fetch.py") != std::string::npos) break;

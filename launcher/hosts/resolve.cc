@@ -64,8 +64,8 @@ std::string source_towards(const addrinfo& to) {
   return numeric(reinterpret_cast<sockaddr*>(&own), length);
 }
 
-/// Our address on the default route.  Without a default route: any address, at last the loopback address, since all
-/// hosts are then names of this one.
+/// Returns this host's address on the default route.  Without a default route, returns any address.  Without any
+/// address, returns the loopback address: all hosts of the job are then this machine.
 std::string own_main_address() {
   sockaddr_in far{};
   far.sin_family = AF_INET;

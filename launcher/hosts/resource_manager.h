@@ -1,7 +1,7 @@
 /// @file resource_manager.h — the hosts that a resource manager gave this job, by its variables and files.  Pure.
 ///
-/// Variables and formats follow the managers' manuals.  These are sbatch(1) and srun(1), LSF's bsub, qsub of PBS and
-/// Torque, sge_pe(5), and the hostfile of Kubernetes' MPI operator.
+/// Variables and formats follow the managers' manuals.  The managers are Slurm (sbatch(1), srun(1)), LSF (bsub), PBS
+/// and Torque (qsub), Grid Engine (sge_pe(5)), and Kubernetes' MPI operator (its hostfile).
 #pragma once
 #include <functional>
 #include <optional>

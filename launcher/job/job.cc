@@ -141,7 +141,7 @@ void place_ranks(Job& job, const Environment& environment) {
   job.why = wanted.why;
   if (!settings.has("ssh-program")) job.launch_agent = wanted.allocation.launch_agent;
   std::vector<bool> local(wanted.allocation.hosts.size());
-  // With --topology the hosts need not be known here.
+  // With --topology, a plan may name hosts that do not exist.
   const bool imagined = settings.has("topology") && is_plan;
   job.hosts = imagined ? std::vector<ResolvedHost>{} : resolve(wanted.allocation);
   const std::vector<ResolvedHost>& hosts = job.hosts;

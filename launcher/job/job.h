@@ -25,8 +25,8 @@ struct ElasticPlan {
   ElasticLimits limits;
   std::optional<std::pair<int, int>> cooldown{};  ///< seconds
   std::vector<ElasticHost> hosts;                 ///< with the names that the user gave
-  std::map<int, SlotPlace> places;                ///< by number, of all workers so far
-  int first = 0;                                  ///< how many workers the job began with
+  std::map<int, SlotPlace> places;                ///< worker's number → its place; includes workers that have ended
+  int first = 0;                                  ///< the number of workers at the start
   std::set<std::string> here;                     ///< names of this machine
   DiscoverySource source;                         ///< names hosts while the job runs
   bool may_spread = false;                        ///< the job has other hosts, or may get some

@@ -1,6 +1,6 @@
 /// @file launch_variables.h — the variables that other launchers set for ranks.
 ///
-/// With them scripts that were written for torchrun, or for Horovod's own launcher, run unchanged.
+/// Scripts that were written for torchrun or horovodrun read these variables, so they run unchanged.
 #pragma once
 #include <map>
 #include <string>

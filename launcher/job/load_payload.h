@@ -1,4 +1,5 @@
-/// @file load_payload.h — the payload: the program that the ranks run.  It is checked before any process starts.
+/// @file load_payload.h — the payload: the program that the ranks run.  The payload is checked before any process
+/// starts.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -28,8 +29,8 @@ bool is_python_program(const std::string& name, const std::string& search_path);
 /// (base/files/trust.h), unless @p by_anybody.
 LoadedPayload load_payload(wire::Payload payload, bool all_local, const std::string& search_path, bool by_anybody);
 
-/// Why these bytes cannot be a pickled callable.  Empty: no fault was found.  Only the first and the last bytes are
-/// read.  So the caller may leave out the middle of a file of @p size bytes.
+/// The reason for which bytes cannot be a pickled callable.  Empty: no fault was found.  Only the first and the last
+/// bytes are read.  So the caller may leave out the middle of a file of @p size bytes.
 struct PickleFault {
   std::string what, hint;
 };

@@ -6,7 +6,7 @@
 
 namespace hvd::launcher {
 
-/// The value of HVD_SET_BY_HVDRUN for a rank with the variables @p env.  It has a line "NAME=value" for each of
+/// The value of HVD_SET_BY_HVDRUN for a rank with the variables @p env.  The value has a line "NAME=value" for each of
 /// @p names in @p env.  A value of several lines is left out.
 std::string set_by_hvdrun(const std::map<std::string, std::string>& env, const std::vector<std::string>& names);
 

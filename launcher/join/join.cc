@@ -37,7 +37,7 @@ using wire::Type;
 constexpr milliseconds between_tries{300}, connect_limit{3000};
 constexpr std::size_t most_script_bytes = 2u << 20, piece_bytes = 64u << 10;
 
-/// Where the job listens, as the user has written it.
+/// The job's address, as the user typed it.
 struct Place {
   std::string text, host, port;
 };
@@ -118,7 +118,8 @@ class Joining {
       wait(milliseconds(200));
       while (const auto number = signals_.next())
         if (ends_job(*number)) {
-          // The job ends, or goes on without this host.  This process waits for either, until its caller kills it.
+          // Asks the job to let this host leave.  The job ends, or continues without this host; this process waits for
+          // either.
           if (!std::exchange(is_leaving_, true)) send(Type::leave, {});
           if (!shell_) return 128 + *number;
         }
@@ -201,7 +202,8 @@ class Joining {
     send(Type::script_end, std::to_string(*code));
   }
 
-  /// Ends the shell.  Its daemon has lost hvdrun too, or hvdrun tells it to end.  So the ranks get their grace period.
+  /// Ends the shell.  The daemon has also lost hvdrun, or gets hvdrun's order to end.  So the ranks get their grace
+  /// period.
   void end_shell() {
     shell_->stop();
     while (!shell_->code()) wait(milliseconds(50));

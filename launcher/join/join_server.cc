@@ -132,7 +132,8 @@ void JoinServer::take_offer(const wire::PeerId& from, const std::string& body) {
   // A host that joins an elastic job again counts as a new host.  So earlier failures do not exclude it.
   const std::string name = newcomer.offer.host;
   for (int n = 2; used_.contains(newcomer.offer.host); ++n) newcomer.offer.host = formatted("{}.{}", name, n);
-  // A pod that was started again has its old name.  Its first connection may not have ended yet.
+  // A restarted pod joins under its old name, perhaps before its old connection has ended.  The old connection is
+  // dismissed.
   for (Guest& g : guests_)
     if (!newcomer.is_leaving && g.offer.host == newcomer.offer.host && !g.is_busy) {
       send(g, Type::dismiss, "4 another host has joined with the name " + g.offer.host);

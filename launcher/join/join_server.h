@@ -30,7 +30,7 @@ class JoinServer {
   void turn(int also, int milliseconds);
   /// The connected hosts that are not leaving, sorted by name: "w-2" before "w-10".
   std::vector<wire::JoinOffer> hosts() const;
-  /// True if a host that runs a script was told to end since the last call.
+  /// True if, since the last call, a host with a running script got a signal to end.
   bool take_leave();
   /// Tells all hosts that the job has ended, and waits up to two seconds until they are gone.
   void dismiss_all(int code, const std::string& reason);

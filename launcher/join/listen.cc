@@ -78,7 +78,8 @@ std::string manifest_text(const Hosts& hosts, const std::vector<std::string>& ag
   return manifest.dump();
 }
 
-/// The first hvdrun: the one with the port.
+/// The outer hvdrun of --listen, which owns the port.  This process waits for the hosts, and starts a second hvdrun for
+/// the job.
 class Listening {
  public:
   Listening(const Settings& settings, int port)

@@ -89,7 +89,7 @@ void read_os_devices(hwloc_obj_t device, placement::GpuInfo& gpu, std::vector<pl
   }
 }
 
-/// How two PCI devices reach each other, by the bridges above both.
+/// Returns the kind of path between two PCI devices (placement::pci_path_type()), from their common bridges.
 const char* way_between(hwloc_topology_t topology, hwloc_obj_t a, hwloc_obj_t b) {
   const hwloc_obj_t above = hwloc_get_common_ancestor_obj(topology, a, b);
   if (above->type != HWLOC_OBJ_BRIDGE) {
@@ -105,8 +105,7 @@ const char* way_between(hwloc_topology_t topology, hwloc_obj_t a, hwloc_obj_t b)
   return placement::pci_path_type(host ? 0 : 1, steps(a), steps(b));
 }
 
-/// The number of links.  hwloc's bandwidth is that of one link (25 GB/s; 20 in the first version of NVLink) times the
-/// number.
+/// Returns the number of NVLinks. hwloc reports their total bandwidth: 25 GB/s a link, or 20 in the first version.
 int links_of(std::uint64_t megabytes) {
   return static_cast<int>(megabytes % 25000 == 0 ? megabytes / 25000 : megabytes / 20000);
 }

@@ -13,8 +13,8 @@ using Words = std::vector<std::string>;
 
 void append(Words& to, const Words& more) { to.insert(to.end(), more.begin(), more.end()); }
 
-/// Wherever -H names its own machine, Open MPI 4 fills the slots of that machine first.  Its sequential mapper keeps
-/// the order of hosts.  That mapper needs one host name for each rank.
+/// Wherever -H names its own machine, Open MPI 4 fills the slots of that machine first.  Open MPI's sequential mapper
+/// keeps the order of hosts, and needs one host name for each rank.
 bool needs_sequence(Flavour flavour, const JobMap& map) {
   if (flavour != Flavour::openmpi4) return false;
   for (std::size_t h = 1; h < map.hosts.size(); ++h)

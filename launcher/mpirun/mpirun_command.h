@@ -19,10 +19,11 @@ struct MpirunOptions {
   std::string rank_program;          ///< hvdrank
 };
 
-/// From the user's settings.  @param own_program  hvdrun, which is mpirun's remote agent
+/// Reads mpirun's options from the user's settings.  @param own_program  hvdrun, which is mpirun's remote agent
 MpirunOptions mpirun_options(const Settings& settings, const std::string& own_program, const std::string& rank_program);
 
-/// The command, program first.  Pure.  It names public variables; their values are in mpirun's environment.
+/// The command, program first.  Pure.  The command has the names of public variables (-x); mpirun's environment has
+/// their values.
 std::vector<std::string> mpirun_command(const Mpirun& mpirun, const JobMap& map, const MpirunOptions& options);
 
 }  // namespace hvd::launcher

@@ -9,8 +9,8 @@ namespace hvd::launcher {
 
 namespace {
 
-/// HWLOC_COMPONENTS for every mpirun.  Otherwise mpirun's hwloc would open displays, GPUs and their drivers.  That
-/// takes up to seconds, and hvdrun does not use the result.
+/// HWLOC_COMPONENTS for every mpirun.  Otherwise mpirun's hwloc would open displays, GPUs and their drivers.  The
+/// drivers take up to seconds, and hvdrun does not use the result.
 constexpr const char* without_drivers = "-gl,-opencl,-cuda,-nvml,-rsmi,-levelzero";
 
 }  // namespace

@@ -6,12 +6,12 @@
 
 namespace hvd::launcher {
 
-/// What hvdrun tells its agents, through mpirun's environment.
+/// The settings that hvdrun passes to its agents, through mpirun's environment.
 struct AgentTask {
   std::vector<std::string> ssh;  ///< the program that connects to a host, and its options
   bool seal = false;             ///< the connection is not encrypted, so munge seals the secret
   std::string cwd;               ///< working folder of the job
-  std::string preflight;         ///< shell text that comes first (remote/preflight.h)
+  std::string preflight;         ///< shell text that runs before the daemon's command (remote/preflight.h)
   std::string log_folder;        ///< gets one file for each host, with the output of ssh and the daemon
 };
 void add_agent_variables(const AgentTask& task, std::map<std::string, std::string>* environment);

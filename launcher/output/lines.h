@@ -7,9 +7,9 @@
 
 namespace hvd::launcher {
 
-/// One stream of one rank.  '\n' and "\r\n" end a line.  '\r' alone ends one state of a progress bar.  Of a line's
-/// states at most one a second is passed on, and always the last.  If the caller draws the unended line (live_area.h),
-/// only the last state is passed on.
+/// One stream of one rank.  '\n' and "\r\n" end a line.  '\r' alone ends one state of a progress bar.  At most one
+/// state a second is passed on, and the last state of a line always.  If the caller draws the unended line
+/// (live_area.h), only the last state is passed on.
 class Lines {
  public:
   using Clock = std::chrono::steady_clock;

@@ -43,14 +43,15 @@ class Printer {
   /// names the folder.
   explicit Printer(PrinterOptions options);
 
-  /// Adds a rank with the next number.  If its files cannot be made, the user is told, and the rank has no files.
+  /// Adds a rank with the next number.  If the rank's files cannot be made, prints a message, and the rank has no
+  /// files.
   void add_rank(const std::string& host);
   void rank_bytes(int rank, OutputStream stream, std::string_view bytes);
   /// One turn of the event loop: prints lines that were held for collapsing, draws unended lines on a terminal.
   void turn();
-  /// No line is held for a later turn.
+  /// True if no line waits for a later turn().
   bool is_quiet() const { return !(live_ && live_->has_changed()) && !(collapser_ && !collapser_->empty()); }
-  /// How many lines of other ranks were printed since the last line of @p rank.
+  /// The number of lines of other ranks that were printed after the last line of @p rank.
   long long lines_since(int rank) const { return lines_ - last_line_[static_cast<std::size_t>(rank)]; }
   /// Both streams of the rank have ended.
   void rank_ended(int rank);

@@ -6,8 +6,8 @@
 
 namespace hvd::launcher {
 
-/// Reaps adopted orphans that have ended (base/process/process.h).  @param own  children whose end
-/// another part waits for
+/// Reaps adopted orphans that have ended (base/process/process.h).
+/// @param own  hvdrun's own children, which are not reaped: their owners call waitpid()
 void reap_orphans(const std::vector<pid_t>& own);
 
 /// Asks the kernel for SIGTERM when the process @p pid ends.  Throws Error{unavailable} when that process is not

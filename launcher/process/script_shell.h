@@ -9,7 +9,7 @@
 
 namespace hvd::launcher {
 
-/// All of standard input.  Throws Error{usage} if it is longer than a script.
+/// Reads all of standard input.  Throws Error{usage} if the input is longer than a script may be.
 std::string script_on_stdin();
 
 /// One /bin/sh.  The script holds the job's secret, so the shell reads it from its standard input.  TMPDIR of the shell

@@ -10,7 +10,7 @@ namespace hvd::launcher {
 /// The signals that end a job.
 inline constexpr int ending_signals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
 
-/// Whether @p number is one of ending_signals.
+/// True if @p number is one of ending_signals.
 constexpr bool ends_job(int number) {
   for (const int one : ending_signals)
     if (one == number) return true;

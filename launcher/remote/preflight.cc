@@ -30,9 +30,9 @@ std::string fail(const std::string& what, const std::string& hint) {
 constexpr std::string_view fail_function =
     "hvd_fail() { printf 'hvdrun preflight: %s | %s\\n' \"$1\" \"$2\" >&2; exit 4; }\n";
 
-/// A shell function that ends the script if another user could have put a program there.  It looks at the owners and
-/// modes of the path's folders, with and without symbolic links.  hvdrank looks at groups (base/files/trust.h); this
-/// function checks hvdrank before it runs.
+/// A shell function that ends the script if another user could have put a program there.  The function checks the
+/// owners and modes of the path's folders, with and without symbolic links.  hvdrank looks at groups
+/// (base/files/trust.h); this function checks hvdrank before it runs.
 ///
 /// All hosts wait for the slowest, and each program that the shell starts takes a millisecond.  So the shell itself
 /// finds the real path and its user.  The owner of / is trusted too.  Only the first line counts as /: a later path may

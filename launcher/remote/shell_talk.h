@@ -25,12 +25,13 @@ class ShellTalk {
   ShellTalk(const ShellTalk&) = delete;
   ShellTalk& operator=(const ShellTalk&) = delete;
 
-  /// Writes all of @p text.  False: the process has ended, or takes nothing for @p patience.
+  /// Writes all of @p text.  False: the process has ended, or read nothing for @p patience.
   bool say(std::string_view text, std::chrono::seconds patience);
-  /// Writes the first @p size bytes of a file, then closes the process's input.  Calls @p told with the bytes so far.
+  /// Writes the first @p size bytes of a file, then closes the process's input.  Calls @p told with the number of bytes
+  /// written, after each piece.
   bool send_file(int fd, std::uint64_t size, std::chrono::seconds patience,
                  const std::function<void(std::uint64_t)>& told);
-  /// The next line of the process's output.  Nothing: its output has ended, or it says nothing for @p patience.
+  /// The next line of the process's output.  Nothing: the output has ended, or no line came for @p patience.
   std::optional<std::string> line(std::chrono::seconds patience);
 
   bool timed_out() const { return timed_out_; }

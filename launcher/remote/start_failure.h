@@ -21,12 +21,12 @@ struct StartFailureFacts {
   std::string starter_end;  ///< "ended with exit code 213"
 };
 
-/// The error to end with: Code::timeout or Code::unavailable.  It names the host that is to blame, if there is one.
+/// The error to end with: Code::timeout or Code::unavailable.  The error names the failed host, if the facts show one.
 Error start_failure(const StartFailureFacts& facts);
 
-/// One line: why the daemon of one host has not come.
+/// Returns one line with the reason for which the daemon of a host has not connected.
 /// @param said    output of ssh and the host's shell so far
-/// @param status  the shell's, by waitpid(2); nothing: the shell still runs
+/// @param status  waitpid(2)'s status of the shell; nothing: the shell still runs
 std::string why_no_daemon(const std::string& host, const std::string& said, std::optional<int> status);
 
 /// Logs that our agents left in @p folder.

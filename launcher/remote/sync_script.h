@@ -2,7 +2,7 @@
 ///
 /// One shell reads the first text, prints the list of an earlier copy, then reads the second text and the archive.  The
 /// shell enters the folder once and checks it there, so nobody can exchange the folder later.  The shell needs tar(1)
-/// and the usual small programs.  It needs nothing of hvdrun, because the copy may contain hvdrun.
+/// and the usual small programs.  The shell runs no program of hvdrun, because the copy may contain hvdrun.
 #pragma once
 #include <sys/types.h>
 

@@ -34,8 +34,8 @@ std::optional<SlowestRank> slowest_rank(const std::vector<wire::DeathRecord>& de
 std::string report_json(const JobUse& job, int exit_code, int first_cause);
 /// A diagnosis alone, as in report_json(), for a job that still runs.
 std::string diagnosis_json(const Diagnosis& diagnosis, const StepStatistics& steps);
-/// The last half minute of a running job as JSON, for hvd.report().  It has no figures of single ranks.  Empty: no step
-/// has ended.
+/// The last half minute of a running job as JSON, for hvd.report().  The text has no figures of single ranks.  Empty:
+/// no step has ended.
 std::string live_report_json(const LiveReport& report, double now_seconds);
 
 }  // namespace hvd::launcher

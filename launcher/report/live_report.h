@@ -24,10 +24,10 @@ class LiveReport {
   void ended(int rank) { join_.leave(rank); }
   /// Joins steps without the ranks that have been silent for too long.
   void turn(double now_seconds) { take(now_seconds); }
-  /// No rank is waited for.
+  /// True if no record waits for records of other ranks.
   bool is_quiet() const { return join_.is_empty(); }
 
-  /// All steps until now, without the first ones.
+  /// The statistics of all steps until now, without the warm-up.
   const StepStatistics& whole() const { return whole_; }
   Diagnosis diagnosis() const { return judged(whole_); }
   /// The last half minute.

@@ -17,8 +17,8 @@ struct LauncherFacts {
   bool has_mpirun_arguments = false;  ///< --mpi-args or --binding-args
 };
 
-/// The one place that decides.  A host without libpmix makes no difference: a rank needs MPI only if its program calls
-/// MPI.  A daemon without a PMIx server reports this.
+/// Chooses between host daemons and mpirun; no other code makes this choice.  A host without libpmix does not change
+/// the choice: a rank needs MPI only if its program calls MPI.  A daemon without a PMIx server reports the lack.
 inline LauncherChoice choose_launcher(const LauncherFacts& facts) {
   if (facts.wants_mpirun) return {LauncherKind::mpirun, "--launcher mpirun"};
   if (facts.has_mpirun_arguments) return {LauncherKind::mpirun, "--mpi-args and --binding-args are for mpirun"};

@@ -43,19 +43,21 @@ class DaemonLinks {
   int host_of(int rank) const;
   /// The connection of a host's daemon; empty: the daemon has not come.
   const wire::PeerId& peer_of(int host) const { return links_[static_cast<std::size_t>(host)].peer; }
-  /// The rank has ended, or will not come.  Ranks that wait for it in a meeting are told.  If the rank has died, the
-  /// other members of its world are told too.  @param why  one line that names the rank
+  /// Call it when the rank has ended, or will not start.  Notifies ranks that wait for it in a meeting.  With @p died,
+  /// also notifies the other members of its world.  @param why  one line that names the rank
   void end_rank(int rank, const std::string& why, bool died);
-  /// A connection has ended and will not return.  For a daemon's, hosts and ranks that wait for its host are told.
+  /// Call it when a connection has ended for good.  For a daemon's connection, notifies hosts and ranks that wait for
+  /// its host.
   void lose(const wire::PeerId& peer);
   /// A daemon has moved its connection to another network.
   void take(const wire::Listener::Move& move);
-  /// The process that started some daemon may be cut off from that daemon, which lives.
+  /// True if a daemon has moved to another network.  The process that started it (ssh, for example) may then have lost
+  /// its connection, while the daemon lives.
   bool any_has_moved() const { return has_moved_; }
-  /// The daemons of other hosts end with their ranks, as if hvdrun had ended.
+  /// Makes the daemons of other hosts end, with their ranks, as if hvdrun had ended.
   void stop() { tell_all(wire::Type::stop); }
 
-  // Of an elastic job (meeting_hub.h):
+  // For elastic jobs (meeting_hub.h):
   void hold_strangers() { meetings_.hold_strangers(); }
   void invite(std::vector<std::int32_t> ranks);
   void dismiss(int rank);
@@ -66,7 +68,7 @@ class DaemonLinks {
   /// Adds a host; the caller starts its daemon.  Returns the host's number.
   int add_host(const std::string& name);
   /// Adds a rank with the next number, and tells the host's daemon to start a guard for it.
-  /// @param begins_with_daemon  the rank is among those that the daemon is started with: the daemon is not told
+  /// @param begins_with_daemon  the daemon's command line has the rank, so no message is sent
   void start_rank(int host, bool begins_with_daemon);
   /// Stops waiting for this host's daemon, if the daemon has not come yet.  If the daemon comes later, it is refused.
   void give_up(int host);

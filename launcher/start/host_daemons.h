@@ -16,13 +16,13 @@
 namespace hvd::launcher {
 
 /// The daemon's command for a host.  Pure.
-/// @param ranks       of that host, by local rank
-/// @param mpi_folder  where Open MPI's libraries are; empty: in the loader's own folders
+/// @param ranks  the host's ranks, by local rank
+/// @param mpi_folder  the folder of Open MPI's libraries; empty: the dynamic loader finds them
 /// @param elastic     ranks come and go, and have no MPI
 std::vector<std::string> daemon_command(const std::string& rank_program, const std::vector<int>& ranks,
                                         const std::string& mpi_folder, bool elastic = false);
 
-/// How one host's daemon is started.
+/// The command that starts the daemon of one host.
 struct DaemonStart {
   std::string host;
   std::vector<std::string> command;

@@ -28,15 +28,16 @@ class MeetingHub {
 
   /// Takes a message from a host's daemon.  Drops a message about a rank of another host.
   Answers receive(int from, const wire::MeetingMessage& message);
-  /// The rank has died.  Its last world is over.  The other members of that world are told.
+  /// Call it when the rank has died.  Ends its last world, and notifies the other members of that world.
   Answers revoke(int rank, const std::string& why);
-  /// The rank will not come any more.  Ranks that wait for it are told.  @param why  one line that names the rank
+  /// Call it when the rank will not join any more.  Notifies the ranks that wait for it.  @param why  one line that
+  /// names the rank
   Answers end(int rank, const std::string& why);
-  /// From now on "all" means these ranks, in this order.  A rank that joins "all" waits for them.  This holds also for
-  /// a rank that has joined before.  A rank that waits for "all" and is not invited is refused.
+  /// From now on "all" means these ranks, in this order.  A rank that joins "all" waits for them.  A rank that joined
+  /// before the call waits for them too.  A rank that waits for "all" and is not invited is refused.
   Answers invite(std::vector<std::int32_t> ranks);
 
-  // Of an elastic job:
+  // For elastic jobs:
   /// From now on a rank that is not invited waits for its invitation, and is no longer refused.
   void hold_strangers() { holds_ = true; }
   bool holds_strangers() const { return holds_; }

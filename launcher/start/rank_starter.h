@@ -14,7 +14,7 @@ namespace hvd::launcher {
 class RankStarter {
  public:
   virtual ~RankStarter() = default;
-  /// For messages: "mpirun", "the host daemon".
+  /// The starter's name in messages: "mpirun", "the host daemon".
   virtual std::string name() const = 0;
   /// The starting processes that are children of this process.
   virtual std::vector<pid_t> children() const = 0;
@@ -27,10 +27,10 @@ class RankStarter {
   /// waitpid(2)'s status once all processes have ended.  If some ended badly, the status of one of these.
   virtual std::optional<int> status() = 0;
   virtual void signal(int number) = 0;
-  /// By host: the output of its shell and daemon.  mpirun's output is not known by host.
+  /// Returns the output of each host's shell and daemon. mpirun mixes the hosts' output, so its result is empty.
   virtual std::map<std::string, std::string> host_logs() const { return {}; }
   /// The hosts on which the starting process has ended, with its status.  No more guards come from these hosts.  mpirun
-  /// does not tell.
+  /// reports no hosts.
   virtual std::map<std::string, int> ended_hosts() { return {}; }
   /// True if a process has passed its task to another one and ended well.  status() does not know the other one.
   virtual bool has_handed_on() { return false; }

@@ -21,7 +21,7 @@ std::string remote_script(const std::string& preflight, const std::string& host,
 /// Throws Error{unavailable} where munge cannot seal them.
 std::string keys_text(const std::string& job_keys, bool sealed);
 
-/// Whether the shell's standard input crosses the network in clear, as srun's does.
+/// True if the shell's standard input crosses the network in clear, as srun's does.
 bool needs_seal(const std::vector<std::string>& launch_agent);
 
 /// Shell text that unseals a munge credential.  Only this user can unseal it, once on each host, for five minutes.

@@ -30,8 +30,8 @@ struct FoundWorld {
 ///         - HOROVOD_CPU_OPERATIONS is MPI
 ///         - OpenSSL is missing
 ///         - the hosts cannot connect to one another
-/// If hosts can connect, but their connections are disturbed, the call throws.  Otherwise a stranger could make the
-/// ranks use MPI, which asks for no key.
+/// If hosts can connect, but their connections are disturbed, the call throws.  Falling back to MPI here would let a
+/// stranger, by disturbing connections, move the job to MPI, which checks no key.
 /// @param introduction  text for all other ranks (Transport::introductions()), without zero bytes
 /// @param open_mpi      opens MPI for the given ranks of the launch; called only if MPI is chosen
 /// Throws Error: usage, unavailable, timeout, peer_lost.

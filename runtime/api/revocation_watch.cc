@@ -29,7 +29,8 @@ RevocationWatch::~RevocationWatch() {
   thread_.join();
 }
 
-/// Of tell() and run(), the later one sees the other's write, so at least one of them revokes the engine.
+/// tell() and run() each write a word and then read the other's word (seq_cst). The later call sees both words, so at
+/// least one of them revokes the engine.
 void RevocationWatch::tell(core::Engine* engine) {
   engine_.store(engine);
   if (revocation_->raised()) engine->revoke(revocation_->why());

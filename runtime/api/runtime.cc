@@ -33,7 +33,7 @@ std::atomic<bool> forked{false};
 bool hooks_set = false, mpi_used = false;
 RevocationWatch* watch = nullptr;  ///< owned; null: hvdrun cannot end the engine's world
 
-/// In a child of fork(), forgets the engine without touching it.  The child has no engine thread.  It shares the
+/// In a child of fork(), forgets the engine without touching it.  The child has no engine thread.  The child shares the
 /// engine's memory with the parent's peers.
 void in_child() {
   forked.store(true);

@@ -9,8 +9,8 @@
 /// scaler or isfinite() must notice it.  ml_dtypes (hence JAX and TensorFlow) casts like this, and so does torch before
 /// 2.12.  torch from 2.12 on, and NVIDIA's conversions, return 448.  An average of finite numbers always fits.
 ///
-/// The functions have no branches, so the compiler can vectorize loops over them.  They avoid f32's subnormals, which a
-/// thread may flush to 0.
+/// The functions have no branches, so the compiler can vectorize loops over them.  The functions avoid f32's
+/// subnormals, which a thread may flush to 0.
 #pragma once
 #include <cstdint>
 
@@ -75,8 +75,8 @@ HVD_BOTH F8 to_float8(float f) {
   const std::uint32_t odd = size >> dropped & 1u;
   const std::uint32_t normal = ((size + (1u << (dropped - 1)) - 1u + odd) >> dropped) -
                                (static_cast<std::uint32_t>(127 - L::bias) << L::fraction);
-  // For numbers below the smallest normal number.  `aligned` is a power of two.  Its last place in f32 has the value of
-  // the type's smallest number.  So adding `aligned` shifts the fraction into place, and rounds.
+  // For numbers below the smallest normal number.  `aligned` is a power of two.  The last place of `aligned` in f32 has
+  // the value of the type's smallest number.  So adding `aligned` shifts the fraction into place, and rounds.
   constexpr std::uint32_t aligned = power(24 - L::bias - L::fraction);
   const std::uint32_t small = as_bits(as_float(size) + as_float(aligned)) - aligned;
   std::uint32_t to = size < power(1 - L::bias) ? small : normal;

@@ -13,7 +13,7 @@ void log_info(const std::string& line);
 /// Writes one line, at all levels except error and fatal.
 void log_warning(const std::string& line);
 
-/// Like log_warning(), for messages that the user has asked for.
+/// Like log_warning(), for messages that an option of the user requests.
 void log_notice(const std::string& line);
 
 }  // namespace hvd

@@ -40,7 +40,7 @@ struct DeviceFacts {
   Capabilities capabilities;
 };
 
-/// How far the GPU is with the oldest batch that has not ended.
+/// The GPU's progress with the oldest batch that has not ended.
 struct DeviceWait {
   enum class State {
     none,        ///< no batch, or one of which nothing is known
@@ -86,7 +86,7 @@ class Captures {
 class SliceHashes {
  public:
   virtual ~SliceHashes() = default;
-  /// True when the hashes are there, or the device has failed.
+  /// True when the hashes are in host memory, or the device has failed.
   virtual bool arrived() const = 0;
   /// Requires arrived().  The hash of the slice of tensor number @p tensor of the batch.  Equal bytes give equal hashes
   /// on all ranks.  0: none, since the slice is empty, the tensor is absent, or the device has failed.

@@ -26,8 +26,8 @@ class DeviceCompletion {
 class LocalGpu {
  public:
   virtual int ordinal() const = 0;
-  /// Marks the work that @p stream has received so far, which makes the caller's tensor.  Returns nullptr while the
-  /// stream is being captured into a CUDA graph.  Throws Error.
+  /// Marks the end of the work that @p stream has received until now.  This work computes the caller's tensor.  Returns
+  /// nullptr while the stream is being captured into a CUDA graph.  Throws Error.
   virtual std::shared_ptr<StreamMark> mark_caller(StreamHandle stream) = 0;
   /// Returns true while work on @p stream becomes part of a CUDA graph.
   virtual bool capturing(StreamHandle stream) const {

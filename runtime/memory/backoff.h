@@ -11,8 +11,8 @@ namespace hvd::memory {
 
 class Backoff {
  public:
-  /// @param spins  pauses before the first yield.  They end after spins * pause_ns.  Time for the caller's checks
-  ///               between the pauses (reads of sockets) counts
+  /// @param spins  pauses before the first yield.  The pauses end after spins * pause_ns, which includes the caller's
+  /// own checks between pauses (reads of sockets)
   explicit Backoff(int spins) : spins_(spins) {}
   /// For a caller that waits for an operation.  @p crowded: the node has more ranks than cores, so the awaited rank may
   /// need this core.  The spins are few: if the scheduler puts both ranks on one core, each exchange costs two of them.

@@ -47,7 +47,7 @@ inline constexpr std::size_t agreement_words = 4096;  ///< a power of two
 struct alignas(line_bytes) AgreementWords {
   std::atomic<std::uint64_t> count;                  ///< results hashed since init; written after the hash
   std::atomic<std::uint64_t> hash[agreement_words];  ///< the hash of result n is in word n % agreement_words
-  /// Used for local rank 0 only: when a rank of the node last found NaN or infinity in a sum.
+  /// Used for local rank 0 only: the time at which a rank of the node last found NaN or infinity in a sum.
   std::atomic<std::int64_t> not_finite_ns;
 };
 
@@ -121,7 +121,8 @@ class Node {
 
   /// The doorbell of local rank @p r.  A rank has one doorbell for all its process sets: that of the world's node.
   Doorbell& doorbell(int r) const { return *doorbell_of_[static_cast<std::size_t>(r)]; }
-  /// For the memory of a process set.  Its local member l is the local rank @p locals[l] of @p world.
+  /// Makes this process set's memory use the doorbells of @p world.  The set's local member l is local rank @p
+  /// locals[l] there.
   void use_doorbells_of(const Node& world, const std::vector<int>& locals) {
     for (std::size_t l = 0; l < locals.size(); ++l) doorbell_of_[l] = &world.doorbell(locals[l]);
   }
@@ -152,10 +153,10 @@ class Node {
     return at<TensorAddress>(addresses_ +
                              addresses_bytes() * static_cast<std::size_t>(r))[2 * std::size_t{id} + (parity & 1)];
   }
-  /// Only if the geometry has `agreement`.
+  /// Call it only if the geometry has `agreement`.
   AgreementWords& agreement(int r) const { return at<AgreementWords>(agreement_)[r]; }
-  /// Keeps the memory mapped until the process ends.  For a transport that cannot cancel a message to another node.
-  /// Such a transport reads the message from here when the receiver asks for it, perhaps in a later world.
+  /// Keeps the memory mapped until the process ends.  Some transports cannot cancel a message to another node.
+  /// Such a transport reads the message from this memory when the receiver requests it, perhaps in a later world.
   void keep() const {
     static std::mutex mutex;
     static auto& kept = *new std::vector<std::shared_ptr<void>>;

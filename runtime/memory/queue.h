@@ -10,7 +10,7 @@
 
 namespace hvd::memory {
 
-/// The error when a queue's counters are impossible: a process of the job has overwritten another one's words.
+/// The error for impossible counters of a queue: a process of the job has overwritten the words of another process.
 inline Error broken_queue() {
   return Error(Code::internal, "the memory that the ranks of a host share", "a queue's length cannot be right");
 }

@@ -66,13 +66,15 @@ class Coordinator {
   using Publish = std::function<void(Command, std::string_view body)>;
   Coordinator(CoordinatorOptions options, Publish publish);
 
-  /// All members have submitted @p id.  @p parts: the parts of all nodes have arrived with the bits (node_parts.h).
+  /// Call it when all members have submitted @p id.  @p parts: the parts of all nodes have arrived with the bits
+  /// (node_parts.h).
   void ready(std::uint32_t id, bool parts = false) {
     if (!live(id)) return;  // evicted meanwhile: the members send records
     ids_[id].parts = parts;
     candidate(id);
   }
-  /// The ranks of @p ranks announce @p name.  They had carried out @p executed commands by then.
+  /// The ranks of @p ranks announce @p name.  These ranks had carried out @p executed commands when they announced the
+  /// name.
   void record(const RankSet& ranks, std::uint64_t executed, const Signature& signature, const std::string& name);
   /// Every member has carried out the first @p commands commands.
   void executed(std::uint64_t commands);

@@ -16,7 +16,7 @@ struct Announcement {
   std::uint64_t executed = 0;  ///< commands that the first of these ranks to announce had carried out
 };
 
-/// All announcements of one name so far.  Ranks with equal signatures share a claim.
+/// The announcements of one name that have arrived.  Ranks with equal signatures share a claim.
 struct Announcements {
   std::vector<Announcement> all;
 

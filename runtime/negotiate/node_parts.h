@@ -35,7 +35,7 @@ class NodeParts {
   /// The parts of a complete tensor: [nodes][each], first this node's, then each child's subtree in the same order.
   std::string_view parts(std::uint32_t id) const { return tensors_[id].bytes; }
   std::size_t each(std::uint32_t id) const { return tensors_[id].each; }
-  /// True if only this node's part is here.  It is then the first each() bytes of parts().
+  /// True if only this node's part has arrived: the first each() bytes of parts().
   bool only_own(std::uint32_t id) const {
     return id < tensors_.size() && tensors_[id].sources == 1 && !tensors_[id].spoilt;
   }

@@ -25,8 +25,8 @@ enum : std::uint8_t {
 /// this number.
 constexpr std::uint64_t tell_executed_every = 64;
 
-/// In bytes.  A longer command might not fit a node's command ring (memory/node.h).  It would then wait for room
-/// without end.
+/// In bytes.  A longer command might not fit a node's command ring (memory/node.h).  The writer would then wait for
+/// room without end.
 constexpr std::size_t longest_command = 60 << 10;
 
 /// [sources] the number of nodes of each source: the node itself, then the subtree of each child.
@@ -163,8 +163,8 @@ void TreeNode::passing(Command type, std::string_view body) {
       break;
     }
     case Command::fail_group: {
-      // Some ranks have ended the group, others may announce it again.  Only the coordinator can tell which.  So from
-      // now on this node merges no records, which costs messages.  Few jobs continue after a group has failed.
+      // Some ranks have ended the group, and others may announce it again.  Only the coordinator can distinguish them.
+      // So from now on this node merges no records, which costs messages.  Few jobs continue after a failed group.
       failed_ = true;
       hold_no_more();
       break;

@@ -84,7 +84,7 @@ class TreeNode {
   /// fill with the part; nullptr: the part is not needed.
   unsigned char* part(std::uint32_t id, std::size_t bytes) { return live(id) ? parts_.add_own(id, bytes) : nullptr; }
   void record(int rank, const Record& record) { claim(record.executed, record.signature, RankSet(rank), record.name); }
-  /// All local members have carried out the first @p commands commands.
+  /// Notes that all local members have carried out the first @p commands commands.
   void executed(std::uint64_t commands);
   void gone(Departure d);
   /// Reports an incomplete operation upwards.  @p here: the ranks that have announced it.  @p id: no_slot if @p name
@@ -137,11 +137,12 @@ class TreeNode {
   void take(const std::vector<std::uint32_t>& ids);
   /// For the root.  True if the other leader has declined an offer since the last call.
   bool take_declined() { return std::exchange(declined_, false); }
-  /// On the other leader.  True if up() has sent this node's parts of all @p ids, and their batch has not come.
+  /// For the leader that is not the root.  True if up() has sent this node's parts of all @p ids, and their batch has
+  /// not arrived.
   bool sent(const std::vector<std::uint32_t>& ids) const;
-  /// On the other leader.  If all @p ids can be sent with their parts now, the next up() sends them.
+  /// For the leader that is not the root.  If all @p ids can be sent with their parts now, the next up() sends them.
   void hurry(const std::vector<std::uint32_t>& ids);
-  /// On the other leader.  The next up() declines the offer.
+  /// For the leader that is not the root.  The next up() declines the offer.
   void decline() { declines_ = urgent_ = true; }
   /// @}
 

@@ -67,8 +67,8 @@ Tuner::Tuner(std::vector<int> levels, Point fallback, Point start, TunerOptions 
   if (warmup_ == 0) begin();
 }
 
-/// Begins a search.  The default is the best point at first.  The first candidate is the previous best point, if that
-/// is another one.  So the default wins ties.
+/// Begins a search with the default as the best point.  If an earlier search found another best point, that point is
+/// the first candidate.  So the default wins ties.
 void Tuner::begin() {
   Point start = std::exchange(best_, fallback_);
   search_ = {};
@@ -163,9 +163,9 @@ bool Tuner::propose(Point& candidate) {
   return false;
 }
 
-/// Moves the search on; returns false at its end.  In a direction that was better, the search continues.  Else it tries
-/// the other direction, then half the stride, then the next dimension.  Later passes try neighbours only, while they
-/// find a better point.
+/// Moves the search on; returns false at its end.  In a direction that was better, the search continues.  Otherwise the
+/// search tries the other direction, then half the stride, then the next dimension.  Later passes try neighbours only,
+/// while they find a better point.
 bool Tuner::advance() {
   Search& s = search_;
   const auto dimensions = static_cast<int>(levels_.size());

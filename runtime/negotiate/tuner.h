@@ -1,6 +1,6 @@
 /// @file tuner.h — finds the settings with which a job's steps are fastest, by comparing two settings at a time.
 ///
-/// The tuner is pure: no thread, no clock.  It names the setting for the next window, and its caller reports the
+/// The tuner is pure: no thread, no clock.  The tuner names the setting for the next window, and its caller reports the
 /// measured window.  A setting is a point of a grid, with one level in each dimension.
 ///
 /// The tuner compares a candidate (B) with the best point so far (A).  Windows are measured in pairs, in the order A B,

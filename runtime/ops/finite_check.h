@@ -20,8 +20,8 @@ struct NotFinite {
   std::size_t element = 0;  ///< in the tensor
   bool nan = false;
   std::vector<int> ranks;  ///< their inputs have a NaN or an infinity there
-  int perhaps = -1;        ///< the rank whose input the sum has overwritten: this input was infinite, or the sum has
-                           ///< overflowed; -1: neither
+  int perhaps = -1;        ///< a rank whose input the sum has overwritten, so the cause is uncertain: the input was not
+                           ///< finite, or the sum overflowed; -1: none
   bool overflow = false;   ///< the inputs are finite
 };
 

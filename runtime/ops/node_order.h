@@ -17,7 +17,7 @@ namespace hvd::ops {
 /// The levels of the tree for @p nodes: its prime factors, the least first.  With @p left_to_right: one level.
 std::vector<int> levels_of_order(int nodes, bool left_to_right);
 
-/// How the parts of an item that nodes exchange are added.
+/// The addition of the parts of an item that nodes exchange.
 struct NodeReduce {
   explicit NodeReduce(const Item& item);
   ReduceFn parts;                        ///< adds parts; the sum is a part again

@@ -38,7 +38,7 @@ struct LinkUse {
   std::string card;                ///< network interface of this host; empty: only one interface reaches the peer
   std::int64_t bytes = 0;          ///< bytes that the peer's kernel has acknowledged
   std::int64_t busy_ns = 0;        ///< time during which bytes waited for the network
-  std::int64_t round_trip_ns = 0;  ///< shortest round trip so far; 0: unknown
+  std::int64_t round_trip_ns = 0;  ///< shortest measured round trip; 0: unknown
 };
 
 /// Names a send or receive that is not finished.  0: no operation.

@@ -41,7 +41,7 @@ OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
 
 
 def compared(row: str, model: Any) -> bool:
-    """Whether all ranks have the same parameters, by the means of users."""
+    """Returns whether all ranks have the same parameters, by a comparison that a user would write."""
     import hvd.torch as hvd
 
     if row == "gather":

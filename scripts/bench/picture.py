@@ -44,7 +44,7 @@ class Figures:
         self.who = [who for who in WHO if any(who in row["contenders"] for row in self.rows.values())]
 
     def least(self, row: str, who: str) -> float | None:
-        """The least time in the row's own unit; None if it was not measured."""
+        """Returns the least time of a row in the row's unit; None: not measured."""
         samples = self.rows.get(row, {"contenders": {}})["contenders"].get(who, [])
         return min((sample["min"] for sample in samples), default=None)
 

@@ -7,8 +7,8 @@ JOB is one of
   fused COUNT BYTES STEPS    COUNT tensors submitted, then all awaited, microseconds a step
   train                      a step of 16.8 M parameters, microseconds
   idle                       processor time of a rank with nothing to do, percent
-Figures are [min, median, p99, mean] by name.  They are those of one round: the caller runs many rounds, and contenders
-take turns.
+Figures are [min, median, p99, mean] by name. One call measures one round. The caller runs many rounds, in which contenders take
+turns.
 """
 
 from __future__ import annotations

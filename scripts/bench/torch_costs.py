@@ -216,7 +216,7 @@ def cost_of_watching() -> None:
 
 
 def main() -> None:
-    """Runs all of them, or the one for which a child was started."""
+    """Runs all measurements, or in a child process the one that its arguments name."""
     if sys.argv[1:] == ["call"]:
         cost_of_a_call()
     elif sys.argv[1:] == ["hooks"]:

@@ -92,7 +92,7 @@ def cost(times: int, what: Callable[[], object]) -> float:
 
 
 def wakes() -> int:
-    """How often the threads of this process have gone to sleep."""
+    """Returns the number of voluntary context switches of all threads of this process."""
     texts = [path.read_text() for path in pathlib.Path("/proc/self/task").glob("*/status")]
     return sum(int(n) for text in texts for n in re.findall(r"^voluntary_ctxt_switches:\s+(\d+)", text, re.M))
 

@@ -19,7 +19,7 @@ def requirements(text: str) -> list[Requirement]:
 
 
 def is_there(requirement: Requirement) -> bool:
-    """Whether the package is installed at a fitting version."""
+    """Returns whether the package is installed in a version that the requirement allows."""
     try:
         return requirement.specifier.contains(importlib.metadata.version(requirement.name), prereleases=True)
     except importlib.metadata.PackageNotFoundError:

@@ -1,11 +1,11 @@
 """Puts libraries into a wheel, so that it needs no system package: lib/hvdrun, beside the programs' bin.
 
-The programs find them there by their run path ($ORIGIN/../lib/hvdrun), and libzmq by its path
+The programs find the libraries by their run path ($ORIGIN/../lib/hvdrun), and open libzmq by its full path
 (src/wire/channel/zmq/zmq_library.cc).
-Each library's own run path is changed to that folder. Libraries that every Linux has stay the system's (PEP 600 lists them).
-Licences come from the system's packages, one file a package. Only Debian's kind of system has them in one place. On another
-system the folder is not made, and the wheel loads the system's libraries. The system is the one in `root`: this one, or that
-of another architecture (sysroot.py).
+Each library's own run path is changed to that folder. Libraries that every Linux system has (PEP 600) are not bundled. Licences
+come from the system's packages, one file a package. Only Debian's kind of system has them in one place. On another system the
+folder is not made, and the wheel loads the system's libraries. The system is the one in `root`: this one, or that of another
+architecture (sysroot.py).
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ def machine_of(program: pathlib.Path) -> str:
 def asking_for_older(library: bytes) -> bytes:
     """Replaces the symbol version of condition_variable::wait() from GCC 12 by that of GCC 4.4, and returns the library.
 
-    Every libstdc++ since GCC 4.4 has the old one, for the programs of that time. This is the only symbol that Debian 12's
-    libzmq needs from a newer libstdc++ than RHEL 9's. In the table of needed versions a version is its name and its hash.
+    Every libstdc++ since GCC 4.4 still has the old version of the function. This is the only symbol that Debian 12's libzmq
+    needs from a newer libstdc++ than RHEL 9's. In the table of needed versions a version is its name and its hash.
     """
     newer, older = b"GLIBCXX_3.4.30\0", b"GLIBCXX_3.4.11\0"
     if newer not in library:

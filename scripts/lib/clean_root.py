@@ -101,7 +101,7 @@ def give_settings(root: pathlib.Path) -> None:
 
 
 class CleanRoot:
-    """A minimal system, mounted over a kept one. What is changed in it is lost at the end."""
+    """A minimal system, mounted over a kept one. Changes in the root are lost at the end."""
 
     def __init__(self, name: str, cache: pathlib.Path, artefacts: pathlib.Path) -> None:
         self.name, self.cache = name, cache

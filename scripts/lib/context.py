@@ -29,7 +29,7 @@ ENDING = threading.Event()  # set: no further command starts
 
 
 class Order(enum.Enum):
-    """When a part runs (run_tests.py)."""
+    """The order in which parts run (run_tests.py)."""
 
     first = "alone, before all others: it is short, or makes what they need"
     waiting = "mostly waits: for starts, for time limits, for other processes"
@@ -37,7 +37,7 @@ class Order(enum.Enum):
 
 
 class When(enum.Enum):
-    """Which form of the suite runs a part."""
+    """The form of the suite in which a part runs."""
 
     push = "before a push, all of it"
     split = "before a push, less the tests that pytest's marker ci leaves to CI"
@@ -46,7 +46,7 @@ class When(enum.Enum):
 
 
 class Form(enum.Enum):
-    """Which tests run: pytest's expression for the markers."""
+    """A form of the suite: the tests that run in it, as pytest's expression of markers."""
 
     push = "not nightly and not ci"
     rest = "ci and not nightly"  # tests that only CI runs
@@ -54,7 +54,7 @@ class Form(enum.Enum):
     night = ""
 
     def has(self, part: Part) -> bool:
-        """Whether this form runs the part if no part is named."""
+        """Returns whether this form runs the part when the command line names no parts."""
         runs = {Form.push: (When.push, When.split), Form.rest: (When.split, When.ci)}
         return part.when in runs.get(self, tuple(When) if self is Form.night else (When.push, When.split, When.ci))
 
@@ -78,7 +78,7 @@ class Context:
     env: dict[str, str]
     form: Form
     lines: list[str] = field(default_factory=list)  # lines to print about the part
-    processor_seconds: float = 0.0  # of its commands so far, with their waited-for children
+    processor_seconds: float = 0.0  # of its commands that have ended, with the children they waited for
     records: pathlib.Path | None = None  # of the current run of pytest
 
     @property
@@ -147,7 +147,7 @@ def kill_all() -> None:
 
 
 def has_ended(process: subprocess.Popen[bytes], limit: float) -> bool:
-    """Whether the process ends by itself within `limit` seconds.  The caller must still wait for the process."""
+    """Returns whether the process ends by itself within `limit` seconds. The caller must still wait for the process."""
     descriptor = os.pidfd_open(process.pid)
     try:
         return bool(select.select([descriptor], [], [], limit)[0])

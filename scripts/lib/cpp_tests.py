@@ -80,7 +80,7 @@ def cost_of(name: str, record: dict[str, Any]) -> Cost:
 
 
 def run_alone(context: Context, argv: list[str], env: dict[str, str]) -> bool:
-    """Whether a failed test passes now."""
+    """Runs a failed test alone, and returns whether it passes."""
     return bool(context.command(argv, 600, env)[0] == 0)
 
 
@@ -94,7 +94,7 @@ def is_unit(test: dict[str, Any]) -> bool:
 
 
 def build_tests(context: Context, build: pathlib.Path, which: str, without: Sequence[str] = ()) -> list[dict[str, Any]] | None:
-    """The tests of a configured folder, built at a low priority; None if the build fails."""
+    """Builds the tests of a configured folder at low priority. Returns the tests; None: the build failed."""
     tests = [test for test in introspect(context, build, "tests") if test["name"] not in without]
     if which == "all":
         targets = []

@@ -13,8 +13,9 @@ TREE = pathlib.Path(__file__).resolve().parents[2]
 VERSION = "3.13"
 RELEASE = "trixie"  # Debian 13, which never gets another 3.x
 CONFIGURE = "./configure --quiet --disable-gil --disable-test-modules"
-# A build under ThreadSanitizer, only for tests.  It uses clang, since gcc 12 does not follow CPython's fences.  It has no
-# optimization and no modules that tests do not need, which is a third of the work.  It is used in the folder of its build.
+# A build under ThreadSanitizer, only for tests. The compiler is clang, since ThreadSanitizer of gcc 12 does not support
+# CPython's fences. The build has no optimization, and only the modules that tests need, which is a third of the work. Tests run
+# the interpreter from its build folder.
 SANITIZED = "CC=clang CXX=clang++ {configure} --with-thread-sanitizer && make -s -j2 OPT='-DNDEBUG -fwrapv -O0'"
 LEFT_OUT = (
     "*disabled*\n_codecs_cn _codecs_hk _codecs_iso2022 _codecs_jp _codecs_kr _codecs_tw _curses _curses_panel _dbm _gdbm"
@@ -24,7 +25,7 @@ MODULE = TREE / "build/free-threaded-tsan/hvd"
 
 
 def make_python(sanitized: bool) -> pathlib.Path:
-    """Makes it, unless it is there; returns the program. Takes some minutes."""
+    """Builds the interpreter unless it exists, and returns its path. Takes some minutes."""
     cache = (TREE / ".cache").resolve()
     place = cache / ("free-threaded-tsan" if sanitized else "free-threaded")
     program = place / ("source/python" if sanitized else f"bin/python{VERSION}t")
@@ -51,7 +52,8 @@ def make_python(sanitized: bool) -> pathlib.Path:
 
 
 def debian_archive() -> str:
-    """The archive of Debian that this machine's apt uses, or SysrootError.  It has all releases, and signatures are checked."""
+    """Returns the Debian archive that this machine's apt uses. That archive has all releases, and apt checks its signatures.
+    Raises SysrootError if apt uses none."""
     form = ["--format", "$(ORIGIN) $(RELEASE) $(REPO_URI)", "Created-By: Packages"]
     for line in run(["apt-get", "indextargets", *form], 60).splitlines():
         origin, release, address = line.split(maxsplit=2)

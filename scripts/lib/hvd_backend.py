@@ -40,7 +40,7 @@ def build_wheel(
 
 
 def interpreters() -> tuple[str, str]:
-    """The tags of the interpreters that the wheel serves: all from OLDEST on. If this interpreter has no GIL, only this one."""
+    """Returns the wheel's tags (python, abi): every CPython from OLDEST on, or only this interpreter if it has no GIL."""
     if not sysconfig.get_config_var("Py_GIL_DISABLED"):
         return OLDEST, "abi3"
     version = f"cp{sys.version_info[0]}{sys.version_info[1]}"

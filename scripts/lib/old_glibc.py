@@ -1,11 +1,10 @@
 """Building hvdrun for an older C library than this system's: glibc 2.27, of 2018.
 
-The compiler is this system's g++ in a folder of its own. There it finds no header and no library of this system. The C library
-is Ubuntu 18.04's. Headers come from this system's packages, and the libraries that hvdrun links from its source packages, with
-Debian's patches.
+The compiler is this system's g++, in a folder without headers and libraries of this system. The C library is Ubuntu 18.04's.
+Headers come from this system's packages, and the libraries that hvdrun links from its source packages, with Debian's patches.
 
-Each file of the wheel contains its libstdc++, whose names are hidden: RHEL 8's is too old. The compiler's archive of it was
-built for this system's C library, and calls two names that glibc 2.27 lacks. SHIM defines them.
+Each binary of the wheel contains libstdc++ with hidden symbols, because RHEL 8's libstdc++ is too old. The compiler's
+libstdc++.a was built for this system's C library, and calls two functions that glibc 2.27 lacks. SHIM defines both.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ TRIPLET = SYSTEM.architecture.triplet
 LIBDIR = f"/usr/lib/{TRIPLET}"
 STATIC = "usr/share/hvdrun/compiled-in"  # in the system: one line for each static library, "package version"
 
-# The release pocket of Ubuntu 18.04 never changes. The sums replace the signature, whose key Debian does not have.
+# The release pocket of Ubuntu 18.04 never changes. Checksums replace the signature, since Debian does not have Ubuntu's key.
 ARCHIVE = "deb [trusted=yes] http://archive.ubuntu.com/ubuntu bionic main\n"
 C_LIBRARY = {
     "libc6=2.27-3ubuntu1": "1e1eb86fd646aa68f7144ec692b837b6b352d215880c6a2d0c92c19d36938427",
@@ -54,7 +53,8 @@ CMAKE = f"cmake -S . -B build -DCMAKE_BUILD_TYPE=Release -DCMAKE_INSTALL_PREFIX=
 WITH_MAKE = "make -s -j2 && make -s install"
 WITH_CMAKE = "cmake --build build -j2 && cmake --install build --strip"
 NEEDED = {"cmake": "cmake", "dpkg-source": "dpkg-dev", "autoreconf": "autoconf", "aclocal": "automake", "libtoolize": "libtool"}
-# By source package: the binary package, and how it is built. Without further libraries: no XML, TLS, udev or PCI library.
+# Source package → the binary package, and the build commands. The builds leave out XML, TLS, udev and PCI, so no further
+# library is needed.
 LIBRARIES = {
     "libsodium": ("libsodium23", f"autoreconf -fi && {CONFIGURE} --disable-shared --with-pic && {WITH_MAKE}"),
     "zeromq3": (
@@ -80,7 +80,7 @@ LIBRARIES = {
 
 
 def make() -> None:
-    """Makes the system, its compiler and its libraries, unless they are there. Takes some minutes."""
+    """Makes the system, its compiler and its libraries, unless they exist. Takes some minutes."""
     for program, package in NEEDED.items():
         if shutil.which(program) is None:
             raise SysrootError(f"{program} is not installed (apt-get install {package})")
@@ -116,7 +116,7 @@ def keep_links_inside(root: pathlib.Path) -> None:
 
 
 def system_sources(kind: str) -> str:
-    """This system's package sources, as lines of sources.list of this kind: deb or deb-src."""
+    """Returns this system's package sources as lines of sources.list. kind: deb or deb-src."""
     said = run(["apt-get", "indextargets", "--format", "$(REPO_URI) $(RELEASE) $(COMPONENT)", "Identifier: Packages"], 60)
     return "".join(f"{kind} {row}\n" for row in sorted(set(said.splitlines())))
 
@@ -219,7 +219,7 @@ def build_library(source: str, package: str, command: str) -> None:
 
 
 def cross_file() -> pathlib.Path:
-    """Writes meson's file for this compiler and this system, whose programs run here."""
+    """Writes meson's cross file. Programs for the old system run on this machine, so meson needs no emulator."""
     machine = SYSTEM.architecture.machine
     path: pathlib.Path = SYSTEM.folder / "cross.ini"
     path.write_text(

@@ -35,7 +35,7 @@ BUILD = (
 
 
 def make_python() -> pathlib.Path:
-    """Makes it of old_glibc.make()'s system, unless it is there; returns its folder. Takes some minutes."""
+    """Builds CPython in the system of old_glibc.make(), unless it exists. Returns its folder. Takes some minutes."""
     made = PLACE / "made-with"
     recipe = hashlib.sha256(pathlib.Path(__file__).read_bytes()).hexdigest()
     if made.exists() and made.read_text() == recipe:
@@ -77,7 +77,7 @@ def make_python() -> pathlib.Path:
 
 
 def keep_search_inside(setup: pathlib.Path) -> None:
-    """Changes the setup.py of CPython 3.11, whose compiler would otherwise get this system's headers."""
+    """Changes the setup.py of CPython 3.11, which would otherwise add this system's header folders."""
     text, changes = re.subn(r"(?m)^( +)self\.add_multiarch_paths\(\)$", r"\1pass", setup.read_text())
     for name, folders in SEARCHED.items():
         text, more = re.subn(rf"(?m)^( +{name} =) \['/.*$", rf"\1 {folders}", text, count=1)

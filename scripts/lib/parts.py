@@ -30,7 +30,7 @@ def sources(*patterns: str) -> list[str]:
 
 
 def scripts_of(language: str) -> list[str]:
-    """The programs without a suffix whose first line names this interpreter."""
+    """Returns the programs without a suffix whose "#!" line names the interpreter `language`."""
     found = []
     for path in [
         *pathlib.Path("scripts").iterdir(),
@@ -143,7 +143,7 @@ def sanitized(context: Context, name: str, sanitizers: str, compiler: str, *opti
 
 
 def clang_has_asan(context: Context) -> bool:
-    """Whether clang exists with the sanitizer's library, which is a separate package on some systems."""
+    """Returns whether clang exists with the sanitizer's library, which is a separate package on some systems."""
     if shutil.which("clang++", path=context.env["PATH"]) is None:
         return False
     with tempfile.TemporaryDirectory() as folder:
@@ -172,7 +172,7 @@ WITHOUT_THREADS = (
 )
 # Ranks as processes: their threads wait for each other through another process's memory, which the sanitizer cannot follow.
 RANKS_ARE_PROCESSES = ("unit revocation",)
-# It shows that the simulation finds planted faults: a test of a test, without memory of its own to check.
+# This test only checks that the simulation finds planted faults, so AddressSanitizer gains nothing.
 NOT_UNDER_ASAN = ("unit elastic planted",)
 # The GPU's unit tests once more, with another NCCL or without kernels: the same threads.
 BY_NIGHT = (

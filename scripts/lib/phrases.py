@@ -18,7 +18,7 @@ START = r"(?:^|(?<=[.!?:;] )|(?<=[.!?]  ))"  # of a sentence, or of a part behin
 SENTENCE = r"(?:^|(?<=[.!?] )|(?<=[.!?]  ))"
 CLAUSE = r"[^.,;:?!()]{2,60}?"
 
-# (what a reader is told instead, pattern)
+# (advice, pattern)
 BANNED = [
     ("name the result or the outcome", r"\b(?:what|which|who) (?:comes|came|has come|will come|becomes|became) of\b"),
     (
@@ -149,7 +149,7 @@ def prose_of(path: pathlib.Path) -> Iterator[Piece]:
 
 
 def riddles(path: pathlib.Path, name: str) -> Iterator[str]:
-    """A line for each banned phrase of a file: line, what was found, what to write."""
+    """Yields a line for each banned phrase of a file: its place, the phrase, the advice."""
     kept = KEPT.get(name, ())
     for line, text in prose_of(path):
         for advice, pattern in RULES:

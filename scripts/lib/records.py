@@ -1,4 +1,4 @@
-"""What the parts of the test suite ran with, and when: records for the table of tested versions (scripts/status).
+"""Records the versions and the date of each part of the test suite: for the table of tested versions (scripts/status).
 
 scripts/test writes .cache/tests/status/PART.FORM.json at the end of each part. The file has the commit, the date and the
 machine. For each subject below it has the versions, and the numbers of tests that passed, failed and were skipped.

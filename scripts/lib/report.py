@@ -75,7 +75,8 @@ class Report:
         records.write(part.name, self._form, tally, row.wall, row.processor)
 
     def try_again(self) -> None:
-        """Runs each failed test again, alone.  It stays failed; the report says whether it passes alone."""
+        """Runs each failed test again, alone. The test counts as failed in any case. The report says whether it passes
+        alone."""
         failed = self._total.failed
         if len(failed) > MOST_AGAIN:  # too many for chance
             return

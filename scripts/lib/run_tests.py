@@ -111,7 +111,7 @@ def run(chosen: list[Part], form: Form, arguments: argparse.Namespace) -> int:
 
 
 def is_push(form: Form, arguments: argparse.Namespace) -> bool:
-    """Whether all parts that must pass before a push run."""
+    """Returns whether this run has all parts that must pass before a push."""
     return form is Form.push and not arguments.parts
 
 

@@ -160,7 +160,8 @@ install_packages() {
   quietly 1800 $as_root $apt install --no-install-recommends $chosen
 }
 
-# Of each "a|b", the first that apt knows; nothing for "a|" if apt knows none.  If apt has no lists yet, the first of each.
+# Prints one package for each argument "a|b": the first that apt knows. "a|" prints nothing if apt does not know a. Without
+# apt's lists, prints the first name.
 choose_packages() {
   apt_knows() { [ -n "$(apt-cache --quiet=2 madison "$1" 2>/dev/null)" ]; }
   chosen=

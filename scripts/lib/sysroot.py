@@ -1,8 +1,9 @@
 """A small system of another architecture in a folder, from Debian's packages: for compiling, and for running programs.
 
-It is made without privileges: apt has folders of its own, packages are unpacked and their scripts are not run. Its programs
-run under qemu. A single program sees this machine's files, and starts no other program of that architecture. Or all programs
-run in namespaces of their own. The kernel starts qemu for them there (binfmt_misc in a user namespace: Linux 6.7).
+No privileges are needed: apt uses folders of its own, and packages are unpacked without running their scripts. Programs run
+under qemu, in one of two ways. A single program sees this machine's files, and cannot start other programs of its architecture.
+In namespaces of their own, all programs run, since the kernel starts qemu for each (binfmt_misc in a user namespace: Linux
+6.7).
 """
 
 from __future__ import annotations

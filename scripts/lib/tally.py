@@ -23,7 +23,7 @@ class Failure:
 
 @dataclass
 class Cost:
-    """The cost of one test, in seconds.  Its own processor time is None if its tool does not report it."""
+    """The cost of one test, in seconds. The processor time is None if the test tool does not report it."""
 
     name: str
     wall: float
@@ -32,7 +32,7 @@ class Cost:
 
 @dataclass
 class Tally:
-    """How many tests passed, which failed, and which were skipped, each as (name, why)."""
+    """The number of passed tests, and the failed and skipped tests, each as (name, reason)."""
 
     passed: int = 0
     failed: list[Failure] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Records a program in a terminal, and draws what it showed as an SVG that plays it once."""
+"""Records a program's output in a terminal, and makes an SVG that replays the recording once."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def drawn(row: Row) -> str:
 def played(shown: Sequence[tuple[float, str]], label: str) -> str:
     """An SVG that plays the recording once. Viewers without animation show the last picture."""
     screen = Screen()
-    begun: dict[int, tuple[str, float]] = {}  # row: what it shows, and since when
+    begun: dict[int, tuple[str, float]] = {}  # row → its text, and the time at which the text appeared
     parts: list[tuple[int, str, float, float | None]] = []
     for when, text in [*shown, (shown[-1][0], "")]:
         screen.feed(text)

@@ -1,4 +1,4 @@
-/// @file random.h — random bytes from the kernel, for keys and for names that nobody can guess.
+/// @file random.h — random bytes from the kernel, for keys and for names that other users cannot guess.
 #pragma once
 #include <cstddef>
 #include <span>

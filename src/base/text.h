@@ -30,7 +30,7 @@ std::optional<bool> to_boolean(std::string_view s);
 std::string shell_quote(std::string_view s);
 
 /// Makes another program's text safe for one line of our output.  Escapes such as "\n", "\x1b" or "\u0085" replace
-/// unsafe characters.  These are control characters except tabs, characters that break a line or change its direction,
+/// unsafe characters.  Unsafe are control characters except tabs, characters that break a line or change its direction,
 /// and bytes that are not UTF-8. Letters of all scripts stay.
 std::string printable(std::string_view s);
 
@@ -53,8 +53,8 @@ std::string ranges(const std::vector<int>& sorted);
 std::string ranks_text(const std::vector<int>& sorted);
 /// "rank 1 is in t.py:8", "ranks 0-2 are in t.py:8".  @param predicate  the form for one rank: "is in t.py:8"
 std::string ranks_text(const std::vector<int>& sorted, const std::string& predicate);
-/// The plural of @p predicate, for several ranks: "is …" → "are …", "waits" → "wait", "…; its last …" → "…; their last
-/// …".
+/// Returns @p predicate in the plural, for several ranks: "is …" → "are …", "waits" → "wait", "…; its last …" → "…;
+/// their last …".
 std::string plural(const std::string& predicate);
 
 }  // namespace hvd

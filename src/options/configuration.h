@@ -28,7 +28,7 @@ class Configuration {
   /// In the variable's unit: HOROVOD_FUSION_THRESHOLD in bytes.
   double number(NumberVariable variable) const { return values_[variable.row()].number; }
   const std::string& text(TextVariable variable) const { return values_[variable.row()].text; }
-  /// Whether the variable was set, also if to its default.
+  /// True if the variable was set, also if to its default.
   bool given(AnyVariable variable) const { return values_[variable.row()].given; }
 
   /// Sets the variable as if @p text were in the environment.  Throws as of_environment().

@@ -40,7 +40,7 @@ enum class Section {
   internal,    ///< variables between the processes of one job: no user sets them, no manual lists them
 };
 
-/// How an option's value becomes the value of its variable.
+/// The conversion of an option's value to the value of its variable.
 enum class Conversion {
   same,
   megabytes,  ///< the option is in MiB, the variable in bytes

@@ -35,7 +35,7 @@ void check_range(const Option& row, const std::string& where, const std::string&
   if (row.most && !(n <= *row.most)) reject(where, value, "possible; the most is " + short_number(*row.most * unit));
 }
 
-/// Whether @p text is an optional "-" and any number of digits.
+/// True if @p text is an optional "-" and any number of digits.
 bool is_whole(std::string_view text) {
   if (text.starts_with('-')) text.remove_prefix(1);
   return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;

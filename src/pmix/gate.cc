@@ -67,7 +67,7 @@ struct Ends {
   Side peer, here;
 };
 
-/// Nothing if @p connection is no TCP connection, or the other end is gone.
+/// Returns the addresses of both ends.  Nothing: @p connection is not a TCP connection, or the other end is gone.
 std::optional<Ends> ends_of(int connection) {
   sockaddr_storage theirs{}, ours{};
   socklen_t n = sizeof theirs, m = sizeof ours;

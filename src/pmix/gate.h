@@ -1,8 +1,9 @@
 /// @file gate.h — admits only the job's own processes to its PMIx server.
 ///
 /// libpmix listens on a port of the loopback address, where any user's process can connect.  libpmix 4.2.2 and 5.0.11
-/// crash on wrong bytes, and block on a silent client.  They also trust the user id that a client claims.  Therefore
-/// each connection is checked before libpmix gets it.  A process below the host daemon must have the other end open.
+/// crash on wrong bytes, and block on a silent client.  Both versions also trust the user id that a client claims.
+/// Therefore each connection is checked before libpmix gets it.  A process below the host daemon must have the other
+/// end open.
 ///
 /// libpmix calls the accept() of this program (wire/channel/bounded_accept.cc), which precedes the C library's.
 #pragma once
@@ -22,7 +23,7 @@ std::optional<std::uint64_t> peer_inode_by_diag(int connection);
 /// Like peer_inode(), but reads only the table.  With many connections the table takes milliseconds.
 std::uint64_t peer_inode_by_table(int connection);
 
-/// Whether a process below @p root has the socket @p inode open.
+/// Returns true if a descendant of @p root has the socket @p inode open.
 bool is_held_below(pid_t root, std::uint64_t inode);
 
 /// From now on, accept() closes connections of processes that are not below @p root, and fails with EAGAIN.  After any

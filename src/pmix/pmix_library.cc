@@ -27,7 +27,7 @@ bool find(void* handle, const char* name, Function& function) {
   return function != nullptr;
 }
 
-/// Nothing if the library cannot be opened or lacks a function.  @p why then gets the reason.
+/// Opens the library at @p path.  Nothing: it cannot be opened, or lacks a function;  @p why then has the reason.
 std::optional<PmixLibrary> try_library(const std::string& path, std::string* why) {
   // Without RTLD_DEEPBIND: libpmix must call this program's accept(), see gate.h.
   void* const handle = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);

@@ -258,9 +258,9 @@ Server::Server(const PmixLibrary& library, const std::string& folder, const std:
   info.add_bool(PMIX_SERVER_SYSTEM_SUPPORT, false);
   info.add_text(PMIX_SERVER_NSPACE, random_name("server-"));
   info.add_text(PMIX_HOSTNAME, host);
-  // By default hwloc loads every plugin and reads every PCI device's configuration: 110 ms instead of 4 ms.  Its x86
-  // component runs on each processor in turn, and waits where another process does.  The default store (gds) writes 8
-  // MB to shared files for each job.
+  // By default hwloc loads every plugin and reads every PCI device's configuration: 110 ms instead of 4 ms.  hwloc's
+  // x86 component runs on each processor in turn, and waits if another process occupies it.  The default store (gds)
+  // writes 8 MB to shared files for each job.
   const EnvironmentChange quick(
       {{"HWLOC_PLUGINS_PATH", folder}, {"HWLOC_COMPONENTS", "-linuxio,-x86"}, {"PMIX_MCA_gds", "hash"}});
   State::current = state_.get();

@@ -34,8 +34,8 @@ class PerfettoWaits;
 class Timeline {
  public:
   /// @param origin_ns  the timeline's zero, in its own clock
-  /// @param emit       takes whole events: 64 KiB of text, and the event that passes this size.  Returns false when it
-  ///   left something out or a new file begins.  The next call then also gets all names again, at most 16 MiB more
+  /// @param emit  takes whole events: 64 KiB of text, and the event that passes this size.  Returns false if it dropped
+  /// events, or if a new file begins.  The next call then repeats all names, at most 16 MiB more
   using Emit = std::function<bool(std::string_view events)>;
   Timeline(std::int64_t origin_ns, Emit emit, TimelineFormat format = TimelineFormat::chrome);
   ~Timeline();

@@ -17,7 +17,8 @@ namespace hvd::trace {
 class TraceFile {
  public:
   /// Creates or empties @p path, and writes the first bytes of the format that its ending names.
-  /// Throws Error{usage} with where = @p option, also if another process writes the file.  That file is not changed.
+  /// Throws Error{usage} with where = @p option, also if another process writes the file.  The other process's file is
+  /// not changed.
   TraceFile(std::string path, std::uint64_t max_bytes, const std::string& option);
 
   /// Writes whole events.  A file that ends in .gz gets them as one gzip member.
@@ -64,7 +65,7 @@ class TraceFile {
   std::uint64_t dropped_ = 0;          ///< number of events that were left out, without metadata
   bool rotated_ = false, may_rotate_ = true;
   int error_ = 0;     ///< errno
-  bool cut_ = false;  ///< the file ends inside an event, for example a pipe whose reader is gone
+  bool cut_ = false;  ///< the file ends inside an event; an example is a pipe whose reader is gone
   bool full_ = false;
 };
 

@@ -10,7 +10,7 @@ namespace hvd::trace {
 
 /// "ALLREDUCE"
 std::string_view op_name(TraceOp op);
-/// Whether op_name() returns @p name for an operation.
+/// True if op_name() returns @p name for an operation.
 bool is_operation(std::string_view name);
 /// "MEMCPY_IN_FUSION_BUFFER".  The names of mpi, nccl and shm contain the operation: "MPI_BCAST", "SHM_ALLREDUCE".
 std::string phase_name(Phase phase, TraceOp op);

@@ -40,7 +40,7 @@ def trials(options: argparse.Namespace) -> list[Trial]:
 
 
 def stacks_of_a_hang(job: subprocess.Popen[str], errors: pathlib.Path, found: list[str]) -> None:
-    """Adds the output of `hvdrun stacks`, ten seconds after hvdrun has told the first wait."""
+    """Appends the output of `hvdrun stacks` to `found`, ten seconds after hvdrun has reported the first wait."""
     while job.poll() is None and not WAIT.search(errors.read_text()):
         time.sleep(1)
     with contextlib.suppress(subprocess.TimeoutExpired):
@@ -52,7 +52,7 @@ def stacks_of_a_hang(job: subprocess.Popen[str], errors: pathlib.Path, found: li
 
 
 def judge(trial: Trial, _: None, options: argparse.Namespace) -> list[Outcome]:
-    """One job.  It is right if it ends well, and no line of agreement has come."""
+    """One job. The outcome is right if the job succeeds and prints no report of --agreement."""
     kind, mode, words = trial.case.split(", ")
     ranks, begun = int(words.split()[0]), time.monotonic()
     steps = options.steps if kind == "numpy" else -(-options.steps // 10)

@@ -165,7 +165,7 @@ def parent(pid: int) -> int:
 
 
 class Skip(Exception):
-    """This machine cannot host a cause; the message gives the reason."""
+    """Raised when a cause cannot be planted on this machine. The message gives the reason."""
 
 
 @contextlib.contextmanager
@@ -220,7 +220,7 @@ def read_record(path: pathlib.Path) -> dict[str, object] | None:
 
 
 def kill_above(job: subprocess.Popen[str], whom: str, lines: list[str]) -> None:
-    """Waits for the victim's number and kills an ancestor of it."""
+    """Waits until the victim has written its process id, and kills an ancestor of the victim."""
     while line := hvdrun.read_line(job.stdout):
         lines.append(line)
         if found := re.search(r"victim (\d+)", line):

@@ -25,7 +25,7 @@ DIE_EVERY = int(os.environ.get("EQUAL_DIE_EVERY", "2000"))
 
 
 def progress(step: int, steps: int, hvd: Any) -> None:
-    """Also rests, on all ranks, while rank 0 finds the file EQUAL_PAUSE."""
+    """Reports the progress.  All ranks also pause while rank 0 finds the file EQUAL_PAUSE."""
     if hvd.rank() == 0 and step % max(1, steps // 10) == 0:
         print(f"step {step} of {steps} after {time.monotonic() - BEGUN:.0f} s", flush=True)
     file = os.environ.get("EQUAL_PAUSE")
@@ -116,8 +116,9 @@ def numpy(steps: int, seed: int) -> None:
 
 
 def first_left(deaths: list[int], marks: pathlib.Path) -> float:
-    """The first step with a death that has not been.  To be asked once in a world: a rank that dies marks its death, and
-    another rank, which sees that mark in the same step, must not die of the next one.  Nobody would have the state.
+    """Returns the first step of `deaths` that no rank has marked as done; inf: all are done. Call it once in a world. A dying
+    rank marks its step. A rank that read that mark in the same step would take the next death. All ranks would then be dead,
+    and the state lost.
     """
     return next((death for death in deaths if not (marks / f"died.{death}").exists()), math.inf)
 
@@ -147,7 +148,7 @@ def elastic(steps: int, seed: int) -> None:
                 (marks / f"died.{due}").touch()
                 os._exit(9)
             if due and hvd.size() < full:
-                time.sleep(0.1)  # until a spare rank is there
+                time.sleep(0.1)  # until a spare rank has joined
             if state.step % 20 == 0:
                 state.commit()
             progress(state.step, steps, hvd)

@@ -59,12 +59,12 @@ def lines(path: pathlib.Path) -> list[list[str]]:
 
 
 class Here:
-    """This machine as the only host; everything is in a folder of the job's own."""
+    """This machine is the only host. All files of the job are in the job's own folder."""
 
     def __init__(self, folder: pathlib.Path) -> None:
         self.hosts = ["localhost"]
         self.folder = folder
-        self.inside = str(folder)  # the ranks' path of it
+        self.inside = str(folder)  # its path for the ranks
         self.all = folder / "all"  # hvdrun's and the ranks' output folder
         self.all.mkdir()
 
@@ -235,7 +235,8 @@ class FaultJob:
         return hvdrun.wait_until(holds, what, STEP_SECONDS)
 
     def wait_for_step(self, since: float, fits: Callable[[list[int]], bool], what: str) -> Step:
-        """The second fitting step after that moment, whose work was done entirely after it."""
+        """Returns the first step with fitting workers that was complete after `since`. Waits until a second one exists: it was
+        computed entirely after `since`."""
 
         def found() -> Step | None:
             later = [step for step in self.steps() if step.at > since and fits(step.workers)]

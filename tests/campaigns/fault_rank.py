@@ -104,7 +104,7 @@ def room() -> int:
 
 
 class StruckState(elastic.ObjectState):
-    """A state whose methods are points where a worker may be struck."""
+    """A state with a fault point in each of its methods: an order may kill or stop the worker there."""
 
     course: training.Course
     filling: Any

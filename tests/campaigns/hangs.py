@@ -126,7 +126,7 @@ if BACKEND == "nccl":
     HEALTHY[HEALTHY.index("loader")] = "queued"  # a forked worker cannot use the GPU
 BLAMELESS = re.compile(
     r"which ends by itself; | does not hang: |: ranks? \S+( on \S+)? go(es)? on after |^        rank "
-)  # one is named, not blamed
+)  # lines that name a rank without blaming it
 
 
 # Cases that a backend does not have.  Over "hvd": calls that differ are errors, not hangs; the others have no group of torch's
@@ -146,7 +146,8 @@ KINDS = {
 
 
 def over_hvd(says: str) -> str:
-    """The pattern for the backend "hvd", whose names have no kind: it stands behind the name."""
+    """Returns the pattern `says` for the backend "hvd". Its messages have the kind of an operation after the name, in
+    parentheses."""
 
     def named(found: re.Match[str]) -> str:
         kinds = {found[1], KINDS.get(found[1], found[1]), "alltoall", "allgather", "broadcast"}
@@ -159,7 +160,7 @@ def over_hvd(says: str) -> str:
 
 
 def line_of(case: str) -> int:
-    """Where the script is marked with the case's name."""
+    """Returns the line number of the mark "# here: CASE" in the script; 0: no mark."""
     for number, line in enumerate((SCRIPT if case in CASES else HEALTHY_SCRIPT).read_text().splitlines(), 1):
         if line.endswith(f"  # here: {case}"):
             return number
@@ -186,7 +187,7 @@ def started(args: list[str], hosts: Cluster | None) -> Iterator[subprocess.Popen
 def one(
     case: str, culprit: int, python: str = sys.executable, more: tuple[str, ...] = (), hosts: Cluster | None = None
 ) -> Outcome:
-    """Runs the job until hvdrun has told, or its end."""
+    """Runs the job until hvdrun has reported the hang, or until the job ends."""
     told = CASES[case].says if case in CASES else ""
     if BACKEND == "hvd":
         told = over_hvd(told)

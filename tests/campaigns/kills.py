@@ -62,7 +62,7 @@ def pick(hosts: Cluster, launcher: str, victim: str, choice: random.Random) -> i
     if victim in ("guard", ABOVE_GUARDS[launcher]):
         guards = [pid for pid in found if any(pid in children(other) for other in found)]
         found = guards if victim == "guard" else [pid for pid in found if pid not in guards]
-    # Not the short-lived processes below it, whose end changes nothing.  A rank's are about to exec.
+    # Excludes short-lived child processes, whose death changes nothing. Children of a rank are between fork and exec.
     if victim in ("shell", "rank"):
         found = [pid for pid in found if (above := parent(pid)) is not None and above not in found]
     return choice.choice(found) if found else None
@@ -96,8 +96,8 @@ def killed(pid: int | None) -> bool:
     return True
 
 
-# Open MPI makes such a file to see whether shm_open() works, and removes it at once (its component shmem/posix). A process
-# that is killed in between leaves it, with any launcher. It has no mark of ours, so hvdrun must not remove it.
+# Open MPI makes such a file to see whether shm_open() works, and removes it at once (its component shmem/posix). A process that
+# is killed in between leaves the file behind, with any launcher. The file has no mark of hvdrun, so hvdrun must not remove it.
 OPEN_MPIS_PROBE = re.compile(r"open_mpi\.\d{4}")
 
 

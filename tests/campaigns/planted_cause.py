@@ -12,5 +12,5 @@ ON_A_DEVICE = "PLANTED_ON_A_DEVICE" in os.environ  # slowness.py's option
 
 
 def planted(cause: str) -> bool:
-    """Whether this rank has that cause."""
+    """Returns whether this rank has the planted cause."""
     return cause == CAUSE and WHO in (-1, int(os.environ["HOROVOD_RANK"]))

@@ -124,7 +124,7 @@ def initless() -> None:
 
 
 def crossed() -> None:
-    """Both receive first."""
+    """Both ranks receive before they send."""
     steps()
     dist.recv(torch.ones(9), 1 - RANK)  # here: crossed
     dist.send(torch.ones(9), 1 - RANK)
@@ -191,7 +191,7 @@ def branch() -> None:
 
 
 def checkpoint() -> None:
-    """Waits for a file that nobody writes."""
+    """The culprit waits for a file that no process writes."""
     steps()
     while IS_CULPRIT and not os.path.exists("/nonexistent/epoch1.pt"):
         time.sleep(0.2)  # here: checkpoint
@@ -234,7 +234,7 @@ def listens() -> None:
 
 
 def sends() -> None:
-    """Nobody receives what is sent."""
+    """A rank waits for a message that the culprit never sends."""
     steps()
     if IS_CULPRIT:
         time.sleep(LONG)  # here: sends
@@ -339,7 +339,7 @@ def destinations() -> None:
 
 
 def handles() -> None:
-    """As sources(), but asynchronous."""
+    """Like sources(), with async_op=True: the hang is in wait()."""
     steps()
     work: Any = dist.broadcast(torch.ones(6), src=1 - RANK, async_op=True)
     work.wait()  # here: handles

@@ -92,7 +92,7 @@ CAUSES = [
     NOTHING,
 ]
 
-# Only over hosts; with three, the first is named.
+# Needs several hosts. With three hosts, the report names the first.
 BETWEEN_HOSTS = [
     Cause(f"a card of {rate} Mbit/s", "COMMUNICATION", True, job=NUMPY, card=f"tbf rate {rate}mbit burst 256k latency 50ms")
     for rate in (50, 100, 200)
@@ -187,7 +187,7 @@ def run(cause: Cause, ranks: int, options: argparse.Namespace) -> Found | None:
 
 
 def is_right(cause: Cause, found: Found, ranks: int) -> bool:
-    """Whether the finding is right.  On a busy machine the report may say that it is busy."""
+    """Returns whether the finding is right. On a busy machine the report may also say that the machine is busy."""
     wanted = [] if cause.everywhere else [ranks - 1]
     if cause.card and (ranks > 2 or found.ranks):  # the first host's network interface; of two hosts, either answer is right
         wanted = [0]

@@ -33,7 +33,7 @@ def read() -> dict[str, Any]:
 
 
 def faults(value: Any, kind: str, where: str) -> list[str]:
-    """Where the value is not of this type of TYPES."""
+    """Returns the places at which `value` does not match the type `kind` of TYPES."""
     if kind == "any":
         return []
     if kind[0] == "[":
@@ -77,7 +77,7 @@ def test_the_manifests_fit_the_published_types(read: dict[str, Any]) -> None:
 
 
 def test_the_pods_without_ssh_have_what_they_need(read: dict[str, Any]) -> None:
-    """Each mounts what it names, gets the token readable for its group only, and has time to save."""
+    """Each pod mounts all its volumes and can read the token by its group only. Its grace period suffices for saving."""
     for name in ("jobset", "mpijob", "trainjob"):
         for pod in pods(read[name]):
             (container,) = pod["containers"]
@@ -108,7 +108,8 @@ def test_every_pod_of_a_train_job_can_run_the_same_command(read: dict[str, Any],
 
 
 def test_the_mpi_job_with_ssh_has_what_the_operator_reads(read: dict[str, Any]) -> None:
-    """It fits kubeflow.org/v2beta1: a launcher, workers, one image, and keys that their user can read."""
+    """The MPIJob matches kubeflow.org/v2beta1: a launcher, workers, one image, and ssh keys that the containers' user can
+    read."""
     (mpi_job,) = read["mpijob_ssh"]
     assert (mpi_job["apiVersion"], mpi_job["kind"]) == ("kubeflow.org/v2beta1", "MPIJob")
     spec = mpi_job["spec"]

@@ -1,6 +1,6 @@
 """Trains by DistributedDataParallel over "hvd" in an elastic job: ELASTIC_VICTIM, a rank, is killed in its first world.
 
-It ends once three ranks have trained together again.  ELASTIC_PLAIN: without hvd.elastic.run.
+The job ends once three ranks have trained together again. ELASTIC_PLAIN: without hvd.elastic.run.
 """
 
 import os

@@ -31,7 +31,7 @@ def die_if_told(step: int) -> None:
 
 
 def wait_for_first_write() -> None:
-    """At most 10 s: some tests have a folder that nobody can write."""
+    """Waits for at most 10 s: in some tests no process can write to the folder."""
     limit = time.monotonic() + 10
     file = pathlib.Path(os.environ.get("HVD_STATE_DIR", ""), "elastic-state")
     while "HVD_STATE_DIR" in os.environ and not file.exists() and time.monotonic() < limit:
@@ -39,8 +39,8 @@ def wait_for_first_write() -> None:
 
 
 def die_in_init(late: bool) -> None:
-    """Must be called before hvd.init(): one worker of the first ones, or the first late one, dies in init() after it has
-    met the others, which is when init() starts its first thread."""
+    """Makes one of the first workers, or the first late worker, die in hvd.init(), after it has met the other ranks. init()
+    starts its first thread at that moment. Call this before hvd.init()."""
     note = FOLDER / "died in init"
     is_late = os.environ["HVD_ELASTIC_LATE"] == "1"
     if is_late != late or note.exists() or (not late and os.environ["HOROVOD_RANK"] != "1"):

@@ -1,4 +1,4 @@
-"""A rank for test_peers.py: peer.py HOW WHEN.  The last rank ends, and the others must print how they learned of it.
+"""A rank for test_peers.py: peer.py HOW WHEN. The last rank ends, and each other rank must print the error that it got.
 
 HOW: kill, exit0, exit1, shutdown.  WHEN: idle (the others wait for it), large (during a large allreduce) or polled (it ends
 while no operation is pending; the others submit later, and only poll).
@@ -34,7 +34,7 @@ def go() -> None:
 
 if rank == size - 1:
     if when == "large":
-        # All take part; this one ends during the operation.
+        # All ranks submit the operation, and this rank ends while it runs.
         threading.Timer(0.15, go).start()
         while True:
             try:

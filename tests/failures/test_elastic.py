@@ -100,7 +100,7 @@ def test_a_rank_dies_in_its_init(tmp_path: pathlib.Path, who: str) -> None:
     late = who == "late"
     script = tmp_path / "script.py"
     script.write_text(f"import elastic_faults\nelastic_faults.die_in_init({late})\n" + COUNTER.read_text())
-    options = ["--min-np", "1", "--blacklist-cooldown-range", "1", "2"]  # the late one's slot has then failed twice
+    options = ["--min-np", "1", "--blacklist-cooldown-range", "1", "2"]  # the late worker's slot has then failed twice
     kills = "[[5, [2]]]" if late else "[]"
     done = job(tmp_path, 3, *options, script=script, ELASTIC_KILL=kills, ELASTIC_WANTED="3")
     assert result(done)["size"] == 3
@@ -189,7 +189,7 @@ DISCOVERIES = {
 
 @pytest.mark.ci
 def test_one_rank_of_pytorch_becomes_two(tmp_path: pathlib.Path) -> None:
-    """Its optimizer was made in a world without other ranks."""
+    """An optimizer that was made in a world of one rank exchanges gradients once a second rank has joined."""
     discover = tmp_path / "discover"
     discover.write_text(f"#!/bin/sh\nif test -e {tmp_path}/steps; then echo localhost:2; else echo localhost:1; fi\n")
     discover.chmod(0o755)
@@ -343,8 +343,8 @@ OFFLINE = ["unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh
     ("hosts", "around"), few([(1, []), (3, OFFLINE), (3, [])], 2), ids=["1 host", "3 hosts, offline", "3 hosts"]
 )
 def test_a_function_on_ranks_that_are_replaced(tmp_path: pathlib.Path, hosts: int, around: list[str]) -> None:
-    """hvd.run: the successor has the function too, even if the rank that distributed it on that host is dead; results are in
-    the order of the ranks.  All host names mean this machine: the manifest's agent only runs a shell."""
+    """With hvd.run(), a replacement rank also gets the function, even if the rank that distributed it on the host is dead.
+    Results are in rank order. All host names mean this machine: the manifest's agent only runs a shell."""
     if around and subprocess.run([*around, "true"], check=False, capture_output=True).returncode:
         pytest.skip("a machine without a network needs unshare --net and ip")
     agent = tmp_path / "agent"

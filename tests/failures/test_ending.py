@@ -29,7 +29,7 @@ def slack() -> float:
 
 @mpirun
 def test_the_failing_ranks_traceback_is_printed_last_and_once(mpirun: str, tmp_path: pathlib.Path) -> None:
-    """With host and rank; its exit code; the others in one line."""
+    """The verdict has rank, host and exit code, and names the other ranks in one line. hvdrun prints the traceback last."""
     (tmp_path / "job.py").write_text(
         "import os, time, sys\n"
         "open('up' + os.environ['HVD_RANK'], 'w').close()\n"
@@ -73,7 +73,7 @@ def test_a_fatal_signal_comes_with_its_place(case: str, tmp_path: pathlib.Path) 
 
 
 def test_a_handled_traceback_does_not_explain_a_kill(tmp_path: pathlib.Path) -> None:
-    """It is output of the rank, before the verdict."""
+    """A traceback that the rank caught and printed stays the rank's output, and is not part of the verdict."""
     (tmp_path / "job.py").write_text(
         "import os, traceback\ntry: 1 / 0\nexcept ZeroDivisionError: traceback.print_exc()\nos.kill(os.getpid(), 9)\n"
     )
@@ -98,7 +98,7 @@ def test_sys_exit_code_of_a_script(tmp_path: pathlib.Path) -> None:
 
 
 def test_a_rank_killed_by_sigkill_is_named_as_such() -> None:
-    """And the exit code is 137."""
+    """hvdrun's exit code is 137 (128 + 9)."""
     done = hvdrun.run("-np", "2", "--", "sh", "-c", '[ "$HVD_RANK" = 1 ] && kill -9 $$; sleep 60')
     assert done.returncode == 137
     assert done.stderr.startswith("hvdrun: rank 1 on localhost was killed by signal 9 (SIGKILL)\n")
@@ -109,7 +109,7 @@ def test_a_rank_killed_by_sigkill_is_named_as_such() -> None:
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGQUIT, 131)]
 )
 def test_one_signal_ends_everything_within_the_grace(mpirun: str, number: int, code: int) -> None:
-    """One Ctrl-C is enough."""
+    """A single signal to hvdrun ends all processes of the job."""
     sleepers = hvdrun.Sleepers()
     with hvdrun.started("-np", "2", "--mpirun", mpirun, "--grace", "4", "--", *sleepers.command()) as job:
         sleepers.wait_for(6)
@@ -139,14 +139,14 @@ def test_sigquit_ends_the_job_with_its_words_and_verdict(tmp_path: pathlib.Path)
 
 
 def pending(pid: int) -> set[int]:
-    """Signals to the process that it has not taken yet: a further signal of such a number is lost."""
+    """Returns the pending signals of a process. Linux discards a second signal of a number that is pending."""
     found = re.search(r"^ShdPnd:\t(\w+)$", pathlib.Path(f"/proc/{pid}/status").read_text(), re.M)
     assert found
     return {number for number in range(1, 65) if int(found[1], 16) >> (number - 1) & 1}
 
 
 def test_ranks_that_ignore_the_signal_are_killed_after_the_grace() -> None:
-    """And a second Ctrl-C does not wait for it."""
+    """A second Ctrl-C kills the ranks at once, without the rest of the grace period."""
     stubborn = ["sh", "-c", "trap '' INT TERM; echo deaf; while :; do sleep 0.1; done"]
     for grace, signals, limit in (("1", 1, 2.5), ("30", 2, 3.0)):
         with hvdrun.started("-np", "2", "--grace", grace, "--", *stubborn) as job:
@@ -217,8 +217,8 @@ def find(who: str, job: int) -> int | None:
 @pytest.mark.parametrize("who", ["hvdrun", "mpirun", "watchdog", "guard"])
 @pytest.mark.parametrize("seed", few(hvdrun.some_nightly(os.environ.get("HVD_TEST_SEEDS"), 2, 4)))
 def test_kill_9_leaves_nothing(mpirun: str, who: str, seed: int) -> None:
-    """At any moment, also before all ranks have started, including children that left their session.  Without mpirun:
-    tests/launcher.
+    """No process is left, whenever the process dies, also before all ranks have started. Children in sessions of their own
+    count too. tests/launcher has the tests without mpirun.
     """
     sleepers = hvdrun.Sleepers()
     moment = random.Random(f"{who}{seed}").uniform(0.02, 0.6) if seed else None
@@ -260,7 +260,7 @@ def test_start_timeout_names_who_did_not_come(tmp_path: pathlib.Path) -> None:
 
 
 def test_mpirun_that_fails_is_quoted(tmp_path: pathlib.Path) -> None:
-    """Its output before any rank started."""
+    """hvdrun prints the output of an mpirun that failed before any rank started."""
     fake = tmp_path / "bin/orterun"
     fake.parent.mkdir()
     fake.write_text("#!/bin/sh\necho ------; echo it is broken >&2; exit 9\n")
@@ -273,7 +273,7 @@ def test_mpirun_that_fails_is_quoted(tmp_path: pathlib.Path) -> None:
 
 
 def test_end_with_parent() -> None:
-    """With --parent, which hvd.run() sets, the job ends when its Python is killed, even if that Python ignored signals."""
+    """hvd.run() sets --parent: the job ends when the calling Python is killed, even if that Python ignored signals."""
     sleepers = hvdrun.Sleepers()
     code = (
         "import os, signal, subprocess, sys\n"
@@ -320,7 +320,8 @@ def test_stop_and_go_on() -> None:
 
 
 def test_a_rank_cannot_speak_for_hvdrun(tmp_path: pathlib.Path) -> None:
-    """With any names of exceptions, files and functions, no line begins like hvdrun's, and no terminal executes one."""
+    """Names of exceptions, files and functions cannot make a line that begins like hvdrun's, nor send escape sequences to a
+    terminal."""
     evil = "\x1b[2K\rhvdrun: all is well\nhvdrun: rank 7 did it\x9b2J\u202e Grüße"
     (tmp_path / "job.py").write_text(f"class Bad(Exception): pass\nraise Bad({evil!r})\n")
     where = ["-H", "localhost:1", *hvdrun.python_args()]

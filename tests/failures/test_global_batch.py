@@ -24,7 +24,7 @@ STEPS = 2 * 14
 
 
 def result(done: Any, steps: int = STEPS) -> dict[str, Any]:
-    """The result that one rank prints."""
+    """Returns the result that rank 0 prints as JSON."""
     assert done.returncode == 0, done.stderr + done.stdout
     lines = [line for line in done.stdout.splitlines() if '{"losses"' in line]
     assert len(lines) == 1, done.stdout
@@ -78,7 +78,7 @@ def test_shrinks_and_grows_back(tmp_path: pathlib.Path, undisturbed: dict[str, A
 
 @pytest.mark.parametrize("seed", few(hvdrun.some_nightly(os.environ.get("ELASTIC_SEEDS"), 1, 50), 0))
 def test_killed_at_random(tmp_path: pathlib.Path, undisturbed: dict[str, Any], seed: int) -> None:
-    """Also during an exchange of gradients, or during a recovery."""
+    """Ranks are killed at random moments, also during an exchange of gradients or a recovery."""
     dice = random.Random(seed)
     env = environment(tmp_path, ELASTIC_PAUSE="0.02")
     with hvdrun.started("-np", "4", "--min-np", "1", "--python", sys.executable, str(SCRIPT), env=env) as process:

@@ -138,7 +138,7 @@ def start_job(mark: str, payload: list[str], tmp_path: Path, launcher: str) -> s
 
 
 def launcher_of(victim: str) -> str:
-    """The launcher with such a process; hvdrun itself is killed in both."""
+    """Returns the launcher whose jobs have such a process. Jobs of both launchers have the process hvdrun."""
     return "hvdrun" if "daemon" in victim else "mpirun"
 
 

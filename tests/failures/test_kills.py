@@ -38,7 +38,7 @@ def test_what_has_ended_by_itself_is_no_victim() -> None:
 
 @pytest.mark.parametrize("launcher", few(kills.PATTERNS))
 def test_three_kills_of_each_kind(package: str, launcher: str) -> None:
-    """In the first seconds of the job."""
+    """Kills in the first seconds of a job leave no process and no file."""
     number = 3 * len(kills.victims(launcher))
     nothing_left(int(os.environ.get("HVD_TEST_SEED", "0")), number, launcher, "/usr/bin/mpirun", 1.5, package)
 
@@ -47,7 +47,7 @@ def test_three_kills_of_each_kind(package: str, launcher: str) -> None:
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("launcher", kills.PATTERNS)
 def test_500_kills(package: str, launcher: str) -> None:
-    """At moments from 0 to 5 s."""
+    """500 kills, at moments from 0 to 5 s after the start."""
     nothing_left(1000, 500, launcher, "/usr/bin/mpirun", 5.0, package)
 
 

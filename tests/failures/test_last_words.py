@@ -111,7 +111,7 @@ for batch in torch.utils.data.DataLoader(Data(), batch_size=2, num_workers=2): p
 
 
 def torch_job(folder: pathlib.Path, *arguments: str) -> str:
-    """What hvdrun says of a job of TORCH_SCRIPTS, without lines of the rank."""
+    """Runs one of TORCH_SCRIPTS, and returns hvdrun's stderr without the rank's own lines."""
     pytest.importorskip("torch")
     (folder / "job.py").write_text(TORCH_SCRIPTS)
     done = hvdrun.run("-np", "1", *hvdrun.python_args(), "job.py", *arguments, cwd=folder, timeout=120)

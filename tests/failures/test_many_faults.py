@@ -23,7 +23,7 @@ def all_end_well(first: int, number: int, *words: str) -> None:
 
 
 def test_the_course_does_not_depend_on_who_computes_it() -> None:
-    """And each sample comes once an epoch."""
+    """Losses and weights are equal for any assignment of shares to ranks; each sample is used once an epoch."""
     course = fault_training.course_of(16, 3)
     assert course.seen == [2] * fault_training.SAMPLES
     rows = [fault_training.row(course.weights, 16, share, 3) for share in range(3)]

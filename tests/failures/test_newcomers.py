@@ -155,7 +155,7 @@ print(WORKER, "was told", told, "and is", (hvd.rank(), hvd.size()), resets)
 
 
 def test_the_world_changes_while_a_newcomer_prepares(tmp_path: pathlib.Path) -> None:
-    """It gets its real rank when it is admitted, and its callbacks are called."""
+    """A newcomer has a provisional rank until it is admitted. It then gets its final rank, and its callbacks are called."""
     out, _ = job(tmp_path, MOVES, "-np", "3", "--min-np", "1")
     assert "3 was told (2, 3, 2, '2', '3') and is (1, 3) [(1, " in out, out
     assert "4 was told (2, 3, 2, '2', '3') and is (2, 3) []" in out, out

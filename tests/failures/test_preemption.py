@@ -21,7 +21,8 @@ RANKS = 4
 
 
 class Preempted:
-    """The result of a job of four ranks with long steps, some of which were told to leave during one."""
+    """Runs a job of four ranks with long steps, and sends some ranks SIGTERM in the middle of a step. Keeps the job's
+    result."""
 
     def __init__(self, folder: pathlib.Path, victims: list[int], grace: float, at_guards: bool) -> None:
         options = ["-np", str(RANKS), "--min-np", "1", "--max-np", str(RANKS), "--grace", str(grace)]

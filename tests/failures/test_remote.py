@@ -56,7 +56,7 @@ def nothing_left(hosts: Cluster, limit_seconds: float = 6.0) -> None:
     ],
 )
 def test_ranks_land_where_planned(two_hosts: Cluster, mpirun: str, where: str, lines: list[str]) -> None:
-    """In the order of -H, whichever host runs hvdrun."""
+    """Ranks follow the order of -H, on whichever host hvdrun runs."""
     done = run(two_hosts, "--mpirun", mpirun, "-H", where, "--", "sh", "-c", WHO)
     assert done.returncode == 0, done.stderr
     assert sorted(line.split("] ", 1)[1] for line in done.stdout.splitlines()) == lines
@@ -82,7 +82,7 @@ def test_a_manifest_with_an_agent_of_its_own(two_hosts: Cluster) -> None:
 
 @mpirun
 def test_a_pickle_is_only_where_hvdrun_starts(two_hosts: Cluster, mpirun: str) -> None:
-    """It takes several frames; a host's second rank gets it from the first."""
+    """The pickle is larger than a frame. hvdrun sends it to the first rank of each host, which passes it on."""
     (two_hosts.tmp("alpha") / "job.pkl").write_bytes(pickle.dumps((len, ("x" * 9_000_000,), {}), protocol=5))
     args = ["--mpirun", mpirun, "-H", "alpha:2,beta:2", "--python", sys.executable, "--results", "/tmp/results", "/tmp/job.pkl"]
     done = run(two_hosts, *args)
@@ -141,7 +141,7 @@ def test_a_host_that_never_answers(two_hosts: Cluster, mpirun: str) -> None:
 
 
 def test_ctrl_c_while_a_host_does_not_answer(two_hosts: Cluster) -> None:
-    """It ends at once: no rank runs yet, so none has a grace period."""
+    """hvdrun ends at once: no rank runs yet, so there is no grace period."""
     slow = ["--grace", "60", "--ssh-program", "sh -c 'sleep 100' --", "-H", "alpha:1,beta:1"]
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with two_hosts.popen("alpha", [hvdrun.program(), *slow, "--", "true"], **pipes) as job:

@@ -45,7 +45,7 @@ def test_signals_end_a_job_of_a_deaf_parent(launcher: str) -> None:
 
 
 def test_an_elastic_job_of_a_deaf_parent() -> None:
-    """It ends with the code of its rank; its time limit works."""
+    """A parent that ignores all signals changes neither the exit code nor --time-limit."""
     done = hvdrun.run("-np", "1", "--min-np", "1", "--", "sh", "-c", "exit 5", preexec_fn=deaf, timeout=60)
     assert done.returncode == 5, done.stderr
     done = hvdrun.run("-np", "1", "--min-np", "1", "--time-limit", "1", "--grace", "1", "--", "sleep", "300", preexec_fn=deaf)

@@ -57,7 +57,8 @@ def test_all_ranks_die_before_the_first_commit(tmp_path: pathlib.Path, folder: p
 
 
 def test_nobody_is_left_and_nobody_can_be_started_yet(tmp_path: pathlib.Path, folder: pathlib.Path) -> None:
-    """Both slots have failed twice: they rest for two seconds."""
+    """Both slots have failed twice, so hvdrun starts no rank there for two seconds. The job then resumes from its state
+    folder."""
     kill = json.dumps([[8, [0, 1]], [16, [0, 1]]])
     options = ["--min-np", "2", "--state-dir", str(folder), "--blacklist-cooldown-range", "2", "2"]
     done = job(tmp_path, 2, *options, ELASTIC_KILL=kill)
@@ -211,7 +212,8 @@ def test_what_is_done_is_not_gone_on_with(tmp_path: pathlib.Path, folder: pathli
 
 @pytest.mark.ci
 def test_two_jobs_in_one_folder(tmp_path: pathlib.Path, folder: pathlib.Path, kept: pathlib.Path) -> None:
-    """The second is refused while the first lives, and changes nothing; then it resumes from the first one's commit."""
+    """A second job is refused while the first one runs, and changes no file. Later it resumes from the first job's last
+    commit."""
     before = kept.read_bytes()
     with kept.with_name(f"{NAME}.lock").open("r+") as lock:  # as the first job holds it
         fcntl.lockf(lock, fcntl.LOCK_EX)

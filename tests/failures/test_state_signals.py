@@ -131,7 +131,7 @@ train(ObjectState(broadcast_from_rank_0, hvd.rank, step=0))
 
 
 def test_sigterm_while_ranks_meet(tmp_path: pathlib.Path) -> None:
-    """Rank 0 waits for a new rank.  It ends at once, and has written its last commit."""
+    """Rank 0 waits for a new rank. The job ends at once, and its last commit is in the state folder."""
     script = tmp_path / "meeting.py"
     script.write_text(MEETING)
     argv = ["-np", "2", "--min-np", "2", "--grace", "30", "--state-dir", "kept", sys.executable, str(script)]

@@ -35,7 +35,7 @@ def job_with_a_stopped_guard(folder: pathlib.Path, launcher: str, code: int) -> 
 @pytest.mark.parametrize("launcher", ["hvdrun", "mpirun"])
 @pytest.mark.parametrize("code", few([0, 3]))
 def test_a_job_ends_though_a_guard_is_stopped(tmp_path: pathlib.Path, launcher: str, code: int) -> None:
-    """The wait for the guard has a limit, and the job's result is that of its ranks."""
+    """hvdrun waits for a stopped guard for a limited time. The job's exit code is that of its ranks."""
     returncode, errors, guard = job_with_a_stopped_guard(tmp_path, launcher, code)
     assert returncode == code, errors
     if launcher == "hvdrun" and code == 0:  # after a failure, hvdrun kills a guard that does not answer
@@ -43,7 +43,7 @@ def test_a_job_ends_though_a_guard_is_stopped(tmp_path: pathlib.Path, launcher: 
 
 
 def test_a_guard_on_another_host(two_hosts: Cluster) -> None:
-    """Its rank stops it, and ends."""
+    """A rank stops its guard by SIGSTOP and ends. hvdrun must end the job."""
     ranks = ["-np", "2", "-H", "alpha:1,beta:1", "--", "sh", "-c", '[ "$HVD_RANK" = 0 ] || kill -STOP $PPID']
     done = two_hosts.run("alpha", [hvdrun.program(), *ranks], timeout=90)
     assert done.returncode == 0, done.stderr
@@ -51,7 +51,7 @@ def test_a_guard_on_another_host(two_hosts: Cluster) -> None:
 
 
 def test_a_daemon_on_another_host(two_hosts: Cluster) -> None:
-    """Its guard continues it."""
+    """A guard sends SIGCONT to a host daemon that was stopped for 5 s."""
     stop = '[ "$HVD_RANK" = 0 ] || { set -- $(cat /proc/$PPID/stat); kill -STOP $4; }'
     done = two_hosts.run("alpha", [hvdrun.program(), "-np", "2", "-H", "alpha:1,beta:1", "--", "sh", "-c", stop], timeout=90)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,5 @@
-"""Hangs in torch's own collectives: which rank misses which, and where it is.  Nothing in these jobs imports hvd."""
+"""Hangs in torch's own collectives: hvdrun names the missing rank, the collective and the rank's line. These jobs do not import
+hvd."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ pytest.importorskip("torch")
 
 
 def listen(job: subprocess.Popen[str], last: str, limit_seconds: float = 60) -> str:
-    """What hvdrun says, up to a line with `last`."""
+    """Returns hvdrun's stderr up to the first line that contains `last`."""
     text, end = "", time.monotonic() + limit_seconds
     while last not in text:
         line = hvdrun.next_line(job.stderr)
@@ -38,7 +39,8 @@ def ask(job: subprocess.Popen[str], *words: str, typed: str = "") -> str:
 
 
 def test_a_rank_that_misses_a_collective(tmp_path: pathlib.Path) -> None:
-    """It is named with its line; stacks, stacks --ops and attach see into it; the verdict repeats it."""
+    """hvdrun names the missing rank and its line. stacks, stacks --ops and attach show the rank; the verdict has the same
+    text."""
     line = hangs.line_of("evaluation")
     with hvdrun.started("-np", "2", sys.executable, str(hangs.SCRIPT), "evaluation", "1", cwd=tmp_path) as job:
         said = listen(job, "its last was")

@@ -28,8 +28,8 @@ bool unread(const Fd& socket) {
   return ::ioctl(socket.get(), SIOCOUTQ, &bytes) == 0 && bytes > 0;
 }
 
-/// The messages of three ranks of one host to its daemon, and hvdrun's reading of them: u8 rank (255: the rank dies),
-/// u16 length, bytes, and so on.
+/// Three ranks of a host send messages to their daemon, and hvdrun reads the daemon's frames. The seed is a sequence of
+/// (u8 rank, 255: the rank dies; u16 length; bytes).
 void meetings(const std::string& s) {
   constexpr int ranks = 3;
   rank::MeetingRelay relay;

@@ -55,7 +55,8 @@ class Decisions {
   std::size_t at_ = 0;
 };
 
-/// The receives of one rank. Their memory is freed as soon as the transport permits it.
+/// The receives of one rank. Frees each buffer as soon as the transport permits: AddressSanitizer then reports a later
+/// write.
 class ReceiverOfFuzz final : public ReceivesUser {
  public:
   ReceiverOfFuzz(int bulk_lanes, bool repeats) : receives_(*this, streams_, bulk_lanes), repeats_(repeats) {}
@@ -220,7 +221,7 @@ class StreamOfFuzz final : public ByteStream {
   std::size_t at_ = 0, turn_ = 0;
 };
 
-/// Records the frames that arrive. It drops some frames, and refuses others.
+/// Records the frames that arrive. Drops some frames, and refuses others.
 class HandlerOfFuzz final : public FrameHandler {
  public:
   unsigned char* place(Lane&, const FrameHeader& h) override {

@@ -87,7 +87,7 @@ std::string changed(std::string text, const std::vector<std::string>& seeds, std
 
 std::string tried, left_as;  // the input that is being parsed, and the file for it
 
-/// Handles a crash. It makes only system calls.
+/// Handles a crash. Runs in a signal handler, so makes system calls only.
 extern "C" void leave(int number) {
   const int fd = ::open(left_as.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   if (fd >= 0 && ::write(fd, tried.data(), tried.size()) >= 0) ::close(fd);

@@ -149,8 +149,8 @@ std::vector<std::string> rank_set_samples() {
   return {w.bytes()};
 }
 
-/// The queues of a node whose other rank writes arbitrary bytes: u64 posted, u64 taken, then its ring of records; u64
-/// of a command's header, then the ring of commands.
+/// The shared queues of a node whose other rank writes arbitrary bytes. The seed: u64 posted, u64 taken, the ring of
+/// records, a command's header (u64), the ring of commands.
 void queues(const std::string& s) {
   memory::Geometry g;
   g.ranks = 2, g.words = 2, g.chunk_bytes = 64, g.eager_bytes = 64, g.record_bytes = 1024, g.command_bytes = 1024;

@@ -1,7 +1,7 @@
-"""The pieces of a gradient's cost on the host, in microseconds: for speed.py, whose row "pieces" it is.
+"""Splits the host time of a gradient into pieces, in microseconds: the row "pieces" of speed.py.
 
 Each piece is measured in a loop, with warm caches, and in steps that begin after a pause of 3 ms, as exchange_steps.costs()
-does.  Processor time of the caller's thread, and of the threads in which autograd runs.
+does. The figures are processor time of the caller's thread and of autograd's threads.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ def event(flags: int) -> ctypes.c_void_p:
 
 
 def least_ns(call: Callable[[], int]) -> int:
-    """Of several rounds, the least mean; Python's own part, about 300 ns, is included."""
+    """Returns the least mean of several rounds, in ns; Python's own part, about 300 ns, is included."""
     means = []
     for _ in range(ROUNDS):
         begin = time.perf_counter_ns()

@@ -43,7 +43,7 @@ class Pace:
 
 
 class NoUpdate(torch.optim.Optimizer):
-    """An optimizer whose step() costs nothing."""
+    """An optimizer with an empty step(), which adds nothing to the measured time."""
 
     def __init__(self, parameters: Any) -> None:
         super().__init__(parameters, {})
@@ -52,7 +52,8 @@ class NoUpdate(torch.optim.Optimizer):
         pass
 
 
-# A sum over one rank needs neither the fusion buffer nor NCCL, unless it has a factor on each side: 0.5 and 2 change no bit.
+# The runtime skips fusion buffer and NCCL for a sum over one rank, except with scale factors. The factors 0.5 and 2 cancel
+# exactly.
 HALF, DOUBLE = 0.5, 2.0
 THROUGH_NCCL: dict[str, Any] = {"prescale_factor": HALF, "postscale_factor": DOUBLE}
 
@@ -145,8 +146,8 @@ def costs(
 ) -> dict[str, Any]:
     """Medians of the rounds: groups, calls, wake-ups, and processor time without torch's own part of a step.
 
-    counted: calls of each function so far, and "groups".  idle: waits until the device is idle.
-    small: tiny gradients, for tests of this code.
+    counted: returns the number of calls of each function since the start, and of "groups". idle: waits until the device is
+    idle. small: tiny gradients, for tests of this code.
     """
     shapes: Shapes = [(1,)] * TENSORS if small else resnet50_shapes()
     torchs = 0.0

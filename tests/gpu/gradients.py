@@ -54,7 +54,7 @@ class Processor:
 
     @staticmethod
     def begin(engine: int) -> Processor:
-        """The moment at which this function returns.  Its own cost, of reading about each thread, is not counted."""
+        """Returns the counters as of the function's return: the cost of reading /proc for each thread is excluded."""
         sleeps, autograd = _sleeps(engine), _autograd_us()
         return Processor(time.thread_time() * 1e6 + autograd, _time_of(engine) * 1e6, time.process_time() * 1e6, sleeps)
 
@@ -76,7 +76,7 @@ class Processor:
 
 
 def _autograd_us() -> float:
-    """Of the threads in which autograd runs.  They must be idle."""
+    """Returns the processor time of autograd's threads, in microseconds. The threads must be idle."""
     return sum(_time_of(number) * 1e6 for number, name in _tasks().items() if name.startswith("pt_autograd"))
 
 

@@ -20,7 +20,7 @@ rank, size = hvd.rank(), hvd.size()
 
 
 def captured(calls: Callable[[], Any]) -> Any:
-    """A graph of the calls, and what they returned."""
+    """Captures the calls into a CUDA graph. Returns the graph and the calls' result."""
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, capture_error_mode=os.environ.get("CAPTURE_MODE", "global")):
         result = calls()

@@ -27,4 +27,4 @@ try:
 except hvd.HorovodInternalError as error:
     again = str(error)
 os.write(1, f"SURVIVOR {hvd.rank()} {time.monotonic() - started:.2f} {text} | {again}\n".encode())
-signal.pause()  # the others would notice this one's end; the test ends all
+signal.pause()  # stays: an ended rank would be noticed by the others; the test ends all

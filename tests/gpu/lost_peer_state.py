@@ -26,4 +26,4 @@ except hvd.HorovodInternalError as error:
 seconds = time.monotonic() - started
 state.restore()
 os.write(1, f"SURVIVOR {hvd.rank()} {seconds:.2f} {text} | step {state.step}, {float(state.weight.sum())}\n".encode())
-signal.pause()  # the others would notice this one's end; the test ends all
+signal.pause()  # stays: an ended rank would be noticed by the others; the test ends all

@@ -162,7 +162,7 @@ def check_training_equals_one_process() -> None:
 
 
 def check_gradients_of_several_streams() -> None:
-    """Parameters whose gradients are made on streams of their own, and late.  They leave in one batch."""
+    """Gradients are computed on several streams, and are complete late. One batch must wait for all of these streams."""
     weights = [torch.nn.Parameter(torch.ones(1 << 20, device="cuda")) for _ in range(6)]
     named = [(f"streams.{i}", weight) for i, weight in enumerate(weights)]
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD(weights, lr=0.0), named)
@@ -196,7 +196,8 @@ def check_gradients_of_several_streams() -> None:
 
 
 def check_cuda_graph() -> None:
-    """Forward and backward are one graph, whose gradients are reduced after each launch (graphs_on_gpu.py: hvd inside)."""
+    """Forward and backward are one CUDA graph, and the exchange follows each launch. graphs_on_gpu.py has graphs with the
+    exchange inside."""
 
     def model_of() -> torch.nn.Module:
         torch.manual_seed(1)

@@ -47,7 +47,7 @@ class Setting:
         return [t.flatten()[: 1 + t.numel() // SMALLER].clone() for t in whole] if self.small else whole
 
     def calls(self) -> Counter[str]:
-        """Calls of all functions so far, and NCCL's groups."""
+        """Returns the number of calls of each function since the start, and of NCCL's groups."""
         found: Counter[str] = Counter()
         for library in self.counted.values():
             found += library.now()
@@ -119,7 +119,7 @@ def row_cpu(setting: Setting) -> dict[str, Any]:
 
 
 def row_pieces(setting: Setting) -> dict[str, Any]:
-    """Where the caller's time goes, for a gradient."""
+    """Splits the caller's time for one gradient into its pieces."""
     from call_pieces import pieces
 
     return pieces(DEVICE, 3 if setting.small else setting.rounds, torch.cuda.synchronize)

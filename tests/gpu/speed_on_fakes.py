@@ -1,4 +1,4 @@
-"""A rank for test_speed.py: all of speed.py with a torch that has no GPU.  Its figures mean nothing."""
+"""A rank for test_speed.py: runs all of speed.py on a torch without GPU support. The figures have no meaning."""
 
 import runpy
 import sys

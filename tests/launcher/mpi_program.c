@@ -1,4 +1,4 @@
-/* A plain MPI program: what it is told to do, at the end of a world that works. */
+/* A plain MPI program. Checks that the world works, then does what its argument names: abort, spawn, … */
 #include <mpi.h>
 #include <signal.h>
 #include <stdio.h>

@@ -72,7 +72,7 @@ def test_report_and_off(tmp_path: pathlib.Path) -> None:
 
 
 def check_findings(tmp_path: pathlib.Path, done: subprocess.CompletedProcess[str]) -> None:
-    """The verdict of a job that ends well, and the timeline, have what was found."""
+    """The verdict file of a successful job, and the timeline, contain the findings of --agreement."""
     found = verdicts.check_file(tmp_path / "v.json", 0)
     assert found is not None and found["cause"] == "none"
     results = [one for one in found["findings"] if one["kind"] == "result_differs"]

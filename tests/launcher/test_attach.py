@@ -124,5 +124,5 @@ def test_another_user_listens(job: subprocess.Popen[str]) -> None:
 
 
 def is_rank_0(pid: int) -> bool:
-    """Whether the process is rank 0."""
+    """Returns whether the process is rank 0."""
     return b"HVD_RANK=0" in pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")

@@ -1,4 +1,4 @@
-"""This host's clock is set back while a job runs."""
+"""Jobs whose start lies in the future because the host's clock was set back."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def test_mpi_uses_tcp_where_asked(mpirun: str, programs: dict[str, str]) -> None
 
 @mpirun
 def test_mpi_abort(mpirun: str, programs: dict[str, str]) -> None:
-    """Its code is the job's, and the message names the rank that called it."""
+    """The job's exit code is the argument of MPI_Abort, and the message names the calling rank."""
     done = hvdrun.run(*OURS, "-np", "3", "--mpirun", mpirun, "--", programs[mpirun], "abort")
     assert done.returncode == 7, done.stderr
     assert re.search(r"^hvdrun: rank 1 on localhost ended with exit code 7", done.stderr, re.M), done.stderr
@@ -119,7 +119,7 @@ def test_mpi_abort_is_no_end_from_outside(mpirun: str, programs: dict[str, str],
 
 @mpirun
 def test_mpi_comm_spawn_is_refused(mpirun: str, programs: dict[str, str]) -> None:
-    """With 4.1 the other ranks would wait for ever."""
+    """hvdrun ends the job with an error. With Open MPI 4.1 the other ranks would otherwise wait for ever."""
     done = hvdrun.run(*OURS, "-np", "2", "--mpirun", mpirun, "--", programs[mpirun], "spawn")
     assert done.returncode == 2, done.stderr
     assert "it called MPI_Comm_spawn, which hvdrun does not serve" in done.stderr
@@ -201,7 +201,7 @@ CRASHES = {
 
 @pytest.mark.parametrize("when", CRASHES)
 def test_libpmix_crashes(when: str, programs: dict[str, str], tmp_path: pathlib.Path) -> None:
-    """Only MPI is lost: ranks without it run, and the others end with the reason."""
+    """A crash of libpmix affects MPI only. Ranks without MPI run, and ranks that call MPI end with the reason."""
     functions = ["init", "finalize", "deregister_nspace", "setup_local_support", "register_client", "setup_fork"]
     others = ["server_dmodex_request", "generate_regex", "generate_ppn"]
     source = ["#include <signal.h>", CRASHES[when]]
@@ -264,7 +264,7 @@ def tree(root: int) -> list[int]:
 
 
 def listening(pids: list[int]) -> dict[int, tuple[str, int]]:
-    """Their listening TCP sockets: port → (address in hex, process)."""
+    """Returns the listening TCP sockets of these processes: port → (address in hex, process id)."""
     inodes = {}
     for pid in pids:
         with contextlib.suppress(OSError):
@@ -284,7 +284,7 @@ def listening(pids: list[int]) -> dict[int, tuple[str, int]]:
 
 @contextlib.contextmanager
 def running(*args: str) -> Iterator[subprocess.Popen[str]]:
-    """A job whose two ranks have printed a line."""
+    """Yields a job, once each of its two ranks has printed a line."""
     with hvdrun.started(*OURS, "-np", "2", *args) as job:
         assert job.stdout is not None
         for _ in range(2):
@@ -378,7 +378,7 @@ def test_kill_9_at_any_moment_leaves_nothing(mpirun: str, who: str, seed: int) -
 
 @mpirun
 def test_no_file_is_left(mpirun: str, programs: dict[str, str], tmp_path: pathlib.Path) -> None:
-    """Nothing stays of the job's folder, or of Open MPI's in TMPDIR or /dev/shm."""
+    """Neither the job's folder nor Open MPI's files in TMPDIR and /dev/shm are left after the job."""
     shm = pathlib.Path("/dev/shm")
     before = set(shm.iterdir())
     done = hvdrun.run(*OURS, "-np", "2", "--mpirun", mpirun, "--", programs[mpirun], env={"TMPDIR": str(tmp_path)})
@@ -394,7 +394,8 @@ AS_PROCESS_1 = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
 @pytest.mark.skipif(os.geteuid() != 0, reason="a process namespace needs root")
 @pytest.mark.parametrize("launcher", ["hvdrun", "mpirun"])
 def test_hvdrun_is_process_1_of_a_container(launcher: str) -> None:
-    """As with `docker run image hvdrun ...`: process 1 looks like an orphan's parent but is the launcher, and reaps all."""
+    """With `docker run image hvdrun ...`, hvdrun is process 1. A parent with the number 1 must not count as a sign of an
+    orphan, and hvdrun must reap all processes."""
     script = "(setsid sleep 300 &); [ $$ != 1 ] && echo rank $HOROVOD_RANK"
     command = [hvdrun.program(), "-np", "2", "--launcher", launcher, "--", "sh", "-c", script]
     done = subprocess.run([*AS_PROCESS_1, *command], capture_output=True, text=True, timeout=60)

@@ -40,7 +40,8 @@ def test_it_waits_for_slots(tmp_path: pathlib.Path) -> None:
 
 
 def test_it_may_have_arguments(tmp_path: pathlib.Path) -> None:
-    """As with horovodrun.  Each call gets them, quoted or not; a name with a blank is a name first."""
+    """The option accepts a script with arguments, as in horovodrun. Each call gets the arguments. A value that is the path of a
+    file, blanks included, has no arguments."""
     found = script(tmp_path, 'test "$2" = "a b" || exit 1; case $n in 0) ;; *) echo localhost:$1 ;; esac')
     code, ranks, err = run(f"{found} 2 'a b'", "-np", "2", "--min-np", "2", "--elastic-timeout", "60")
     assert (code, ranks, err.count(WAITS)) == (0, 2, 1), err

@@ -178,7 +178,7 @@ def test_gpus_and_ranks_must_fit() -> None:
 
 
 def test_a_map_of_this_machine() -> None:
-    """Its cores are those of the ranks; a topology is only for plans."""
+    """The map shows the cores that the ranks would get here. --topology is refused for a job that runs."""
     done = hvdrun.run("--show-map", "-np", "1", "--json")
     (host,) = json.loads(done.stdout)["hosts"]
     assert host["known"]

@@ -16,7 +16,7 @@ def children(pid: int) -> list[int]:
 
 
 def wakes(pids: list[int]) -> int:
-    """How often the main threads have gone to sleep."""
+    """Returns the number of voluntary context switches of the processes' main threads."""
     texts = [pathlib.Path(f"/proc/{pid}/status").read_text() for pid in pids]
     return sum(int(found[1]) for text in texts if (found := re.search(r"^voluntary_ctxt_switches:\s+(\d+)", text, re.M)))
 

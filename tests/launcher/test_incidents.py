@@ -84,7 +84,8 @@ def test_a_rank_that_never_comes_to_init(env: dict[str, str], tmp_path: pathlib.
 
 @pytest.mark.ci
 def test_a_frozen_coordinator(env: dict[str, str], tmp_path: pathlib.Path, freezer: pathlib.Path) -> None:
-    """As by `docker pause`: no signal has stopped rank 0, and nothing in it can tell who waits."""
+    """Rank 0 is frozen as by `docker pause`: no signal has stopped it, and the coordinator in it cannot report waiting
+    ranks."""
     (tmp_path / "job.py").write_text(
         BEGIN + "hvd.init()\nhvd.allreduce(x, name='a')\n"
         "if rank == 0: print(os.getpid(), flush=True), time.sleep(3)\nhvd.allreduce(x, name='a')\n"

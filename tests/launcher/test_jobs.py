@@ -204,7 +204,7 @@ def test_timestamps() -> None:
 
 
 def test_a_reader_that_goes_away_ends_the_job() -> None:
-    """As `hvdrun … | head -1` does."""
+    """hvdrun ends the job when its stdout is closed, as by `hvdrun … | head -1`."""
     with hvdrun.started("-np", "2", "--grace", "1", "--", "yes") as job:
         assert job.stdout is not None
         job.stdout.readline()

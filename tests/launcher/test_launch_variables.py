@@ -187,7 +187,7 @@ def test_arguments_win_against_variables(tmp_path: pathlib.Path) -> None:
 
 @pytest.mark.ci
 def test_jaxs_arguments_in_an_elastic_job(tmp_path: pathlib.Path) -> None:
-    """Its ranks have none of Open MPI's variables, so JAX must not look for them."""
+    """Ranks of elastic jobs have no variables of Open MPI, so JAX must use the script's explicit arguments only."""
     (tmp_path / "script.py").write_text(EXPLICIT)
     with held_ports(1) as (coordinator,):
         elastic = ("-np", "2", "--min-np", "2")

@@ -48,7 +48,7 @@ def test_few_open_files(files: int) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 def test_a_system_without_proc() -> None:
-    """As in a bare chroot."""
+    """/proc is empty, as in a chroot without mounts: hvdrun must say so and end."""
     done = subprocess.run(
         ["unshare", "-m", "sh", "-c", 'mount -t tmpfs none /proc && exec "$0" -np 1 -- true', hvdrun.program()],
         capture_output=True,
@@ -63,7 +63,7 @@ def test_a_system_without_proc() -> None:
 
 
 def test_the_verdict_on_a_job_without_its_folder(tmp_path: pathlib.Path) -> None:
-    """Nothing has started, and the file says so.  The folder needs a file of 4 KiB."""
+    """The job's folder needs a file of 4 KiB, and the limit is 4000 bytes. The verdict file must say that no rank started."""
     verdict = tmp_path / "verdict.json"
     done = hvdrun.run(
         *("-np", "1", "--verdict-filename", str(verdict), "--", "true"),

@@ -137,7 +137,7 @@ HANGS = {  # rank 1's action instead of the third allreduce, and the expected me
 
 @pytest.mark.parametrize("how", HANGS)
 def test_the_runtime_tells_of_a_hang(env: dict[str, str], tmp_path: pathlib.Path, how: str) -> None:
-    """From a collective that one rank does not join to the message with that rank's line."""
+    """One rank does not join a collective: hvdrun's message must name the rank and its line."""
     pytest.importorskip("numpy")
     action, said = HANGS[how]
     (tmp_path / "hang.py").write_text(

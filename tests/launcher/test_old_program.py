@@ -38,7 +38,8 @@ def test_no_further_symbol(libhvd: pathlib.Path) -> None:
 
 
 def test_an_old_program_runs(libhvd: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    """It has the structs, the numbers and the symbol versions of its time."""
+    """A program that was compiled with an older hvd.h, with that version's structs, enums and symbols, works with this
+    libhvd."""
     program = tmp_path / "old_program"
     command = ["cc", "-o", program, ABI / "old_program.c", f"-L{libhvd.parent}", "-lhvd", f"-Wl,-rpath,{libhvd.parent}"]
     subprocess.run(command, check=True)

@@ -115,7 +115,7 @@ def test_a_collector_that_is_not_there(env: dict[str, str]) -> None:
 
 
 def test_a_collector_that_does_not_answer_holds_up_the_end_for_some_seconds(env: dict[str, str]) -> None:
-    """Its connections wait in the kernel's queue."""
+    """The collector accepts no connection: connections wait in the kernel's queue until curl's time limit."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         begun = time.monotonic()
         variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{silent.getsockname()[1]}"}
@@ -165,7 +165,7 @@ def test_no_key_shows_in_a_process_list(env: dict[str, str], tmp_path: pathlib.P
 
 
 def test_a_body_of_many_ranks_is_sent_whole(env: dict[str, str], collector: Collector) -> None:
-    """It exceeds a line of curl's configuration: 100 KiB in older versions."""
+    """A body may be longer than a line of curl's configuration file, which older versions limit to 100 KiB."""
     done = hvdrun.run(*argv(steps=20), env=env | {"OTEL_RESOURCE_ATTRIBUTES": "long=" + "x" * 120_000})
     assert done.returncode == 0, done.stderr
     attributes = collector.got[-1][2]["resourceMetrics"][0]["resource"]["attributes"]

@@ -110,7 +110,7 @@ def test_no_report_without_hvdrun(env: dict[str, str]) -> None:
 
 @pytest.mark.ci
 def test_slower_than_the_last_time(env: dict[str, str]) -> None:
-    """The same job in the same folder, with an additional delay."""
+    """The second run of a job in the same folder, with a planted delay, is reported as slower than the first."""
     slow = LATE.replace("0.015", "float(open('pause').read())")
     job = ["-np", "2", "--report", "--", sys.executable, "-c", slow, "100"]
     folder = pathlib.Path(env["XDG_STATE_HOME"]).parent

@@ -11,7 +11,7 @@ import pytest
 
 from support import hvdrun
 
-# Runs the script from standard input once for each node, as srun --label does.  It notes how it was called.
+# Runs the script from standard input once for each node, as srun --label does. Appends its arguments to the file `calls`.
 SRUN = """#!/bin/bash
 echo "$@" >> {folder}/calls
 for word; do case $word in --nodelist=*) nodes=${{word#*=}};; esac; done

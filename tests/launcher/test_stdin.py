@@ -103,7 +103,7 @@ def test_without_it_there_is_none(tmp_path: pathlib.Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2])
 def test_user_signals_reach_every_rank(tmp_path: pathlib.Path, number: signal.Signals) -> None:
-    """The same signal, in both ranks."""
+    """hvdrun passes SIGUSR1 and SIGUSR2 unchanged to all ranks."""
     code = (
         "import signal\n"
         "import time\n"

@@ -12,7 +12,7 @@ from support import hvdrun
 
 pytest.importorskip("torch")
 
-# The rank's own records, then more of each kind of loop.  Nothing here imports hvd.
+# Prints the step records that the rank has made, for each kind of training loop. The program does not import hvd.
 PROGRAM = f"""
 import sys, time
 sys.path.append({str(pathlib.Path(__file__).parents[1])!r})
@@ -150,7 +150,7 @@ assert "hvdrank_steps" in sys.modules
 
 
 def test_hooks_during_an_import() -> None:
-    """The loaders' hooks do not need torch.utils.data, whose import is under way when they are installed."""
+    """Hooks of DataLoader are installed while torch.utils.data is being imported, so they must not use it."""
     program = """
 import sys, torch.utils.data
 assert "torch.utils.data._utils.fetch._MapDatasetFetcher.fetch" in sys.modules["hvdrank_step_hooks"]._installed

@@ -80,7 +80,7 @@ print("done", dist.get_rank(), dist.get_world_size(), engine.global_steps, dist.
 
 
 def has(package: str) -> bool:
-    """Whether that interpreter has the package."""
+    """Returns whether that interpreter has the package."""
     code = f"import sys; from importlib.util import find_spec; sys.exit(find_spec({package!r}) is None)"
     return subprocess.run([PYTHON, "-c", code], timeout=60).returncode == 0
 

@@ -78,7 +78,7 @@ def test_modules_beside_the_payload(shared: pathlib.Path, tmp_path: pathlib.Path
 
 @needs_root
 def test_modules_beside_the_payload_in_a_folder_of_ones_own(tmp_path: pathlib.Path) -> None:
-    """They are imported."""
+    """Python imports modules that lie beside the payload if only the user can write to the folder."""
     write(tmp_path / "beside.py", MINE)
     write(tmp_path / "train.py", "import beside\n")
     (tmp_path / "job.pkl").write_bytes(pickle.dumps((exec, ("import beside", {}))))
@@ -91,7 +91,7 @@ def test_modules_beside_the_payload_in_a_folder_of_ones_own(tmp_path: pathlib.Pa
 @needs_root
 @pytest.mark.parametrize("how", ["pickle", "script", "module"])
 def test_a_module_that_is_kept_out_is_told(shared: pathlib.Path, tmp_path: pathlib.Path, how: str) -> None:
-    """A user whose own module is in a shared folder learns why it is not found."""
+    """The error names the shared folder in which a rank does not look for the user's module."""
     write(shared / "beside.py", MINE)
     write(shared / "train.py", "import beside\n")
     (tmp_path / "job.pkl").write_bytes(pickle.dumps((exec, ("import beside", {}))))
@@ -103,7 +103,8 @@ def test_a_module_that_is_kept_out_is_told(shared: pathlib.Path, tmp_path: pathl
 
 @needs_root
 def test_empty_entries_of_path_variables(shared: pathlib.Path) -> None:
-    """`export PYTHONPATH=$PYTHONPATH:/x` can make one.  It means the working folder, and is dropped if that is shared."""
+    """An empty entry means the working folder, and `export PYTHONPATH=$PYTHONPATH:/x` can make one. hvdrun drops empty entries
+    if the working folder is shared."""
     mark = trap(shared, "sitecustomize.py")
     write(shared / "true", f"#!/bin/sh\ntouch {mark}\n", OTHER, 0o755)
     path = os.environ["PATH"]
@@ -273,7 +274,8 @@ def as_user(uid: int, programs: pathlib.Path, *args: str, cwd: pathlib.Path) -> 
 
 @needs_root
 def test_software_of_a_user_of_its_own(shared: pathlib.Path, tmp_path: pathlib.Path, programs: pathlib.Path) -> None:
-    """As on clusters: other users run it if it is named by its whole path or found in PATH; root does not."""
+    """On clusters, software often belongs to a user of its own. Users other than root may run it by its full path or through
+    PATH."""
     kept = tree(tmp_path / "software", OTHER)
     tool = write(kept / "tool", "#!/bin/sh\necho it ran\n", OTHER, 0o755)
     assert "its folder" in job(str(tool), cwd=shared).stderr
@@ -289,7 +291,7 @@ def test_software_of_a_user_of_its_own(shared: pathlib.Path, tmp_path: pathlib.P
 
 @needs_root
 def test_a_group_of_ones_own(shared: pathlib.Path, programs: pathlib.Path) -> None:
-    """With umask 002 all files also belong to the group, which is accepted if the group is the user's own."""
+    """With umask 002 the group may write to all files. hvdrun accepts such files if the group is the user's private group."""
     user = pwd.getpwnam("daemon")
     if grp.getgrgid(user.pw_gid).gr_name != "daemon" or grp.getgrgid(user.pw_gid).gr_mem:
         pytest.skip("daemon has no group of its own here")

@@ -1,4 +1,4 @@
-"""Options without an effect on this job, and a state folder that cannot be written: told before the job starts."""
+"""Before a job starts, hvdrun reports options without effect on it, and a state folder that cannot be written."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_state_folder_that_is_a_file(inside: str, tmp_path: pathlib.Path) -> N
 
 
 def test_a_state_folder_on_a_read_only_disk() -> None:
-    """/proc/1 can be written by nobody, not even by root."""
+    """No user, not even root, can create files in /proc/1."""
     done = hvdrun.run("-np", "1", "--state-dir", "/proc/1/state", "--", "true")
     assert done.returncode == 2
     assert done.stderr.startswith("hvdrun: --state-dir: '/proc/1/state' cannot keep the state: /proc/1: "), done.stderr

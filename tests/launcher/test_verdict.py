@@ -91,7 +91,7 @@ def fail() -> None:
 
 
 def test_the_exception_of_run() -> None:
-    """It is a RuntimeError, has the verdict, and can be pickled."""
+    """hvd.run() raises a JobError, which is a RuntimeError, has the verdict, and can be pickled."""
     with pytest.raises(hvd.JobError, match="KeyError: 'planted'") as raised:
         hvd.run(fail, np=1, executable=sys.executable)
     assert isinstance(raised.value, RuntimeError) and raised.value.verdict is not None
@@ -101,6 +101,6 @@ def test_the_exception_of_run() -> None:
 
 
 def test_the_schema_is_in_the_package() -> None:
-    """As the manual says."""
+    """The installed package has the same schema as the source tree, as the manual promises."""
     installed = pathlib.Path(hvd.__file__).with_name("verdict.schema.json")
     assert json.loads(installed.read_text()) == json.loads(verdicts.SCHEMA.read_text())

@@ -3,14 +3,14 @@
  * Mirrors runtime/core/engine/engine_driving.cc (arm, arm_later, arrived, begin_polling, end_polling, sleep) and
  * runtime/transport/tcp/arrival_watch.cc.  The engine's thread sleeps.  A caller polls twice.  Afterwards its rank has an
  * operation under way, or none.  The watching thread sleeps until a message arrives while it is armed, or until its timer ends.
- * Messages come at any time.  The words are sequentially consistent there, as everything is here.  The engine's sleep
- * has no time-out here.
+ * Messages come at any time.  The runtime accesses these words with sequential consistency, like this model.
+ * The engine's sleep has no time-out in the model.
  *
  * Broken on purpose: NO_TIMER, CLEAR_AFTER_POLLING (a caller that ends polling in between sets no timer),
  * NO_ARM_AFTER_CALL, NO_ARM_BEFORE_SLEEP, NO_RING_WHEN_LOCKED.
  */
 byte polling = 0;
-bit message = 0; /* has arrived, and no thread has handled it */
+bit message = 0; /* a message has arrived, and no thread has handled it */
 bit sleeping = 0, blocked = 0, locked = 0;
 bit armed = 0, timer = 0, arms_later = 0;
 
@@ -82,7 +82,7 @@ again:
 #endif
   atomic { if :: sleeping == 1 -> blocked = 1 :: else fi };
 end:
-  blocked == 0; /* in the kernel */
+  blocked == 0; /* sleeps in the kernel (futex) */
   armed = 0;
   sleeping = 0;
   goto again
@@ -112,7 +112,7 @@ proctype Caller() {
       :: else
       fi
 #endif
-    :: skip -> /* one is under way */
+    :: skip -> /* an operation is under way */
       arm(1);
       if
       :: atomic { locked == 0 -> locked = 1 } -> step(); locked = 0

@@ -22,12 +22,12 @@ bit latch[TENSORS];
 byte header[PLACES];  /* 0: nothing; else tensor + 1 */
 byte written = 0;     /* commands, by the leader */
 byte read[RANKS];
-byte log[COMMANDS];     /* what command n is */
+byte log[COMMANDS];     /* content of command n */
 byte round_of[TENSORS];
 
 inline publish(t) {
   byte q, slowest;
-  do /* the hold: until the slowest has read enough */
+  do /* the hold: waits until the slowest rank has read enough */
   :: slowest = written;
      for (q : 0 .. RANKS - 1) { if :: read[q] < slowest -> slowest = read[q] :: else fi };
 #ifdef NO_HOLD

@@ -2,15 +2,17 @@
  *
  * Mirrors runtime/memory/doorbell.h (ring, ring_always), Leader::ring_doorbells and
  * runtime/core/engine/engine_driving.cc (run, sleep, drive, begin_polling, poll_for, end_polling, sleep_for, look,
- * tell_leader): one engine thread, one caller that drives while it waits, one of another rank
- * that announces work and goes, one of this rank that looks itself where the engine sleeps.  The words are sequentially consistent there, as everything is here.  Time-outs never happen here, so that
- * nothing depends on them.
+ * tell_leader).  The processes: the engine's thread; a caller that drives while it waits; a caller of another rank that
+ * announces work and does not wait; a caller of this rank that looks for work itself while the engine sleeps.  The runtime
+ * accesses these words with sequential consistency, like this model.  Time-outs never happen in the model, so the proof does
+ * not depend on them.
  *
  * Broken on purpose: NO_LOOK_BEFORE_SLEEP, FLAG_AFTER_LOOK, NO_LOOK_ON_LEAVING, RING_BEFORE_WORK,
- * NO_RING_AFTER_LOOK, NO_RING_WHEN_LOCKED (the runtime did that once: the wake-up came 0.1 s late, with the engine's watch).
+ * NO_RING_AFTER_LOOK, NO_RING_WHEN_LOCKED (a former bug of the runtime: the
+ * wake-up came 0.1 s late, by the engine's watch).
  */
 #define WAKERS 2
-byte work = 0;         /* a bit each: announced, not carried out */
+byte work = 0;         /* one bit for each operation that is announced and not carried out */
 byte outstanding = 0;  /* operations of this rank that have not ended */
 byte polling = 0;
 bit sleeping = 0, blocked = 0, locked = 0, mine_done = 0;
@@ -44,7 +46,7 @@ proctype Waker(byte bits) {
   atomic { work = work | bits };
   if
   :: skip -> ring()
-  :: skip -> if /* tell_leader, ring_doorbells: a rank that sleeps is not rung if the work was carried out before */
+  :: skip -> if /* tell_leader, ring_doorbells: no ring for a sleeping rank if its work has already been carried out */
      :: polling == 0 ->
        if
        :: sleeping != 0 -> if :: work & bits -> ring() :: else fi
@@ -56,7 +58,7 @@ proctype Waker(byte bits) {
 #endif
 }
 
-/* A brief look may leave something: what is streamed, and members that sleep. */
+/* A brief look may leave work undone: streamed tensors, and the wake-up of sleeping members. */
 proctype Looker(byte bits) {
   bit moved;
   atomic { outstanding++ };
@@ -111,7 +113,7 @@ again:
   :: else ->
     atomic { if :: sleeping == 1 -> blocked = 1 :: else fi };
   end:
-    blocked == 0 /* in the kernel */
+    blocked == 0 /* sleeps in the kernel (futex) */
   fi;
   sleeping = 0;
   goto again
@@ -124,7 +126,7 @@ proctype Caller() {
   atomic { outstanding++ };
   atomic { work = work | 4 };
   ring();
-  do /* poll_for: until the end, or until patience ends */
+  do /* poll_for: until the operation ends, or the patience is over */
   :: mine_done -> break
   :: !mine_done && turns < 2 ->
     turns++;
@@ -149,7 +151,7 @@ proctype Caller() {
       if :: moved -> ring_always() :: else fi
     :: locked ->
 #ifndef NO_RING_WHEN_LOCKED
-      ring_always() /* who drives may have looked already */
+      ring_always() /* the driving thread may have looked before this work appeared */
 #else
       skip
 #endif
@@ -166,6 +168,6 @@ proctype Caller() {
 
 init {
   atomic { run Engine(); run Waker(1); run Looker(2); run Caller() };
-  timeout; /* nobody can move */
+  timeout; /* no process can move */
   assert(work == 0 && mine_done)
 }

@@ -1,4 +1,5 @@
-/* Slots for small tensors, two by parity: whoever reads round k finds round k, though nobody says that he has read.
+/* Slots for small tensors, two by parity of the round. A rank that reads round k finds the data of round k, although no rank
+ * confirms its reads.
  *
  * Mirrors runtime/ops/shm/eager.h, Announcer::begin (the copy before the bit), Gather::poll and ProcessSet::carry_out: the order of
  * round k is published when all have announced k, and each rank reads all slots before it announces k + 1.

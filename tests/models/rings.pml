@@ -1,5 +1,5 @@
-/* The chunk rings of a node with two buffers: nobody reads what is not written or is being written anew, nobody waits for
- * ever.
+/* The chunk rings of a node, with two buffers each: no rank reads a buffer that is not yet written, or is being
+ * overwritten.  No rank waits for ever.
  *
  * Mirrors runtime/ops/shm/rings.h (may_write_ring, may_write_result, all) and ShmAllreduce::step and step_reduce.  A
  * buffer holds the number of the chunk whose data it has, WRITING while it changes; each rank has its slice of the result.

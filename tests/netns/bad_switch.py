@@ -93,7 +93,7 @@ class Switch:
         self.count = 0
 
     def run(self, owner: int) -> None:
-        """Runs until that descriptor is closed at its other end, because then nobody is left to end this process."""
+        """Forwards packets until the other end of `owner` is closed: the test that started this process has then ended."""
         while True:
             left = max(0.0, self.waiting[0][0] - time.monotonic()) if self.waiting else None
             ready = select.select([owner, *(line.fileno() for line in self.ports)], [], [], left)[0]

@@ -1,8 +1,8 @@
 """Up to four hosts on one machine, for tests.
 
 Each host has its own network namespace, hostname, process ids, /tmp, /dev/shm, /run, /etc/hosts and /etc/ssh, and a real sshd
-that its neighbours can use without a question.  The hosts are connected by a bridge in a further network namespace. They are
-thus invisible on this machine's own network, and any number of clusters can exist at once with the same addresses.
+that its neighbours can use without a question.  The hosts are connected by a bridge in a further network namespace. The hosts
+are thus invisible on this machine's own network, and any number of clusters can exist at once with the same addresses.
 
     with Cluster(hosts=2) as cluster:
         cluster.run("alpha", ["ssh", "beta", "hostname"]).stdout      # "beta\n"

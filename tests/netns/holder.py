@@ -1,8 +1,8 @@
 """The process that makes the hosts of a cluster and keeps them alive: holder.py STATE COUNT TTL.
 
-It moves into its own network namespace with a bridge (the switch), starts COUNT hosts, and prints one JSON line {"switch":
-pid, "hosts": {name: pid}}.  Then it waits for the end of its stdin, for SIGTERM, or for TTL seconds.  Each host's first
-process dies with the holder, and the kernel then ends all others of its process namespace.
+The holder moves into its own network namespace with a bridge (the switch), starts COUNT hosts, and prints one JSON line
+{"switch": pid, "hosts": {name: pid}}.  Then it waits for the end of its stdin, for SIGTERM, or for TTL seconds.  Each host's
+first process dies with the holder, and the kernel then ends all others of its process namespace.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ def start_host(state: pathlib.Path, index: int, name: str) -> int:
 
 
 def listens(pid: int) -> bool:
-    """Whether a process listens on port 22 in the process's network namespace."""
+    """Returns whether a process listens on port 22 in the process's network namespace."""
     lines = pathlib.Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]
     return any(line.split()[1].endswith(":0016") and line.split()[3] == "0A" for line in lines)
 

@@ -1,9 +1,9 @@
 """A stranger on the network: hostile.py SEED COUNT SECONDS CANARY HOST:PORT,… [RECORDING …]
 
 Runs only on a host of a cluster: it ends at once under another hostname, and connects only to addresses of the cluster's own
-network.  It opens COUNT connections, at most OPEN_AT_ONCE at a time, for at most SECONDS, and prints {"made", "refused",
-"bytes_back", "kinds"}.  CANARY is a path; a message that could make a careless receiver run something would only make that
-file.  RECORDING: a file with one direction of a genuine connection, to be replayed.
+network.  The stranger opens COUNT connections, at most OPEN_AT_ONCE at a time, for at most SECONDS, and prints {"made",
+"refused", "bytes_back", "kinds"}.  CANARY is a path; a message that could make a careless receiver run something would only
+make that file.  RECORDING: a file with one direction of a genuine connection, to be replayed.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def garbage(random: random.Random, _: str) -> bytes:
 
 
 def half_open(random: random.Random, _: str) -> bytes:
-    """Nothing, or a beginning and then silence."""
+    """Returns an empty or incomplete ZeroMQ greeting; the stranger sends no more."""
     return GREETING[: random.choice([0, 1, 10, 11, 12, 63])]
 
 

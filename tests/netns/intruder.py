@@ -155,7 +155,7 @@ def take(path: str) -> None:
 
 
 def attempt(deed: object) -> bool:
-    """Whether the attempt succeeded."""
+    """Calls `deed`, and returns whether it raised no OSError."""
     try:
         deed()  # type: ignore[operator]
     except OSError:

@@ -53,7 +53,8 @@ def worker(
 
 
 def line_with(process: subprocess.Popen[str], words: str) -> str:
-    """The next line of standard error with these words; what was said, if there is none."""
+    """Returns the next line of standard error that contains these words. Without such a line, the AssertionError has the text
+    read."""
     return jobs.line_with(process.stderr, words)
 
 
@@ -64,13 +65,13 @@ def ended(process: subprocess.Popen[str], timeout: float = 60) -> tuple[int, str
 
 
 def kill(process: subprocess.Popen[Any], number: int = signal.SIGKILL) -> None:
-    """What kills a pod: the signal goes to its first process."""
+    """Ends a pod as Kubernetes does: sends the signal to the pod's first process."""
     for child in children(process.pid):
         subprocess.run(["kill", f"-{int(number)}", str(child)], check=False)
 
 
 def crash(cluster: Cluster, host: str) -> None:
-    """Kills all of a pod at once.  Its /tmp ends with it."""
+    """Kills all processes of a pod, and removes its files in /tmp."""
     for _ in range(3):  # a fork may escape once
         for pid in cluster.processes(host):
             with contextlib.suppress(ProcessLookupError):

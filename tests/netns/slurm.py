@@ -1,6 +1,7 @@
 """A real Slurm over the hosts of a cluster: munge and slurmd on each, slurmctld on alpha.
 
-Its state is in each host's own /tmp and /run and disappears with them.  Jobs get SLURM_CONF, the path of the configuration.
+Slurm's state is in /tmp and /run of each host, and disappears with the hosts.  Jobs get SLURM_CONF, the path of the
+configuration.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ def test_sums_are_right(three_hosts: Cluster, hosts: str) -> None:
 @pytest.mark.timeout(240)
 def test_the_end_of_a_message_leaves(two_hosts: Cluster) -> None:
     """If the kernel accepts few bytes at once, the end of an encrypted message still lies in the rank's buffer when its
-    operation ends.  It is sent, though that rank has no further work and is no leader."""
+    operation ends. The engine must send these bytes even if the rank has no further work and is not the leader of its node."""
     usual = two_hosts.run("alpha", ["sysctl", "-n", "net.ipv4.tcp_wmem"]).stdout.strip()
     for host in two_hosts.names:
         two_hosts.run(host, ["sysctl", "-qw", "net.ipv4.tcp_wmem=4096 16384 16384"])

@@ -131,7 +131,7 @@ def test_the_first_interface_returns_and_the_second_goes(three_interfaces: Clust
     try:
         assert all("ready" in hvdrun.read_line(job.stdout) for _ in range(2))
         cable("eth0", "down")
-        # Otherwise the other lane over eth0 may survive, and nobody says that it carries tensors again.
+        # Waits for both messages. If a lane over eth0 survived, no message would later say that eth0 carries tensors again.
         awaited = {MOVED, "carries no tensors"}
         while awaited:
             line = hvdrun.read_line(job.stderr)

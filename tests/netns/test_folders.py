@@ -20,7 +20,8 @@ LOOK_ALIKES = ("hvdrank-results", "hvdrank-abcdefgh", "hvdrun-0.1.0", "hvdrun-ab
 
 @pytest.fixture
 def look_alikes(three_hosts: Cluster) -> Iterator[list[pathlib.Path]]:
-    """On each host: folders of the user with such names, and another user's with a valid mark for a dead process."""
+    """Makes look-alikes on each host: the user's folders with names like a job's, and another user's folder with a valid mark
+    of a dead process."""
     kept = []
     for host in three_hosts.names:
         for name in LOOK_ALIKES:

@@ -139,7 +139,7 @@ def test_strangers_change_nothing(three_hosts: Cluster) -> None:
 
 
 def test_strangers_at_the_door(three_hosts: Cluster) -> None:
-    """While hvdrun still waits for a host, its port is open: nobody is accepted without the job's key, and the host is."""
+    """hvdrun's port is open while hvdrun waits for a host. It accepts the host, and no peer without the job's key."""
     print(f"seed {SEED}")
     slowly = [
         "--ssh-program",

@@ -146,7 +146,7 @@ def test_an_interface_that_is_filtered(two_interfaces: Cluster) -> None:
 
 @pytest.mark.timeout(240)
 def test_hvd_network_names_a_slow_interface(two_interfaces: Cluster) -> None:
-    """It also shows the rate at which each interface of both hosts sends."""
+    """The output names the slow interface, and has the send rate of each interface of both hosts."""
     change = ["tc", "qdisc", "change", "dev", "eth1", "root", "tbf", "burst", "256k", "latency", "50ms", "rate"]
     inside(two_interfaces.init_pid("beta"), *change, "80mbit")
     try:

@@ -97,7 +97,7 @@ def test_no_launcher_within_the_limit(nodes: Cluster) -> None:
 
 
 def test_a_pod_with_another_token(nodes: Cluster) -> None:
-    """It runs nothing, is told why, and the job goes on without it."""
+    """A host with a wrong token starts no rank and prints the reason. The job continues without this host."""
     pods.give_token(nodes, "alpha", "beta")
     pods.give_token(nodes, "gamma")
     job = pods.launcher(nodes, "-np", "1", "/tmp/sum.py")
@@ -131,7 +131,8 @@ def test_a_pod_dies(nodes: Cluster) -> None:
 
 @pytest.mark.ci
 def test_a_pod_dies_before_the_start_and_comes_again(nodes: Cluster) -> None:
-    """Its first connection may not have ended when the second comes: the second counts."""
+    """The launcher may not have noticed the end of a host's first connection when the host reconnects. The second connection
+    replaces the first."""
     pods.give_token(nodes, "alpha", "beta", "gamma")
     job = pods.launcher(nodes, "-np", "2", "/tmp/sum.py")
     first = pods.worker(nodes, "beta")
@@ -222,8 +223,8 @@ def until(job: subprocess.Popen[str], words: str) -> None:
 
 
 def test_strangers_at_the_port(nodes: Cluster) -> None:
-    """They connect by the hundred and send nothing, garbage or half a handshake, while pods join and the job runs.  They may
-    hold all descriptors that the launcher gives to strangers."""
+    """While hosts join and the job runs, hundreds of strangers connect. They send nothing, garbage or half a handshake. They
+    may use up the launcher's descriptors for unauthenticated connections, but must not disturb the job."""
     pods.give_token(nodes, "alpha", "beta")
     job = pods.launcher(nodes, "-np", "1", "/tmp/sum.py", files=300)
     pods.line_with(job, "waiting up to")

@@ -85,6 +85,7 @@ def test_hosts_meet_by_another_address(hosts: Cluster) -> None:
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("mpirun", hvdrun.mpiruns())
 def test_hosts_meet_by_other_addresses_with_each_mpi(hosts: Cluster, mpirun: str, path: str) -> None:
-    """And by a second network; with HVD_FILTER_PEERS=0 the same ports answer."""
+    """No port answers a stranger when hosts meet over other addresses or a second network. With HVD_FILTER_PEERS=0 the ports
+    answer."""
     assert answering(hosts, mpirun, **PATHS[path]) == []
     assert answering(hosts, mpirun, **PATHS[path], HVD_FILTER_PEERS="0") != []

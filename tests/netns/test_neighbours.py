@@ -35,7 +35,7 @@ looks = lambda: int(open("/tmp/lair/rounds").read() or 0)
 enough, limit = looks() + 4, time.monotonic() + 60
 while looks() < enough and time.monotonic() < limit: time.sleep(0.1)
 """
-# Whether a caller is accepted; an error without a listener.
+# Prints how a port treats a stranger: "ends" (closes the connection), "answers" or "stays". Fails if no connection is possible.
 PROBE = """
 import socket, sys
 with socket.create_connection((sys.argv[1], int(sys.argv[2])), 1) as stranger:
@@ -44,7 +44,7 @@ with socket.create_connection((sys.argv[1], int(sys.argv[2])), 1) as stranger:
     except TimeoutError: print("stays")
     except OSError: print("ends")
 """
-# Such a program has the secret in its environment, and no program on the path to it had it in its arguments.
+# Runs a program with the secret in its environment. No command line on the way contains the secret.
 WITH_SECRET = ["sh", "-c", '. /tmp/secret.sh && exec "$@"', "sh"]
 pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
 
@@ -59,8 +59,8 @@ def clear(cluster: Cluster, host: str) -> None:
 @pytest.mark.parametrize("mpirun", hvdrun.mpiruns())
 @pytest.mark.parametrize("where", ["two hosts", "one host"])
 def test_another_user_reads_and_writes_nothing(two_hosts: Cluster, mpirun: str, where: str) -> None:
-    """It tries files, shared memory, processes, sockets, names made beforehand, and every TCP and UDP port, on each host of
-    the job, from before its first process to its end."""
+    """An intruder on each host tries files, shared memory, processes, sockets, names made beforehand, and every TCP and UDP
+    port. The intruder runs from before the job's first process to the job's end."""
     secret = secrets.token_hex(20)
     alone = where == "one host"
     for host in two_hosts.names:

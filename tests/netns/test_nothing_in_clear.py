@@ -122,7 +122,7 @@ def readable_by_all(cluster: Cluster, host: str) -> dict[str, bytes]:
 
 
 def open_to_all(folder: pathlib.Path) -> bool:
-    """Whether all users can enter the folder; False if it is gone already."""
+    """Returns whether all users can enter the folder; False if it is gone already."""
     try:
         return bool(folder.stat().st_mode & stat.S_IXOTH)
     except OSError:
@@ -160,7 +160,7 @@ def test_nothing_of_a_job_is_in_clear(two_hosts: Cluster, mpirun: str, launcher:
     shown = done.stdout + done.stderr
     assert done.returncode == 0, shown
 
-    # It ran on both hosts, and the searched content really existed.
+    # The job ran on both hosts, and the searched text existed there.
     assert shown.count(marks["output"]) == 2 and shown.count(marks["errors"]) == 2, shown
     assert "beta" in shown and f"{marks['output']} True" in shown
     assert (two_hosts.tmp("alpha") / "results").read_bytes().count(marks["result"].encode()) == 2

@@ -46,7 +46,7 @@ def idle_again(cluster: Cluster) -> None:
 
 
 def left_over(cluster: Cluster, out: dict[str, object]) -> bool:
-    """Whether a host runs anything but daemons; `out` gets the processes."""
+    """Returns whether a host runs processes other than Slurm's daemons. `out` receives them by host."""
     out.clear()
     out.update({host: found for host in cluster.names if (found := slurm.processes(cluster, host))})
     return bool(out)
@@ -119,7 +119,7 @@ def test_srun_itself_starts_one_world_on_one_host(slurm_hosts: Cluster) -> None:
 
 
 def test_scancel_leaves_nothing(slurm_hosts: Cluster) -> None:
-    """It acts like preemption: SIGTERM, then SIGKILL after KillWait."""
+    """scancel acts like preemption: SIGTERM, then SIGKILL after KillWait. No process of the job is left."""
     batch = f"#!/bin/sh\nexec {hvdrun.program()} -- sh -c 'echo up; sleep 777'\n"
     (slurm_hosts.tmp("alpha") / "job.sh").write_text(batch)
     args = ["--parsable", "-N2", "-n2", "--output=/tmp/out", "--error=/tmp/err", "/tmp/job.sh"]
@@ -150,9 +150,9 @@ def test_the_batch_script_of_the_examples_saves_and_goes_on(slurm_hosts: Cluster
 
 @pytest.mark.ci
 def test_an_elastic_job_returns_to_the_queue_at_the_time_limit(slurm_hosts: Cluster) -> None:
-    """examples/elastic.sbatch: on Slurm's signal it ends and returns to the queue; scancel ends it for good.
+    """The job of examples/elastic.sbatch ends on Slurm's signal and is requeued. scancel then removes it from the queue.
 
-    Its second start is not waited for: Slurm holds a requeued job back.
+    The test does not wait for the second start, because Slurm delays requeued jobs.
     """
     if reason := no_torch():
         pytest.skip(reason)
@@ -186,7 +186,7 @@ for step in range(begin, begin + 3 if again != "0" else 10**6):
 
 
 def completed_if_released(slurm_hosts: Cluster, job: str, out: pathlib.Path) -> bool:
-    """Whether the job has completed.  AssertionError if it has ended otherwise.
+    """Returns whether the job has completed.  Raises AssertionError if the job has ended otherwise.
 
     A waiting job may start 3 s after its requeue: a daemon refuses the credential of a job that starts within the same second.
     Slurm sets a later time again until the job's nodes are free.

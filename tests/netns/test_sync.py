@@ -69,7 +69,7 @@ def copied(folder: pathlib.Path) -> dict[str, object]:
 
 
 def test_a_copy_and_its_update(two_hosts: Cluster, folders: tuple[pathlib.Path, pathlib.Path]) -> None:
-    """Odd names, modes and links arrive; what is gone here goes there, and nothing else."""
+    """A sync copies odd names, modes and links. A later sync removes exactly those files on the host that were removed here."""
     here, there = folders
     for name in ODD:
         (here / "odd" / name).parent.mkdir(parents=True, exist_ok=True)
@@ -211,7 +211,7 @@ REFUSED: dict[Callable[[pathlib.Path], None], str] = {
 def test_nothing_of_others_is_touched(
     two_hosts: Cluster, folders: tuple[pathlib.Path, pathlib.Path], trap: Callable[[pathlib.Path], None]
 ) -> None:
-    """The host and the reason are told, and the host's files are as before; no rank starts."""
+    """hvdrun names the host and the reason, changes no file there, and starts no rank."""
     _, there = folders
     trap(there)
     work = two_hosts.tmp("beta")
@@ -260,7 +260,7 @@ def test_a_file_that_changes_meanwhile(two_hosts: Cluster, folders: tuple[pathli
 
 
 def test_no_room(two_hosts: Cluster, folders: tuple[pathlib.Path, pathlib.Path]) -> None:
-    """The host and the reason are told; a copy that has failed is completed later."""
+    """hvdrun names the host and the reason. A later job completes the failed copy."""
     here, _there = folders
     (here / "data").write_bytes(os.urandom(4 << 20))
     mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", "/tmp/work"]
@@ -282,7 +282,7 @@ def test_no_room(two_hosts: Cluster, folders: tuple[pathlib.Path, pathlib.Path])
 
 
 def test_uv(two_hosts: Cluster, folders: tuple[pathlib.Path, pathlib.Path]) -> None:
-    """Where a lock exists, packages are installed there; uv's last line is told if that fails."""
+    """With a lock file, uv installs the packages on each host. If that fails, the message has uv's last line."""
     here, _there = folders
     for host, name, text in (
         ("alpha", "ssh", 'exec ssh beta "PATH=/tmp/bin:$PATH exec sh"\n'),
@@ -309,7 +309,7 @@ def test_uv(two_hosts: Cluster, folders: tuple[pathlib.Path, pathlib.Path]) -> N
 
 
 def test_a_folder_that_the_hosts_share(two_hosts: Cluster, folders: tuple[pathlib.Path, pathlib.Path]) -> None:
-    """Nothing is written into it."""
+    """The sync writes nothing into a folder that both hosts see."""
     shared = jobs.BUILD / "shared-by-hosts"
     with contextlib.suppress(FileExistsError):
         shared.mkdir()

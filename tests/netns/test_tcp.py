@@ -64,7 +64,7 @@ LATE = """
 import os, time
 while os.uname().nodename == "alpha" and not os.path.exists("/tmp/open"): time.sleep(0.05)
 """
-# User nobody holds silent connections, and makes further ones repeatedly, until its stdin closes.
+# Runs as the user "nobody": holds 300 silent connections, and opens further ones, until stdin is closed.
 SILENT = """
 import os, select, socket, sys
 os.setuid(65534)

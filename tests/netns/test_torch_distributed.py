@@ -64,7 +64,7 @@ def torchrun(hosts: Cluster, host: str, node: int, **env: str) -> subprocess.Pop
 
 
 def test_torchrun_on_two_hosts_starts_one_world_of_hvd(two_hosts: Cluster) -> None:
-    """The connection key comes from torchrun's store; encryption with such a key is refused."""
+    """Without hvdrun, the key that authenticates ranks comes from torchrun's store. Encryption with such a key is refused."""
     pytest.importorskip("torch")
     for variables in ({}, {"HVD_ENCRYPT_TENSORS": "1"}):
         nodes = [torchrun(two_hosts, host, node, **variables) for node, host in enumerate(("alpha", "beta"))]

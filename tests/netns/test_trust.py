@@ -54,7 +54,7 @@ def launch(hosts: Cluster, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_another_users_script(hosts: Cluster) -> None:
-    """Not run; with --allow-writable it is, so the option reaches that host."""
+    """A host does not run a script of another user. With --allow-writable the host runs it: the option reaches every host."""
     words = ["--python", jobs.python(), "train.py"]
     done = launch(hosts, *words)
     assert (done.returncode, done.stdout.count(" mine\n")) == (0, 3), done.stderr

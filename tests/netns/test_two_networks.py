@@ -17,8 +17,8 @@ from netns.cluster import Cluster, children, wait_for
 from netns.test_interfaces import add_interface, inside
 from support import hvdrun
 
-LINES = 160  # at ten a second: longer than a loss goes unnoticed
-# Prints numbers until all are printed, or /tmp/over on its host tells the exit code.
+LINES = 160  # at ten lines a second, longer than hvdrun needs to notice a loss
+# Prints numbered lines, until all are printed or the host's file /tmp/over has an exit code.
 PROGRAM = f"""
 import os, sys, time
 rank = os.environ["HVD_RANK"]
@@ -68,7 +68,8 @@ def lost(cluster: Cluster, how: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def job_of(cluster: Cluster, hosts: str, *words: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A job whose ranks have begun, and their output so far.  Words with a slash are the program's arguments."""
+    """Yields a job whose ranks have printed "ready", and their output until then. Words with a slash are the program's
+    arguments."""
     for host in cluster.names:
         (cluster.tmp(host) / "over").unlink(missing_ok=True)
     argv = [hvdrun.program(), "-H", hosts, "--python", jobs.python(), *(w for w in words if "/" not in w)]
@@ -85,7 +86,7 @@ def job_of(cluster: Cluster, hosts: str, *words: str) -> Iterator[tuple[subproce
 
 
 def wait_until_moved(job: subprocess.Popen[str]) -> str:
-    """Reads hvdrun's messages up to the one that tells of the move."""
+    """Returns hvdrun's messages up to the message that the connection has moved. AssertionError: hvdrun ended without it."""
     said = ""
     while line := hvdrun.read_line(job.stderr):
         said += line
@@ -156,7 +157,7 @@ def test_ctrl_c_after_the_move(two_networks: Cluster, hosts: str) -> None:
 @pytest.mark.parametrize("hosts", ["alpha:1,beta:2", pytest.param("beta:1", marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("when", ["before", "after", "amid"])
 def test_a_killed_hvdrun_leaves_nothing(two_networks: Cluster, hosts: str, when: str) -> None:
-    """Without a loss, after the move, and while the loss is not noticed yet."""
+    """hvdrun is killed in three situations: without a loss, after the move, and before the loss is noticed."""
     with job_of(two_networks, hosts, "a/b") as (job, _), contextlib.ExitStack() as stack:
         if when != "before":
             stack.enter_context(lost(two_networks, "cable"))
@@ -167,7 +168,7 @@ def test_a_killed_hvdrun_leaves_nothing(two_networks: Cluster, hosts: str, when:
 
 
 def test_ssh_may_end_after_the_move(two_networks: Cluster) -> None:
-    """On both hosts.  hvdrun still ends the job's daemon."""
+    """After the move, ssh ends on both hosts. hvdrun must still end the job's daemon."""
     with job_of(two_networks, "beta:1", "a/b") as (job, _):
         with lost(two_networks, "cable"):
             said = wait_until_moved(job)

@@ -97,7 +97,7 @@ class Trial:
             flip(tensors[self.key % len(tensors)], self.bit)
 
     def differs(self) -> bool:
-        """Whether ranks have different parameters or states now."""
+        """Returns whether ranks have different parameters or states now."""
         tensors: list[torch.Tensor] = list(self.model.parameters())
         tensors += [t for p in tensors for t in self.optimizer.state[p].values() if isinstance(t, torch.Tensor)]
         bits = torch.cat([t.detach().reshape(-1).float().view(torch.int32) for t in tensors])
@@ -134,9 +134,9 @@ class Trial:
 def during(draw: random.Random, steps: int, lines: Any) -> dict[str, Any]:
     """A thread of the culprit changes one element during 5 * steps operations, whenever it gets a core.
 
-    lines: what the runtime has written on rank 0.
+    lines: returns the text that the runtime has written on rank 0.
     """
-    time.sleep(1.2)  # each new difference is told after a second without any
+    time.sleep(1.2)  # the runtime reports a new difference only after a second without differences
     culprit, at = draw.randrange(hvd.size()), draw.randrange(1 << 18)
     tensor, ends = np.ones(1 << 18, np.float32), threading.Event()
 
@@ -151,7 +151,7 @@ def during(draw: random.Random, steps: int, lines: Any) -> dict[str, Any]:
         of_numpy.allreduce_(tensor, op=hvd.Min, name=f"flown.{at}")
     ends.set()
     hvd.barrier()
-    of_numpy.allreduce_(np.zeros(1), name="next")  # the batch at whose begin the last results are compared
+    of_numpy.allreduce_(np.zeros(1), name="next")  # the next batch: the runtime compares earlier results when a batch begins
     text = hvd.broadcast_object(lines(), root_rank=0)
     found = f"'flown.{at}'" in text or f".flown.{at}'" in text
     rank = (f"not on rank {culprit} what" in text or hvd.size() == 2) and "; stage: copy out" in text
@@ -161,7 +161,7 @@ def during(draw: random.Random, steps: int, lines: Any) -> dict[str, Any]:
 
 
 def is_wrong(place: str, result: dict[str, Any]) -> bool:
-    """Whether ranks differ without a report, or the report names something else."""
+    """Returns whether ranks differ without a report, or the report names a wrong tensor or rank."""
     if place == PLACES[-1] and not result["found"]:
         return False  # the changes may all have come between two looks
     return bool(result["lasts"]) and not (result["found"] and result["tensor"] and result["rank"])

@@ -1,4 +1,4 @@
-"""The meaning of the operations in plain NumPy: no communication, with all ranks' inputs at hand.
+"""Reference results of the operations in plain NumPy, without communication: each function takes all ranks' inputs.
 
 Exact for integers and bool.  For floats the sum is formed in float64, with a bound for the error of a right answer. The bound
 follows from the roundings that the contract allows: floats of 16 and 8 bits are added in f32 and rounded once, and with
@@ -141,7 +141,7 @@ def rows_of(rows: int, count: int, place: int) -> slice:
 
 
 def mismatch(got: np.ndarray, want: np.ndarray, bound, dtype: str) -> str | None:
-    """None when got is right, else one line about the worst element."""
+    """Returns None if `got` is right, else one line about the worst element."""
     if got.shape != want.shape:
         return f"shape {got.shape} instead of {want.shape}"
     if got.dtype != np.dtype(storage(dtype)):

@@ -127,7 +127,7 @@ def draw_values(rng: np.random.Generator, dtype: str, shape: tuple[int, ...], mi
 
 
 def lay_out(array: np.ndarray, layout: str) -> np.ndarray:
-    """The same values, strided or column by column if the shape allows."""
+    """Returns an array with the same values in another memory layout: strided or column-major, if the shape allows."""
     if layout == "strided" and array.ndim:
         spread = np.zeros((*array.shape[:-1], array.shape[-1] * 2), array.dtype)
         spread[..., ::2] = array
@@ -171,7 +171,7 @@ class Kind:
         return op.api().synchronize(self.submit(op, tensors, name))
 
     def check(self, op: Operation, world: World, turn: int, result: Any, per_node: int) -> str | None:
-        """None, or the fault in the result on this rank."""
+        """Returns the fault of this rank's result; None: the result is right."""
         raise NotImplementedError
 
 

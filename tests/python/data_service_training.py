@@ -30,7 +30,7 @@ def turns(config):
 
 
 def from_their_dispatchers(config):
-    """As Horovod's scripts do it: everything goes through send_to_data_service()."""
+    """Reads the datasets as Horovod's scripts do, by send_to_data_service() only."""
     rank, size = hvd.rank(), hvd.size()
     send = squares().send_to_data_service
     found = {

@@ -15,7 +15,8 @@ class Full:
 
 
 def keeps_the_commit_before(state, full, fill, told):
-    """The whole earlier commit stays.  The state has a step, and full; fill(x): sets its weights to x; told(): returns them."""
+    """Checks that a commit that runs out of memory leaves the earlier commit whole. `full.is_full`: allocations fail. fill(x)
+    sets the state's weights to x; told() returns them."""
     fill(1.0)
     state.step = 1
     state.save()

@@ -68,7 +68,7 @@ def environment(**extra: str) -> dict[str, str]:
 
 @cache
 def has(*modules: str, interpreter: str | None = None) -> bool:
-    """Whether the ranks' interpreter has these modules."""
+    """Returns whether the ranks' interpreter has these modules."""
     code = f"import sys; from importlib.util import find_spec as f; sys.exit(not all(map(f, {modules!r})))"
     return subprocess.run([interpreter or python(), "-c", code], env=environment(), timeout=60).returncode == 0
 

@@ -22,7 +22,7 @@ def blocks_of(path):
 
 
 def is_python(block):
-    """Whether it is a program that uses this project."""
+    """Returns whether the code block is a Python program that uses this project."""
     try:
         tree = ast.parse(block.replace(", ...", "").replace("(..., ", "("))
     except SyntaxError:

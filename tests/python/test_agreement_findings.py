@@ -1,4 +1,4 @@
-"""What --agreement has found goes to the guard as the wire's finding (src/wire/shared/agreement_finding.h)."""
+"""A rank reports a finding of --agreement to its guard in the format of src/wire/shared/agreement_finding.h."""
 
 from __future__ import annotations
 

@@ -153,7 +153,7 @@ def test_another_key(service: ComputeService, client: ComputeClient) -> None:
 
 
 def test_an_impostor_does_not_get_the_question() -> None:
-    """A stranger who has taken the port learns nothing, and the client says so."""
+    """A stranger that listens on the service's port gets no request, and the client raises an error."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         heard: list[bytes] = []
 
@@ -189,7 +189,7 @@ def test_silent_connections_block_nobody(service: ComputeService, client: Comput
 def test_a_slow_stranger_is_disconnected(
     service: ComputeService, client: ComputeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The limit is that of the whole handshake: single bytes do not prolong it."""
+    """The time limit applies to the whole handshake. Single bytes do not extend it."""
     monkeypatch.setattr(keyed_service, "HANDSHAKE_SECONDS", 0.5)
     link = socket.create_connection(port_of(service), 5)
     started = time.monotonic()
@@ -301,7 +301,7 @@ def test_waiting_for_the_file(tmp_path: pathlib.Path) -> None:
 
 
 def test_a_compute_job_that_has_ended() -> None:
-    """Its file stays behind: the message says so."""
+    """The file of an ended compute job still exists. The error says that the compute job may have ended."""
     gone = ComputeService(1, 1, KEY, [LOOPBACK])
     addresses = gone.addresses()
     gone.shutdown()
@@ -322,7 +322,7 @@ def test_arguments() -> None:
 
 
 class Server:
-    """As TensorFlow's: stop() waits for readers."""
+    """A stand-in for TensorFlow's server: stop() waits until all readers are gone."""
 
     def __init__(self, has_readers: bool) -> None:
         self.has_stopped, self.gone = threading.Event(), threading.Event()

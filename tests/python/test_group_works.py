@@ -52,7 +52,7 @@ class _Pending:
 
 
 def test_a_late_call_begins_after_the_earlier_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its caller does not wait; an error of its begin is the error of its wait."""
+    """A call behind an unfinished call returns at once. If the late call then cannot begin, wait() raises its error."""
     monkeypatch.setattr(_group_work._native, "wait_within", lambda handle, seconds: handle.__index__() == 77)
     monkeypatch.setattr(_group_work._native, "poll", lambda handle: handle.__index__() == 77)
     monkeypatch.setattr(_group_work._native, "release", lambda handle: None)

@@ -191,7 +191,7 @@ def test_a_runtime_folder_that_cannot_be_used(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_generator_function_is_refused() -> None:
-    """Its call would run nothing, and return generators."""
+    """A call of a generator function runs none of its code, so run() refuses such a function."""
 
     def steps() -> Iterator[int]:
         yield 1

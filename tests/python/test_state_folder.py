@@ -207,7 +207,7 @@ def test_another_user_s_link_is_not_followed(place: pathlib.Path, tmp_path: path
 
 
 def test_the_folder_stays_the_same_one(place: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    """Another folder that takes its name is not written to."""
+    """If another folder takes the name of the state folder, the job does not write to it."""
     folder = written(place, 1)
     place.rename(tmp_path / "moved")
     place.mkdir()
@@ -343,7 +343,7 @@ def test_a_state_belongs_to_one_call(file: _state_file.StateFile, place: pathlib
 
 
 def test_an_older_file_is_for_the_first_call(file: _state_file.StateFile, place: pathlib.Path) -> None:
-    """It names no call."""
+    """A file of the older format names no call of hvd.elastic.run: the first call takes its state."""
     written(place, 1).close()
     payload = _objects._pickler().dumps({"values": {"step": 7}})
     numbers = _state_folder._OLDER_NUMBERS.pack(2, len(payload))

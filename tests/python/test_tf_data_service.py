@@ -56,7 +56,7 @@ def test_dispatcher_in_the_compute_job(tmp_path: pathlib.Path) -> None:
     first, second = both_jobs(tmp_path / "data.json")
     for rank in (first, second):
         assert sorted(rank["each"]) == SQUARES  # a pass of its own: each element once
-        assert sorted(rank["whole"]) == sorted(2 * SQUARES)  # each of two workers has all of it
+        assert sorted(rank["whole"]) == sorted(2 * SQUARES)  # each of the two workers reads the whole dataset
         assert rank["turns"] == 20
         assert rank["accuracy"] > 0.75  # of the example
     assert sorted(first["shared"] + second["shared"]) == SQUARES  # one pass for both
@@ -65,7 +65,7 @@ def test_dispatcher_in_the_compute_job(tmp_path: pathlib.Path) -> None:
 @pytest.mark.ci
 @pytest.mark.timeout(SECONDS + 60)
 def test_dispatchers_in_the_training_job(tmp_path: pathlib.Path) -> None:
-    """Each rank has its own dispatcher, at an address of the interface that the compute job was told to use."""
+    """Each rank has its own dispatcher, at an address of the interface given by the compute job's --network-interfaces."""
     interface, (host, *_) = next(iter(addresses_by_interface().items()))
     options = () if interface == LOOPBACK else ("--network-interfaces", interface)
     name = "localhost" if interface == LOOPBACK else host
@@ -81,7 +81,7 @@ def test_dispatchers_in_the_training_job(tmp_path: pathlib.Path) -> None:
 @pytest.mark.ci
 @pytest.mark.timeout(SECONDS + 60)
 def test_dispatchers_that_do_not_come(tmp_path: pathlib.Path) -> None:
-    """Without a training job the compute job ends, and its error names the missing dispatcher."""
+    """Without a training job the compute job ends with an error that names the missing dispatcher."""
     job = start([*WORKER, str(tmp_path / "data.json"), "--dispatcher-side", "training", "--timeout", "1"], ranks=1)
     out = end(job, SECONDS)
     assert job.returncode not in (0, None), out

@@ -28,7 +28,7 @@ NOT_HERE = {
 
 
 def names_of(path: pathlib.Path) -> list[str]:
-    """torch's tests, without those whose parameters depend on installed packages."""
+    """Returns the names of torch's tests, except tests whose parameters depend on installed packages."""
     (cases,) = [node for node in ast.walk(ast.parse(path.read_text())) if getattr(node, "name", "") == "_DistTestBase"]
     assert isinstance(cases, ast.ClassDef)
     plain = [node for node in cases.body if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")]

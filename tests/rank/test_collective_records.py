@@ -1,4 +1,5 @@
-"""What the archive of a rank reads of torch's collectives: recorders of several versions, and calls where there is none."""
+"""The embedded Python archive of a rank reads torch's collectives. The source is torch's flight recorder, in several versions,
+or the calling frames if torch has no recorder."""
 
 from __future__ import annotations
 
@@ -95,8 +96,8 @@ def test_a_record_keeps_neither_work_nor_tensor(world: tuple[Any, Any]) -> None:
     assert calls.has_ended(end)
 
 
-# As NCCL's recorder of these versions returns them (torch/csrc/distributed/c10d: TraceUtils.h, NCCLUtils.hpp,
-# FlightRecorder.hpp).  No NCCL runs here.
+# Entries in the form in which NCCL's flight recorder of these versions returns them (torch/csrc/distributed/c10d: TraceUtils.h,
+# NCCLUtils.hpp, FlightRecorder.hpp). No NCCL runs here.
 ENTRY = {"profiling_name": "nccl:all_reduce", "time_created_ns": 1, "input_sizes": [[8]], "state": "scheduled", "frames": []}
 
 
@@ -163,7 +164,7 @@ def test_an_old_open_collective_is_told_behind_many_new_ones(monkeypatch: pytest
 
 @pytest.mark.parametrize(("version", "records"), [("2.2", []), ("2.3", []), ("2.4", [(3, True), (4, False), (2, False)])])
 def test_nccl_records_of_each_form(version: str, records: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """torch 2.2 and 2.3 do not name the group: their records are left out, and the answer still tells the rest."""
+    """torch 2.2 and 2.3 do not name the group. The answer leaves out their records and has all others."""
     answer = answer_of(dump_of(version), version, monkeypatch)
     assert "trouble" not in answer
     assert answer["rank"] == 1 and answer["groups"] == [["0", "default", [0, 1]]]
@@ -243,7 +244,7 @@ def test_a_collective_of_a_thread_has_the_line_of_the_thread() -> None:
 
 
 def test_calls_of_one_line_are_told_apart() -> None:
-    """The frame of each call often lies where the last one's was: short calls must not add up to a long one."""
+    """Frames of successive calls often have the same address. Several short calls must not count as one long call."""
     collectives = module("hvdrank_collectives")
     watcher = collectives.Watcher(types.SimpleNamespace(), "")
     names: dict[str, Any] = {}

@@ -84,7 +84,7 @@ def test_words_of_a_rank_without_a_gpu_are_its_own(death) -> None:
 
 
 def test_memory_that_a_rank_has_left_behind(death) -> None:
-    """It is known once the driver has named the rank; else nothing is claimed."""
+    """The record has the bytes only if the driver named the rank as a user of the GPU earlier; else it has -1."""
     seen = 'tell(f"process {os.getpid()} 4096", "process 999999999 1024", times=2)\n'
     assert death(seen)["gpu_bytes_left"] == 4 << 30
     freed = 'open(sys.argv[1], "w").write("process 999999999 1024\\n")\n'

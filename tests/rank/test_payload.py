@@ -92,7 +92,7 @@ def code_args(arguments: int, code: bytes) -> tuple:
     ],
 )
 def test_the_bytecode_of_another_python_is_refused_not_run(run, pickled, mode: str, args: tuple, made: str) -> None:
-    """It would crash the interpreter; the message names the version that made it, if it is known."""
+    """Bytecode of another version can crash the interpreter. The message names the version that made the bytecode, if known."""
     mine = f"{sys.version_info[0]}.{sys.version_info[1]}"
     if made == mine or (made == "3.8 to 3.10" and sys.version_info < (3, 11)):
         pytest.skip("made by this very version")
@@ -179,7 +179,7 @@ class Trainer:
     ids=["function", "method", "partial", "object", "async"],
 )
 def test_a_generator_function_is_refused(run, pickled, function: Any, name: str, loop: str) -> None:
-    """Its call would end the rank with success, and run nothing."""
+    """A call of a generator function runs none of its code, so the rank would end with success."""
     here = sys.modules[__name__]
     cloudpickle.register_pickle_by_value(here)
     try:
@@ -209,7 +209,7 @@ def test_a_module_that_raises_on_import_shows_its_traceback(run, pickled, tmp_pa
 
 @pytest.mark.parametrize("by_value", [True, False], ids=["by-value", "from-module"])
 def test_a_setstate_that_raises_shows_its_traceback(run, pickled, mode: str, by_value: bool, tmp_path: Path) -> None:
-    """The pickle is valid: the fault is in the class, whose line is shown."""
+    """The pickle itself is valid. The message shows the line of the class that raised."""
     body = "class Trainer:\n    def __setstate__(self, state):\n        raise ValueError('no such state')\n"
     body += "    def __call__(self):\n        pass\n"
     (tmp_path / "own_trainer.py").write_text(body)

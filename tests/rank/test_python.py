@@ -134,7 +134,7 @@ def test_sys_exit_in_a_pickle(run, pickled, venv, mode, tmp_path: Path, interpre
     assert d.death()["traceback"] == ""
 
 
-# As in torch: a C++ thread drops a Python object while Python ends, in a frame that must not be unwound.
+# Imitates torch: a C++ thread releases a Python object while Python finalises, in a noexcept frame.
 LATE = """
 #include <dlfcn.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-"""What the archive of a rank reads about the steps of torch programs, where cores are short."""
+"""The embedded Python archive of a rank reads the steps of torch programs, on a machine with fewer cores than threads."""
 
 from __future__ import annotations
 

@@ -231,7 +231,7 @@ def train_loop(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def ray_train(_cluster: Any, folder: str) -> dict[str, Any]:
-    """What the first of two workers on two nodes returns."""
+    """Returns the result of the first of two workers on two nodes."""
     from ray.train import FailureConfig, RunConfig, ScalingConfig
     from ray.train.torch import TorchTrainer
 

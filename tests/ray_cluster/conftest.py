@@ -1,4 +1,4 @@
-"""One cluster of two nodes for the suite; without Ray, a skip with its reason."""
+"""One cluster of two nodes for all tests. Without Ray the tests are skipped, with the reason."""
 
 from __future__ import annotations
 

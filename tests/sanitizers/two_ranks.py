@@ -1,4 +1,4 @@
-"""What each rank does in test_two_ranks.py: every operation, many at once, re-initialisation."""
+"""The program of each rank in test_two_ranks.py: every operation, many operations at once, re-initialisation."""
 
 from __future__ import annotations
 

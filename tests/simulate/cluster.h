@@ -59,9 +59,9 @@ class Cluster {
     std::unique_ptr<negotiate::TreeNode> tree;
     Time free_at = 0, sent_at = -1e9;  ///< processor; last message
     Time wakes_at = 0;                 ///< the earliest pending wake-up
-    std::vector<int> submitted;        ///< [local ranks] tensors so far in this step
+    std::vector<int> submitted;        ///< [local ranks] number of tensors submitted in this step
     std::vector<Time> next;            ///< [local ranks] the time of the next tensor
-    std::uint64_t arrived = 0;         ///< the number of batches whose command has arrived
+    std::uint64_t arrived = 0;         ///< number of batch commands that have arrived
     int messages = 0;
     std::size_t bytes = 0;
   };

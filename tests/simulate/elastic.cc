@@ -4,7 +4,7 @@
 /// A seed draws hosts, limits, the deaths of ranks, the time that new ranks prepare (some for ever), and the changes of
 /// hosts. Ranks also die while others recover, or join. No rank that prepares may be invited. In the end all slots must
 /// train again, and no committed step may be lost. Every hundredth seed has 32 or 64 slots. In every eighth seed all
-/// ranks that are to stay may die while others leave. Then the job must end at once.
+/// ranks that are to stay may die while others leave. The job must then end at once.
 ///
 ///     hvd-elastic [SEEDS] [FIRST]     --plant: checks that the simulation finds each bug that it can plant
 ///                                     --recovery: the cost of a death with 2 to 64 ranks; exit code 1 if it grows
@@ -413,7 +413,7 @@ class Simulation {
   std::uint64_t struck_in_ = 0;
   Recovery cost_;
   bool started_ = false, is_quiet_ = false;
-  std::set<int> doomed_;    ///< all ranks that had the state, killed at once: those whose death hvdrun has not seen yet
+  std::set<int> doomed_;    ///< ranks killed together, the last with the state, whose deaths hvdrun has not seen
   bool has_ended_ = false;  ///< the end that is required
   std::string wrong_;
 };

@@ -1,8 +1,8 @@
 /// The allgather between nodes, with the runtime's own plans, over a simulated network: hvd-gather [--check].
 ///
-/// One rank a node, with the same number of bytes each. It compares rounds (gather_plan.h) with one stage, in which
-/// each node sends to all nodes. It prints the runtime's choice, the connections of a node, and the time beside the
-/// bound. The bound is ceil(log2 n) times the time of one message, and (n - 1) parts on a node's link. A node's
+/// One rank a node, with the same number of bytes each. Compares the plan in rounds (gather_plan.h) with one stage, in
+/// which each node sends to all nodes. Prints the runtime's choice, the connections of a node, and the time beside the
+/// lower bound. The bound is ceil(log2 n) times the time of one message, and (n - 1) parts on a node's link. A node's
 /// processor and its link, each way, serve one message at a time. A round begins when the round before it is complete.
 #include <algorithm>
 #include <cstdio>

@@ -1,10 +1,9 @@
 /// @file network.h — LogGP over a fat tree: the cost of a message for its sender and its receiver, and its arrival.
 ///
 /// LogGP: A. Alexandrov, M. Ionescu, K. Schauser, C. Scheiman, "LogGP: incorporating
-/// long messages into the LogP model", SPAA 1995.  A message of m bytes keeps the
-/// sender for o, leaves no sooner than g after the one before, is m - 1 times G on
-/// the link, L in the network, and keeps the receiver for o.  L grows with the
-/// switches on the way: 1 under one leaf switch, 3 within a pod, 5 through the core.
+/// long messages into the LogP model", SPAA 1995. A message occupies its sender, and later its receiver, for the time
+/// o. Two messages of a sender are at least g apart. G is the time per byte on the link. L is the latency. L grows with
+/// the number of switches on the path: 1 under one leaf switch, 3 within a pod, 5 through the core.
 #pragma once
 #include <cstdint>
 
@@ -12,7 +11,7 @@ namespace hvd::simulate {
 
 using Time = double;  ///< nanoseconds of the simulated cluster
 
-/// Defaults: an InfiniBand EDR fat tree with MPI on top of it, as published for machines of this size.
+/// Defaults: published figures of MPI over an InfiniBand EDR fat tree of this size.
 struct Network {
   Time o = 400, g = 200, L = 900, per_switch = 110;
   Time G = 0.04;             ///< ns a byte: 25 GB/s into a node

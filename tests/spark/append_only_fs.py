@@ -1,7 +1,7 @@
-"""A FUSE file system whose files grow only at their end, like /dbfs: append_only_fs.py FOLDER LOG, until stdin closes.
+"""A FUSE file system whose files accept only appends, like /dbfs: append_only_fs.py FOLDER LOG. Runs until stdin is closed.
 
-It implements the kernel's protocol (linux/fuse.h, version 7.31) itself, so nothing must be installed; mounting needs root.
-Files are in memory.  Each fsync, and each refused request, is a line of LOG.
+Implements the kernel's protocol (linux/fuse.h, version 7.31), so needs no package. Mounting needs root. Files are in memory.
+Each fsync, and each refused request, is a line of LOG.
 """
 
 from __future__ import annotations

@@ -243,7 +243,7 @@ def one_behind_the_other(_spark: Any, np: int) -> Any:
 
 
 def payload_of_ancestors() -> str:
-    """In a rank: the file with which the hvdrun above was started, once it is gone, or its name after some time."""
+    """Runs in a rank.  Waits until the payload file of the hvdrun above is gone; returns its name if it stays, else ""."""
     pid = os.getpid()
     while "--results" not in (words := pathlib.Path(f"/proc/{pid}/cmdline").read_text().split("\0")):
         pid = int(pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
@@ -280,7 +280,7 @@ def patterned(rank: int, megabytes: int) -> Any:
 
 
 def is_patterned(numbers: Any, rank: int) -> bool:
-    """Whether patterned() made it; checks part by part."""
+    """Returns whether patterned() made the value.  Checks part by part."""
     import numpy
 
     part = 1 << 22

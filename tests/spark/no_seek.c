@@ -1,5 +1,5 @@
 /* LD_PRELOAD: files below NO_SEEK_FOLDER behave as on a FUSE mount such as DBFS: they can be appended to, and nothing
- * else. What is refused, and each fsync, is a line in the file that NO_SEEK_LOG names. */
+ * else. Writes a line to the file NO_SEEK_LOG for each refused call and each fsync. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>

@@ -34,7 +34,7 @@ def wait_for_ranks(driver: s.Driver, marker: str, np: int, limit: float = 90.0) 
 
 
 def nothing_left(cluster: Cluster) -> None:
-    """Nothing is left on any host."""
+    """No process of the job is left on any host."""
     for host in cluster.names:
         s.wait_until_clean(lambda host=host: cluster.processes(host))
         wait_for(lambda host=host: s.files_left(cluster, host) == [], 60.0, f"the end of {s.files_left(cluster, host)}")
@@ -42,7 +42,7 @@ def nothing_left(cluster: Cluster) -> None:
 
 @pytest.mark.nightly
 def test_cancelled_from_another_thread(driver: s.Driver, three_hosts: Cluster, marker: str) -> None:
-    """Like the stop button of a notebook or of Spark's web page."""
+    """Another thread cancels the Spark job, like the stop button of a notebook or of Spark's web page."""
     answer = driver.ask("cancelled", np=6, after=0.2, marker=marker)
     assert answer["kind"] == "JobCancelled" and "the Spark job was cancelled" in answer["error"], answer
     nothing_left(three_hosts)
@@ -81,7 +81,7 @@ def test_executor_killed(driver: s.Driver, standalone: s.Standalone, three_hosts
 
 @pytest.mark.nightly
 def test_driver_killed(standalone: s.Standalone, driver: s.Driver, three_hosts: Cluster, marker: str) -> None:
-    """Its executors and their processes end with it.  (The last test of this file: the driver is gone.)"""
+    """The executors and all their processes end with the driver. (The last test of this file: the driver is gone.)"""
     driver.send("slow", np=6, marker=marker)
     wait_for_ranks(driver, marker, 6)
     for pid, line in three_hosts.processes("alpha").items():

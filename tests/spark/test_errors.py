@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.skipif(REASON is not None, reason=str(REASON)), pytest
 
 
 def test_too_few_slots_are_told_before_waiting(local: s.Driver) -> None:
-    """Both numbers, at once; the error after the wait repeats them."""
+    """The first message has the wanted and the possible number of ranks; the error after the wait repeats both."""
     answer = local.ask("too_few", np=5, timeout=1.0)
     assert answer["kind"] == "ValueError", answer
     assert "np=5 needs 5 slots, but there are 2 slots on 2 executors (spark.task.cpus=1): use np=2" in answer["error"]
@@ -47,7 +47,7 @@ def test_a_captured_session_is_explained(local: s.Driver, check: str, name: str)
 
 
 def test_another_cloudpickle_is_named(local: s.Driver) -> None:
-    """Both versions, and the remedy."""
+    """The error names both versions and the remedy."""
     answer = local.ask("other_cloudpickle")
     assert answer["kind"] == "RuntimeError", answer
     assert (
@@ -57,14 +57,14 @@ def test_another_cloudpickle_is_named(local: s.Driver) -> None:
 
 @pytest.mark.nightly
 def test_another_python_is_named(local: s.Driver) -> None:
-    """Both versions, and the variable that chooses."""
+    """The error names both versions, and the variable that selects the interpreter."""
     answer = local.ask("other_python")
     assert answer["kind"] == "RuntimeError", answer
     assert "driver and executors run different Pythons (set PYSPARK_PYTHON)" in answer["error"] and "3.7" in answer["error"]
 
 
 def test_spark_connect_is_refused(local: s.Driver) -> None:
-    """It has no barrier stages; otherwise its session would fail much later, with a misleading error."""
+    """Such a session has no barrier stages. Without this check it would fail much later, with a misleading error."""
     answer = local.ask("connected")
     assert answer["kind"] == "RuntimeError", answer
     assert "Spark Connect cannot start barrier stages" in answer["error"] and "SparkSession.builder.master" in answer["error"]

@@ -27,7 +27,7 @@ def walk(local: s.Driver, tmp_path: pathlib.Path) -> dict[str, Any]:
 
 
 def test_from_a_table_to_a_model_and_back(local: s.Driver, tmp_path: pathlib.Path) -> None:
-    """In one session."""
+    """Fits on a table, saves, loads and predicts, all in one session."""
     walk(local, tmp_path)
 
 
@@ -91,7 +91,7 @@ def test_nulls_and_too_few_rows(local: s.Driver, tmp_path: pathlib.Path) -> None
     ],
 )
 def test_bad_columns_and_parameters(local: s.Driver, tmp_path: pathlib.Path, given: dict[str, Any], text: str) -> None:
-    """Before the start."""
+    """Wrong columns and parameters are refused before the job starts."""
     answer = local.ask("bad_columns", folder=str(tmp_path), **given)
     assert text in answer["error"], answer
 
@@ -117,7 +117,8 @@ def test_horovods_own_test_and_a_seed_that_repeats(local: s.Driver, tmp_path: pa
 
 @pytest.mark.nightly
 def test_prepared_tables(local: s.Driver, tmp_path: pathlib.Path) -> None:
-    """They stay; a nested one has a number; fit() leaves them alone, and a folder that is no table is not replaced."""
+    """Prepared tables are permanent, and a nested table has a number. fit() does not change them, and prepare_data does not
+    replace a folder that is not a table."""
     found = local.good("prepared", folder=str(tmp_path), limit=150)
     assert found["index"] == [None, 1]
     assert found["stages"] == [["train", "validation"], ["train"], ["train"], ["train", "validation"]]

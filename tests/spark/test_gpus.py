@@ -47,7 +47,8 @@ def workers() -> Iterator[tuple[str, ...]]:
 
 
 def test_ranks_see_the_gpus_of_their_tasks(two_hosts_with_gpus: Cluster, workers: tuple[str, ...]) -> None:
-    """By host, in the order of their numbers; the manifest has them; the error for too many ranks explains the GPUs' part."""
+    """Ranks get the GPUs of their host in the order of the GPUs' numbers, and the manifest lists them. The error for too many
+    ranks names the number of GPUs."""
     cluster = s.Standalone(two_hosts_with_gpus, settings=workers)
     try:
         driver = cluster.driver(settings=EXECUTORS)

@@ -18,14 +18,14 @@ pytestmark = [pytest.mark.skipif(REASON is not None, reason=str(REASON)), pytest
 
 
 def nothing_left(cluster: Cluster) -> None:
-    """Nothing is left on any host, within a short time."""
+    """Waits until no host has a process of the job."""
     for host in cluster.names:
         s.wait_until_clean(lambda host=host: cluster.processes(host), 5.0)
         wait_for(lambda host=host: s.files_left(cluster, host) == [], 60.0, f"the end of {s.files_left(cluster, host)}")
 
 
 def test_ranks_on_three_hosts(driver: s.Driver, three_hosts: Cluster) -> None:
-    """All slots: ranks follow their hosts; each rank runs in its own executor's folder."""
+    """A job on all slots: ranks are numbered host by host, and each rank runs in its executor's folder."""
     values = driver.good("all_results", np=6, limit=110.0)
     assert [value["rank"] for value in values] == list(range(6))
     hosts = [value["host"] for value in values]

@@ -61,7 +61,7 @@ def test_the_driver_cannot_be_reached(local: s.Driver) -> None:
 @pytest.mark.nightly
 @pytest.mark.timeout(1200)
 def test_a_model_of_4_gigabytes(tmp_path: pathlib.Path) -> None:
-    """Only rank 0 returns one, with 1 GB for each JVM."""
+    """Only rank 0 returns a large result. Each JVM has 1 GB."""
     driver = s.local_cluster(tmp_path, memory_mb=1024)
     try:
         answer = driver.ask("large_results", megabytes=4096, only=0, limit=900.0)
@@ -106,7 +106,7 @@ def test_pieces_of_several_ranks_mixed() -> None:
 
 @pytest.mark.parametrize("harm", ["a piece is missing", "a byte is wrong", "the end is missing", "nothing came"])
 def test_what_did_not_come_whole_is_told(harm: str) -> None:
-    """No part of it is unpickled."""
+    """The driver unpickles no part of an incomplete result."""
     data = whole("x" * 300)
     pieces = {
         "a piece is missing": [data[:100], data[200:]],

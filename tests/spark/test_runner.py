@@ -82,7 +82,7 @@ def test_the_function_is_on_no_disk(local: s.Driver) -> None:
 
 @pytest.mark.nightly
 def test_waiting_for_slots_is_said_of_who_waits(local: s.Driver) -> None:
-    """It is not reported for the running job."""
+    """hvd.spark reports the wait for the waiting job only, not for the running job."""
     answer = local.ask("one_behind_the_other", np=2)
     assert answer["value"] == {"first": 2, "second": 2}, answer
     assert answer["err"].count("waiting for 2 free slots; 2 tasks of other jobs run") == 1, answer["err"]

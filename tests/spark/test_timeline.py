@@ -29,7 +29,7 @@ def shim(folder: pathlib.Path) -> dict[str, str]:
 
 
 def check(path: pathlib.Path, log: pathlib.Path) -> None:
-    """One file with all ranks' events, made only by appending, and on the disk when it was closed."""
+    """All ranks' events are in one file, which was only appended to, and synced to disk before it was closed."""
     events = json.loads(path.read_text())
     names = {event.get("name") for event in events}
     assert any("ALLREDUCE" in str(name) for name in names), names
@@ -39,7 +39,7 @@ def check(path: pathlib.Path, log: pathlib.Path) -> None:
 
 @contextlib.contextmanager
 def append_only(folder: pathlib.Path) -> Iterator[None]:
-    """folder/dbfs is a FUSE file system that only appends; folder/log has its requests.  Else a skip."""
+    """folder/dbfs is a FUSE file system that only appends; folder/log has its requests.  Otherwise the test is skipped."""
     if os.geteuid() != 0 or not os.access("/dev/fuse", os.R_OK | os.W_OK):
         pytest.skip("mounting a FUSE file system needs root and /dev/fuse")
     (folder / "dbfs").mkdir()

@@ -1,7 +1,7 @@
-"""In a driver process of Spark or Ray: runs checks one after the other, as JSON lines on stdin ask.
+"""Runs checks in a driver process of Spark or Ray: one for each JSON line on stdin, in order.
 
-A line {"check": NAME, "args": {…}} calls checks.NAME(subject, **args).  The answer is one line on the true stdout.  It
-has {"value"}, or {"error", "kind"}, and {"out", "err", "seconds"}.  All other output of the process goes to stderr.
+A line {"check": NAME, "args": {…}} calls checks.NAME(subject, **args). The answer is one JSON line on the original stdout. Its
+keys are "value", or "error" and "kind"; and "out", "err", "seconds". All other output of the process goes to stderr.
 """
 
 from __future__ import annotations

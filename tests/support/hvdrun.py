@@ -80,7 +80,7 @@ def said(text: str) -> str:
 
 
 def read_line(stream: IO[str] | None) -> str:
-    """The next line; "" at the end.  Nothing is buffered: Popen.communicate() would lose the text in a buffer."""
+    """The next line; "" at the end. Reads without a buffer: Popen.communicate() loses text that a buffer holds."""
     assert stream is not None
     line = b""
     while not line.endswith(b"\n") and (byte := os.read(stream.fileno(), 1)):
@@ -158,7 +158,7 @@ class Sleepers:
         self.mark = f"9{uuid.uuid4().int % 10**9}"  # seconds to sleep: unique, and long
 
     def command(self) -> list[str]:
-        """The command for the ranks: three processes each, two of them in sessions of their own."""
+        """Returns the ranks' command. Each rank has three processes, two of them in sessions of their own."""
         return ["sh", "-c", f"setsid sh -c 'sleep {self.mark}; true' & env -i setsid sleep {self.mark} & sleep {self.mark}"]
 
     def alive(self) -> list[int]:

@@ -18,7 +18,7 @@ FAKE_RANK = BUILD / "tests/trace/fake_rank"
 
 
 def environment(**changes: str) -> dict[str, str]:
-    """This process's environment without our variables, plus changes."""
+    """Returns this process's environment for a test: without variables of jobs and launchers, updated by `changes`."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("HVD_", "HOROVOD_", "OMPI_", "PMIX_"))}
     package = BUILD / "src/python"
     ours = {

@@ -28,7 +28,8 @@ def checked(text: str) -> dict[str, Any]:
 
 
 def check_file(path: pathlib.Path, returncode: int) -> dict[str, Any] | None:
-    """The verdict of a job that has ended with this exit code.  None: the command was no job, and has written none."""
+    """The verdict of a job that has ended with this exit code. Returns None if the command started no job and thus wrote no
+    verdict."""
     if not path.exists():
         return None
     verdict = checked(path.read_text())

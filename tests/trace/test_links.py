@@ -37,7 +37,7 @@ def test_another_users_links(tmp_path: pathlib.Path, run_tool: RunTool) -> None:
 
 
 def test_merge_does_not_empty_what_it_reads(tmp_path: pathlib.Path, run_tool: RunTool) -> None:
-    """With any spelling of the output's path."""
+    """merge refuses an output that is also an input, under any spelling of its path."""
     env = environment(HOROVOD_TIMELINE=str(tmp_path / "t.json"), HVD_RANK="0", HVD_SIZE="2")
     subprocess.run([str(FAKE_RANK), "2", "2"], env=env, check=True, timeout=30, stdout=subprocess.DEVNULL)
     before = (tmp_path / "t.json").read_text()

@@ -69,7 +69,7 @@ def test_the_first_screen_says_who_was_late(start_job: StartJob, ask_perfetto: A
     assert slices["0"]["waited for rank 1"] >= 20
     assert slices["1"]["waited for rank 0"] <= 3
     assert [parent for parent, name in tracks if name == "allreduce.layer.3.weight  float32 [1000]"] == ["tensors", "tensors"]
-    # With the first operation reported to hvdrun; another rank's may have begun a little earlier.
+    # The page begins at the first operation reported to hvdrun. An operation of another rank may have begun slightly earlier.
     assert 0 <= shown[0][0] - first[0][0] < 100e6 * patience(), "the page begins with the operations"
     assert launch[0][0] < shown[0][0]
     assert under_way == [[0, 32000]]

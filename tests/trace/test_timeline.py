@@ -103,7 +103,7 @@ def test_what_a_killed_rank_had_sent_is_there(start_job: StartJob) -> None:
     job.wait_for_events()
 
     def started(rank: int = 1) -> list[float]:
-        """When a rank began its operations, in microseconds of the job."""
+        """Returns the time at which a rank began its operations, in microseconds since the job's start."""
         return [event["ts"] for event in read_events(job.timeline) if event["name"] == "ALLREDUCE" and event["pid"] == rank]
 
     seen = started()

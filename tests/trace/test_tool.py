@@ -66,7 +66,7 @@ def test_a_cut_file_is_read(cut: int, trace: pathlib.Path, run_tool: RunTool) ->
 
 
 def test_a_named_pipe_is_read(trace: pathlib.Path, tmp_path: pathlib.Path, run_tool: RunTool) -> None:
-    """It can be opened once only: a second open would lose the writer its reader."""
+    """The tool opens the pipe once: closing and reopening it would end the writer by SIGPIPE."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     writer = threading.Thread(target=lambda: pipe.write_bytes(trace.read_bytes()))

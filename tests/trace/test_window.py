@@ -100,7 +100,7 @@ def test_the_page_shows_steps(start_job: StartJob, program: pathlib.Path, ask_pe
     assert job.wait() == 0, job.output()
     steps = "select t.name, s.name from slice s join track t on s.track_id = t.id where s.name like 'step %' order by ts"
     counted = "select count(*) from counter c join track t on c.track_id = t.id where t.name = 'step time'"
-    # Its page shows only tracks with other tracks below them at the top.
+    # Perfetto's page shows a track at the top level only if other tracks lie below it.
     tops = "select count(*) from track where name like 'rank _ steps' and id in (select parent_id from track)"
     errors, found, times, shown = ask_perfetto(job.timeline, IMPORT_ERRORS, steps, counted, tops)
     assert errors == [] and times == [[6]] and shown == [[2]]

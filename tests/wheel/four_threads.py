@@ -66,7 +66,7 @@ def request(array: Any, name: str) -> Request:
 
 
 def one_handle() -> None:
-    """All threads ask for the end of the same operations, from one list."""
+    """All threads poll the same operations, which are in one list."""
     arrays = [np.ones(1000) for _ in range(ROUNDS)]
     handles = _native.submit_many([request(array, f"one.{n}") for n, array in enumerate(arrays)], False)
 
@@ -184,7 +184,7 @@ def hooks_of_the_dead() -> None:
 
 
 def before_use() -> None:
-    """One thread sets what the others' calls call first."""
+    """One thread replaces the hook that calls of the other threads run first."""
     calls = itertools.count()
 
     def count() -> None:

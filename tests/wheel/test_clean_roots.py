@@ -61,7 +61,7 @@ def run(script: str, *arguments: str | pathlib.Path, within: tuple[str, ...] = (
 
 
 def runs(command_line: pathlib.Path) -> bool:
-    """Whether the process of this file in /proc runs: a zombie's command line is empty."""
+    """Returns whether the process with this folder in /proc runs. The command line of a zombie is empty."""
     try:
         return command_line.read_bytes() != b""
     except (FileNotFoundError, ProcessLookupError):
@@ -91,7 +91,7 @@ def test_a_folder_of_another_program_is_no_cache(tmp_path: pathlib.Path) -> None
 
 
 def test_one_run_at_a_time_uses_a_cache(tmp_path: pathlib.Path) -> None:
-    """A second run would delete the first one's changes: it cannot see the first one's mounts."""
+    """A second run cannot see the mounts of the first, and would delete its changes."""
     (tmp_path / ".made-by-check-artefacts").touch()
     with (tmp_path / ".made-by-check-artefacts").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -101,7 +101,7 @@ def test_programs_start(program: str, installed: pathlib.Path) -> None:
 
 @KERNELS
 def test_two_ranks_of_a_program(kernel: str, installed: pathlib.Path) -> None:
-    """They are bound to cores, meet, sum and gather, and hvdrun says what is left."""
+    """The ranks are bound to cores, meet, sum and gather. hvdrun reports that no process is left."""
     done = inside(installed, "/job/bin/hvdrun", "--verbose", "-np", "2", "/job/old_program", kernel=kernel)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("old program: ok") == 2
@@ -133,7 +133,7 @@ def test_every_library_loads_at_once(installed: pathlib.Path) -> None:
 
 @pytest.fixture(scope="module")
 def environment(installed: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """The folder of `installed`, with NumPy. Not by pip: Debian's CPython has no expat, which pip needs."""
+    """The folder of `installed`, with NumPy. Installs without pip: Debian's CPython has no expat, which pip needs."""
     if not (SYSTEM / "python/bin/python3").exists():
         pytest.skip("scripts/wheel-glibc-2.27 --with-python makes the system's Python")
     folder = tmp_path_factory.mktemp("environment")

@@ -1,4 +1,4 @@
-"""scripts/release: what it refuses, and in the nightly form every artefact."""
+"""Tests of scripts/release: the trees and versions that it refuses; in the nightly run, also every artefact."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def release(*arguments: str | pathlib.Path, limit: float = 60) -> subprocess.Com
 
 
 def test_the_tree_could_be_released(tmp_path: pathlib.Path) -> None:
-    """All pages name the version of meson.build."""
+    """Every page that names a version names the version of meson.build."""
     done = release("check", "--out", tmp_path)
     assert done.returncode == 0, done.stderr
 

@@ -152,7 +152,7 @@ HEADERS_CHOICE = {"pthread_cond_clockwait", "__libc_single_threaded"}  # libstdc
 
 
 def test_our_code_could_be_built_for_glibc_2_28(unpacked: pathlib.Path) -> None:
-    """It calls no function that RHEL 8's C library lacks."""
+    """The wheel's libraries call no function that RHEL 8's C library lacks."""
     for path in elf_files(unpacked):
         if path.parent.name == "hvdrun":
             continue  # libraries of the system that builds the wheel
@@ -164,7 +164,8 @@ def test_our_code_could_be_built_for_glibc_2_28(unpacked: pathlib.Path) -> None:
 
 
 def test_the_bundled_libzmq_is_the_one_that_is_loaded(native: pathlib.Path, unpacked: pathlib.Path) -> None:
-    """Its needed versions were changed: a loader error would make hvdrun silently use the system's."""
+    """The build changes the symbol versions that the bundled libzmq needs. On a loader error hvdrun would silently use the
+    system's libzmq."""
     zmq = next(unpacked.rglob("libzmq.so.5"))
     code = f"import ctypes; ctypes.CDLL({str(zmq)!r}, 2).zmq_ctx_new"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=30)
@@ -260,7 +261,7 @@ print("all as it should be")
 
 
 def groups_work(environment: pathlib.Path, folder: pathlib.Path) -> bool:
-    """Whether torch.distributed works over hvd, on two ranks with the environment's torch."""
+    """Returns whether torch.distributed works over hvd, on two ranks with the environment's torch."""
     (folder / "groups.py").write_text(GROUPS)
     output = environments.bounded([str(environment / "bin/hvdrun"), "-np", "2", "groups.py"], 240, cwd=folder)
     return output.count("all as it should be") == 2

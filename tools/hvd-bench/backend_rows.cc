@@ -1,7 +1,7 @@
 /// The shared-memory backend alone, without names and negotiation, compared with MPI_Allreduce.
 ///
-/// This is the only file of the tools that uses the runtime's internals. It drives the stages of ops/shm on memory that
-/// MPI shares, for ranks of one node only.
+/// This is the only file of the tools that uses the runtime's internals. The file drives the stages of ops/shm on
+/// memory that MPI shares, for ranks of one node only.
 #include <mpi.h>
 
 #include <cmath>

@@ -108,7 +108,7 @@ double kib_of(const char* file, const std::string& name) {
   return 0;
 }
 
-/// The MiB of this process's maps whose line contains @p name.
+/// Returns the MiB that this process has mapped from files whose name contains @p name.
 double mapped_mib(const char* name) {
   std::ifstream in("/proc/self/maps");
   double bytes = 0;

@@ -1,7 +1,7 @@
 /// @file main.cc — hvd-bench: compares libhvd with plain MPI, in one run, without Python.
 ///
-/// It is started under mpirun or hvdrun. The two alternate round by round, since machines change speed by themselves.
-/// For the same reason the flag round trip between the first two ranks' cores is printed before and after.
+/// Start it under mpirun or hvdrun. libhvd and MPI take turns in each round, because a machine's speed varies. For the
+/// same reason, hvd-bench prints a flag's round trip between the cores of the first two ranks, before and after.
 #include <mpi.h>
 
 #include <algorithm>

@@ -195,7 +195,8 @@ void PacketLines::slice(const PacketTrack& track, char phase, std::string_view n
   lines_.push_back(line + "}");
 }
 
-/// A mark in the form of Chrome's timelines: in the row of the set's first rank. That rank is assumed to be rank 0.
+/// Writes that a rank is ready, as Horovod's timelines do: an instant event in the row of the process set's first rank.
+/// Assumes that this rank is rank 0.
 void PacketLines::ready(const PacketTrack& track, std::int64_t ns) {
   PacketTrack home;
   home.rank = 0;

@@ -6,7 +6,7 @@
 
 namespace hvd::timeline {
 
-/// At most 511 bytes.
+/// Like printf(), into a string of at most 511 bytes.
 template <class... Values>
 std::string printed(const char* format, Values... values) {
   char text[512];

@@ -14,12 +14,13 @@ struct EventChange {
   std::string name;
   std::uint64_t before_count = 0, after_count = 0;
   double before_us = 0, after_us = 0;  ///< mean
-  /// The time that the change adds to the second, in all ranks; less than zero: it saves time. 0 if one of them has
-  /// none.
+  /// The time that the change adds to the second timeline, summed over all ranks; negative: saved time. 0 if one
+  /// timeline lacks the event.
   double added_us = 0;
 };
 
-/// One rank. Shares are of the compared operations; waits are those of the other ranks, for one operation.
+/// The change of one rank between two timelines. A share is a fraction of the compared operations. A wait is the time
+/// that the other ranks waited for this rank in one operation.
 struct ArrivalChange {
   std::int64_t rank = 0;
   double before_share = 0, after_share = 0;

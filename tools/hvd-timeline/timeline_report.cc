@@ -31,7 +31,7 @@ std::uint64_t bytes_of_dtype(std::string_view dtype) {
   return 1;
 }
 
-/// The text after `"key":"` in an event's arguments; those of libhvd and Horovod have no escapes there.
+/// Returns the string value of a key in an event's arguments. libhvd and Horovod write no escapes there.
 std::string argument(std::string_view arguments, std::string_view key) {
   const std::string quoted = '"' + std::string(key) + '"';
   std::size_t at = arguments.find(quoted);

@@ -8,7 +8,7 @@
 
 namespace hvd::launcher {
 
-/// How the job's first line begins; the debugger's bytes follow the line.
+/// The beginnings of the first line that the job sends.  The debugger's bytes follow the line.
 namespace console_line {
 inline constexpr std::string_view opened = "opened ";  ///< then "PID HOST"
 inline constexpr std::string_view refused =

@@ -44,11 +44,12 @@ class QueryServer {
     int id = 0;
     std::string bytes;
     bool ended = false;  ///< no more bytes will come
-    bool gone = false;   ///< the caller does not read either; the conversation is over
+    bool gone = false;   ///< the connection is over: the caller reads no more
   };
   /// The bytes that one caller has sent since the last call; nothing: no caller has sent any.  Call it after next().
   std::optional<Heard> heard();
-  /// A caller that has more than 16 MiB to read is given up: it is gone.
+  /// Queues bytes for a caller.  A caller with more than 16 MiB of unread bytes is disconnected: its next Heard has
+  /// `gone`.
   void say(int id, std::string_view bytes);
   /// Ends a conversation once all bytes are written.
   void end(int id);

@@ -14,7 +14,7 @@ struct CpuTimes {
   std::uint64_t idle = 0, total = 0;
   int processors = 0;
 };
-/// From the text of /proc/stat.
+/// Parses the text of /proc/stat.  Nothing: the text is malformed.
 std::optional<CpuTimes> parse_cpu_times(std::string_view stat);
 
 /// The share of one core that the thread may use.  1: another whole core is idle, or the load is unknown.  0.01: the

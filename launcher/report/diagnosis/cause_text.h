@@ -16,11 +16,11 @@ namespace hvd::launcher {
 /// Some ranks keep the other ranks waiting.
 /// @param cores  " (3.8 of its 32 cores used)", here and below; may be empty
 void tell_late(Finding& f, Delay delay, const LateRanks& l, const std::string& cores);
-/// Each time another rank is late.  @param any  one of the ranks
+/// In each late step, another rank is the late one.  @param any  one of the ranks
 void tell_turns(Finding& f, Delay delay, const RankMeans& any);
 /// All ranks have the same delay.  @param any  one of the ranks
 void tell_all(Finding& f, Delay delay, const RankMeans& any, const std::string& cores);
-/// Limits of processor time hold all ranks: the median is @p each seconds a step.
+/// Limits of processor time throttle all ranks.  @p each: the median of the seconds a step.
 void tell_all_throttled(Finding& f, double each, const std::string& cores);
 /// The loaders of all ranks are too slow.  @param made  seconds a step that the loaders of `l.others` take, the median
 void tell_slow_loaders(Finding& f, double made, const LateRanks& l, const std::string& cores);

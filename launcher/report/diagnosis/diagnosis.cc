@@ -63,10 +63,10 @@ class Examiner {
 
  private:
   /// Seconds per step by which findings are sorted.  A lack of cores is often the effect of another cause.  Two further
-  /// effects: late data from a rank without a core, and a low rate in one host's memory.  Effects count a quarter, and
-  /// less than a certain cause of one rank.  But very many operations may cost enough by themselves.  Growing memory
-  /// costs hardly any time until the memory is used up.  So it counts a tenth of a step, or a little more than the
-  /// uncertain findings about the same ranks.
+  /// effects: late data from a rank without a core, and a low rate in one host's memory.  An effect counts a quarter of
+  /// its cost, and less than any certain cause of one rank.  Exception: very many operations are themselves a cost.
+  /// Growing memory costs hardly any time until the memory is used up.  So growing memory counts a tenth of a step, or
+  /// slightly more than uncertain findings about the same ranks.
   double weight(const Finding& f) const {
     if (f.cause == SlowCause::memory_creep) {
       double most = common_enough * d_.step_seconds;
@@ -117,8 +117,8 @@ class Examiner {
     if (!is_of_all(*l, delay)) add_late_ranks(*l, delay);
   }
 
-  /// Where all ranks lack cores, chance decides which rank has the most own time in all.  So each delay that a hook
-  /// measures is looked at by itself.
+  /// If all ranks lack cores, the rank with the most own time in sum is a matter of chance.  So this function examines
+  /// each delay that a hook measures separately.
   void find_own_delays() {
     for (const Delay delay : {Delay::input, Delay::saving, Delay::collecting, Delay::compiling})
       for (const RankMeans& m : job_.ranks) {
@@ -293,8 +293,8 @@ class Examiner {
 
   // ---- delays of all ranks -----------------------------------------------------------------------------------------
 
-  /// Finds a limit of processor time that holds the ranks.  All ranks of a container share its limit.  Ranks that the
-  /// limit holds do not lack cores.  So their delay is not reported as a lack of cores too.
+  /// Finds a cgroup's limit of processor time that throttles the ranks.  All ranks of a container share the limit.
+  /// Their delay is then not also reported as a lack of cores.
   void find_throttled() {
     const auto throttled = [](const RankMeans& m) { return m.throttled; };
     if (median_of(job_.ranks, throttled) < common_enough * d_.step_seconds) return;
@@ -302,7 +302,7 @@ class Examiner {
     const double each = median_of(job_.ranks, throttled);
     double most = each;
     for (const RankMeans& m : job_.ranks) most = std::max(most, m.throttled);
-    // A rank that waits for another rank is not held meanwhile.  So among equal ranks, one is always held longest.
+    // A waiting rank uses no processor time, so is not throttled.  Equal ranks thus differ: one is throttled longest.
     f.seconds_a_step = most < times_longer * each ? most : each;
     tell_all_throttled(f, each, job_.cores_used(job_.ranks.front()));
     told_.insert({Delay::no_core, Delay::asleep});

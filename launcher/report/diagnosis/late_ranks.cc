@@ -11,7 +11,7 @@ struct StretchGap {
   double steps = 0, seconds = 0;  ///< `seconds`: per step
 };
 
-/// Mean own time per step, over the ranks that have steps in the stretch.  Nothing: no rank has.
+/// Returns the mean own time per step, over the ranks with steps in the stretch.  Nothing: no rank has steps there.
 std::optional<double> own_in(const std::vector<RankMeans>& ranks, std::size_t stretch) {
   double sum = 0;
   int count = 0;

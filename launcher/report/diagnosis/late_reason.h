@@ -7,7 +7,7 @@
 
 namespace hvd::launcher {
 
-/// A delay is one rank's own if it is this many times as long as that of the other ranks.
+/// A delay belongs to one rank alone if it is this many times as long as the same delay of the other ranks.
 inline constexpr double times_longer = 3;
 
 /// True if a hook in the program measures the delay.  False: the delay is derived from the kernel's counts.
@@ -19,12 +19,13 @@ inline double part_of(const DelaySeconds& parts, Delay delay) { return parts[sta
 /// must make at least half of the difference, since other parts may differ too.
 Delay reason_of(const LateRanks& l);
 
-/// If all ranks lack cores, each second of work costs a wait for a core.  So a rank with more work waits longer.
+/// Returns the seconds of waiting for a core per second of work, for ranks that all lack cores.  A rank with more work
+/// thus waits longer.
 double core_wait_per_work(const LateRanks& l);
 
-/// True if the single late rank has long stops that no other rank has.  Its stops must come in many stretches of the
-/// job, or at equal distances.  The stops of all other ranks together must be short.  By chance, other ranks would stop
-/// as long, and distances would differ.
+/// True if the single late rank has long stops that no other rank has.  The rank's stops must come in many stretches of
+/// the job, or at equal distances.  The stops of all other ranks together must be short.  Stops by chance would hit
+/// other ranks as well, at random distances.
 /// @param least_seconds  all stops of the rank together must last longer
 bool stops_alone(const LateRanks& l, std::size_t stretches, double least_seconds);
 

@@ -50,8 +50,8 @@ std::optional<SlowLink> slow_link(std::vector<UsedLink> links) {
   for (const UsedLink& l : links) least = std::max(least, least_part * l.bytes);
   std::erase_if(links, [least](const UsedLink& l) { return l.bytes < least || l.seconds < least_seconds; });
   std::sort(links.begin(), links.end(), [](const auto& a, const auto& b) { return rate_of(a) < rate_of(b); });
-  // A slow network interface delays the acknowledgements that it sends.  So data to that host is slow as well, though
-  // less.
+  // A slow network interface also delays acknowledgements.  So data to its host is slow too, but less slow than data
+  // from it.
   for (std::size_t n = 1; n < links.size(); ++n) {
     if (2 * rate_of(links[n - 1]) >= rate_of(links[n])) continue;
     const std::vector<UsedLink> slow(links.begin(), links.begin() + static_cast<std::ptrdiff_t>(n));

@@ -26,7 +26,7 @@ struct Metric {
 };
 
 /// Pure.
-/// @param worlds  number of worlds so far; above 1 only in an elastic job
+/// @param worlds  number of worlds since the start; above 1 only in an elastic job
 std::vector<Metric> job_metrics(const LiveReport& report, std::size_t ranks, std::uint64_t worlds, double now_seconds);
 
 }  // namespace hvd::launcher

@@ -16,7 +16,8 @@ class MetricsFile {
  public:
   explicit MetricsFile(std::string path) : path_(std::move(path)) {}
   bool is_due(double now_seconds) const { return now_seconds >= next_seconds_; }
-  /// Why the file cannot be written, reported once; empty: it is written.
+  /// Writes the file.  Returns the reason of a failure, once; empty: the file was written, or the failure is already
+  /// known.
   std::string write(const std::string& text, double now_seconds);
 
  private:

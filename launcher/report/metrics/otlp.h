@@ -18,8 +18,8 @@ struct OtlpTarget {
   Labels headers, attributes;  ///< attributes: of the resource
 };
 
-/// Nothing: no endpoint is set, or metrics are switched off.  Throws Error{usage} when the variables ask for something
-/// that hvdrun cannot do.  @param variable  returns a variable's value, or nullptr
+/// Reads OpenTelemetry's variables.  Nothing: no endpoint is set, or metrics are switched off.  Throws Error{usage}
+/// when the variables ask for something that hvdrun cannot do.  @param variable  returns a variable's value, or nullptr
 std::optional<OtlpTarget> otlp_target(const std::function<const char*(const char*)>& variable);
 
 /// The request's body, as JSON.  Times in nanoseconds since 1970.

@@ -35,10 +35,10 @@ class StepJoin {
   void leave(int rank);
   /// The next step that is complete; nothing: none is.  @p now_seconds  of any steady clock
   std::optional<JoinedStep> next(double now_seconds);
-  /// To be called when no rank will report more.  Returns the next remaining step, with the ranks that have reported
+  /// Call it after the last report of all ranks.  Returns the next remaining step, with the ranks that have reported
   /// it.
   std::optional<JoinedStep> next_left();
-  /// No record waits for those of other ranks.
+  /// True if no record waits for records of other ranks.
   bool is_empty() const { return held_ == 0; }
 
   static constexpr double longest_wait_seconds = 10;     ///< for a rank that reports nothing

@@ -11,7 +11,7 @@ namespace {
 
 double seconds_of(std::int64_t ns) { return static_cast<double>(ns) / 1e9; }
 
-/// Of an even number, the lower of the two in the middle.  @p values is reordered.
+/// Returns the median; of an even number of values, the lower middle one.  Reorders @p values.
 double median(std::vector<double>& values) {
   if (values.empty()) return 0;
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
@@ -38,8 +38,8 @@ class DataUnderWay {
   std::int64_t others_delay(const wire::StepRecord& r) const { return delay_ - r.operation_delay_ns; }
 
   std::int64_t delay_ = 0;  ///< the longest of any rank
-  /// The least time that any rank spent in waiting for ranks and for data.  This is the time of messages and data under
-  /// way.  A slow link shows on one of its ranks as waiting for the other rank.
+  /// The least time that any rank spent in waiting for ranks and for data.  `least_` is the time of messages and data
+  /// in transit.  On one rank of a slow link, the transit counts as waiting for the other rank.
   std::int64_t least_ = 0;
 };
 

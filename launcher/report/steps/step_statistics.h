@@ -50,7 +50,7 @@ class StopCourse {
   std::int64_t count_ = 0, first_ = 0, last_ = 0, least_ = 0, most_ = 0, within_ = 1;
 };
 
-/// How often a rank was late, and for how long, by the length of the delay.
+/// A histogram of a rank's delays: by length, the number of late steps and the sum of their delays.
 class DelaySizes {
  public:
   /// @param seconds  the delay in each of @p steps
@@ -59,8 +59,8 @@ class DelaySizes {
   struct CountedSteps {
     double steps = 0, seconds = 0;
   };
-  /// The longest delays, which make four fifths of the time, if at most half of the steps have them.  The rest is
-  /// chance then.  Otherwise all delays.
+  /// Returns the longest delays that make four fifths of the time, if at most half of the steps have them.  The other
+  /// delays are then chance.  Otherwise returns all delays.
   CountedSteps main_part() const;
 
  private:
@@ -104,9 +104,9 @@ struct RankSums {
   std::map<int, LinkSum> links;  ///< by peer; a few
   std::array<StretchSum, most_stretches> stretches{};
   StopCourse stops;
-  // As the last rank to come:
+  // Steps in which this rank came last:
   std::int64_t late_steps = 0;  ///< steps in which the rank was late by more than a twentieth of the step
-  double late = 0;              ///< sum of its delays: its own time less that of the last but one
+  double late = 0;              ///< sum of its delays: its own time minus the own time of the last but one rank
   DelaySizes late_sizes;        ///< of `late_steps`
   DelaySeconds late_by{};       ///< `late`, by the cause with the largest excess over the others' median
   std::array<std::int64_t, delay_kinds> late_steps_by{};  ///< `late_steps`, by the same cause
@@ -190,7 +190,7 @@ class WarmUp {
   /// Returns the steps that count now.  The first nine calls return none.  The tenth call returns the steps that count
   /// among the first ten.  Each later call returns its step.
   std::vector<JoinedStep> pass(JoinedStep step);
-  /// At the end: the steps that are still held.
+  /// Call it at the end.  Returns the steps that are still held.
   std::vector<JoinedStep> rest();
   std::int64_t left_out() const { return left_out_; }
 

@@ -36,8 +36,8 @@ Ending::Ending(const Job& job, Clock::time_point started_at, Session& session, J
 
 void Ending::stop(const std::string& reason, int signal) {
   printer_.detail("ending the job: " + reason);
-  // A rank that has not come has no guard to tell.  Guards of daemons that are there come soon, and are told then; no
-  // rank runs before all daemons have come.
+  // A rank without a guard cannot receive the stop request.  If all daemons have connected, their guards connect soon,
+  // and get the request then.  No rank runs before all daemons have connected.
   const bool all_have_guards = job_.launcher.kind == LauncherKind::daemons
                                    ? session_.daemons_have_come()
                                    : session_.num_in_stage(RankStage::absent) == 0;

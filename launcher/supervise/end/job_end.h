@@ -1,6 +1,6 @@
 /// @file job_end.h — the phases of a job, and the deadlines of its end.  Pure: the caller passes its clock.
 ///
-/// First the ranks start, then they work.  They end within a deadline, and their starter within another deadline.
+/// First the ranks start, then they work.  The ranks end within a deadline, and their starter within another deadline.
 /// After the starter's deadline, the starter gets SIGTERM, then SIGKILL, each with a second to act.
 #pragma once
 #include <chrono>

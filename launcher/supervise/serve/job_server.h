@@ -18,7 +18,7 @@
 
 namespace hvd::launcher {
 
-/// For hvdrun ps, and for hvdrun kill.
+/// The description of a job that hvdrun ps and hvdrun kill read.
 struct JobDescription {
   std::string id, payload;
   double started_seconds = 0;  ///< CLOCK_REALTIME

@@ -20,7 +20,7 @@ class Streams {
  public:
   /// Opens --results.  Throws Error{unavailable}.
   Streams(const Settings& settings, Printer& printer);
-  /// Tells the reader of the results the number of ranks.  With --stdin: pieces of the input go to its rank, once it
+  /// Writes the number of ranks to the results.  With --stdin, sends pieces of the input to its rank, once the rank
   /// runs.
   void begin(const Settings& settings, Session& session);
 

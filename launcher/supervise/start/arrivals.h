@@ -19,16 +19,16 @@ class Arrivals {
   Arrivals(const Job& job, std::string folder, Session& session, JobLaunch& launch, Printer& printer,
            const JobClock& clock);
 
-  /// A guard has come.  Throws Error{unavailable} where mpirun has put the rank on another host than planned.
+  /// Takes a guard's hello.  Throws Error{unavailable} if mpirun has started the rank on another host than planned.
   void greet(const wire::Hello& hello);
-  /// A rank's program runs, or is about to.
+  /// Notes that a rank's program runs, or is about to.
   void tell_start(int rank, const wire::StartReport& report);
   /// One turn of the loop, until it returns true: all have come.  Throws as fail() when one will not come, or is late.
   bool turn();
   /// Call it in each turn once all have come.  Closes hvdrun and the starter to further connections, within a few
   /// seconds after the last rank has come.
   void close_to_strangers();
-  /// Throws the error that says why ranks did not come.
+  /// Throws the error with the reason for which ranks did not start.
   [[noreturn]] void fail(bool timed_out);
 
  private:

@@ -132,7 +132,7 @@ void ElasticPart::look_up(const std::string& name) {
 
 bool ElasticPart::is_started(int worker) const { return static_cast<std::size_t>(worker) < session_.ranks().size(); }
 
-/// Gives up workers whose host, daemon or guard does not come up.
+/// Gives up workers whose host, daemon or guard has not connected in time.
 void ElasticPart::miss_late_ones(double now) {
   std::vector<int> missing, orphaned;
   std::erase_if(due_, [&](const auto& one) {
@@ -159,7 +159,8 @@ void ElasticPart::miss_late_ones(double now) {
     session_.vanish(number, "did not come up within " + job_.settings.text("start-timeout") + " s" +
                                 (has_daemon ? "" : ": " + why_no_daemon(name, found.said, found.status)));
   }
-  // A guard's end is often known before its daemon's end.  So a daemon that has gone was asked to start these workers.
+  // hvdrun often learns of a guard's end before it learns of the daemon's end.  So it has asked a dead daemon to start
+  // these workers.
   for (const int number : orphaned) {
     elastic_.withdraw(number);
     session_.vanish(number, "its host's daemon has gone");
@@ -218,7 +219,8 @@ MappedRank ElasticPart::place(const ElasticWorker& worker, int host) const {
   }
   while (taken.contains(rank.local_rank)) ++rank.local_rank;
   rank.local_size = std::max(rank.local_size, rank.local_rank + 1);
-  for (const MappedRank& other : job_.map.ranks)  // takes the share of the worker whose place it gets
+  // The rank takes over the share of the worker in whose place it starts.
+  for (const MappedRank& other : job_.map.ranks)
     if (other.host == host && !other.is_spare && other.local_rank == rank.local_rank) rank.share = other.share;
   return rank;
 }
@@ -242,7 +244,7 @@ void ElasticPart::start(double now) {
   for (const auto& [host, numbers] : fresh) start_host(host, numbers);
 }
 
-/// Where this process cannot start the daemon, its workers have failed, and the others go on.
+/// Starts a host's daemon.  If this process cannot, the host's workers count as failed, and the other workers continue.
 void ElasticPart::start_host(int host, const std::vector<int>& workers) {
   try {
     launch_.start_host(host, workers);

@@ -41,11 +41,11 @@ class JobLaunch {
   void continue_stopped();
   bool has_stopped() const { return stopped_.are_any(); }
 
-  // Of an elastic job, whose map grows:
+  // For elastic jobs, whose map grows:
   wire::RankManifest manifest(const MappedRank& rank) const;
   /// Starts a daemon on a host of the map, for these ranks.  Throws Error if this process cannot.
   void start_host(int host, const std::vector<int>& ranks);
-  /// How the start of that host's daemon fares.
+  /// Returns the progress of the start of that host's daemon.
   DaemonReport report(int host) { return daemons().report(static_cast<std::size_t>(host)); }
 
  private:

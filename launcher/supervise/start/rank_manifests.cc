@@ -41,7 +41,7 @@ std::string machine_name() {
   return name;
 }
 
-/// The numbers of a worker's start.  hvd.init() replaces them by those of each world.
+/// Sets provisional rank numbers and sizes for a worker. hvd.init() replaces them in each world.
 void make_elastic(const Job& job, wire::RankManifest* m) {
   m->env["HOROVOD_ELASTIC"] = "1";
   const bool is_late = m->rank >= job.elastic->first;  // a late worker waits in init() until the others commit
@@ -49,8 +49,8 @@ void make_elastic(const Job& job, wire::RankManifest* m) {
   m->env.try_emplace("HVD_INIT_TIMEOUT", is_late ? "1e6" : job.settings.text("elastic-timeout"));
   if (const auto& place = job.elastic->places.find(m->rank); place != job.elastic->places.end())
     m->env["HOROVOD_HOSTNAME"] = place->second.host;
-  m->size =
-      std::max({m->rank, m->local_size, m->cross_size}) + 1;  // size > local_size: several hosts, whose ranks get a key
+  // A size above local_size means several hosts: their ranks get a key.
+  m->size = std::max({m->rank, m->local_size, m->cross_size}) + 1;
   if (!job.elastic->may_spread) m->local_size = m->size;
 }
 

@@ -24,8 +24,8 @@ std::string preflight_text(const Job& job) {
   const std::string mpirun = job.launcher.kind == LauncherKind::mpirun ? job.mpirun.program : "";
   Preflight here = look_here(job.rank_program, mpirun, job.python, job.payload.wire.kind == wire::PayloadKind::pickle);
   if (!job.settings.flag("allow-writable")) here.software_owners = job.software_owners;
-  // Anybody could guess the name of the daemon's session folder and make it first.  So that folder lies in one that
-  // only we can enter.
+  // Another user could guess the name of the daemon's session folder, and make it first.  So the session folder lies in
+  // a folder that only this user can enter.
   return preflight_script(here, true);
 }
 
@@ -140,7 +140,7 @@ static DaemonStart daemon_start(const Job& job, const std::map<std::string, std:
           daemon_script(job, environment, preflight, keys, host.name, ranks), !job.launch_agent.empty()};
 }
 
-/// The start of all other hosts' daemons by one srun.  Nothing: each host gets a command of its own.
+/// Returns one srun command that starts the daemons of all other hosts.  Nothing: each host gets its own command.
 static std::optional<DaemonStart> shared_start(const Job& job, const std::map<std::string, std::string>& environment,
                                                const std::string& preflight,
                                                const std::vector<std::vector<int>>& ranks) {

@@ -16,11 +16,11 @@ namespace hvd::launcher {
 std::map<std::string, std::string> starter_environment(const Job& job, const std::string& folder,
                                                        const wire::KeyPair& server, const wire::KeyPair& client);
 
-/// How the daemon of one host is started, for these ranks there.
+/// Returns the command that starts the daemon of one host. @p ranks: the ranks there.
 DaemonStart daemon_start(const Job& job, const std::map<std::string, std::string>& environment, int host,
                          const std::vector<int>& ranks);
 
-/// For each host of the job, how its daemon is started.
+/// Returns the command that starts the daemon, for each host of the job.
 /// @param environment  starter_environment(), with the listener's additions
 std::vector<DaemonStart> daemon_starts(const Job& job, const std::map<std::string, std::string>& environment);
 

@@ -32,9 +32,9 @@ class JobTimeline {
   void clock_sample(int rank, std::int64_t sent_ns, std::int64_t received_ns, std::int64_t guard_ns);
   /// @}
 
-  /// For hvdrun timeline.  They return the user's message; an error begins with '!'.
+  /// For hvdrun timeline.  start() and stop() return the text for the user; an error begins with '!'.
   /// @param path   absolute
-  /// @param named  the user has named @p path; false: the job's own file is used, if it has one
+  /// @param named  the user gave @p path; false: a job with --timeline uses its own file instead
   std::string start(Session& session, const std::string& path, bool named);
   std::string stop(Session& session);
 

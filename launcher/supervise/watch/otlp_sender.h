@@ -21,11 +21,12 @@ class OtlpSender {
   const OtlpTarget& target() const { return target_; }
   bool is_due(double now_seconds) const;
   void send(const std::string& body, double now_seconds);
-  /// Why a request has failed since the last call; empty: none has.  A series of failures is reported once.
+  /// Returns the reason of a request's failure since the last call; empty: no request has failed.  A series of failures
+  /// is reported once.
   std::string trouble();
   /// Waits for the request under way: at most five seconds.
   void finish();
-  /// Like finish(), but ignores the result: its curl may have been ended with the job's processes.
+  /// Like finish(), but ignores the result: curl may have been killed with the job's processes.
   void drop();
 
  private:

@@ -28,13 +28,13 @@ class Reports {
   void rank_started(int rank, int cores) { live_.give_cores(rank, cores); }
   void rank_ended(int rank) { live_.ended(rank); }
   void take_steps(int rank, const std::vector<wire::StepRecord>& steps);
-  /// The rank's program calls hvd.report().
+  /// Notes that the rank's program calls hvd.report().
   void add_reader(int rank) { readers_.add(rank); }
   void world_is(std::size_t ranks, std::uint64_t epoch);
 
   /// One turn of the loop.
   void turn();
-  /// Nothing is due until the next event.
+  /// True if turn() has nothing to do before the next event.
   bool is_quiet() const { return live_.is_quiet() && !file_ && !otlp_; }
   /// Counts the last steps and writes the last numbers.  Waits at most five seconds.
   void finish();

@@ -32,21 +32,21 @@ struct OperationFacts {
   bool registered = false;  ///< the tensor lies in registered memory on all ranks of the one node
 };
 
-/// Where a backend's operations run.
+/// The place where a backend's operations run.
 enum class BackendPlace {
   host,
   gpu,     ///< a GPU finishes the operations later, and reports their end
   copied,  ///< the backend only copies tensors from a GPU to the host; the operations then choose again
 };
 
-/// How a node's ranks get a result in host memory that all of them have.
+/// The origin of a result in host memory that all ranks of a node have.
 enum class ResultOrigin : std::uint8_t {
   unknown,
   own_sum,    ///< each rank adds up the inputs in the slots
-  slot,       ///< each rank copies it from one slot
-  ring,       ///< each rank copies it from the result ring, except the part that the rank has added up itself
+  slot,       ///< each rank copies the result from one slot
+  ring,       ///< each rank copies the result from the result ring, except the part that the rank has added up itself
   neighbour,  ///< each piece is added up by one rank, which writes it to the memory of all
-  moved,      ///< it is copied through rings, unchanged
+  moved,      ///< the result is an input, copied through rings
 };
 
 /// Backends with the same `make` share a stage: one part of the batch runs all their operations.
@@ -58,9 +58,9 @@ struct Backend {
   double (*cost)(std::size_t bytes, const SetFacts& set);
   /// Begins all operations of @p part.  The result belongs to @p work.  nullptr: the operations have run.
   ops::Stage* (*make)(Workspace& work, BatchPart& part);
-  /// After the stage: hands results to the operations.  nullptr: the stage has written all results.
+  /// Called after the stage: hands results to the operations. nullptr: the stage has written all results.
   void (*take)(Workspace& work, BatchPart& part) = nullptr;
-  /// After each step that moved anything: records phases in the timeline.  nullptr: `make` has recorded the only phase.
+  /// Called after each step with progress: records phases in the timeline. nullptr: `make` has recorded the only phase.
   void (*trace)(Workspace& work, BatchPart& part) = nullptr;
   BackendPlace place = BackendPlace::host;
   bool in_place = false;                        ///< all ranks of the node read and write the tensors where these lie

@@ -45,7 +45,7 @@ class Reduction final : public ops::Stage {
   bool sums_once() const { return !between_nodes_.plan().whole(); }
   /// Forgets messages under way, after a lost peer.
   void drop();
-  /// True if all ranks are on one node and have the tensor in registered memory.  The same on all ranks.
+  /// True if all ranks are on one node and have the tensor in registered memory.  All ranks return the same value.
   bool lies_registered(const Operation& op);
 
  private:

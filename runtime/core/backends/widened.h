@@ -1,4 +1,4 @@
-/// @file widened.h — tensors that travel between nodes in a wider dtype as a whole.
+/// @file widened.h — tensors that are widened as a whole before they travel between nodes.
 ///
 /// Within a node narrow floats are added in f32, narrow integers in wider integers.  Then the result is divided, scaled
 /// and stored.  A node's part in the tensor's dtype would lose digits, or wrap.  An allreduce widens parts when they
@@ -19,7 +19,7 @@ class WideCopy {
   static bool needed(const Signature& s);
   /// Copies the input.
   explicit WideCopy(const Operation& op);
-  /// Returns @p narrow in the wider dtype.  Its memory is this object's, which must outlive the stage.
+  /// Returns @p narrow in the wider dtype.  The item's memory belongs to this object, which must outlive the stage.
   ops::Item item(ops::Item narrow);
   const Operation& operation() const { return op_; }
   /// Copies some elements of the result out.

@@ -53,7 +53,7 @@ class Batch {
   }
   /// True while work that was queued on the GPU has not ended.
   bool on_device() const { return work_.device && work_.device->running(); }
-  /// Like on_device(), after a look at the GPU.  Cheap.
+  /// Like on_device(), but queries the GPU first, at most every 20 µs.
   bool device_busy() { return work_.device && work_.device->busy(); }
   /// Looks for work that the GPU has ended.  True when some has.  Throws Error when NCCL has failed.
   bool watch_device() { return work_.device && work_.device->watch(); }
@@ -66,9 +66,10 @@ class Batch {
   }
   /// This set's device, from which a new set's device may be split.  nullptr: no tensor on a GPU yet.
   gpu::SetDevice* device() { return work_.device.get(); }
-  /// Keeps the world's device, from which this set's device is split when it is needed.  Before the first batch.
+  /// Keeps the world's device, from which this set's device is split when the set needs one.  Call it before the first
+  /// batch.
   void inherit(std::unique_ptr<gpu::DeviceInheritance> inherited) { inherited_ = std::move(inherited); }
-  /// After a lost peer: forgets the batch, without ending its operations.
+  /// Call it after a lost peer.  Forgets the batch, without ending its operations.
   void drop();
 
  private:

@@ -21,7 +21,7 @@ struct PeerProcess {
   static PeerProcess of(const std::string& text);
 };
 
-/// To be asked only while a rank waits without progress.
+/// Finds processes of ranks that have ended.  Query it only while a rank waits without progress.
 class Peers {
  public:
   Peers(const World& world, std::vector<PeerProcess> processes);

@@ -16,11 +16,11 @@ namespace hvd::core {
 /// How the ranks got a result, and where its bytes lie.
 struct ResultPlace {
   ResultOrigin origin = ResultOrigin::unknown;
-  bool one_sum = false;         ///< all nodes got the bytes that one node has made; false: each node may have added up
-  std::uint8_t parity = 0;      ///< slots: of the round
-  int root = 0;                 ///< slots: the local rank that has the slot
-  std::uint32_t slot = 0;       ///< slots: the offset
-  const void* out = nullptr;    ///< rings: this rank's result
+  bool one_sum = false;       ///< one node computed the bytes for all nodes; false: each node may have added the parts
+  std::uint8_t parity = 0;    ///< slots: of the round
+  int root = 0;               ///< slots: the local rank that has the slot
+  std::uint32_t slot = 0;     ///< slots: the offset
+  const void* out = nullptr;  ///< rings: this rank's result
   ops::ReduceFn add = nullptr;  ///< own_sum, like the next two
   ops::Scale scale;
   std::size_t element_bytes = 1;

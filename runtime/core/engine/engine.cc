@@ -286,7 +286,7 @@ void Engine::report_wait(std::int64_t now) {
   reports_.waits_for(first.name, first.what, gpu);
 }
 
-/// How far the GPU is, for the set whose batch has the alphabetically first name.  Under drive_.
+/// Returns the GPU's progress in the batch with the alphabetically first name, over all sets.  The caller holds drive_.
 gpu::DeviceWait Engine::device_wait() {
   gpu::DeviceWait first;
   for (const auto& s : mine_) {

@@ -39,9 +39,9 @@ class Engine {
   /// Collective over the transport's ranks.
   Engine(std::unique_ptr<transport::Transport> transport, const Config& config, gpu::Platform& gpus = gpu::platform());
   ~Engine();
-  /// Tells the other ranks that this one leaves, and ends all operations under way with peer_lost.  It waits at
-  /// most 5 s for work on GPUs, and 1 s for its message to leave.  Threads that wait in the engine return, and must
-  /// have returned before the destructor.  The destructor calls leave() too.
+  /// Tells the other ranks that this one leaves, and ends all operations under way with peer_lost.  Waits at most 5 s
+  /// for work on GPUs, and 1 s until the message is sent.  Threads that wait in the engine return, and must have
+  /// returned before the destructor.  The destructor calls leave() too.
   void leave();
 
   /// Ends the world, since a rank has died: operations under way and later ones end with peer_lost.  Any thread;

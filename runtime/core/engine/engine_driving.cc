@@ -92,8 +92,8 @@ void Engine::begin_polling() {
 }
 
 /// Sets whether a message from another node wakes the transport's thread.  A message must do so while the engine's
-/// thread sleeps and no caller polls.  The thread that goes to sleep and the caller that ends polling both look at each
-/// other's word.  The later of the two sees the other's, and arms.
+/// thread sleeps and no caller polls.  A thread that goes to sleep and a caller that ends polling each write a word,
+/// then read the other's word.  The later of the two sees both words, and arms.
 void Engine::arm(bool on) {
   if (wakes_ && listens_ && doorbell_->sleeping.load(std::memory_order_seq_cst) != 0) transport_->arm(on);
 }

@@ -28,11 +28,11 @@ class GuardReports {
   /// Reports all operations that have waited long: every second while some wait, and once when none waits any longer.
   void stalls(std::vector<StallReport> waits, std::int64_t now_ns);
 
-  /// Reports what --agreement has found.  If the guard is slow, the report is dropped.  False: there is no guard.
+  /// Reports a finding of --agreement.  If the guard is slow, the report is dropped.  False: there is no guard.
   bool finding(const wire::AgreementFinding& found) const;
 
-  /// To be called while this rank waits.  @p progress: a number that grows while its operations move.  True when the
-  /// caller should call waits_for() with the name of the operation.
+  /// Call it while this rank waits.  @p progress: a number that grows while the rank's operations move.  True: call
+  /// waits_for() with the name of the operation.
   bool waits(std::uint64_t progress, std::int64_t now_ns);
   /// @p gpu: the GPU's progress with operations that have ended on the host.  @p what: see
   /// wire::StatusPage::waits_what.

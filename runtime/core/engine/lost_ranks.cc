@@ -25,8 +25,8 @@ bool LostRanks::waits_for(const ProcessSet& set, int rank, const RankLoss& loss)
   // Every rank, the lost one too, has queued all operations on its GPU.  The lost rank's part may be done, so this
   // rank's part may end soon.
   if (set.outstanding() == 0 && loss.looks < 20) return false;
-  // The progress of a rank on another node is not known here.  Its last messages get ten looks, about a second, to
-  // arrive.
+  // This rank does not know the progress of a rank on another node.  Waits for ten looks, about a second, until its
+  // last messages have arrived.
   const auto r = static_cast<std::size_t>(rank);
   if (w.node_of[r] != w.node()) return loss.looks >= 10;
   return !set.can_end_without(set.node().board(w.local_of[r]).executed.load());

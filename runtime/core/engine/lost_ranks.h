@@ -18,7 +18,7 @@ namespace hvd::core {
 
 class LostRanks {
  public:
-  /// @p shared, @p reports: are told when a set fails, and must outlive this object.
+  /// @p shared and @p reports are notified when a set fails, and must outlive this object.
   LostRanks(const World& world, std::vector<PeerProcess> processes, EngineContext& shared, const GuardReports& reports)
       : peers_(world, std::move(processes)), shared_(shared), reports_(reports) {}
 

@@ -25,8 +25,8 @@ class Announcer {
   /// slots, so that begin() must fill them.
   Announcer(const memory::Node& node, bool fills);
 
-  /// Prepares @p op.  Its entry @p e has an id.  Copies a small tensor to its slot, or tells the other ranks the
-  /// address of a larger one.  flip() then sets the ready bit.
+  /// Prepares @p op.  The entry @p e of its name has an id.  Copies a small tensor to its slot, or tells the other
+  /// ranks the address of a larger one.  flip() then sets the ready bit.
   void begin(NameEntry& e, Operation& op);
   /// Sets the ready bits of all operations since the last flip().  True if, for at least one of them, all local ranks
   /// have now set the bit.

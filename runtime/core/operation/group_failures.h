@@ -2,9 +2,9 @@
 ///
 /// A group fails as a whole.  Say that this rank has submitted one tensor of a failed group by itself, in no group.
 /// The command `fail` ends that one operation, and so tells of the failure.  Until the caller has released the
-/// operation, the caller cannot know that the group has failed.  It would then submit the group's other tensors, and
-/// wait for them without end.  So until then, operations count as submitted before the failure, and a tensor of such a
-/// group is refused.
+/// operation, the caller cannot know that the group has failed.  The caller would then submit the group's other
+/// tensors, and wait for them without end.  So until then, operations count as submitted before the failure, and a
+/// tensor of such a group is refused.
 ///
 /// Pure.  The caller holds the mutex of the process set.
 #pragma once

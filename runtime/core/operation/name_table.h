@@ -66,13 +66,13 @@ class NameTable {
   std::string make_name(const SignatureHead& s);
 
   ByName<std::unique_ptr<NameEntry>> entries_;
-  std::vector<NameEntry*> by_id_;  ///< by id; as long as the largest id so far needs
+  std::vector<NameEntry*> by_id_;  ///< by id; the length is the largest id ever used plus one
   std::uint64_t made_names_[num_kinds] = {};
   std::vector<NameEntry*> taken_;                ///< by the last take()
   NameEntry* last_ = nullptr;                    ///< the entry submitted last
   std::array<NameEntry*, read_ahead> recent_{};  ///< a ring of the entries submitted before; null: forgotten
   std::size_t turn_ = 0;                         ///< of the ring
-  std::uint64_t epoch_ = 0;  ///< the number of names forgotten so far: older `after` pointers are invalid
+  std::uint64_t epoch_ = 0;  ///< number of forgotten names: `after` pointers of an older epoch are invalid
 };
 
 }  // namespace hvd::core

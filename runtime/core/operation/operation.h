@@ -49,8 +49,8 @@ class OptionalDeviceState {
   std::unique_ptr<DeviceState> part_;
 };
 
-/// An OperationTable (operation_table.h) makes operations.  Their addresses stay valid as long as the engine, also
-/// after the handle is released.  The drive side writes the results, then `state`.
+/// An OperationTable (operation_table.h) makes operations.  The address of an operation is valid as long as the engine
+/// exists, also after the handle is released.  The drive side writes the results, then `state`.
 struct alignas(64) Operation {
   /// queued: ended well on the host; the GPU may still fail.
   enum State : std::uint32_t { under_way = 0, ended = 1, failed = 2, queued = 3 };

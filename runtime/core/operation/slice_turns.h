@@ -36,7 +36,7 @@ class SliceTurns {
 
  private:
   const std::uint64_t steps_;
-  std::vector<std::uint64_t> looks_;  ///< by id: the looks so far
+  std::vector<std::uint64_t> looks_;  ///< by id: number of looks
 };
 
 }  // namespace hvd::core

@@ -7,7 +7,7 @@
 
 namespace hvd::core {
 
-/// An entry without a name.  Its tensor is zeros, or has no rows; the result is written there too.
+/// An entry without a name.  The entry's tensor is zeros, or has no rows; the result is written to the same memory.
 struct StandIn {
   NameEntry entry;  ///< `operation` is null once the operation has ended
   std::unique_ptr<void, void (*)(void*)> zeros{nullptr, std::free};

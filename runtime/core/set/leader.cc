@@ -172,8 +172,8 @@ bool Leader::flush_commands() {
   return any;
 }
 
-/// A member that has carried out all commands is not woken. Its caller polled, and has gone on with its own work. A
-/// thread that wakes on the same core would interrupt this work for ten microseconds.
+/// A member that has carried out all commands is not woken. The member's caller polled, and has continued with its own
+/// work. A thread that wakes on the same core would interrupt this work for ten microseconds.
 void Leader::ring_doorbells(int most) {
   if (next_doorbell_ == 0) return;
   for (; next_doorbell_ < node_.ranks; ++next_doorbell_)

@@ -45,8 +45,8 @@ class Leader {
          const RankStatus& status, const std::vector<Operation*>& pending, OwnGpu gpu, ops::FiniteCheck* check);
   ~Leader();
   bool step();
-  /// Wakes at most @p most sleeping members that have new commands to read.  A wake-up costs the waker 5 to 30 us.  So
-  /// a rank that can carry out the commands at once does that first.
+  /// Wakes at most @p most sleeping members that have new commands to read.  A wake-up costs the waking thread 5 to 30
+  /// us.  So a rank that can carry out the commands at once does so before it wakes others.
   void ring_doorbells(int most);
   /// True while work is held back or messages are under way: step() must be called again soon.
   bool busy() const;
@@ -55,7 +55,8 @@ class Leader {
   std::int64_t behind_gpu_ns() const;
   /// Tells the other nodes that this rank leaves.
   void announce_departure(const std::string& text);
-  /// The body of a message (Tag::up).  With it a rank that is no leader tells its node's leader that the rank leaves.
+  /// The body of a message (Tag::up).  By this message a rank that is not a leader notifies its node's leader that the
+  /// rank leaves.
   static std::string departure(int rank, const std::string& text);
   void gone(int rank, std::uint32_t code, const std::string& text);
   /// New settings, used from the next batch on.  On the coordinator.
@@ -108,15 +109,15 @@ class Leader {
   bool looks_ = true;                 ///< the last step() looked for messages of other nodes
   std::vector<int> order_of_parts_;   ///< on the coordinator of several nodes
   std::deque<Send> sends_;
-  /// On the coordinator of two nodes.
+  /// The offers of the coordinator, in a set with two nodes.
   struct Offers {
     std::vector<std::uint32_t> own;  ///< ids that only this node has announced, with parts
-    bool withdrawn = false;          ///< the open offer
+    bool withdrawn = false;          ///< the open offer is withdrawn
     bool taken = false;              ///< the next batch is known on the other node
     unsigned missed = 0;             ///< grows with each declined offer
-    unsigned pause = 0;              ///< announcements that are still not offered
+    unsigned pause = 0;              ///< number of announcements until the next offer
   } offers_;
-  /// On the other leader: an offer that this node has not taken.
+  /// On the leader that is not the coordinator's: an offer that this node has not accepted.
   struct HeldOffer {
     std::shared_ptr<const std::string> message;  ///< owns the next two
     std::string_view batch, parts;

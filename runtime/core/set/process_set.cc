@@ -14,8 +14,9 @@ using negotiate::no_slot;
 
 namespace {
 
-constexpr int most_told = 1000;                          ///< differences that hvdrun gets
-constexpr std::int64_t agrees_again_ns = 1'000'000'000;  ///< without a difference: the next one is told at once
+constexpr int most_told = 1000;  ///< differences that hvdrun gets
+/// After this time without a difference, the next difference is reported at once.
+constexpr std::int64_t agrees_again_ns = 1'000'000'000;
 
 }  // namespace
 

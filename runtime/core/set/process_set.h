@@ -187,7 +187,7 @@ class ProcessSet {
   std::string broken_text_;
 
   std::mutex capture_mutex_;                 ///< held during capture(); guards the next two members
-  std::uint64_t captured_calls_ = 0;         ///< so far, refused ones too: the same number on all ranks
+  std::uint64_t captured_calls_ = 0;         ///< includes refused calls; the same number on all ranks
   std::shared_ptr<gpu::Captures> captures_;  ///< from the first captured call on
 
   std::unordered_map<std::uint32_t, std::unique_ptr<StandIn>> stand_ins_;  ///< by id; drive side

@@ -44,8 +44,9 @@ gpu::StreamHandle captured_stream(std::span<const CheckedRequest> requests) {
 
 }  // namespace
 
-/// Collective, in the set's first captured call.  An empty tensor on the GPUs makes the ranks agree on them.  It needs
-/// no NCCL.  The communicators of the set's batches cannot be made now, because they join in NCCL's own threads.
+/// Collective, in the set's first captured call.  An empty tensor on the GPUs makes the ranks agree on them.  Such a
+/// tensor needs no NCCL.  The communicators of the set's batches cannot be made now, because they join in NCCL's own
+/// threads.
 void ProcessSet::open_captures(const CheckedRequest& request, const RunOne& run) {
   const std::int64_t no_elements = 0;
   CheckedRequest p;

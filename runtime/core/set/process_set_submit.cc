@@ -59,7 +59,8 @@ void ProcessSet::mark_ready(std::span<const CheckedRequest> requests) {
   }
 }
 
-/// Marks the caller's stream: the tensor is ready when the stream has done its work so far.  Throws Error{usage}.
+/// Marks the caller's stream: the tensor is ready when the stream has finished the work that it has received until
+/// now.  Throws Error{usage}.
 std::shared_ptr<gpu::StreamMark> ProcessSet::mark_ready(const CheckedRequest& p) {
   check_gpu(*p.gpu);
   if (auto mark = gpu_->mark_caller(p.stream)) return mark;

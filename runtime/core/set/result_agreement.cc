@@ -105,7 +105,7 @@ void ResultAgreement::show(std::uint64_t hash) {
   words.count.store(++shown_, std::memory_order_release);
 }
 
-/// If too many hashes wait for one, as when a GPU hangs, the result of that one is not compared.
+/// If too many hashes wait for one late hash (a GPU hangs, for example), the result with the late hash is not compared.
 void ResultAgreement::take_arrived() {
   for (; !waiting_.empty(); waiting_.pop_front()) {
     const WaitingHash& first = waiting_.front();

@@ -9,8 +9,8 @@
 /// same on all ranks.
 ///
 /// GPUs hash what NCCL has reduced or broadcast (gpu::SliceHashes).  Such a result gets its number when its work is
-/// queued, since GPUs end in an order of their own.  Its hash arrives later.  Hashes go to shared memory in the order
-/// of the numbers, so those of later operations wait.
+/// queued, since GPUs end in an order of their own.  The hash of such a result arrives later.  Hashes go to shared
+/// memory in the order of the numbers, so those of later operations wait.
 ///
 /// A report names the stage at which ranks became different, if the algorithm and the bytes in shared memory tell
 /// (core/batch/shared_results.h).  These bytes are read only after a difference.
@@ -72,9 +72,9 @@ class ResultAgreement {
   /// that differs.  To be called until it returns nothing.  A rank that is more than memory::agreement_words operations
   /// ahead of another skips comparisons.  @p shared: of the set's batch, before it begins.
   std::optional<Disagreement> compare(const SharedResults& shared);
-  /// On a leader, after compare() has returned nothing: the same for the results of this node and its children.
+  /// On a leader, after compare() has returned nothing: compares the results of this node with those of its children.
   std::optional<Disagreement> compare_nodes(negotiate::TreeNode& tree);
-  /// For results on GPUs: their slices are decided when the work is queued.
+  /// The turns of slices.  For results on GPUs, the slice is chosen when the work is queued.
   SliceTurns& turns() { return turns_; }
   /// Looks at the sums of the set.
   ops::FiniteCheck& finite_check() { return finite_check_; }
@@ -83,7 +83,7 @@ class ResultAgreement {
   /// True unless a rank of this node has called it less than @p quiet_ns ago.  @p now_ns: the present time.
   bool first_not_finite(std::int64_t now_ns, std::int64_t quiet_ns);
   bool stops() const { return stops_; }
-  /// Whether difference number @p found in a row, from 1, is worth a line: the first, second, fourth, eighth …
+  /// Returns true if difference number @p found in a row (from 1) is reported: the first, second, fourth, eighth …
   static bool worth_telling(std::uint64_t found) { return (found & (found - 1)) == 0; }
 
  private:
@@ -99,7 +99,7 @@ class ResultAgreement {
   /// The hash of a result that cannot be shown yet.
   struct WaitingHash {
     std::uint64_t hash = 0;                          ///< of a result in host memory
-    std::shared_ptr<const gpu::SliceHashes> on_gpu;  ///< has the hash, as that of tensor `tensor`; nullptr: see `hash`
+    std::shared_ptr<const gpu::SliceHashes> on_gpu;  ///< has the hash of tensor `tensor`; nullptr: it is in `hash`
     std::size_t tensor = 0;
   };
   struct Votes {

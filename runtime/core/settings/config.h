@@ -20,7 +20,7 @@ struct StallLimits {
   std::int64_t shutdown_ns = 0;  ///< 0: never
 
   static StallLimits of(const Config& config);
-  /// Nanoseconds after which hvdrun is told of a wait: the larger of tell_ns and three steps, but at most warn_ns.
+  /// Nanoseconds after which a wait is reported to hvdrun: the larger of tell_ns and three steps, but at most warn_ns.
   /// While one rank evaluates or writes a checkpoint, the other ranks may wait for about three steps.
   std::int64_t worth_telling_ns(std::int64_t median_step_ns) const {
     return std::min(std::max(tell_ns, 3 * median_step_ns), warn_ns);

@@ -20,11 +20,11 @@ class MessageWaits {
   /// A message for which a thread waits now.
   struct AwaitedMessage {
     std::string name;
-    std::int64_t handle = 0;  ///< another number for each message; names return
+    std::int64_t handle = 0;  ///< a unique number for each message, since names repeat
     int other = 0;            ///< the other rank, in the world
     bool is_moving = false;   ///< its set carries out a batch: no rank is missing
   };
-  /// To be called several times a second while operations are under way.
+  /// Call it several times a second while operations are under way.
   void look(const std::vector<AwaitedMessage>& awaited, std::int64_t now_ns);
   void clear() { waits_.clear(); }
   /// True if a thread waited for @p name at the last look(), or shortly before.

@@ -25,7 +25,7 @@ namespace hvd::core {
 /// occur once, and phases with other tensors, do no harm.
 class RoundCounter {
  public:
-  /// To be called for each tensor of a batch, then end().
+  /// Call it for each tensor of a batch, then end().
   void take(std::uint32_t id) {
     marked_ |= id == marker_;
     rivalled_ |= id == rival_;
@@ -145,8 +145,8 @@ class RankStatus {
     page_->waited_ns.fetch_add(now_ns - std::max(since_ns, first), std::memory_order_relaxed);
   }
 
-  /// Notes that a caller asks to be told of an operation's end, without waiting.  told() notes the end.  The rank
-  /// counts as waiting from the last such request until the last such end.
+  /// Notes that a caller requests a notice of an operation's end, and does not block. told() notes that the notice was
+  /// given.  The rank counts as waiting from the last such request until the last such end.
   void asked() {
     recorder_.asked();
     asked_ns_.store(coarse_ns(), std::memory_order_relaxed);

@@ -47,13 +47,14 @@ class StallCheck {
   };
   StallCheck(Sources sources, const Config& config);
 
-  /// To be called with every command before it is published.  Operations that the command settles no longer wait.
+  /// Call it with every command, before the command is published.  Operations that the command settles no longer wait.
   void published(negotiate::Command type, std::string_view body);
   /// A leader reports to its parent the operations that wait in its node, and the missing ranks.  The coordinator warns
-  /// on stderr about operations that only some ranks have submitted.  It ends the world when these have waited too
-  /// long.  True while there are such operations: call again within 0.1 s.
+  /// on stderr about operations that only some ranks have submitted.  The coordinator ends the world when such
+  /// operations have waited too long.  True while there are such operations: call again within 0.1 s.
   bool check(std::int64_t now_ns);
-  /// Adds to @p to the waits that are long compared with the steps so far, for hvdrun.  On the coordinator.
+  /// Adds to @p to the waits that are long compared with the median step, for reports to hvdrun.  On the coordinator
+  /// only.
   void long_waits(std::int64_t now_ns, std::vector<StallReport>& to) const;
 
  private:
@@ -80,7 +81,7 @@ class StallCheck {
   const StallLimits limits_;
   std::int64_t checked_ns_ = 0;  ///< time of the last check
   std::unordered_map<std::string, Stall> stalls_;
-  /// From other leaders, each about its part of the tree.
+  /// Notices of other leaders, each about its part of the tree.
   std::unordered_map<std::string, std::vector<StallNotice>> notices_;
 };
 

@@ -25,7 +25,8 @@ struct Units {
   std::uint32_t tile;                  ///< units of a tile
 };
 inline constexpr Units byte_units{1, 1, tile_bytes};
-/// Of the kernel that hashes.  The parts of a piece that fill() cuts are added to the same number, each as a piece.
+/// The units of the hash kernel.  If fill() cuts a piece into parts, the hashes of the parts are added to the same
+/// number.
 inline constexpr Units hash_units{1, 0, tile_bytes};
 /// [kernel] In the order of HVD_SCALE_KERNELS.
 #define HVD_UNITS(T, B) {sizeof(element::T), sizeof(element::B), tile_elements},

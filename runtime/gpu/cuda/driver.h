@@ -26,8 +26,8 @@ inline const Stream legacy = reinterpret_cast<Stream>(1);
 /// CU_STREAM_PER_THREAD: one handle that means a different stream in each thread.
 inline const Stream per_thread = reinterpret_cast<Stream>(2);
 
-/// In place of a stream: all streams of the primary context (HVD_WHOLE_CONTEXT).  Only Gpu::mark() and
-/// Driver::capturing() accept this value.
+/// A value in place of a stream that means all streams of the primary context (HVD_WHOLE_CONTEXT).  Only Gpu::mark()
+/// and Driver::capturing() accept this value.
 inline const Stream whole_context = reinterpret_cast<Stream>(-1);
 
 inline constexpr int success = 0;
@@ -102,8 +102,8 @@ struct Driver {
 };
 
 /// Declares that the calling thread belongs to the runtime alone, until the thread ends.  The first context that the
-/// thread needs stays current.  Its calls stay in the relaxed capture mode.  So later scopes on this thread need no
-/// driver calls.
+/// thread needs stays current.  The thread's calls stay in the relaxed capture mode.  So later scopes on this thread
+/// need no driver calls.
 void keep_context();
 
 /// While this object lives, the thread may make driver calls that a capture on another thread would forbid.  The calls

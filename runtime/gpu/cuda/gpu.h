@@ -51,8 +51,8 @@ class Mark final : public gpu::StreamMark {
   bool reached() const;
   /// Makes later work of @p stream wait for the mark.
   void hold(Stream stream) const;
-  /// The time from @p before to this mark.  Both must be timed.  0: one of them is not reached.  The context must be
-  /// current.
+  /// Returns the ns from the mark @p before to this mark.  Both marks must be timed. 0: the GPU has not reached both.
+  /// The context must be current.
   std::int64_t since_ns(const Mark& before) const;
 
  private:
@@ -122,8 +122,8 @@ class Gpu final : public gpu::LocalGpu {
   std::shared_ptr<Mark> arrival(Stream stream, gpu::StreamId id);
   /// Allocates at least @p bytes of device memory from memory_source(), aligned to 256 bytes.  When the device is full,
   /// frees the idle memory of the pool first.  @p stream: the first stream that uses the memory.  of: see DeviceWork.
-  /// Throws Error{unavailable}.  Its text has the device, the requested bytes, the free bytes and the bytes that the
-  /// runtime holds.
+  /// Throws Error{unavailable}.  The error's text has the device, the requested bytes, the free bytes and the bytes
+  /// that the runtime holds.
   Pointer allocate(std::size_t bytes, Stream stream, const void* of = nullptr);
   /// Allocates at least @p bytes of page-locked host memory.
   void* allocate_pinned(std::size_t bytes);
@@ -161,7 +161,7 @@ class Gpu final : public gpu::LocalGpu {
   /// The id of a stream.  0: the driver cannot tell, the stream is per_thread, or it is whole_context.  The stream must
   /// not be in a capture.
   gpu::StreamId id_of(Stream stream) const;
-  /// Why the runtime's kernels cannot be used on this GPU; empty: they can.
+  /// The reason for which this GPU cannot run the runtime's kernels; empty: it can.
   const std::string& no_kernels() const { return no_kernels_; }
 
  private:

@@ -43,7 +43,7 @@ static_assert(sizeof(Table) + sizeof(void*) + sizeof(double) <= 4096);
 
 HVD_BOTH std::uint64_t tiles_of(std::uint64_t units, std::uint64_t tile) { return (units + tile - 1) / tile; }
 
-/// The piece that contains tile @p t.  It is the last piece that begins at tile @p t or before.
+/// The piece that contains tile @p t.  The result is the last piece that begins at tile @p t or before.
 HVD_BOTH std::uint32_t piece_of(const Table& table, std::uint32_t t) {
   std::uint32_t low = 0, high = table.count;
   while (high - low > 1) {

@@ -21,7 +21,7 @@ class Staging {
   void* begin(const gpu::DeviceTensor& tensor, int rank);
   /// Returns true when all copies to the host have ended.
   bool arrived() const;
-  /// How far the GPU is with the tensors that are being copied.
+  /// Returns the GPU's progress with the tensors that are being copied.
   gpu::DeviceWait wait() const { return wait_of(inputs_); }
   /// See gpu::SetDevice::give_back().
   std::shared_ptr<gpu::DeviceCompletion> give_back(gpu::DeviceTensor& tensor, void* pinned,

@@ -48,10 +48,11 @@ struct BatchInput {
 };
 /// Consecutive tensors with the same mark make one input.
 std::vector<BatchInput> inputs_of(std::span<const gpu::DeviceTensor> tensors);
-/// How far the GPU is with a batch.  Queries the driver.  Throws Error when the device has failed.
+/// Returns the GPU's progress with a batch.  Queries the driver.  Throws Error when the device has failed.
 gpu::DeviceWait wait_of(std::span<const BatchInput> inputs);
 
-/// How long the GPU waits for the results of one stream's batches.  The caller holds the engine's drive lock.
+/// Measures the time for which the GPU waits for the results of one stream's batches.  The caller holds the engine's
+/// drive lock.
 ///
 /// The wait lasts from the arrival of a caller's stream at the wait to the end of the batch.  Batches for which a
 /// stream waits together share an arrival: only the time after the batch before counts.
@@ -88,12 +89,12 @@ class StreamQueue {
   const std::string& lost() const { return lost_; }
   /// The number of the oldest work's mark.  Requires !empty().
   std::uint64_t oldest() const { return all_.front().end->mark->number(); }
-  /// How far the GPU is with the oldest work.
+  /// Returns the GPU's progress with the oldest work.
   gpu::DeviceWait wait() const { return all_.empty() ? gpu::DeviceWait{} : wait_of(all_.front().inputs); }
   /// Measures waits for batches that are added later.
   void measure() { measures_ = true; }
   DeviceWaits& waits() { return waits_; }
-  /// Fails all work that has not ended.  Its callers get the code and the text.
+  /// Fails all work that has not ended, with this code and text for its callers.
   void fail(int code, const std::string& text);
 
  private:

@@ -43,7 +43,7 @@ DeviceInfo sound(DeviceInfo received);
 
 struct GpuDecision {
   bool nccl = false;
-  /// Kinds (bit_of) that any rank sends through host memory.  With `nccl`, NCCL takes the others.
+  /// Bits (bit_of) of the kinds that any rank sends through host memory.  With `nccl`, NCCL carries all other kinds.
   std::uint32_t through_host = 0;
   Capabilities capabilities;
   std::string reason;     ///< why NCCL is not used; empty if the user chose so

@@ -37,9 +37,9 @@ class Tree {
     }
     return sum;
   }
-  /// The factor of vector a.  A vector that consists of rounding errors has no direction.  Its factor is 1, like a zero
-  /// vector's.  The factor is also 1 if the squares are too small for a double's full precision.  No f32 vector is that
-  /// small.
+  /// The factor of vector a.  A vector that consists of rounding errors has no direction.  The factor of such a vector
+  /// is 1, like a zero vector's.  The factor is also 1 if the squares are too small for a double's full precision.  No
+  /// f32 vector is that small.
   double factor(std::size_t a, double ab) {
     constexpr double rounding = 1e-11, least_square = 0x1p-960;
     double length = 0;  // the length if nothing had cancelled

@@ -46,7 +46,7 @@ class BetweenNodes final : public SliceHook {
  private:
   struct Slice {
     unsigned char* result = nullptr;
-    const unsigned char* mine = nullptr;  ///< this node's sum so far; nullptr: start() was not called yet
+    const unsigned char* mine = nullptr;  ///< this node's partial sum; nullptr: start() has not been called
     bool tensors = false;                 ///< `result` and `mine` point into the caller's tensors
     std::size_t begin = 0, end = 0;       ///< in the stream
     int round = 0;                        ///< the current round; plan_.rounds(): finished
@@ -67,7 +67,8 @@ class BetweenNodes final : public SliceHook {
   std::size_t wire_bytes(const Slice& s, Range r) const;
   /// Bytes reserved in `from` for one part of a stage.  A multiple of 64, because a part's elements must be aligned.
   std::size_t room_for_part(const Slice& s, int stage) const;
-  /// Memory for the part that the node with digit @p digit sends in stage @p stage.  Not for this node's own digit.
+  /// Memory for the part that the node with digit @p digit sends in stage @p stage.  Call it only for the digits of
+  /// other nodes.
   unsigned char* from(Slice& s, int stage, int digit) const;
   void receive_all(Slice& s);
   MessageSet& messages(Slice& s) const;

@@ -47,7 +47,7 @@ class DirectAllreduce final : public Stage {
   Rings& rings_;
   Stream stream_;
   std::vector<unsigned char*> in_, out_;  ///< [items][ranks]
-  std::uint64_t batch_ = 0;               ///< batches with registered tensors so far; equal on all ranks
+  std::uint64_t batch_ = 0;               ///< number of batches with registered tensors; equal on all ranks
   std::size_t at_ = 0, end_ = 0;          ///< the part of this rank's slice that is not reduced yet
   bool posted_ = false, done_ = true;
 };

@@ -42,8 +42,8 @@ bool ShmAllreduce::step() {
   return moved;
 }
 
-/// Whether all ranks have copied in the next chunk, and its buffer of the result ring is free.  A rank that is alone on
-/// its node and has a hook does not use the result ring.
+/// Returns true if all ranks have copied in the next chunk, and its buffer of the result ring is free.  A rank that is
+/// alone on its node and has a hook does not use the result ring.
 bool ShmAllreduce::may_reduce() const {
   if (used_ == in_ || !rings_.all(&Progress::in, base_ + used_ + 1)) return false;
   return (hook_ && rings_.ranks == 1) || rings_.may_write_result(base_ + used_);
@@ -88,7 +88,7 @@ void ShmAllreduce::reduce(std::uint64_t k) {
       const std::size_t n = std::min(block_bytes, bytes - done);
       for (int r = 0; r < rings_.ranks; ++r)
         source[r] = r == rings_.me ? item.in + from + done : ring[r] + (at + done - chunk);
-      // With plain stores the sum goes to the tensor, and from there, still in the L1 cache, to the ring.
+      // With plain stores, the sum is written to the tensor, and copied to the ring while it is in the L1 cache.
       unsigned char* out = item.out + from + done;
       unsigned char* to = streaming_out_ ? block : out;
       item.reduce(source, rings_.ranks, to, n / item.element_bytes, item.scale);
@@ -129,8 +129,8 @@ void ShmAllreduce::expect() {
   }
 }
 
-/// Reduces this rank's slice over this node, for the hook.  The sum is not divided or scaled with `after` yet.  It has
-/// a wider type where the dtype would lose precision.
+/// Reduces this rank's slice over this node, for the hook.  The sum is not divided or scaled with `after` yet.  The
+/// part has a wider type if the dtype would lose precision.
 void ShmAllreduce::reduce_part(std::uint64_t k) {
   if (const Item* tensor = tensor_of(k)) return hook_->start(tensor->in + (my_begin(k) - tensor->at));
   const std::size_t chunk = cut_.begin(k), begin = my_begin(k), end = my_end(k);

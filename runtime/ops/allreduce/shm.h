@@ -1,8 +1,8 @@
 /// @file shm.h — allreduce within a node, streamed through the rings.
 ///
 /// Each chunk is divided into slices, one for each carrier.  A rank copies into its ring the slices that other ranks
-/// reduce.  The rank adds up its own slice over all ranks, in rank order.  It reads its own input straight from the
-/// tensor.  Then the rank copies the other ranks' finished slices out.  The order of addition depends on the ranks
+/// reduce.  The rank adds up its own slice over all ranks, in rank order.  The rank reads its own input straight from
+/// the tensor.  Then the rank copies the other ranks' finished slices out.  The order of addition depends on the ranks
 /// only.  So the bits are the same however tensors are fused.
 #pragma once
 #include <algorithm>
@@ -19,8 +19,8 @@ namespace hvd::ops {
 class SliceHook {
  public:
   virtual ~SliceHook() = default;
-  /// Whether slices may lie in the caller's tensors.  After a failed operation, the tensors belong to the caller again.
-  /// So the hook must then be able to stop using them at once.
+  /// Returns true if slices may lie in the caller's tensors.  After a failed operation the tensors belong to the caller
+  /// again.  A hook that returns true must be able to stop using the tensors at once.
   virtual bool takes_tensors() const = 0;
   /// The number of slices, at least 2, that may be expected and not finished at the same time.
   virtual std::uint64_t most_slices() const = 0;
@@ -43,7 +43,7 @@ class SliceHook {
 class ShmAllreduce final : public Stage {
  public:
   explicit ShmAllreduce(Rings& rings) : rings_(rings) {}
-  /// How the stream is cut for begin().
+  /// Returns the division of the stream into chunks and slices, for begin().
   /// @param carriers  number of this node's ranks that reduce a slice, from local rank 0 on.  On one node: all
   /// @param slice     most bytes of a slice; 0: as many as the ring has room for
   Cut cut(const Stream& stream, int carriers, std::size_t slice = 0) const {
@@ -65,12 +65,12 @@ class ShmAllreduce final : public Stage {
   void begin(const Stream& stream, const Cut& cut, SliceHook* hook);
   bool step() override;
   bool done() const override { return out_ == cut_.chunks(); }
-  /// This rank has copied its first chunk into the ring.
+  /// True if this rank has copied its first chunk into the ring.
   bool entered() const { return in_ > 0; }
   /// Copies [begin, end) of the stream's result from shared memory to @p to, after done().  False: some of it is no
   /// longer there.  True also while another rank writes there again, so the caller must check the bytes.
   bool result_again(std::size_t begin, std::size_t end, unsigned char* to) const;
-  /// This rank's last slice is reduced.
+  /// True if this rank has reduced its last slice.
   bool reduced() const { return reduced_ == cut_.chunks(); }
 
  private:

@@ -5,7 +5,7 @@
 /// Each half of the word is mixed with a key.  The product of the halves is added to the word's own lane.  After each
 /// KiB, every lane goes through a bijection.  So a change of one word always changes the hash.  Other changes collide
 /// with a probability of about 2^-32 or less.  The rest, below one KiB, goes through the steps of FNV-1a with a
-/// rotation.  The hash is the same on every CPU of the same byte order.  It is no protection against an attacker.
+/// rotation.  The hash is the same on every CPU of the same byte order.  The hash does not protect against an attacker.
 #pragma once
 #include <array>
 #include <bit>

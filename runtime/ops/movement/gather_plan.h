@@ -39,7 +39,7 @@ class GatherPlan {
   static double direct_cost(int nodes, std::size_t bytes, const NetworkModel& m) {
     return m.latency_ns + (nodes - 1) * m.message_ns + static_cast<double>(bytes) * m.byte_ns;
   }
-  /// Whether the plan in rounds is faster than the direct plan.
+  /// True if the plan in rounds is faster than the direct plan.
   static bool is_faster(int nodes, std::size_t bytes, const NetworkModel& model = {}) {
     return GatherPlan(nodes).cost(bytes, model) < direct_cost(nodes, bytes, model);
   }

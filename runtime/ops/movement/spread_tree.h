@@ -19,7 +19,7 @@ class SpreadTree {
   SpreadTree(int nodes, int root, std::size_t bytes, const NetworkModel& model = {});
 
   int arity() const { return arity_; }
-  /// The node from which @p node receives.  Not for the root.
+  /// The node from which @p node receives.  The root has no parent: do not call it for the root.
   int parent(int node) const { return node_at((place(node) - 1) / arity_); }
   /// Number of nodes to which @p node sends.
   int children(int node) const;

@@ -9,7 +9,7 @@ namespace hvd::ops {
 
 namespace {
 
-/// Whether nodes pass the data on in rounds.  All ranks decide alike, because each knows the lengths of all to_all().
+/// True if nodes pass the data on in rounds.  All ranks decide alike, because each knows the lengths of all to_all().
 bool passes_on(const Nodes& nodes, const TransferPlan& load) {
   if (load.only_sender >= 0 || load.any_for_one) return false;
   const int locals = nodes.local_size(0);  // must be equal: else a rank has no counterpart on every node
@@ -106,7 +106,8 @@ void Transfer::pass_on(const Nodes& nodes, transport::Transport& transport, cons
   }
 }
 
-/// One rank of each node receives the sender's data.  It passes on the first bytes while later bytes still arrive.
+/// One rank of each node receives the sender's data.  This rank passes on the first bytes while later bytes still
+/// arrive.
 void Transfer::spread(const Nodes& nodes, transport::Transport& transport, int sender, const Pieces& pieces) {
   const int from = nodes.node_of[static_cast<std::size_t>(sender)];
   const auto hands_on = [&](int node) { return node == from ? sender : nodes.rank(node, nodes.relay(sender, node)); };

@@ -30,17 +30,17 @@ class TransferPlan {
 
   /// Promises that all transfers are to_all() of this sender.
   void only(int sender) { only_sender = sender; }
-  /// From rank @p sender to all ranks.
+  /// Adds a transfer from rank @p sender to all ranks.
   void to_all(int sender, const void* from, void* to, std::size_t bytes) {
     copy_own(sender == me_, from, to, bytes);
     common[index(sender)].add(sender == me_ ? from : to, bytes);
   }
-  /// From local rank @p sender to all ranks of this node.
+  /// Adds a transfer from local rank @p sender to all ranks of this node.
   void to_node(int sender, const void* from, void* to, std::size_t bytes) {
     copy_own(sender == nodes_.local, from, to, bytes);
     local[index(sender)].add(sender == nodes_.local ? from : to, bytes);
   }
-  /// From local rank @p sender to local rank @p receiver.  All ranks of the node add it.
+  /// Adds a transfer from local rank @p sender to local rank @p receiver.  All ranks of the node must make this call.
   void to_neighbour(int sender, int receiver, const void* from, void* to, std::size_t bytes) {
     if (sender == receiver)
       copy_own(sender == nodes_.local, from, to, bytes);

@@ -199,7 +199,7 @@ void ReduceScatter::last(const Piece& p, std::size_t offset, std::size_t bytes, 
 
 // ---- across nodes
 
-/// Whether the staging memory for block @p b is free.  Block b uses the memory of block b - 2.  So block b - 2 must be
+/// True if the staging memory for block @p b is free.  Block b uses the memory of block b - 2.  So block b - 2 must be
 /// finished: its messages are sent, and this rank has combined its own part.
 bool ReduceScatter::may_stage(std::size_t b) const {
   if (alone_ || b < 2) return true;

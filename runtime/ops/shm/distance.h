@@ -40,7 +40,7 @@ class Distance {
     far_ = best > far_ns;
   }
   bool far() const { return far_; }
-  /// Whether the copies of a stream of @p bytes bypass the caches; never below 16 KiB.  Every rank of the node calls
+  /// True if the copies of a stream of @p bytes bypass the caches; never below 16 KiB.  Every rank of the node calls
   /// this function for every stream.  Each stream of 4 MiB or more, and every 32nd of the others, measures the
   /// distance.
   bool streaming(const memory::Node& node, std::size_t bytes) {
@@ -52,7 +52,7 @@ class Distance {
  private:
   static constexpr std::size_t streaming_from = 16 << 10, measured_from = 4 << 20;
   std::uint64_t attempt_ = 0;  ///< equal on both neighbours
-  std::uint64_t streams_ = 0;  ///< streams of 16 KiB to 4 MiB so far; equal on all ranks
+  std::uint64_t streams_ = 0;  ///< number of streams of 16 KiB to 4 MiB; equal on all ranks
   bool far_ = true;            ///< the guess before the first measurement; a wrong "near" would cost more
 };
 

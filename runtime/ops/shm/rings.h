@@ -22,13 +22,13 @@ class Rings {
 
   using Counter = std::atomic<std::uint64_t> memory::Progress::*;
 
-  /// Whether this counter of every rank of the node is at least @p at_least.
+  /// True if this counter of every rank of the node is at least @p at_least.
   bool all(Counter counter, std::uint64_t at_least) const {
     for (int r = 0; r < ranks; ++r)
       if ((node.progress(r).*counter).load(std::memory_order_acquire) < at_least) return false;
     return true;
   }
-  /// Whether this counter of rank @p r is at least @p at_least.
+  /// True if this counter of rank @p r is at least @p at_least.
   bool one(int r, Counter counter, std::uint64_t at_least) const {
     return (node.progress(r).*counter).load(std::memory_order_acquire) >= at_least;
   }

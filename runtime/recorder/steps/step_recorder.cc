@@ -136,7 +136,7 @@ StepRecorder::RunDelay StepRecorder::recent_delay(std::int64_t now) {
   return read_delay_ = delay_so_far();
 }
 
-/// Nothing is negative: a thread may have changed.
+/// Differences below 0 become 0: the counters may belong to another thread than before.
 StepRecorder::RunDelay StepRecorder::RunDelay::since(RunDelay before, bool one_core) const {
   const auto more = [](std::int64_t now, std::int64_t then) { return std::max<std::int64_t>(now - then, 0); };
   RunDelay d{more(training_ns, before.training_ns), more(engine_ns, before.engine_ns),
@@ -270,7 +270,7 @@ void StepRecorder::fetch_begins(wire::Loader loader) {
   fetch_ns_ = monotonic_ns();
 }
 
-/// At the end of the data no batch arrives, and fetch_ended() is not called.  That fetch is not counted.
+/// At the end of the data no batch arrives, so fetch_ended() is not called, and the fetch is not counted.
 void StepRecorder::fetch_ended() {
   if (!memory_) return;
   const std::lock_guard lock(mutex_);
@@ -339,8 +339,9 @@ void StepRecorder::write(std::int64_t now) {
   r.collect_ns = sum(StepPart::collect);
   r.save_ns = sum(StepPart::save);
   r.compile_ns = sum(StepPart::compile);
-  // Any thread calls fetch_begins() and asked().  So their times overlap the parts of the training thread.  They
-  // replace only time that counts as its own work, because the thread may have waited in that time.
+  // Any thread calls fetch_begins() and asked().  So their times overlap the parts of the training thread.  The
+  // overlapping times replace only time that counts as the thread's own work, because the thread may have waited in
+  // that time.
   std::int64_t work = sum(StepPart::work);
   const auto beside = [&work](std::int64_t told) {
     told = std::min(told, work);
@@ -392,7 +393,7 @@ void StepRecorder::look_at_cores(wire::StepRecord& r) {
   delayed_ = counted_delay_ = asked_delay_ = read_delay_ = now;
 }
 
-/// Where the training thread slept, it may have waited for another thread of this process which had no core.
+/// While the training thread slept, it may have waited for another thread of this process that had no core.
 void StepRecorder::look_at_sleep(std::int64_t now, wire::StepRecord& r) {
   const std::int64_t own =
       r.step_ns - r.waited_ns - r.moved_ns - r.input_ns - r.collect_ns - r.save_ns - r.compile_ns - r.run_delay_ns;
@@ -402,8 +403,8 @@ void StepRecorder::look_at_sleep(std::int64_t now, wire::StepRecord& r) {
   r.run_delay_ns += std::min(asleep, static_cast<std::int64_t>(without_core));
 }
 
-/// Adds the resident memory and the time throttled by the cgroup to a record.  Both need reads of files, so this
-/// happens at most four times a second.
+/// Adds the resident memory and the time throttled by the cgroup to a record.  Both values come from files, so this
+/// function reads them at most four times a second.
 void StepRecorder::look_at_group(std::int64_t now, wire::StepRecord& r) {
   if (looked_ns_ != 0 && now - looked_ns_ < look_again_ns) return;
   looked_ns_ = now;

@@ -41,7 +41,7 @@ class StepListener {
   virtual void part(StepPart part, bool begins) = 0;
 };
 
-/// Resources that the process has used so far.
+/// Resources that the process has used since its start.
 struct ProcessUse {
   std::int64_t cpu_ns = 0, read_bytes = 0, written_bytes = 0, major_faults = 0;
 };
@@ -112,7 +112,7 @@ class StepRecorder {
   /// The engine's thread calls this first.
   void engine_runs();
 
-  /// The traffic to a peer so far (transport::LinkUse).
+  /// The traffic to a peer since init (transport::LinkUse).
   struct LinkCounts {
     int peer = -1;
     std::int64_t bytes = 0, busy_ns = 0, round_trip_ns = 0;
@@ -149,7 +149,7 @@ class StepRecorder {
   void begin_slowly(StepPart part, wire::Loader loader);
   void end_slowly(StepPart part);
   struct TwoCounts {
-    LinkCounts now, told;  ///< told: up to the last record with this link
+    LinkCounts now, told;  ///< told: the counts in the last record with this link
   };
   void tell_link(wire::StepRecord& r);
   void restart(std::int64_t now);
@@ -205,9 +205,9 @@ class StepRecorder {
   std::int64_t fetched_ns_ = 0;                  ///< time between fetch_begins() and fetch_ended(), in this record
   std::int64_t made_ns_ = 0;                     ///< sum of batches_made(), in this record
   std::map<int, TwoCounts> links_;               ///< by peer
-  int link_told_ = -1;                           ///< the peer whose link the last record with a link holds
+  int link_told_ = -1;                           ///< the peer of the last record that has a link
   wire::Loader loader_ = wire::Loader::none;     ///< of this record
-  Waiting blocked_, told_;                       ///< of StepPart::waiting; between asked() and told()
+  Waiting blocked_, told_;                       ///< blocked_: in StepPart::waiting; told_: between asked() and told()
   ProcessUse used_;                              ///< at the start of this record
   std::optional<ThrottledTime> throttled_;       ///< only with a guard
   std::int64_t throttled_ns_ = 0;                ///< throttled time at the last look_at_group()

@@ -13,7 +13,7 @@ namespace hvd::recorder {
 class ThreadDelays {
  public:
   ThreadDelays() : ThreadDelays("/proc/self/task") {}
-  /// For tests, with another folder of the same format.
+  /// For tests.  @p tasks: a folder in the format of /proc/self/task.
   explicit ThreadDelays(std::string tasks) : tasks_(std::move(tasks)) {}
   /// Reads all threads' delays if the last reading is a second old.  Returns the share (0 to 1) for which the thread
   /// with the longest delay had no core between the last two readings. 0: fewer than two readings.  @p now: the present

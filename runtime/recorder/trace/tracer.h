@@ -36,8 +36,8 @@ struct TraceTensor {
   int home = 0;  ///< world rank of the first member of the process set; the track of this rank shows the ready marks
 };
 
-/// The engine keeps a Track in each tensor's entry.  It sets the Track to zero when the tensor's operation, dtype,
-/// shape or set changes.
+/// The engine keeps a Track in each tensor's entry.  The engine sets the Track to zero when the tensor's operation,
+/// dtype, shape or set changes.
 struct Track {
   std::uint32_t id = 0;  ///< 0: submitted() has not named the track yet
 };
@@ -55,7 +55,7 @@ class Sink {
   /// @p body: one frame body (trace_record.h) of at most trace_frame_bytes.  False: the receiver is gone, and recording
   /// stops.
   virtual bool write(std::span<const std::uint8_t> body) = 0;
-  /// Nothing was recorded for about a second.  The next call follows only when there are new records.
+  /// Called when nothing was recorded for about a second, and again only after new records.
   virtual void quiet() {}
   /// stop() waits for the sink.  From now on all calls together may block for at most two seconds.  Any thread.
   virtual void hurry() {}

@@ -24,7 +24,7 @@ class TraceRingPool {
   TraceRing* take();
   /// Another thread may take the ring.
   void give_back(TraceRing* ring);
-  /// All rings made so far, free ones included.
+  /// Returns all rings, including the free ones.
   std::vector<TraceRing*> all() const;
 
  private:

@@ -16,7 +16,7 @@
 namespace hvd {
 namespace {
 
-/// Whether a file has a name of Open MPI's: vader_segment.HOST.UID.JOB.RANK (version 4) or sm_segment.… (version 5).
+/// True if a file has a name of Open MPI's: vader_segment.HOST.UID.JOB.RANK (version 4) or sm_segment.… (version 5).
 bool is_of_mpi(const std::string& name) {
   static const std::string owner = [] {
     char host[256] = {};
@@ -31,7 +31,7 @@ bool is_of_mpi(const std::string& name) {
   return false;
 }
 
-/// Whether a file is libhvd's, and its maker is gone.  Name: hvd.PID.START.NAMESPACE.RANDOM.  libhvd removes the name
+/// True if a file is libhvd's, and its maker is gone.  Name: hvd.PID.START.NAMESPACE.RANDOM.  libhvd removes the name
 /// when all ranks have the file open.
 bool is_of_gone_rank(const std::string& name) {
   const std::size_t first = name.find('.'), last = name.rfind('.');

@@ -23,7 +23,7 @@ constexpr int most_tries = 100;
 constexpr int write_flags = O_WRONLY | O_APPEND | O_CLOEXEC | O_NOCTTY;
 constexpr int first_reader_within_ms = 5000, reader_within_ms = 1000, fifo_look_ms = 10;
 
-/// Whether @p owner is this user or root.  In a container that does not map root, the owner of / is root.
+/// True if @p owner is this user or root.  In a container that does not map root, the owner of / is root.
 bool is_trusted(uid_t owner) {
   struct stat root {};
   return owner == ::geteuid() || owner == 0 || (::stat("/", &root) == 0 && owner == root.st_uid);

@@ -30,7 +30,7 @@ void need_own_path(const std::string& path);
 /// Throws Error{unavailable} with where = @p path: no process reads the FIFO, or open_own_file() would refuse it.
 Fd hold_fifo(const std::string& path);
 
-/// Whether @p path leads to a file that was opened for this process, such as /dev/stdout.
+/// True if @p path leads to a file that was opened for this process, such as /dev/stdout.
 bool is_inherited_file(const std::string& path);
 
 /// Opens the regular file at @p path for reading and writing.  Empty: no file is there, its name is a link, or

@@ -46,7 +46,7 @@ bool remove_own_folder(const std::string& path);
 /// again.
 void sweep_own_folders(const std::string& parent, std::string_view prefix);
 
-/// A folder of this user.  Its owner was started since this host's last boot, and is not known to be gone.
+/// A folder of this user.  The folder's owner was started since this host's last boot, and may still live.
 struct LivingFolder {
   std::string path;
   Maker owner;

@@ -40,7 +40,7 @@ std::string group_name(gid_t gid) {
   return g ? g->gr_name : std::to_string(gid);
 }
 
-/// Whether /etc/passwd lists all accounts.  Only then the file shows whether a group belongs to one user.
+/// True if /etc/passwd lists all accounts.  Only then the file shows whether a group belongs to one user.
 bool accounts_are_local() {
   std::ifstream file("/etc/nsswitch.conf");
   std::string line;
@@ -63,7 +63,7 @@ bool is_anothers_own_group(gid_t gid) {
   return false;
 }
 
-/// Whether users other than this user and root may be in a group.  A user private group has the name of its user.
+/// True if users other than this user and root may be in a group.  A user private group has the name of its user.
 bool is_shared(gid_t gid) {
   const passwd* self = getpwuid(geteuid());
   const std::string me = self ? self->pw_name : "";
@@ -151,7 +151,7 @@ class TrustWalk {
     return true;
   }
 
-  /// Whether the folder is above this program.  A user with the right to write to it could have replaced this program.
+  /// True if the folder is above this program.  A user with the right to write to it could have replaced this program.
   bool holds_program(const struct stat& folder) const {
     return std::ranges::count(above_program_, std::pair(folder.st_dev, folder.st_ino)) > 0;
   }

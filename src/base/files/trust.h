@@ -2,8 +2,8 @@
 ///
 /// A path is followed from / by descriptors, link by link.
 /// - Trusted users are this user, root and the owner of /.  The owners of this program and of the folders above it are
-///   trusted too.  They could have changed the program itself.  For the same reason, others may write to the folders
-///   above this program.
+///   trusted too.  These users could have changed the program itself.  For the same reason, others may write to the
+///   folders above this program.
 /// - Another user could have chosen the file in two cases.  The user owns the file or a folder of its path.  Or the
 ///   user may write to one of them.
 /// - Exception: others may write to a sticky folder if the path's entry in that folder belongs to a trusted user.

@@ -33,7 +33,8 @@ struct InterfaceAddress {
   std::string text() const { return to_text(at); }
 };
 
-/// Of interfaces that are up and have a link, in the system's order; without loopback and link-local addresses.
+/// Returns the addresses of interfaces that are up and have a link, in the system's order. Leaves out loopback and
+/// link-local addresses.
 std::vector<InterfaceAddress> interface_addresses();
 
 /// The address in "10.0.0.1", "fd00::1" or "tcp://10.0.0.1:4123".  nullopt: it has none.
@@ -43,8 +44,8 @@ std::optional<Address> address_in(std::string text);
 /// @param address  as address_in() takes it
 std::string text_with_interface(const std::string& address, const std::vector<InterfaceAddress>& own);
 
-/// Returns the addresses of @p offered that a host reaches by another network than @p used. It returns at most one for
-/// each of its interfaces. Pure.
+/// Returns the addresses of @p offered that a host reaches by another network than @p used. The result has at most one
+/// address for each interface. Pure.
 /// @param used, offered  another host's addresses, as address_in() takes them
 /// @param own            interface_addresses()
 std::vector<std::string> in_other_networks(const std::string& used, const std::vector<std::string>& offered,

@@ -23,7 +23,7 @@ namespace hvd {
 
 namespace {
 
-// The same on every architecture; the headers of an older C library lack the names.
+// Numbers of system calls, equal on every architecture.  The headers of older C libraries lack the names.
 constexpr long pidfd_open = 434, pidfd_getfd = 438;
 
 bool listens_to_others(int fd) {

@@ -16,7 +16,7 @@
 namespace hvd {
 namespace {
 
-/// The arguments of exec.  They are made before the child, which must not allocate memory.
+/// The arguments of exec.  The parent prepares them, because the child must not allocate memory.
 class Image {
  public:
   explicit Image(const ChildProgram& program) : words_(program.arguments) {

@@ -50,7 +50,7 @@ struct StartedChild {
 /// session too if this process has a terminal.  Returns after the child's exec, or after the child has failed; a failed
 /// child is reaped.  The child is killed when the calling thread ends.
 /// @param prepare  called in the child directly before exec.  The child shares this process's memory until exec, so
-/// only system calls are allowed.  It may call ChildNotes::fail()
+/// only system calls are allowed.  @p prepare may call ChildNotes::fail()
 /// Throws Error{unavailable} if a pipe or a process cannot be made.  Thread: any.
 StartedChild start_child(const ChildProgram& program, const std::function<void(const ChildNotes&)>& prepare = {});
 

@@ -43,7 +43,7 @@ HeldSignals::~HeldSignals() {
 void HeldSignals::end_if_asked() {
   pollfd come{fd_.get(), POLLIN, 0};
   if (!fd_ || ::poll(&come, 1, 0) <= 0) return;
-  become_subreaper();  // the children of a killed process become this one's
+  become_subreaper();  // adopts the children of killed processes
   const auto end = std::chrono::steady_clock::now() + kill_limit;
   const auto lives = [](pid_t pid) { return !process_name(pid).empty(); };
   do {

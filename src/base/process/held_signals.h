@@ -29,7 +29,7 @@ class HeldSignals {
   void end_if_asked();
 
  private:
-  const std::vector<pid_t> spared_;  ///< children of the program that became this one by exec
+  const std::vector<pid_t> spared_;  ///< children that this process had before its exec
   sigset_t before_{};
   Fd fd_;
 };

@@ -16,24 +16,25 @@ struct Maker {
   long long pid_namespace = 0;  ///< inode of the PID namespace
 };
 
-/// Nothing if /proc does not show the process.
+/// Reads /proc.  Nothing: /proc does not show the process.
 std::optional<Maker> maker_of(pid_t pid);
 
 /// "PID.START.NAMESPACE".
 std::string to_text(const Maker& maker);
 std::optional<Maker> maker_from(std::string_view text);
 
-/// True only if the process is of this namespace and has certainly ended.  That is: it is missing, it is a zombie, or
-/// its id belongs to another process.  The caller checks that the process is of this boot (boot_id()).
+/// True only if the process is of this namespace and has certainly ended.  A process has ended if /proc lacks it, if it
+/// is a zombie, or if its id belongs to another process.  The caller checks that the process is of this boot
+/// (boot_id()).
 bool is_gone(const Maker& maker);
 
 bool is_in_this_namespace(const Maker& maker);
 
 /// One letter as in ps(1): R, S, D, T, …; 0 if there is no such process.
 char process_state(pid_t pid);
-/// Whether the process runs the same file as this process.
+/// True if the process runs the same file as this process.
 bool runs_this_program(pid_t pid);
-/// Whether the process has a handler for the signal.  Without a handler, most signals kill the process.
+/// True if the process has a handler for the signal.  Without a handler, most signals kill the process.
 bool catches_signal(pid_t pid, int number);
 
 /// Identifies this boot of this host; "-" if /proc does not show it.

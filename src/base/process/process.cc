@@ -39,7 +39,7 @@ std::vector<pid_t> children_by_walk(pid_t pid) {
 
 }  // namespace
 
-/// Source of the fields: proc_pid_stat(5).  The name may contain blanks and brackets.  It ends at the last bracket.
+/// Source of the fields: proc_pid_stat(5).  The name may contain blanks and brackets, and ends at the last bracket.
 std::optional<ProcessEntry> process_entry(pid_t pid) {
   char text[1024];
   const Fd file(::open(formatted("/proc/{}/stat", pid).c_str(), O_RDONLY | O_CLOEXEC));

@@ -26,7 +26,7 @@ struct ProcessEntry {
   bool is_zombie() const { return state == 'Z'; }
 };
 
-/// Nothing if /proc does not show the process.
+/// Reads /proc/PID/stat.  Nothing: /proc does not show the process.
 std::optional<ProcessEntry> process_entry(pid_t pid);
 
 /// All processes of this host (of this PID namespace), from one walk over /proc.  Processes may start or end during the
@@ -59,7 +59,7 @@ bool kill_descendants(std::chrono::milliseconds limit, KilledProcesses* killed =
 /// The process at the other end of a Unix socket; nothing if the kernel does not know it.
 std::optional<ucred> peer_of(int socket);
 
-/// Whether a process of this user (its effective uid) is at the other end of a Unix socket.
+/// Returns true if the peer of a Unix socket has this process's effective uid.
 bool is_of_this_user(int socket);
 
 }  // namespace hvd

@@ -10,8 +10,8 @@
 
 namespace hvd {
 
-/// A process of this PID namespace, not necessarily a child.  It uses a pidfd where the kernel offers one.  Elsewhere
-/// (before Linux 5.3, under some seccomp filters) it compares the start time in /proc.
+/// A process of this PID namespace, not necessarily a child.  The handle is a pidfd if the kernel supports it.
+/// Otherwise (before Linux 5.3, under some seccomp filters) the handle compares the start time in /proc.
 class ProcessHandle {
  public:
   ProcessHandle() = default;  ///< no process; has_ended() is false

@@ -21,7 +21,8 @@ class StoppedChildren {
   /// Asks the kernel which children of this process have stopped or go on, and leaves their ends alone.
   void look(Time now);
   bool are_any() const { return !stopped_.empty(); }
-  /// The children whose time is over.  Each is returned once for each stop.  Call it every second while are_any().
+  /// Returns the children that have been stopped for longer than the limit, once for each stop.  Call it every second
+  /// while are_any().
   std::vector<pid_t> overdue(Time now);
 
  private:

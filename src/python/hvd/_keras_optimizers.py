@@ -22,7 +22,8 @@ def build(optimizer: Any, variables: Sequence[Any]) -> bool:
 
 
 def variables_of(optimizer: Any) -> list[Any]:
-    """Its present variables, including its learning rate if that is a variable: Keras 2 stores it separately."""
+    """Returns the optimizer's present variables.  The learning rate is included if it is a variable, which Keras 2 stores
+    separately."""
     found = getattr(optimizer, "variables", [])
     found = list(found() if callable(found) else found)
     rate = getattr(optimizer, "learning_rate", None)
@@ -32,7 +33,7 @@ def variables_of(optimizer: Any) -> list[Any]:
 def forget_passes(optimizer: Any) -> None:
     """Drops the gradients that an optimizer of hvd with backward_passes_per_step has added up since its last step.
 
-    They belong to other weights once a state is restored, and a new rank has none.
+    After a restore, these sums belong to other weights, and a new rank has none.
     """
     for one in (optimizer, getattr(optimizer, "inner_optimizer", None)):
         for name in ("_hvd_passes", "_hvd_aggregation"):

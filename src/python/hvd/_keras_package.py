@@ -1,7 +1,7 @@
 """The Keras of this process: `from hvd._keras_package import keras`.
 
-It is the package keras, or tf_keras if tf.keras is that package: TF_USE_LEGACY_KERAS=1 selects it in TensorFlow 2.16 and
-later.  With KERAS_BACKEND=torch or jax it is the package keras, since tf_keras runs only on TensorFlow.
+The package is keras, or tf_keras if tf.keras is tf_keras: TF_USE_LEGACY_KERAS=1 selects it in TensorFlow 2.16 and later.  With
+KERAS_BACKEND=torch or jax it is the package keras, since tf_keras runs only on TensorFlow.
 """
 
 from __future__ import annotations

@@ -277,12 +277,12 @@ def rejoin() -> None:
 
 
 def _is_elastic() -> bool:
-    """Whether this job's ranks may change."""
+    """Returns whether this job's ranks may change."""
     return _environment.flag("HOROVOD_ELASTIC")
 
 
 def _can_go_on(error: HorovodInternalError) -> bool:
-    """Whether all ranks live: the ranks disagreed, or a rank has left the world and will return."""
+    """Returns whether all ranks live after the error: the ranks disagreed, or a rank has left the world and will return."""
     return error.code != "peer_lost" or _native.departed()
 
 
@@ -386,11 +386,11 @@ def run(func: Callable[..., Any] | None = None, *, keep_global_batch: bool = Fal
     and has no handler for it, leaves at its next commit() or check_host_updates().  The other ranks are interrupted
     there too.
 
-    keep_global_batch: the global batch keeps its size from the first world.  It has one share for each rank of that world.
-    The present ranks divide all shares, so that training takes the same course as without losses.  See
-    hvd.torch.elastic.GlobalBatchLoader for PyTorch, GlobalBatches for JAX, TensorFlow, Keras and NumPy.
-    Errors: HorovodInternalError if the same place fails three times without a commit in between.  In a job of fixed
-    ranks, also if a rank is lost.
+    keep_global_batch: the global batch keeps its size from the first world.  The batch has one share for each rank of that
+    world. The present ranks divide all shares, so that training takes the same course as without losses.  See
+    hvd.torch.elastic.GlobalBatchLoader for PyTorch, GlobalBatches for JAX, TensorFlow, Keras and NumPy. Errors:
+    HorovodInternalError if the same place fails three times without a commit in between.  In a job of fixed ranks, also if a
+    rank is lost.
     """
     if func is None:
         return functools.partial(run, keep_global_batch=keep_global_batch)

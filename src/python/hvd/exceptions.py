@@ -46,7 +46,7 @@ class DivergedError(HorovodInternalError):
 class DivergedAgainError(RuntimeError):
     """--agreement repair: this rank has other parameters than the majority, although it was repaired before.
 
-    Its process ends, and an elastic job leaves its host.  hvd.elastic.run does not catch it.
+    The rank's process ends, and an elastic job no longer uses its host.  hvd.elastic.run does not catch it.
     """
 
 

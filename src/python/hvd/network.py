@@ -5,8 +5,8 @@
 One rank of each host takes part.  All options of a job apply (--network-interfaces, --transport, …).  Pairs of hosts take turns
 with two sums.  A sum of 4 bytes gives the round trip in microseconds.  A sum of --megabytes gives the rate of each direction in
 Gbit/s, while both directions are in use.  If several network interfaces reach a host, the table has each interface's rate while
-it sends.  These rates come from the kernel's counters.  With more than 8 hosts, each is measured with four others.  Rank 0
-prints a table; --json writes the figures to a file on its host.
+it sends.  The rates of interfaces come from the kernel's counters.  With more than 8 hosts, each is measured with four others.
+Rank 0 prints a table; --json writes the figures to a file on its host.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def timed(rounds: Callable[[int, float], bool], work: Callable[[], Any]) -> list
 
 
 def sent_by_interface(peer: int) -> dict[str, tuple[int, int]]:
-    """By network interface of this host: bytes sent to that rank so far, and busy ns."""
+    """Returns {network interface of this host: (bytes sent to that rank since init(), busy ns)}."""
     return {interface: (sent, busy) for rank, interface, sent, busy, _ in _native.links() if rank == peer and interface}
 
 

@@ -46,7 +46,8 @@ class ProcessSet:
         return None if self.process_set_id is None or self.ranks is None else len(self.ranks)
 
     def may_change(self) -> bool:
-        """Whether the set's size may change: only the world of an elastic job can.  A traced function outlives the change."""
+        """Returns whether the set's size may change: only the world of an elastic job can.  A traced function must expect the
+        change."""
         return self.process_set_id == 0 and _environment.flag("HOROVOD_ELASTIC")
 
     def rank(self) -> int | None:
@@ -58,7 +59,7 @@ class ProcessSet:
         return self.ranks.index(_rank)
 
     def included(self) -> bool | None:
-        """Whether this rank is a member; None before init(), or while the ranks are not known."""
+        """Returns whether this rank is a member; None before init(), or while the ranks are not known."""
         return None if self.ranks is None or _rank < 0 else _rank in self.ranks
 
     def place_of(self, rank: int) -> int:
@@ -164,7 +165,7 @@ def _add(process_set: ProcessSet, ranks: list[int]) -> None:
 
 
 def _taken(process_set: ProcessSet, ranks: list[int]) -> bool:
-    """Whether a set of these ranks exists already; process_set then becomes another object for it.  Not collective."""
+    """Returns whether a set of these ranks exists already; process_set then becomes another object for it.  Not collective."""
     for living in [global_process_set, *_living]:
         if living.ranks == ranks and ranks:
             process_set.process_set_id, process_set.ranks = living.process_set_id, ranks

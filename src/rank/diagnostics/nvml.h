@@ -27,13 +27,14 @@ class Nvml {
     std::string pci;  ///< of the device at the other end; empty: unknown
   };
 
-  /// Loads and starts the library; false where there is none.  Never unloads it: threads of the library may run.
+  /// Loads and initialises the library.  False: this host has none.  Never unloads the library, because its threads may
+  /// run.
   bool open();
-  /// By UUID ("GPU-…", "MIG-…") or PCI address; nothing for an unknown device.
+  /// Finds a device by UUID ("GPU-…", "MIG-…") or PCI address.  Nothing: the device is unknown.
   std::optional<Device> device(const std::string& name) const;
 
-  // These return nothing, or an empty list, if the device or the library does not support the call.  A MIG slice is an
-  // example.
+  // The following functions return nothing, or an empty list, if the device or the library does not support the call.
+  // Example: a MIG slice.
   std::optional<unsigned> busy_percent(Device device) const;
   std::optional<MemoryUse> memory(Device device) const;
   /// The processes that compute on @p device.
@@ -42,7 +43,7 @@ class Nvml {
   std::optional<std::int64_t> lost_words(Device device) const;
   std::vector<Link> links(Device device) const;
 
-  /// From now on the driver's Xid events of @p device are recorded.
+  /// Makes the driver record Xid events of @p device from now on.
   bool watch_xids(Device device);
   /// The next recorded event, or nothing; never waits.
   std::optional<std::uint64_t> next_xid() const;

@@ -16,7 +16,7 @@ namespace hvd::rank {
 class RecorderReader {
  public:
   RecorderReader();
-  /// For the rank to inherit; -1 where the memory could not be made.
+  /// The descriptor that the rank inherits; -1: the memory could not be made.
   int fd() const { return memory_.fd(); }
   /// For tests.
   wire::RecorderMemory* data() { return recorder_; }

@@ -29,7 +29,7 @@ class SealedMemory {
   }
   /// nullptr: the memory could not be made.
   void* data() const { return data_; }
-  /// For the rank to inherit.  -1: the memory could not be made.
+  /// The descriptor that the rank inherits. -1: the memory could not be made.
   int fd() const { return fd_.get(); }
 
  private:

@@ -139,7 +139,7 @@ struct GpuWatch::State {
     change.notify_all();
   }
 
-  /// Whether the thread has looked again.
+  /// Asks the thread to read the GPU's errors once more.  Returns true if it has done so in time.
   bool ask_once_more(std::unique_lock<std::mutex>& lock) {
     errors_wanted = true;
     change.notify_all();

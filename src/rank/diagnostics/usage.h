@@ -18,7 +18,7 @@ namespace hvd::rank {
 class StatusPageReader {
  public:
   StatusPageReader();
-  /// For the rank to inherit; -1 where it could not be made.
+  /// The descriptor that the rank inherits; -1: the memory could not be made.
   int fd() const { return memory_.fd(); }
   void fill(wire::DeathRecord* r) const;
   /// The rank's phase now, and the operation for which it waits.  Impossible values are left out: the rank's process

@@ -25,12 +25,12 @@ struct StartFacts {
   std::string kept_out;                        ///< advice if a Python module is missing; LaunchPlan has it
   bool gpu_planned = false;                    ///< the rank has a GPU of its own
   bool is_python = false;                      ///< the rank runs a Python script, or a program called python
-  std::int64_t started_us = mono_ns() / 1000;  ///< the kernel log's clock is near enough to this one
+  std::int64_t started_us = mono_ns() / 1000;  ///< CLOCK_MONOTONIC; the kernel log's clock differs little
 };
 
 class DeathEvidence {
  public:
-  /// Gives the rank the file for its last error, and keeps the facts of its start.  Before the rank starts.
+  /// Gives the rank the file for its last error, and keeps the facts of its start.  Call it before the rank starts.
   void begin(const wire::RankManifest& m, const Binding& binding, LaunchPlan& plan);
   /// Watches the GPU of @p binding, if it has one.
   void watch_gpu(const Binding& binding, pid_t pid) { gpu_ = std::make_unique<GpuWatch>(binding.gpu, pid); }
@@ -46,7 +46,7 @@ class DeathEvidence {
   /// The death record, without the status page's part.  Call it after the rank's end and the end of its streams.  Held
   /// text goes to @p outbox first.
   /// @param fatal  the crash that the rank's signal handler has reported; empty: none
-  /// @param stopped  the guard was told to end the rank
+  /// @param stopped  the guard had an order to end the rank
   wire::DeathRecord record(wire::DeathRecord r, const RankChild& child, RankStreams& streams, const std::string& fatal,
                            bool stopped, Outbox& outbox) const;
 

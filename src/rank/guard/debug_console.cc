@@ -110,7 +110,7 @@ void DebugConsole::add_fds(std::vector<pollfd>& fds, const Outbox& outbox) const
   if (state_ == State::connected) fds.push_back({link_.get(), POLLIN, 0});
   if (state_ != State::open) return;
   const int wanted = (outbox.is_full() ? 0 : POLLIN) | (typed_.empty() ? 0 : POLLOUT);
-  // With no wanted events, a link that the rank has closed would wake poll() again and again.
+  // poll() reports a closed link even without wanted events, so it would return again and again.
   if (wanted != 0) fds.push_back({link_.get(), static_cast<short>(wanted), 0});
 }
 

@@ -18,7 +18,7 @@
 
 namespace hvd::rank {
 
-/// One console at a time.  Never blocks.  Thread: the guard's.
+/// Connects hvdrun attach to the rank's Python debugger, one console at a time.  Never blocks.  Thread: the guard's.
 class DebugConsole {
  public:
   using Clock = std::chrono::steady_clock;
@@ -31,7 +31,7 @@ class DebugConsole {
   Clock::time_point deadline() const { return deadline_; }
   /// One turn of the guard's loop, while the console is open.
   void step(Outbox& outbox, Clock::time_point now);
-  /// The rank has ended.
+  /// Call it when the rank has ended.
   void close(Outbox& outbox);
 
  private:

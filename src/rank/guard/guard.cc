@@ -181,7 +181,7 @@ class Guard {
     hvdrun_.send(Type::hello, to_json(h));
   }
 
-  /// For servers of the script's libraries.  hvdrun holds those of its own host.
+  /// Holds ports for servers of the script's libraries (torch, JAX).  On hvdrun's own host, hvdrun holds the ports.
   void hold_ports() try {
     while (held_.size() < wire::ports_of_rank_0) held_.emplace_back();
   } catch (const Error&) {  // hvdrun chooses ports, which no process holds

@@ -80,9 +80,9 @@ class GuardLife {
   void report(Time now);
 
   // ---- hvdrun ----
-  /// @p lost_for  how long the connection to hvdrun has been lost; nothing while it is there
+  /// @p lost_for  the time since the connection to hvdrun was lost; nothing: it is not lost
   static bool is_gone(std::optional<milliseconds> lost_for) { return lost_for && *lost_for > longest_loss; }
-  /// Call it in each round of the loop while connected.  It may end the life, if the guard has reported.
+  /// Call it in each round of the loop while connected.  If the guard has reported, the call may end the life.
   /// @return the order after the loss of hvdrun or of the parent
   StopOrder watch(Time now, bool hvdrun_is_gone, bool outbox_is_empty);
   /// True when hvdrun is gone and the guard has reported.  The host's last guard then ends mpirun's daemon.
@@ -94,12 +94,12 @@ class GuardLife {
   bool look_is_due(Time now);
   bool steps_are_due(Time now);
   struct Awaited {
-    bool is_announced = false;   ///< a descriptor wakes the guard for each event: hvdrun is there, libhvd is not loaded
+    bool is_announced = false;   ///< a descriptor reports every event: hvdrun is connected, libhvd is not loaded
     bool takes_picture = false;  ///< of the rank's stack
     bool outbox_is_empty = true;
     Time next = never;  ///< the earliest deadline of the guard's parts
   };
-  /// How long the guard may sleep.
+  /// Returns the time for which the guard may sleep.
   milliseconds patience(Time now, const Awaited& awaited) const;
 
  private:

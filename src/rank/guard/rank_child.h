@@ -14,7 +14,7 @@ namespace hvd::rank {
 /// CLOCK_MONOTONIC in nanoseconds.
 std::int64_t mono_ns();
 
-/// One thread uses it.  This process must be a subreaper.
+/// The rank's process, from its start to its end.  Thread: one.  This process must be a subreaper.
 class RankChild {
  public:
   /// Reads the memory group of this process, which the rank inherits, and opens the kernel's log.
@@ -24,7 +24,7 @@ class RankChild {
 
   pid_t pid() const { return pid_; }  ///< also after the end
   bool has_ended() const { return status_.has_value(); }
-  /// As waitpid() gives it.  After the end only.
+  /// waitpid()'s status.  Call it after the end only.
   int status() const { return *status_; }
   std::int64_t ended_ns() const { return ended_ns_; }
   double cpu_seconds() const { return cpu_seconds_; }      ///< of the rank and of the children it waited for

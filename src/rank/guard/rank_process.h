@@ -74,7 +74,7 @@ class RankProcess {
 
   StandardInput& input() { return input_; }
   /// The death record.  Call it after the end, when pump() has found the end of all streams.  Held text goes to @p
-  /// outbox first.  @p stopped  the guard was told to end the rank
+  /// outbox first.  @p stopped  the guard had an order to end the rank
   wire::DeathRecord record(Outbox& outbox, bool stopped);
 
  private:

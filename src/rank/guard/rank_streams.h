@@ -13,8 +13,8 @@
 
 namespace hvd::rank {
 
-/// The buffer for all reads from the rank, for one thread.  It is not zeroed, so that the guard of a silent rank never
-/// touches its pages.
+/// The buffer for all reads from the rank, for one thread.  The buffer is not zeroed, so the guard of a silent rank
+/// never touches its pages.
 std::span<char> read_buffer();
 
 class RankStreams {

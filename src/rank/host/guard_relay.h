@@ -28,11 +28,11 @@ class GuardRelay {
   bool turn(Outbox& outbox);
   /// Passes a frame of hvdrun on to its guard.  @p body  of a relayed frame
   void hand_out(const std::string& body);
-  /// A guard has not read 4 MiB: hvdrun's next frames must wait until turn() has sent some.
+  /// True if a guard has 4 MiB of unread frames. hvdrun's next frames must then wait until turn() has sent some.
   bool is_full() const;
-  /// All guards have ended, and all their frames were taken.
+  /// True if all guards have ended, and all their frames were taken.
   bool is_empty() const { return guards_.empty(); }
-  /// hvdrun is gone: ends the guards' connections.
+  /// Call it when hvdrun is gone.  Ends the guards' connections.
   void hang_up() { guards_.clear(); }
 
  private:

@@ -17,7 +17,7 @@ namespace hvd::rank {
 
 class GuardTable {
  public:
-  /// Forks a guard for @p rank.  Its local rank is the number of guards that were started before.
+  /// Forks a guard for @p rank.  The local rank is the number of guards that were started before.
   /// @param call     of the host daemon
   /// @param meeting  the rank's socket for meetings
   /// @param channel  the guard's end of a connection to the daemon; none: the guard connects to hvdrun
@@ -27,7 +27,7 @@ class GuardTable {
   /// Guards that were started, by local rank.
   std::size_t size() const { return guards_.size(); }
   int rank(std::size_t local_rank) const { return guards_[local_rank].rank; }
-  /// Nothing where no guard of this host has the rank.
+  /// Returns the local rank of a rank.  Nothing: no guard of this host has the rank.
   std::optional<std::size_t> local_rank(int rank) const;
   std::vector<pid_t> living() const;
   void signal(int number) const;

@@ -41,7 +41,7 @@ std::string temporary_folder() {
   return temporary && *temporary == '/' ? temporary : "/tmp";
 }
 
-/// The daemon's loop.  It connects the parts: guards, relay, meetings, PMIx, and the connection to hvdrun.
+/// The daemon's loop.  The loop connects the parts: guards, relay, meetings, PMIx, and the connection to hvdrun.
 class HostDaemon {
  public:
   HostDaemon(const LaunchContext& call, const std::vector<int>& ranks, const std::string& mpi_folder, bool elastic)
@@ -76,7 +76,7 @@ class HostDaemon {
     exchange();
     pmix_.end();
     const bool clean = kill_descendants(clean_up_limit);
-    // In an elastic job, an earlier daemon may have been killed with all its ranks.  Their files remain.
+    // In an elastic job, an earlier daemon may have been killed with all its ranks.  The files of these ranks remain.
     if (elastic_) remove_files_of_gone_ranks();
     if (guard_was_killed_) remove_shared_memory_leftovers(born_wall_seconds_);
     if (!hvdrun_.is_there()) return static_cast<int>(Code::unavailable);

@@ -1,5 +1,5 @@
-/// @file host_daemon.h — hvdrank --daemon: one process a host.  It is the parent of the guards, and of the PMIx server
-/// of the ranks.
+/// @file host_daemon.h — hvdrank --daemon: one process a host.  The daemon is the parent of the guards, and of the PMIx
+/// server of the ranks.
 ///
 ///   hvdrun ─ host daemon ─ guard ─ rank
 ///

@@ -21,19 +21,19 @@ class HostPmix {
   /// Starts the server process.  A failure is remembered as problem().
   void start(const PmixStart& start);
   bool is_running() const { return process_ != nullptr; }
-  /// Why there is no server, for the user; empty: none was wanted, or it runs.
+  /// The reason for the lack of a server, for the user.  Empty: no server was wanted, or the server runs.
   const std::string& problem() const { return problem_; }
   /// 0: there is no server process.
   pid_t pid() const { return process_ ? process_->pid() : 0; }
-  /// The caller has reaped the process @p pid.
+  /// Call it after reaping the process @p pid.
   void take_end(pid_t pid, int status);
 
-  /// Tells the server about the job.  From now on the environments of the ranks are awaited, with a limit.
+  /// Sends the job's manifest to the server.  The ranks' environments must then arrive within a time limit.
   void begin(const std::string& daemon_manifest, Time now);
-  /// All ranks have their environment.
+  /// Call it when all ranks have their environment: ends the time limit.
   void environments_given() { due_.reset(); }
   bool is_awaited() const { return due_.has_value(); }
-  /// A message of hvdrun's.  Ignored where there is no server.
+  /// Passes hvdrun's message to the server.  Ignores the message if there is no server.
   void send(std::string message);
 
   struct News {

@@ -42,7 +42,7 @@ constexpr const char* mpiruns_only =
 /// executor.
 constexpr std::string_view of_this_host = "HVD_HOST_SET_";
 
-/// Whether the launcher has set the variable for this process.  MPI_Init needs such variables to find its world.
+/// True if the launcher has set the variable for this process.  MPI_Init needs such variables to find its world.
 bool is_launchers(const std::string& name) {
   for (const char* prefix : {"OMPI_", "OPAL_", "ORTE_", "PMIX_", "PMI_", "PRTE_"})
     if (name.starts_with(prefix)) return true;

@@ -76,7 +76,8 @@ class Preparation {
     prefer_memory(notes);
   }
 
-  /// Memory comes from another node if this one has none left.  A policy of the user's (numactl) stays.
+  /// Makes the kernel prefer memory of the rank's NUMA nodes.  If they are full, memory comes from other nodes.  Keeps
+  /// a policy that the user has set (numactl).
   void prefer_memory(const ChildNotes& notes) const {
     int policy = MPOL_DEFAULT;
     if (nodes_.empty() || syscall(SYS_get_mempolicy, &policy, nullptr, 0ul, nullptr, 0ul) != 0) return;

@@ -1,7 +1,6 @@
-# Runs a .pkl inside the rank.  Embedded into hvdrank at build time; `python -c` starts it.  It reads the payload,
-# checks the payload's identity, loads and calls it, and sends the result.  Faults of the payload itself end as one line
-# for the death record (code 2 or 4).  Exceptions of the user's function stay ordinary exceptions.  CPython 3.8 and
-# later.
+# Runs a .pkl inside the rank.  Embedded into hvdrank at build time; `python -c` starts it.  The bootstrap reads the payload,
+# checks its identity, loads and calls it, and sends the result.  Faults of the payload itself end as one line for the death
+# record (code 2 or 4).  Exceptions of the user's function stay ordinary exceptions.  CPython 3.8 and later.
 import os
 import sys
 
@@ -187,7 +186,7 @@ def keep_sources(rest):
 
 
 def refused(boot, error):
-    """Why the unpickler itself gave up."""
+    """Describes an error that the unpickler itself raised."""
     name, why = boot["name"], " ".join(str(error).split()) or type(error).__name__
     if isinstance(error, AttributeError) and "cloudpickle" in why:
         return Unstarted(
@@ -254,7 +253,7 @@ def refuse_generator(boot, function):
 
 
 class Pieces:
-    """A file that sends all bytes written to it.  So the result's pickle is never in memory as a whole."""
+    """A file object that sends every byte written to it, so the result's pickle is never in memory as a whole."""
 
     PIECE = 60000
 
@@ -309,7 +308,8 @@ def hide_our_frames():
 
 
 def offer_stacks():
-    """As hvd._job.stack_dumps does: hvdrun may ask where this rank is before the function imports hvd."""
+    """Prepares faulthandler, like hvd._job.stack_dumps: hvdrun may request this rank's stack before the function imports
+    hvd."""
     import faulthandler
 
     try:

@@ -1,7 +1,7 @@
 /// @file python_host.cc — hvdrank-python: the process that becomes Python.
 ///
-/// A separate program.  exec starts it with the rank's argv and environment, so that it looks like the interpreter.  It
-/// links only libc, so our libstdc++ and ZeroMQ cannot conflict with the user's.
+/// A separate program.  exec starts it with the rank's argv and environment, so that it looks like the interpreter.
+/// The program links only libc, so our libstdc++ and ZeroMQ cannot conflict with the user's.
 ///
 /// Uses no Python headers, but a few stable-ABI functions of the libpython that HVD_LIBPYTHON names.  The builtin
 /// module _hvdrank serves the bootstrap.

@@ -20,7 +20,7 @@ PythonPlan plan_python(const std::string& python, const std::string& search_path
 
 /// "3.11", from the names of files and from pyvenv.cfg; empty when they do not tell.
 std::string python_version(const std::string& interpreter);
-/// Whether such a Python has the option -P, which keeps the script's or the working folder out of sys.path.
+/// True if such a Python has the option -P, which keeps the script's or the working folder out of sys.path.
 bool knows_safe_path(const std::string& version);
 
 /// The shared libpython that belongs to @p interpreter (absolute), or "".

@@ -21,7 +21,7 @@ pid_t find_daemon() {
   return name == "orted" || name == "prted" ? above : 0;
 }
 
-/// Whether the daemon has other living children than this guard's watchdog.
+/// True if the daemon has living children other than this guard's watchdog.
 bool has_other_children(pid_t daemon) {
   const std::vector<pid_t> children = children_of(daemon);
   return std::any_of(children.begin(), children.end(),

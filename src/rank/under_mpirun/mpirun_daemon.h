@@ -10,7 +10,7 @@
 
 namespace hvd::rank {
 
-/// When the daemon ends.  Pure: the caller gives the time and carries out the order.
+/// Decides when mpirun's daemon is ended.  Pure: the caller gives the time and carries out the order.
 class DaemonEnd {
  public:
   using Time = std::chrono::steady_clock::time_point;
@@ -27,12 +27,12 @@ class DaemonEnd {
   std::optional<Time> asked_at_;
 };
 
-/// For a guard whose parent is a watchdog.
+/// mpirun's daemon on this host, as seen by a guard whose parent is a watchdog.
 class MpirunDaemon {
  public:
   /// Closes the daemon's listening sockets, once all ranks of the job have come.
   static void close_listeners();
-  /// Each round of a guard that has reported and lost hvdrun.  True when the guard may end.
+  /// Call it in each round of a guard that has reported and lost hvdrun.  True when the guard may end.
   bool end(DaemonEnd::Time now, DaemonEnd::Time reported_at);
 
  private:

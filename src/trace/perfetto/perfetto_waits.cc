@@ -17,7 +17,7 @@ PerfettoWaits::Arrivals* PerfettoWaits::arrivals_of(std::uint64_t key, std::uint
   RowArrivals& of = rows_[key];
   if (index < of.first || index - of.first >= 2 * most_arrivals) return nullptr;
   while (of.all.size() <= index - of.first) of.all.emplace_back();
-  // A few complete ones are kept for ranks whose records come late.
+  // Keeps a few complete entries for ranks whose records arrive late.
   const auto too_many = [&] {
     return of.all.size() > most_arrivals || (of.all.size() > kept_arrivals && of.all.front().ranks >= names_.size());
   };

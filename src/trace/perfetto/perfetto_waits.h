@@ -17,9 +17,9 @@ class PerfettoWaits {
  public:
   PerfettoWaits(std::string& to, std::int64_t origin_ns) : packets(to), origin_ns_(origin_ns) {}
 
-  /// A rank's wait before a batch.  `tensors` holds two numbers for each tensor of the batch.  They are the key of its
-  /// row and the index of its submission in that row.  The index starts at 0 again whenever recording starts.
-  /// Therefore the upper half of a key is the number of starts.
+  /// A rank's wait before a batch.  `tensors` holds two numbers for each tensor of the batch.  The numbers are the key
+  /// of the tensor's row, and the index of its submission in that row.  The index starts at 0 again whenever recording
+  /// starts. Therefore the upper half of a key is the number of starts.
   struct BatchWait {
     int rank;
     std::uint64_t track;

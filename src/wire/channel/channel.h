@@ -88,7 +88,7 @@ class Connection {
   virtual bool send(const Frame& frame) = 0;
   /// True once the other end has accepted the key; stays true when the connection is lost later.
   virtual bool connected() = 0;
-  /// How long the other end has been gone; nothing while it is there.  A lost connection stays lost.  Before the first
+  /// The time since the connection was lost; nothing: it is not lost.  A lost connection stays lost.  Before the first
   /// contact: the time since connect().
   virtual std::optional<std::chrono::milliseconds> lost_for() = 0;
   /// True while the connection uses, or could move to, another network than its first (paths.h).

@@ -13,8 +13,8 @@
 
 namespace hvd::wire {
 
-/// Both directions of one connection.  While the other end is there, an epoll descriptor watches the socket.  It wakes
-/// when bytes can be read.  While a frame waits, it also wakes when there is room to write.
+/// Both directions of one connection.  While the other end is there, an epoll descriptor watches the socket.  The
+/// descriptor wakes when bytes can be read.  While a frame waits, it also wakes when there is room to write.
 class LocalSocket {
  public:
   /// @p id  the data of this socket's epoll events
@@ -39,7 +39,7 @@ class LocalSocket {
   /// Waits until all is written or the other end is gone, at most until @p limit.
   void linger(std::chrono::steady_clock::time_point limit);
 
-  /// Nothing more will come: the other end is closed, or has sent a malformed frame.
+  /// True if no more frames will arrive: the other end is closed, or has sent a malformed frame.
   bool ended() const { return ended_; }
 
  private:

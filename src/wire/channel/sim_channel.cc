@@ -9,7 +9,7 @@
 
 namespace hvd::wire {
 
-/// Both ends share it; a pipe's eventfds only stand in for the descriptors that owners poll.
+/// The network's state, shared by both ends of each pipe. Eventfds take the place of the descriptors that owners poll.
 struct SimNet::State {
   struct Pipe {
     std::deque<Frame> up, down;  ///< up: to the listener

@@ -1,5 +1,5 @@
-/// @file collective_calls.h — differences that only the calls of the main threads show.  Pure.  They concern messages
-/// between two ranks, new_group(), and collectives of a torch without records.
+/// @file collective_calls.h — differences that only the calls of the main threads show.  Pure.  The differences concern
+/// messages between two ranks, new_group(), and collectives of a torch without records.
 #pragma once
 #include <vector>
 

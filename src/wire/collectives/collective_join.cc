@@ -94,7 +94,7 @@ std::string first_other_line(const GroupView& view, std::int64_t end) {
   return {};
 }
 
-/// "rank 0 is at train.py:8": the members whose records at @p number have no line.
+/// Returns lines like "rank 0 is at train.py:8", for members whose record @p number has no line.
 std::vector<std::string> present_places(const GroupView& view, std::int64_t number, const JobCollectives& job) {
   std::map<std::string, Ranks> by_place;
   for (const auto& [rank, member] : view.members) {
@@ -152,7 +152,8 @@ std::optional<CollectiveDifference> difference_at(const GroupView& view, std::in
   return d;
 }
 
-/// Nothing: some member has not enqueued collective @p number, or is through.
+/// Returns the difference "stuck": all members have enqueued collective @p number, and none has completed it.  Nothing:
+/// this is not the case.
 std::optional<CollectiveDifference> stuck_at(const GroupView& view, std::int64_t number, const JobCollectives& job) {
   CollectiveDifference d;
   d.fault = CollectiveFault::stuck;

@@ -9,7 +9,7 @@ namespace {
 constexpr std::size_t most_groups = 4096, most_records = 4096, most_text = 200;
 constexpr double longest_seconds = 1e9;
 
-/// It goes to a terminal.
+/// Returns the text with a limited length and without control characters, since hvdrun prints it to a terminal.
 std::string text_of(const Json& value) {
   std::string text = value.get<std::string>().substr(0, most_text);
   for (char& c : text)

@@ -1,5 +1,5 @@
-/// @file collective_record.h — a rank's record of torch.distributed's collectives, of any backend.  It has the rank's
-/// process groups, its last enqueued collectives, and its present wait.
+/// @file collective_record.h — a rank's record of torch.distributed's collectives, of any backend.  The record has the
+/// rank's process groups, its last enqueued collectives, and its present wait.
 ///
 /// Python in the rank sends this record to its guard (src/rank/python/start/hvdrank_collectives.py).  The guard sends
 /// the record to hvdrun.  A rank is untrusted, so readers check every number.
@@ -15,7 +15,7 @@ namespace hvd::wire {
 struct CollectiveGroup {
   std::string name;         ///< torch's; the same on all members
   std::string description;  ///< the user's, or empty
-  std::vector<int> ranks;   ///< torch's global ranks, sorted; empty: not told
+  std::vector<int> ranks;   ///< torch's global ranks, sorted; empty: unknown
 };
 
 struct CollectiveRecord {

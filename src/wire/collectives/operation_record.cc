@@ -83,7 +83,8 @@ struct OpenOperation {
   bool begun = false;
 };
 
-/// Whether two ranks can mean the same by it.
+/// True if the records of two ranks can be the same operation. Ranks may have different sizes in an allgather or
+/// alltoall.
 bool agree(const OperationRecord& a, const OperationRecord& b) {
   const bool own_sizes = a.kind == HVD_ALLGATHER || a.kind == HVD_ALLTOALL;
   return a.kind == b.kind && a.dtype == b.dtype && (own_sizes || a.bytes == b.bytes);

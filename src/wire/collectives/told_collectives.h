@@ -14,7 +14,7 @@ using Ranks = std::vector<int>;
 class RankNumbers {
  public:
   explicit RankNumbers(const JobCollectives& job);
-  /// For a rank that has not answered: the same number, or a free one.
+  /// Returns hvdrun's rank.  For a rank that has not answered, returns the same number, or an unused one.
   int of(int torch_rank) const;
 
  private:
@@ -31,7 +31,7 @@ std::string tensors_text(const CollectiveRecord& r);
 /// @param has_twin  another group has the same ranks; then the text has torch's name too: "group 3 of ranks 0-3"
 std::string group_text(const CollectiveGroup& group, bool is_default, bool has_twin);
 
-/// True if another one of these groups, except the default group, has the ranks of the one at @p index.
+/// True if another of these groups, except the default group, has the same ranks as the group at @p index.
 bool has_twin(const std::vector<CollectiveGroup>& groups, std::size_t index);
 
 /// The rank's open collective that was enqueued first; null: none.  A message may be posted long in advance, so an open

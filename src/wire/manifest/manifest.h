@@ -57,8 +57,8 @@ struct RankManifest {
 /// The Python file that a payload runs, as typed: train.py for `train.py` and for `python -u train.py`.  May be empty.
 std::string python_file(const Payload& payload);
 inline constexpr const char* folder_program = "__main__.py";  ///< Python runs it if python_file() is a folder
-/// Whether the payload reads its program from its standard input or another descriptor of hvdrun.  Examples:
-/// `python -`, `python` alone, `/dev/stdin`, `/dev/fd/63`.
+/// True if the payload reads its program from its standard input or another descriptor of hvdrun.  Examples: `python
+/// -`, `python` alone, `/dev/stdin`, `/dev/fd/63`.
 bool is_read_from_input(const Payload& payload);
 /// "python", "/usr/bin/python3.11": a program that runs Python files.
 bool is_python(std::string_view program);

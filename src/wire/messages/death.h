@@ -35,7 +35,7 @@ enum class DeathFact : std::uint8_t {
   host_lost,      ///< the connection to the whole host has ended
 };
 
-/// The phase of a rank that was told to leave.  The rank ends itself after all other ranks know
+/// The phase of a rank that leaves by SIGTERM.  The rank ends itself after all other ranks know
 /// (hvd/_job/preemption.py).
 inline constexpr const char* leaving_phase = "leaves";
 

@@ -7,7 +7,7 @@
 
 namespace hvd::wire {
 
-/// For torch's store and JAX's coordinator.
+/// Number of ports that rank 0's guard holds: one for torch's store, one for JAX's coordinator.
 inline constexpr std::size_t ports_of_rank_0 = 2;
 
 struct Hello {

@@ -1,5 +1,5 @@
-/// The small JSON bodies of messages.  They share one file, because each file that includes the JSON library takes
-/// seconds to compile.
+/// The small JSON bodies of messages.  All of these bodies are in one file, because each file that includes the JSON
+/// library takes seconds to compile.
 #include "base/error.h"
 #include "base/format.h"
 #include "wire/json.h"

@@ -1,5 +1,5 @@
-/// @file failure.h — why operations of a rank have failed.  It is a message of libhvd to the guard, and a part of the
-/// death record.
+/// @file failure.h — why operations of a rank have failed.  A failure is a message of libhvd to the guard, and a part
+/// of the death record.
 ///
 /// hvdrun decides on these numbers, never on the text of an exception.  Header only: libhvd links it too.
 #pragma once

@@ -13,7 +13,7 @@ namespace hvd::wire {
 
 /// Maps the descriptor @p fd if it is sealed memory of @p bytes that begins with @p mark.  Otherwise returns nullptr.
 /// The caller calls munmap().  A process may inherit the variable with the number, but have another file open under
-/// that number.  Such a file is not changed.
+/// that number.  The function does not change such a file.
 inline void* map_inherited(int fd, std::size_t bytes, std::uint64_t mark) {
   struct stat file {};
   if (fd < 0 || ::fstat(fd, &file) != 0 || file.st_size != static_cast<off_t>(bytes)) return nullptr;

@@ -41,7 +41,7 @@ class RecordRing {
     slot.turn.store(2 * number + 2, std::memory_order_release);
     written_.store(number + 1, std::memory_order_release);
   }
-  /// The number of records so far, overwritten ones included.
+  /// The number of records written since the start, including overwritten ones.
   std::uint64_t written() const { return written_.load(std::memory_order_acquire); }
   /// Record @p number, from 0 on; nullopt: overwritten, or half written.
   std::optional<Record> get(std::uint64_t number) const {
@@ -82,13 +82,13 @@ static_assert(sizeof(OperationSlot) == 64);
 /// it would be overwritten.
 struct OperationNames {
   static constexpr std::size_t size = 256 << 10, longest = 120;
-  std::atomic<std::uint64_t> written;  ///< bytes so far; the name at position n can be read while written - n <= size
+  std::atomic<std::uint64_t> written;  ///< bytes in all; the name at position n is valid while written - n <= size
   char text[size];
 };
 
 struct RecordedOperations {
   static constexpr std::uint64_t size = 4096;
-  std::atomic<std::uint64_t> taken;  ///< the number of operations so far
+  std::atomic<std::uint64_t> taken;  ///< number of operations since the start
   std::array<OperationSlot, size> slots;
   OperationNames names;
 };

@@ -16,7 +16,7 @@ inline constexpr std::size_t status_page_bytes = 4096;
 inline constexpr std::uint64_t status_page_mark =
     0x31796c6c61745648;  ///< "HVtally1": the descriptor with this number may be something else
 
-/// Where a rank is in its life with libhvd.
+/// The phase of a rank's life with libhvd.
 enum class RankPhase : std::uint32_t {
   script,   ///< before hvd.init(), or after hvd.shutdown()
   init,     ///< in hvd.init(), which waits for the other ranks
@@ -24,9 +24,9 @@ enum class RankPhase : std::uint32_t {
   leaving,  ///< the script has ended without error; MPI_Finalize may wait for the other ranks
 };
 
-/// How far the rank's GPU is with the oldest operations that it has not ended.
+/// The progress of the rank's GPU with the oldest operations that it has not finished.
 enum class GpuProgress : std::uint32_t {
-  none,        ///< there are none, or nothing is known
+  none,        ///< no such operations, or the progress is unknown
   computing,   ///< the GPU still computes a tensor
   exchanging,  ///< all tensors are computed, and the exchange does not end
 };
@@ -40,8 +40,8 @@ struct StatusPage {
   std::atomic<std::int64_t> waited_ns{0};             ///< time in which the rank only waited for operations
   // Where the rank is now; times in CLOCK_MONOTONIC:
   std::atomic<RankPhase> place{RankPhase::script};
-  std::atomic<std::int64_t> place_ns{0};  ///< since when; 0: the rank has not called libhvd
-  std::atomic<std::int64_t> waits_ns{0};  ///< since when no submitted operation has moved; 0: some move, or none waits
+  std::atomic<std::int64_t> place_ns{0};  ///< the time at which `place` was set; 0: the rank has not called libhvd
+  std::atomic<std::int64_t> waits_ns{0};  ///< the time of the last progress; 0: operations move, or none waits
   std::atomic<std::uint32_t> turn{0};     ///< odd while waits_for changes
   /// The submitted operation whose name sorts first.  If all have ended on the host: the GPU's first.  Zero-terminated.
   std::atomic<char> waits_for[200] = {};

@@ -43,13 +43,13 @@ struct StepRecord {
   std::int64_t read_bytes = 0, written_bytes = 0;  ///< from and to storage
   std::int64_t operation_bytes = 0;                ///< tensors of this rank's operations
   std::int64_t resident_bytes = 0;                 ///< memory at the end of the step; 0: not measured
-  /// Time in which the cgroup's limit of processor time held its threads, since the last measurement.  Summed over the
-  /// threads.
+  /// Time in which the cgroup's limit of processor time throttled the rank's threads since the last measurement, summed
+  /// over the threads.
   std::int64_t throttled_ns = 0;
-  std::int64_t made_ns = 0;  ///< other processes made batches: the mean over the workers of a loader
+  std::int64_t made_ns = 0;  ///< time in which other processes made batches, as a mean over the workers of a loader
   /// Sent to link_peer over a network since the previous record with this peer.  Peers take turns.
   std::int64_t link_bytes = 0, link_busy_ns = 0;
-  std::int64_t link_round_trip_ns = 0;  ///< the shortest so far; 0: not known
+  std::int64_t link_round_trip_ns = 0;  ///< shortest measured round trip; 0: unknown
   std::int64_t compile_ns = 0;          ///< a part of step_ns: compiled the program
   /// The part of run_delay_ns within operations.  waited_ns and moved_ns are without it.
   std::int64_t operation_delay_ns = 0;
@@ -65,12 +65,12 @@ struct StepRecord {
 };
 static_assert(sizeof(StepRecord) == 208 && std::is_trivially_copyable_v<StepRecord>);
 
-/// A program may tell of its steps only after some rounds have counted as steps.  The steps then count from 1 again, in
-/// an epoch of their own.  The ranks may have seen different numbers of rounds.
+/// A program may report its first step after some rounds have already counted as steps.  The steps then count from 1
+/// again, in an epoch of their own.  The ranks may have seen different numbers of rounds.
 /// @param world  its number; the first is 0, and in elastic jobs later ones have larger numbers
 constexpr std::int64_t record_epoch(std::int64_t world, bool told_of_steps) { return 2 * world + told_of_steps; }
-/// True if the program has told of the steps of this epoch.  False: they are rounds, or start/hvdrank_steps.py wrote
-/// them.
+/// True if the program has reported the steps of this epoch.  False: the steps are rounds, or start/hvdrank_steps.py
+/// wrote them.
 constexpr bool is_told(std::int64_t epoch) { return epoch % 2 != 0; }
 
 std::string encode(const std::vector<StepRecord>& steps);

@@ -2,9 +2,9 @@
 /// with an error.
 ///
 /// The rules are those in CUDA's documentation of cuThreadExchangeStreamCaptureMode, cuStreamBeginCapture and
-/// cuStreamIsCapturing. CUDA lists nowhere which calls are "potentially unsafe". Here every call is unsafe that queries
-/// or changes the device and is not put on a stream. So code that passes here does not depend on luck. Captured work
-/// runs when its graph is launched, in the order in which it was captured.
+/// cuStreamIsCapturing. CUDA has no list of the calls that are "potentially unsafe". This fake treats as unsafe every
+/// call that queries or changes the device and is not queued on a stream. Code that passes here is thus safe with any
+/// driver. Captured work runs when its graph is launched, in the order in which it was captured.
 #pragma once
 #include <functional>
 #include <memory>

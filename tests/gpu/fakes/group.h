@@ -53,9 +53,9 @@ struct Communicator {
   std::atomic<int> error{hvd::nccl::success}, looks{0}, jobs{0};
   std::atomic<bool> aborted{false};
   bool blocking = false;     ///< its groups are on the stream when ncclGroupEnd returns
-  bool made_blocks = false;  ///< so will the communicator that is being split from it
+  bool made_blocks = false;  ///< the same for the communicator that a split in progress makes
   bool joined = false;
-  int rounds = 0;                 ///< the number of splits so far
+  int rounds = 0;                 ///< number of splits made from this communicator
   Communicator** made = nullptr;  ///< where the result of a split goes while it is in progress
   int groups = 0;
   int blocked_groups = 0;

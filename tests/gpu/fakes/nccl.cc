@@ -1,6 +1,6 @@
 /// @file nccl.cc — NCCL without a GPU: ranks are threads or processes of one machine, over shared memory.
 ///
-/// This file is its C interface. Calls are queued on the fake driver's streams and run there (group.h), so they
+/// This file has NCCL's C interface. Calls are queued on the fake driver's streams and run there (group.h), so they
 /// complete late, like the real ones. Communicators never block: a join and every group take a few polls, and only then
 /// is a group's work on the stream. Calls that NCCL forbids are errors here. Before 2.27 a thread may not begin a
 /// second group while one of another communicator is in progress. No call may use a communicator in progress.

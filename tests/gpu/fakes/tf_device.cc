@@ -2,10 +2,10 @@
 /// driver's.
 ///
 /// A pluggable device (tensorflow/c/experimental/stream_executor). tests/python/test_tensorflow_gpu.py compiles it
-/// against the headers of the installed TensorFlow. It uses the driver as TensorFlow's own GPU device does: one stream
-/// for kernels, others for copies, and memory that is reused in the order of the first stream. TensorFlow waits for
-/// none of these before a kernel's compute function runs. Its kernel, HvdFakeScale, writes with a delay. Environment:
-/// HVD_CUDA_LIBRARY; OMPI_COMM_WORLD_LOCAL_RANK: the index of the driver's device.
+/// against the headers of the installed TensorFlow. The device uses the driver like TensorFlow's own GPU device: one
+/// stream for kernels, others for copies, and memory that is reused in the order of the first stream. TensorFlow waits
+/// for none of these before a kernel's compute function runs. The device's kernel, HvdFakeScale, writes with a delay.
+/// Environment: HVD_CUDA_LIBRARY; OMPI_COMM_WORLD_LOCAL_RANK: the index of the driver's device.
 #include <dlfcn.h>
 #include <time.h>
 

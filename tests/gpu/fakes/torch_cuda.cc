@@ -1,8 +1,9 @@
 /// @file torch_cuda.cc — a libtorch_cuda.so without torch: the C functions of its caching allocator, over the fake
 /// driver.
 ///
-/// It shows the errors of a caller that torch's own allocator would punish. A block that comes back is overwritten at
-/// once, and then serves the stream to which it belongs. FAKE_TORCH_FAIL=n: the n-th request and all later ones fail.
+/// The fake exposes errors of a caller that would corrupt memory with torch's own allocator. A block that comes back is
+/// overwritten at once, and then serves the stream to which it belongs. FAKE_TORCH_FAIL=n: the n-th request and all
+/// later ones fail.
 #include <atomic>
 #include <cstdint>
 #include <cstdlib>

@@ -24,7 +24,7 @@ PRIVATE = {
 
 
 def theirs(parameters):
-    """[(name, default)], with the default as source text; None without one."""
+    """Returns [(name, default)] of a parameter list. The default is source text; None: no default."""
     probe = {}
     exec(f"def f({parameters}): pass", probe)
     any_number = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)

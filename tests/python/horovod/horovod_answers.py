@@ -46,14 +46,14 @@ def rules() -> list[tuple[str, str, str]]:
 
 
 def refusal(module: str) -> str | None:
-    """The reason why all of a module is refused.  None: the module exists."""
+    """Returns the reason for which hvdrun lacks the whole module; None: the module exists."""
     path = OURS / module.replace(".", "/")
     exists = path.with_suffix(".py").is_file() or (path / "__init__.py").is_file()
     return None if exists else _missing.advice_for(module)
 
 
 def rule_for(module: str, name: str) -> tuple[str, str, str] | None:
-    """The first rule that fits; None if a name is the same."""
+    """Returns the first matching rule of answers.txt; None: the name works as in Horovod."""
     return next((rule for rule in rules() if fnmatch.fnmatchcase(f"{module} {name}", rule[0])), None)
 
 

@@ -127,7 +127,7 @@ def check_ranks_take_the_same_steps_after_a_filter():
 
 
 def check_names_with_points_and_backticks():
-    """They are not fields of a column: `a.b` is one name, even beside a column a."""
+    """A point in a name does not select a field: `a.b` is one column, even if a column `a` exists."""
     values = np.arange(20.0)
     made = table(20, **{"a.b": values, "a.b.c": -values, "x`y": 2 * values, "a": 3 * values})
     for names in (["a.b"], ["a"], ["a.b", "x`y", "a.b.c"]):

@@ -222,7 +222,7 @@ def check_several_losses_count_equally():
 
 
 def check_losses_are_constructed_on_the_ranks():
-    """By torch's classes, and by functions with the arguments of Horovod's, given by name."""
+    """A loss may be a class of torch, or a function that takes Horovod's arguments by name."""
     kept = store()
     path = written(kept, y=2 * X)
     seen = []
@@ -267,7 +267,7 @@ def check_shapes_of_inputs_and_labels():
 
 
 def check_a_minibatch_function_with_horovods_arguments():
-    """Horovod's own, whose steps come one batch late; and one that steps at once."""
+    """Works with Horovod's own minibatch function, which steps one batch late, and with a function that steps at once."""
     kept = store()
     path = written(kept, y=2 * X)
     seen = []
@@ -346,7 +346,7 @@ def check_a_data_module_in_place_of_the_share():
 
 
 def check_ranks_take_the_gpus_of_their_host():
-    """With a torch that has them; the error names a rank without one."""
+    """Each rank takes the GPU of its local rank, if torch supports GPUs. The error names a rank without a GPU."""
 
     class Cuda:
         count, chosen = 2, []

@@ -86,7 +86,7 @@ class Program:
         return array
 
     def call(self, operation: str, ins: list[Any], outs: list[Any]) -> bool:
-        """Whether it succeeded.  After the return, memory of the host may be freed."""
+        """Calls the handler, and returns whether it succeeded. XLA may free host memory once the handler has returned."""
         kept: list[Any] = []
 
         def address(thing: Any) -> int:

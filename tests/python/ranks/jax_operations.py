@@ -50,7 +50,7 @@ def all_dtypes(operation, dtypes, expected, shape=(4, 3)):
 
 
 def total(arrays, divisor=1):
-    """Their sum in their dtype, divided by divisor; integers without the remainder."""
+    """Returns the sum of the arrays divided by divisor, in their dtype. Integer results are truncated."""
     result = np.sum([array.astype(np.float64) for array in arrays], 0) / divisor
     return (np.trunc(result) if arrays[0].dtype.name in INTEGERS else result).astype(arrays[0].dtype)
 

@@ -75,7 +75,8 @@ def keeps_its_state():
 
 
 def gradients_in_between(of, passes):
-    """compute_gradients() returns those of all ranks, and apply_gradients() uses changed ones; each pass is an iteration."""
+    """compute_gradients() returns the reduced gradients, and apply_gradients() applies gradients that the caller changed. Each
+    backward pass counts as an iteration."""
     a, b = tf.Variable([0.0, 0.0]), tf.Variable([0.0])
     optimizer = hvd.DistributedOptimizer(of.SGD(1.0), backward_passes_per_step=passes, op=hvd.Sum)
     optimizer.register_local_var(b)

@@ -154,7 +154,7 @@ def check_several_backward_passes_of_parts():
 
 
 def check_gradients_of_different_variables_never_meet():
-    """The names tell which variables have a gradient.  Those of local variables do not count."""
+    """The name of an exchange depends on the set of variables with gradients, without local variables."""
     owner, method, name_of = {
         "tensorflow": lambda: (_module("tensorflow._gradient_reduction"), "many_allreduce", lambda args: args[1]),
         "torch": lambda: (_module("torch.ops").collectives, "_submit_many", lambda args: args[2][0]),
@@ -376,7 +376,7 @@ def check_errors():
 
 
 class _FailsOnce(keras.callbacks.Callback):
-    """One rank fails during an epoch; the others notice in the next, compiled, step."""
+    """Raises on one rank during an epoch. The other ranks get the error in their next compiled step."""
 
     def __init__(self):
         super().__init__()

@@ -168,7 +168,7 @@ def check_communicators():
 
 
 def check_sets_given_twice():
-    """init() with a repeated set fails on the ranks whose own list repeats it; these ranks alone can call it again."""
+    """init() fails on the ranks whose list has the same set twice. These ranks alone can call init() again."""
     try:
         from mpi4py import MPI
     except ImportError as missing:

@@ -50,7 +50,7 @@ def check_flips_are_found_where_they_are():
 
 
 def check_the_comparison_leaves_memory_to_the_next_step():
-    """A variable whose tensor somebody keeps gets new memory with each step."""
+    """The comparison must not keep a variable's tensor: TensorFlow would allocate new memory for the variable in each step."""
     variable = tf.Variable(tf.ones(1 << 16))
     one, name = tf.ones(1 << 16), fresh_name()
     variable.assign_add(one)

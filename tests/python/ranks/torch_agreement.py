@@ -79,7 +79,7 @@ def check_excluded_parameters_may_differ():
 
 
 def check_ranks_may_have_other_watches_beside():
-    """Of a process set that not all ranks are in, and of a copy on one rank."""
+    """Some ranks may have additional watches: of a process set without all ranks, or of a copy of the model on one rank."""
     pair = hvd.add_process_set([0, SIZE - 1]) if SIZE > 2 else None  # two ranks are all ranks
     model = make_model()
     if pair and pair.included():
@@ -171,7 +171,7 @@ def check_ranks_may_skip_steps():
 
 
 class Joins(nn.Module):
-    """Like DistributedDataParallel, which torch.distributed.algorithms.Join tells that it is on."""
+    """A stand-in for DistributedDataParallel: torch.distributed.algorithms.Join sets `_join_config.enable` of the module."""
 
     def __init__(self, model):
         super().__init__()
@@ -360,7 +360,7 @@ def check_the_hash_sees_every_bit_of_every_dtype():
 
 
 def check_the_places_of_pieces():
-    """Only memory without gaps is read as it lies; both ways have the same digest."""
+    """Only memory without gaps is hashed in place; other tensors are copied first. Both ways give the same hash."""
     model = make_model()
     watch = agreement.watch(model, torch.optim.SGD(model.parameters(), lr=0.1))
     whole = torch.arange(40.0).reshape(5, 8)

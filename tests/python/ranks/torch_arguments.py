@@ -9,7 +9,7 @@ import horovod.torch as hvd
 
 
 def check_lazy_zeros_and_negatives():
-    """Their memory has other content, or does not exist."""
+    """Operations must resolve lazy tensors: their memory holds other values (negation), or does not exist (zeros)."""
     for call in (
         lambda t: hvd.allreduce(t, op=hvd.Max),
         lambda t: hvd.synchronize(hvd.allreduce_async(t, op=hvd.Max)),

@@ -85,7 +85,7 @@ def check_large_mean():
 
 
 def check_training():
-    """In a model, with DistributedOptimizer: the weights stay those of one process."""
+    """A model with SyncBatchNorm and DistributedOptimizer gets the same weights as in one process with all data."""
     sizes = [4] * SIZE
     whole, models = batch(sizes, (3,)), []
     for norm in (nn.BatchNorm1d, hvd.SyncBatchNorm):

@@ -143,7 +143,7 @@ def check_sharded_missing_gradients_and_clipping():
 
 
 def check_sharded_refuses_changed_gradients():
-    """They were sent in backward(), so the step would ignore the change."""
+    """backward() has already sent the gradients, so step() would ignore a later change. step() must raise."""
     model = make_model()
     optimizer = hvd.ShardedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
     for change in (
@@ -223,7 +223,7 @@ def check_sharded_refusals():
 
 
 def powersgd_of(gradients, error, q):
-    """One step of all ranks at once, by its definition."""
+    """The reference: one PowerSGD step computed from all ranks' gradients, by the definition in the paper."""
     wanted = [e + g for e, g in zip(error, gradients)]
     p = torch.linalg.qr(sum(w @ q for w in wanted) / len(wanted)).Q
     q = sum(w.t() @ p for w in wanted) / len(wanted)

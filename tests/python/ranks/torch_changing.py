@@ -47,7 +47,7 @@ def check_unfrozen_later():
 
 
 def check_unfrozen_on_one_rank():
-    """Only rank 0 trains the first layer; the others follow."""
+    """Only rank 0 trains the first layer. All ranks get the same weights."""
     model = make_model()
     freeze(model[0], RANK != 0)
     optimizer = hvd.DistributedOptimizer(sgd(model.parameters()), model.named_parameters())
@@ -82,7 +82,7 @@ def check_nobodys_gradient_moves_nothing():
 
 
 def check_a_rank_without_data():
-    """It has no gradient at all; the others' count, divided by all."""
+    """A rank without gradients contributes zeros; the average still divides by the number of all ranks."""
     model, reference = make_model(), make_model()
     optimizer = hvd.DistributedOptimizer(sgd(model.parameters()), model.named_parameters())
     plain = sgd(reference.parameters())
@@ -109,7 +109,7 @@ def check_joined_ranks():
 
 
 def check_ranks_may_join_before_their_first_step():
-    """Their optimizers have no names for gradients yet; the others' optimizers have."""
+    """The optimizers of these ranks have not named their gradients when they join, unlike those of the other ranks."""
     one, other = make_model(), make_model(seed=4)
     optimizers = [hvd.DistributedOptimizer(sgd(model.parameters()), model.named_parameters()) for model in (one, other)]
     pairs = list(zip((one, other), optimizers, strict=True))

@@ -61,7 +61,7 @@ def check_ordinary_gradients():
 
 
 def check_gradients_that_python_submits():
-    """One by one, so that the ordinary ones beside them stay in C."""
+    """Python submits unusual gradients one by one, and C still submits the ordinary gradients of the same step."""
     hvd.init()
 
     class Subclass(torch.Tensor):

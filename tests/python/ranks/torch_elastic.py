@@ -167,7 +167,7 @@ def check_objects_with_a_state_dict_stay_the_same_objects():
 
 
 class Schedule:
-    """A value whose state state_dict() does not contain."""
+    """A value without state_dict(): ScheduleHandler saves and restores it."""
 
     def __init__(self, step):
         self.step = step

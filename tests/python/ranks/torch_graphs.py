@@ -56,7 +56,7 @@ def on_stream(capturing: bool) -> Iterator[None]:
 
 
 class Graph:
-    """A graph of calls.  result: what they returned."""
+    """Captures calls into a CUDA graph. result: the value that the calls returned."""
 
     def __init__(self, calls: Callable[[], Any]) -> None:
         self.graph = ctypes.c_void_p()
@@ -78,7 +78,7 @@ class Graph:
 
 
 def skipped() -> bool:
-    """Whether tensors go through host memory: they cannot be recorded."""
+    """Returns whether tensors go through host memory, because such operations cannot be captured."""
     return os.environ.get("HOROVOD_GPU_OPERATIONS") == "MPI"
 
 
@@ -147,7 +147,7 @@ def check_differences_and_waits_are_refused() -> None:
 
 
 def check_an_optimizers_step() -> None:
-    """The hooks of a captured backward record; each replay averages the gradients that are there."""
+    """A capture of backward() includes the exchanges of its hooks. Each replay averages the current gradients."""
     if skipped():
         return
     model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Linear(3, 1))
@@ -170,7 +170,7 @@ def check_an_optimizers_step() -> None:
         graph.replay()
         for place, gradient in enumerate(gradients):
             assert torch.allclose(gradient, torch.full_like(gradient, (SIZE - 1) / 2 + place + step_number))
-    step()  # the optimizer works as before
+    step()  # an eager step still works after the capture
 
 
 def check_c10d() -> None:

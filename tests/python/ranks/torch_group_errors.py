@@ -59,7 +59,7 @@ def check_futures_and_their_callbacks():
         while not called and time.monotonic() < deadline:
             time.sleep(0.001)
         assert called == [True]
-        # torch's prefix is there once, however long the chain.
+        # torch's prefix appears at most twice, for any length of the chain.
         try:
             followers[1].wait()
         except RuntimeError as error:
@@ -174,7 +174,7 @@ def check_fsdp2_whose_reduction_fails():
 
 
 def check_errors_keep_nothing_alive():
-    """A network whose backward failed is freed at once: its hooks must not stay on the parameters."""
+    """A network whose backward() failed is freed at once: its hooks hold no reference to the parameters."""
 
     def failed_step():
         network = DistributedDataParallel(model())

@@ -100,7 +100,7 @@ def check_recv_from_any_source():
 
 
 def check_many_receives_from_any_source_at_once():
-    """They are posted before any send, and each gets a different message."""
+    """Rank 0 posts all receives before any rank sends. Each receive gets a different message."""
     others = [torch.zeros(2, 3).t() for _ in range(4 * (SIZE - 1))]
     works = [dist.irecv(tensor) for tensor in others] if RANK == 0 else []
     dist.barrier()
@@ -176,7 +176,8 @@ class Alarm(Exception):
 
 
 def check_an_exception_of_a_signal_handler_leaves_a_call():
-    """The call keeps its tensor.  The group refuses further calls of this rank until all ranks have made that one."""
+    """A call that an exception interrupts keeps its tensor. The group refuses this rank's next calls until all ranks have made
+    the interrupted call."""
 
     def ring(*_):
         raise Alarm()

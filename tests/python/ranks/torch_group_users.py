@@ -93,7 +93,7 @@ def check_ddp_with_hooks():
     halves = [result(backend, default_hooks.fp16_compress_hook, group(backend), 0.001) for backend in BACKENDS]
     alike(halves, rtol=1e-3, atol=1e-4)
     alike([with_power_sgd(backend) for backend in BACKENDS])
-    # Several buckets, whose callbacks run in parallel.  Over gloo their operations disturb each other.
+    # Callbacks of several buckets run in parallel. Over gloo their operations mix up, so only "hvd" is tested.
     found = [with_power_sgd("hvd", 0.001) for _ in range(5)]
     parts = [torch.empty_like(found[0]) for _ in range(SIZE)]
     dist.all_gather(parts, found[0])
@@ -140,7 +140,8 @@ def check_callbacks_that_wait():
 
 
 def check_callbacks_inside_of_then():
-    """On one rank the callback runs inside of then(), and its program waits; the other one's has continued meanwhile."""
+    """On rank 1 the work is complete, so then() runs the callback itself. On other ranks the callback runs later, in another
+    thread."""
 
     def begin():
         return dist.all_reduce(torch.ones(2), async_op=True).get_future()
@@ -157,7 +158,7 @@ def check_callbacks_inside_of_then():
 
 
 def check_message_that_comes_last():
-    """Nothing waits for a receive in the queue."""
+    """A posted receive does not block later operations of the group."""
     message = torch.zeros(2)
     received = dist.irecv(message, (RANK - 1) % SIZE).get_future()
     dist.all_reduce(torch.ones(2), async_op=True).get_future().wait()
@@ -191,7 +192,7 @@ def check_fsdp2():
 
 
 class AllSizes(Tables):
-    """With a forward(), which DistributedDataParallel and FSDP2 require."""
+    """DistributedDataParallel and FSDP2 require a forward()."""
 
     def forward(self):
         return self.loss(torch.arange)

@@ -45,7 +45,7 @@ def check_what_it_says_it_is():
 
 
 def check_each_stream_that_waits_is_ordered():
-    """A second wait() from another stream: that stream waits for the first one's, which has waited for the result."""
+    """After wait() on one stream, a wait() on a second stream orders the second stream after the first."""
     settled = []
     gpus_of, stream_of, settle = works._gpus_of, TorchAdapter.stream_of, works.collectives._settle
     current = 7

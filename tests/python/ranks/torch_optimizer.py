@@ -52,7 +52,7 @@ def check_compression():
 
 
 def lying(values, order):
-    """The same values, with dimensions in memory in this order, from the outermost to the innermost."""
+    """Returns a tensor with the same values whose dimensions lie in memory in `order`, from the outermost to the innermost."""
     inverse = sorted(range(values.dim()), key=order.__getitem__)
     return values.permute(order).contiguous().permute(inverse)
 

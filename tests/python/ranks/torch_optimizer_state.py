@@ -60,7 +60,7 @@ def check_broadcast_of_the_state():
             assert str(state) == str(states[0])
         if RANK == 0:
             optimizer.param_groups[0]["lr"] = 0.5
-        hvd.broadcast_optimizer_state(optimizer, root_rank=1)  # and back, into what is there
+        hvd.broadcast_optimizer_state(optimizer, root_rank=1)  # overwrites the existing state of rank 0
         assert optimizer.param_groups[0]["lr"] == 0.0123
     lone = torch.optim.SGD(make_model().parameters() if RANK else [torch.zeros(1, requires_grad=True)], lr=0.1)
     if SIZE == 2:

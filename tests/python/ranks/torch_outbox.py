@@ -73,7 +73,7 @@ def apply(model, x, fails_before=None):
 
 
 def step_once(model, optimizer):
-    """One step, so that names are known, and hooks submit."""
+    """Makes one step: afterwards all gradients have names, and the hooks submit them."""
     optimizer.zero_grad()
     apply(model, torch.ones(1, 2)).backward()
     with optimizer.skip_synchronize():
@@ -133,7 +133,7 @@ def check_hooks_only_note_gradients():
 
 
 def check_gradients_that_are_cleared_or_change_while_they_wait():
-    """By a hook after the optimizer's: a cleared one counts as missing, an unusual one is submitted by Python."""
+    """A later hook clears or replaces a gradient. A cleared gradient counts as missing; Python submits an unusual gradient."""
     if not IN_C:
         return  # each was read in its hook
     model, optimizer = layers(6, "whileWaiting", lr=0.0)
@@ -164,7 +164,7 @@ def check_gradients_that_are_cleared_or_change_while_they_wait():
 
 
 def check_without_a_step():
-    """backward() alone submits everything: other ranks need not wait for this one's step."""
+    """backward() alone submits all gradients, so other ranks do not wait for this rank's step()."""
     model, optimizer = layers(12, "stepless")
     step_once(model, optimizer)
     apply(model, torch.ones(1, 2)).backward()
@@ -173,7 +173,7 @@ def check_without_a_step():
 
 
 def fail_on_the_last_rank(model, optimizer):
-    """Half of the backward pass runs on the last rank."""
+    """Runs a backward pass that fails half-way on the last rank."""
     Fails.now = SIZE - 1 == RANK
     try:
         loss = apply(model, torch.ones(1, 2), fails_before=6)
@@ -187,7 +187,7 @@ def fail_on_the_last_rank(model, optimizer):
 
 
 def check_a_backward_pass_that_fails():
-    """Its gradients so far are reduced by the next step; missing ones count as zero."""
+    """The next step reduces the gradients that the failed pass has computed. Missing gradients count as zero."""
     model, optimizer = layers(12, "failing", lr=0.0)
     step_once(model, optimizer)
     for _ in range(2):
@@ -201,12 +201,12 @@ def check_a_backward_pass_that_fails():
 
 
 def check_a_wait_hands_over():
-    """Any kind of wait, after a pass that failed."""
+    """Each kind of wait submits the gradients of a failed pass."""
     model, optimizer = layers(12, "waits", lr=0.0)
     step_once(model, optimizer)
 
     def join():
-        """Only begins: otherwise operations to which other ranks contribute zeros would be submitted twice."""
+        """Calls hvd.join() without submitting its request: only the hand-over before it is tested."""
         plain, _requests.join = _requests.join, lambda process_set: 0
         after, _world.when_joined = _world.when_joined, []
         try:

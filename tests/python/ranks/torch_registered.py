@@ -1,4 +1,4 @@
-"""Gradients in registered memory: they move there, and nobody notices."""
+"""DistributedOptimizer moves gradients into registered memory, without a visible effect."""
 
 import copy
 import os
@@ -12,7 +12,7 @@ import horovod.torch as hvd
 
 
 def is_registered(tensor):
-    """Whether a tensor lies in memory that hvd_alloc gave."""
+    """Returns whether a tensor lies in memory of hvd_alloc()."""
     with open("/proc/self/maps") as maps:
         for line in maps:
             start, end = (int(x, 16) for x in line.split()[0].split("-"))
@@ -38,7 +38,7 @@ def check_tensors_that_the_script_allocates():
 
 
 def check_gradients_in_registered_memory():
-    """They move there, in spite of zero_grad() leaving None; no other tensor is overwritten."""
+    """Gradients move to registered memory although zero_grad() sets them to None. No other tensor is overwritten."""
     from hvd.torch._optimizer import registered_gradients as _registered_gradients
 
     possible = _registered_gradients.usable() and not os.environ.get("HVD_RANKS_PER_NODE")

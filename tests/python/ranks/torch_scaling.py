@@ -32,7 +32,8 @@ def reference(steps, skipped=()):
 
 
 def train(steps, way, overflow=None, op=None, **options):
-    """way: how the script uses the scaler.  overflow: (step, rank) whose loss is infinite."""
+    """Trains with a gradient scaler. way: the form in which the script uses the scaler. overflow: the (step, rank) with an
+    infinite loss."""
     model = make_model().float()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, **options)
     arguments = {} if op is None else {"op": op}

@@ -113,7 +113,7 @@ def check_a_pass_within_a_pass():
 
 
 def check_passes_on_two_threads():
-    """Of different models. The second pass begins while the first one runs."""
+    """Two threads run backward passes of different models. The second pass begins while the first one runs."""
     (model, optimizer), (other, others) = model_of("thread"), model_of("other")
     step(model, optimizer)
     step(other, others)
@@ -159,7 +159,7 @@ def check_a_frozen_parameter():
 
 
 def check_a_pass_that_torchs_python_does_not_begin():
-    """It adds to a gradient in progress, which is an error."""
+    """A second backward pass through the engine adds to a gradient that is being reduced. The runtime raises an error."""
     model, optimizer = model_of("engine")
     step(model, optimizer)
     optimizer.zero_grad()

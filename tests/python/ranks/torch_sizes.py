@@ -74,7 +74,7 @@ def check_sparse():
 
 
 def check_sparse_and_dense_by_turns():
-    """A table whose gradient has another layout in each step: dense ones use registered memory."""
+    """The gradient of a table is dense in one step and sparse in the next. Dense gradients use registered memory."""
     model = Tables()
     optimizer = wrapped(model)
     for sparse in (False, True, False):
@@ -85,7 +85,7 @@ def check_sparse_and_dense_by_turns():
 
 
 def check_missing_on_one_rank():
-    """One rank has no gradient for every second table."""
+    """One rank lacks the gradient of every second table."""
     for sparse in (False, True):
         model = Tables(sparse)
         optimizer = wrapped(model)

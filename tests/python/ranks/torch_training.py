@@ -74,7 +74,7 @@ def check_several_optimizers():
 
 
 def check_two_losses_and_two_optimizers_in_turn():
-    """As with a GAN: one backward pass reaches both, and only one of them steps."""
+    """As in a GAN, one backward pass computes gradients of both optimizers, and only one optimizer makes a step."""
     torch.manual_seed(1)
     maker, judge = nn.Linear(4, 4), nn.Linear(4, 1)
     for net in (maker, judge):

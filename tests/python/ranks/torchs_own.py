@@ -1,7 +1,7 @@
 """torch's own tests of its process groups, from the installed torch, over the backend "hvd": torchs_own.py NAME…
 
-They are torch's for gloo: a test that asks for gloo gets "hvd".  The ranks are hvdrun's, not torch's own processes.
-Each rank prints "RESULT name OK", "… SKIP why" or "… FAIL why"; a test that fails ends the rank.
+The tests are torch's tests for gloo. A request for the backend "gloo" gets "hvd". The ranks are hvdrun's, not torch's own
+processes. Each rank prints "RESULT name OK", "… SKIP why" or "… FAIL why"; a test that fails ends the rank.
 """
 
 import faulthandler

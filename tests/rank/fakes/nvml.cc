@@ -1,5 +1,6 @@
-/// libnvidia-ml.so.1 without a GPU. It has devices of any name that begins with GPU-f, and at any PCI address, half
-/// busy, with 3 GiB in use. The file that HVD_FAKE_NVML names holds further facts, and is read anew at each query:
+/// libnvidia-ml.so.1 without a GPU. Every UUID that begins with GPU-f, and every PCI address, is a device. Each device
+/// is half busy, with 3 GiB in use. The file that HVD_FAKE_NVML names holds further facts, and is read anew at each
+/// query:
 ///   link PCI gpu|switch PCI    process PID MIB    ecc COUNT    xid NUMBER
 /// A query for processes appends a byte to the file's name with .asked: so a test sees that its facts were read.
 #include <cstdio>

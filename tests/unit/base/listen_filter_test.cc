@@ -118,7 +118,7 @@ TEST_CASE("listen filter: those named get in, others open no connection") {
   CHECK(lets_in(code, "10.0.0.3", "10.0.0.1", ack));
   CHECK(lets_in(code, "fd00::9", "fd00::7", ack));
   CHECK_FALSE(lets_in(code, "10.0.0.3", "10.0.0.1", syn | ack));
-  // Only IPv4 is named: IPv6 of others stays out, and vice versa.
+  // A list of IPv4 addresses refuses all IPv6 peers, and vice versa.
   CHECK_FALSE(lets_in(let_in({address("10.0.0.2")}), "fd00::9", "fd00::7"));
   CHECK_FALSE(lets_in(let_in({address("fd00::9")}), "10.0.0.3", "10.0.0.1"));
 }

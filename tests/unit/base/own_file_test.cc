@@ -154,7 +154,7 @@ TEST_CASE("own file: another user's links, files, FIFOs and second names are ref
   refused("belongs to another user", trap);
   fs::create_hard_link(mine, trap);
   refused("has another name too", trap);
-  // A user's own link to such a link is no better.
+  // A link of the user's own that points to another user's link is refused too.
   fs::create_symlink(mine, trap);
   theirs();
   fs::create_symlink(trap, shared.top + "/own");

@@ -81,7 +81,8 @@ TEST_CASE("own folder: the sweep takes those of dead processes, and nothing that
     fs::create_directory(parent.path + "/" + name);
     write(parent.path + "/" + name + "/file");
   }
-  // A copy has the mark, but is another folder. So is a folder whose mark names another inode.
+  // The mark names the inode of its folder. A copied or linked folder has a mark for another inode, so the sweep keeps
+  // it.
   fs::copy(other, parent.path + "/job-bbbbbbbb", fs::copy_options::recursive | fs::copy_options::copy_symlinks);
   REQUIRE(fs::is_symlink(parent.path + "/job-bbbbbbbb/.owner"));
   fs::create_directory_symlink(other, parent.path + "/job-cccccccc");
@@ -89,7 +90,7 @@ TEST_CASE("own folder: the sweep takes those of dead processes, and nothing that
   sweep_own_folders(parent.path, "job-");
   CHECK(!fs::exists(dead));
   CHECK(fs::exists(living.path()));
-  CHECK(fs::exists(parent.path + "/renamed/.owner") == false);  // dangling: is_symlink tells
+  CHECK(fs::exists(parent.path + "/renamed/.owner") == false);  // exists() follows the dangling link
   CHECK(fs::is_symlink(parent.path + "/renamed/.owner"));
   for (const char* name : {"job-0.1.0/file", "job-results/file", "job-aaaaaaaa/file", "jobs/file"})
     CHECK(fs::exists(parent.path + "/" + name));

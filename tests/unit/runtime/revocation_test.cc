@@ -1,5 +1,6 @@
-/// Ranks as processes that are killed during allreduces, and during hvd_init(). The others learn of it at once, and
-/// form the next world in the same process. The test plays host daemon and hvdrun, with their real parts.
+/// Ranks as processes that are killed during allreduces, and during hvd_init(). The other ranks' operations fail at
+/// once, and these ranks form the next world in the same process. The test plays host daemon and hvdrun, with their
+/// real parts.
 #include <doctest/doctest.h>
 #include <poll.h>
 #include <signal.h>

@@ -34,8 +34,8 @@ struct Split {
   int size, per_node;
 };
 
-/// The worlds in which a test runs. Under sanitizers one of each form is enough: three ranks on one node, each rank on
-/// its own, nodes of several, nodes that are unequal.
+/// The worlds in which a test runs. Under sanitizers, one world of each form: one node, one rank a node, equal nodes of
+/// several ranks, unequal nodes.
 inline std::vector<Split> worlds(std::vector<Split> all) {
   if (slower > 1) {
     std::set<int> seen;
@@ -47,7 +47,7 @@ inline std::vector<Split> worlds(std::vector<Split> all) {
   return all;
 }
 
-/// One rank: what a caller of the C interface would have.
+/// One rank, a thread of the test: an engine and the calls that a user of the C interface makes.
 class Rank {
  public:
   Rank(std::shared_ptr<transport::LoopbackWorld> world, int rank, const core::Config& config,

@@ -30,7 +30,7 @@ struct ChannelPair {
       : listener(wire::listen({bind}, server, client.public_key)),
         connection(wire::connect({listener->addresses().at(0), server.public_key}, client)) {}
 
-  // Both ends turn, as in their programs: bytes for which the kernel had no room leave then.
+  // Serves both ends until a frame arrives: bytes that did not fit into the kernel's buffer are sent by a later call.
   wire::Listener::PeerFrame receive() {
     std::optional<wire::Listener::PeerFrame> r;
     REQUIRE(eventually([&] {

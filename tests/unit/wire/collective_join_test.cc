@@ -225,7 +225,7 @@ TEST_CASE("collectives: a rank that does not answer is missing; torch's ranks ma
   job[0] = told(2, {record(1, "all_reduce", false)});
   job[1] = told(0, {record(1, "all_reduce", false)});
   const auto found = collective_differences(job);  // torch's rank 1 has not answered; hvdrun calls it 2
-  job[2] = {};                                     // its guard knows nothing of it
+  job[2] = {};                                     // the guard of rank 2 has no answer
   CHECK(lines(job).find("\nrank 2 has not answered") != std::string::npos);
   CHECK(collectives_text(job[2], 5) == "  has not answered what it does in torch.distributed\n");
   REQUIRE(found.size() == 1);

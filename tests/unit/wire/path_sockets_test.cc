@@ -89,7 +89,7 @@ struct CabledDaemon : CabledHvdrun {
         limit);
   }
 
-  /// Both ends send and receive what they can.
+  /// Lets both ends send until their queues are full, and receive all frames that have arrived.
   void turn() {
     if (!daemon) return;
     turn_daemon();
@@ -99,7 +99,8 @@ struct CabledDaemon : CabledHvdrun {
     while (up.sent < up.to_send && daemon->send({7, body(up.sent)})) ++up.sent;
     while (auto f = daemon->receive()) down.take(f->body, body(down.received));
   }
-  /// Ignores nameless peers: ZeroMQ may connect a lost path again, and sends what it still has.
+  /// Counts only frames of the first peer. ZeroMQ may reconnect a lost path as a new, unnamed peer and resend its
+  /// queue.
   void turn_hvdrun() {
     while (auto f = listener->receive()) {
       if (peers.empty()) peers.push_back(f->from);
@@ -142,7 +143,7 @@ std::string path_body(const std::string& name, int at, int all, const std::strin
   return name + static_cast<char>(at) + static_cast<char>(all) + address;
 }
 
-/// A daemon whose frames of the paths the test writes itself: two paths of one name.
+/// A daemon whose path frames the test writes itself: two paths claim the same name.
 struct ForgedPaths : CabledHvdrun {
   ForgedPaths() : CabledHvdrun(2) {
     for (const int i : {0, 1}) {

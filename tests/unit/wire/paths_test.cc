@@ -1,4 +1,4 @@
-/// One connection over several networks: each frame arrives once, in order, whatever path is lost.
+/// One connection over several networks: each frame arrives once, in order, when any path is lost.
 #include "wire/channel/paths.h"
 
 #include <doctest/doctest.h>
@@ -29,7 +29,7 @@ struct Networks {
     turn();
   }
 
-  /// Both ends do what they have to do, and keep the frames that come.
+  /// Serves both ends, and records the arrived frames, the new peers and the lost peers.
   void turn() {
     for (int i = 0; i < 6; ++i) {
       while (auto f = daemon->receive()) at_daemon.push_back(std::stoi(f->body));

@@ -64,7 +64,8 @@ class Communicator {
   /// ranks give the same number of bytes, and use the same offsets in later calls.  Only while ready(), and the next
   /// call must wait until ready() again.
   void make_window(const RegisteredMemory::Block& memory);
-  /// After make_window() and ready(): whether there is a window.  NCCL makes none if the GPUs cannot access each other.
+  /// Call it after make_window() and ready().  True if NCCL has made the window.  NCCL makes none if the GPUs cannot
+  /// access each other.
   bool has_window() const { return window_ != nullptr; }
   /// Registers @p memory for later calls, once.  Not collective.  Only while ready().
   void register_once(const RegisteredMemory::Block& memory);

@@ -48,7 +48,7 @@ class CommunicatorGroup {
   struct Form {
     int slots = 1;          ///< more than one slot needs ncclCommSplit, and so do nodes.any() and `blocking`
     int blocks = 0;         ///< of each slot, see Communicator
-    bool blocking = false;  ///< the communicators that move data are split from a root, which moves no data
+    bool blocking = false;  ///< communicators for data are split from a root, which itself carries no data
     /// [slots] memory of each slot that becomes a window of its communicator; empty: no windows.
     std::vector<RegisteredMemory::Block> windows = {};
   };
@@ -67,7 +67,7 @@ class CommunicatorGroup {
 
   /// Returns true when abort() has been called and NCCL has ended all communicators.
   bool ended();
-  /// Only when complete(): the number of windows that NCCL has made.
+  /// Returns the number of windows that NCCL has made.  Call it only when complete().
   std::size_t windows() const;
 
   /// Throws Error when a communicator has failed.  at_rest: the LaunchThread is idle.  Otherwise watch() checks only

@@ -15,8 +15,8 @@ namespace hvd::nccl {
 ///
 /// NCCL's calls wait for peers.  The engine gives work to the thread and does not wait for the work.  The engine may
 /// abandon the thread.  The thread then ends after its call, unless the call never returns.  Before NCCL 2.27, the
-/// state of a group in progress belongs to the calling thread (ncclGroupJobMain in NCCL's group.cc).  So all calls of a
-/// process set come from one thread.
+/// state of a group in progress belongs to the calling thread (ncclGroupJobMain in NCCL's group.cc).  So one thread
+/// makes all calls of a process set.
 class LaunchThread {
  public:
   /// @p wake: called after each piece of work, unless this object has been destroyed by then.

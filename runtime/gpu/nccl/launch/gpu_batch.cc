@@ -91,9 +91,9 @@ void GpuBatch::begin() {
   note();
 }
 
-/// Makes the stream wait for all tensors.  A stream runs in order, so its last mark covers its earlier marks.  This
-/// saves driver calls: one for each stream, where a batch may have hundreds of tensors.  Tensors may also share a mark.
-/// A mark without a stream id, such as the mark of a whole context, does not cover other marks.
+/// Makes the stream wait for all tensors.  A stream runs in order, so its last mark covers its earlier marks.  So one
+/// driver call for each stream is enough, for a batch of perhaps hundreds of tensors.  Tensors may also share a mark. A
+/// mark without a stream id, such as the mark of a whole context, does not cover other marks.
 void GpuBatch::wait() {
   const auto& driver = context_.gpu.driver();
   std::vector<const Mark*> last;  // last mark of each stream

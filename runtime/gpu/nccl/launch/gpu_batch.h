@@ -111,8 +111,8 @@ class GpuBatch {
   /// Requires done().  The tensors with their results, and the mark that follows all work of the batch.
   std::vector<DeviceTensor>& tensors() { return tensors_; }
   const std::shared_ptr<cuda::Mark>& mark() const { return marks_.back(); }
-  /// Without `timed`: one mark, at the end.  With `timed`: five marks.  They come before the wait for the tensors,
-  /// before packing, before NCCL, before unpacking, and at the end.
+  /// Without `timed`: one mark, at the end.  With `timed`: five marks.  The five marks are before the wait for the
+  /// tensors, before packing, before NCCL, before unpacking, and at the end.
   const std::vector<std::shared_ptr<cuda::Mark>>& marks() const { return marks_; }
   /// The time of the first mark on the host's monotonic clock.
   std::int64_t began_ns() const { return began_ns_; }

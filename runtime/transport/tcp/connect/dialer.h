@@ -49,7 +49,7 @@ class CallUser {
 
 class Dialer {
  public:
-  /// All arguments must outlive this.  The dialer adds its sockets to @p epoll.  Throws Error{unavailable}.
+  /// All arguments must outlive this object.  The dialer adds its sockets to @p epoll.  Throws Error{unavailable}.
   Dialer(LinkPlan& plan, SocketCalls& calls, int epoll, CallUser& user);
 
   /// Starts to connect the lane.  Does nothing if a call for the lane has begun.

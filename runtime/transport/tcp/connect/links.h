@@ -27,9 +27,9 @@ std::string how_ended(int error);
 /// Receives the events of connections and frames.
 class LinksUser : public FrameHandler {
  public:
-  /// No more frames arrive on the lane.
+  /// Called when no more frames will arrive on the lane.
   virtual void lane_ended(const Lane& lane) = 0;
-  /// All connections to the peer have ended without a goodbye.
+  /// Called when all connections to the peer have ended without a goodbye.
   virtual void peer_lost(int peer) = 0;
 };
 

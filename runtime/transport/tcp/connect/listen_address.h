@@ -18,7 +18,7 @@ struct ListenAddress {
   std::uint16_t port = 0;          ///< TCP port; 0: this rank does not listen on TCP
   std::uint64_t world = 0;         ///< a random number other than 0, new for each Doorway
   std::vector<Address> addresses;  ///< addresses of the rank's host
-  std::vector<CardAddress> cards;  ///< those of the addresses whose network interface is known
+  std::vector<CardAddress> cards;  ///< the addresses whose network interface is known
   std::string path;                ///< UnixListener::path(); not part of text()
 
   std::string text() const;
@@ -50,7 +50,7 @@ struct CallAddress {
   bool is_local() const { return at.ss_family == AF_UNIX; }
 };
 CallAddress call_address(const Address& address, std::uint16_t port);
-/// For a unix socket.  A path that begins with @ is an abstract name.
+/// Returns the address of a unix socket.  A path that begins with @ is an abstract name.
 CallAddress call_address(const std::string& path);
 using hvd::to_text;  // a function of this name in interfaces.h hides it
 inline constexpr Address loopback_address = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1};

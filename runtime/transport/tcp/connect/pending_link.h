@@ -45,7 +45,7 @@ class PendingLink {
   bool too_slow(std::int64_t now_ns) const {
     return now_ns > slow_ns_ && (connecting_ || !(is_local() || handshake_->proved()));
   }
-  /// When too_slow() is true: the address, and which answer is missing.
+  /// Call it when too_slow() is true.  Returns the address and the missing answer.
   std::string what_is_slow() const;
   /// Own call: true if an address has accepted the call, and does not belong to another process.
   bool reached() const;

@@ -20,9 +20,10 @@ class KeptFrames {
   std::size_t bytes() const { return bytes_; }
   /// Drops the frames within the first @p acknowledged bytes of the connection.
   void drop(std::uint64_t acknowledged);
-  /// Makes @p out begin with the byte that the other end lacks.  Keeps no frame.  @p sent: bytes of all frames sent so
-  /// far.  @p received: the number of those that the other end has received, as it says.  Throws Error{internal} if
-  /// @p received is more than @p sent, or if the next byte is no longer kept.
+  /// Puts the kept frames back, so that @p out begins with the first byte that the other end lacks.  Afterwards no
+  /// frame is kept.  @p sent: the bytes of all frames sent.  @p received: the number of these bytes that the other end
+  /// reports as received.  Throws Error{internal} if @p received is more than @p sent, or if the next byte is no longer
+  /// kept.
   void give_back(std::deque<OutFrame>& out, std::uint64_t sent, std::uint64_t received);
 
  private:

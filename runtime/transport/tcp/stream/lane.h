@@ -4,8 +4,8 @@
 /// all connections of the lane.  Each end continues with the first byte that the other end lacks.
 ///
 /// A lane carries frames.  A frame is a header of fixed size and payload bytes, which the lane does not interpret.  The
-/// lane sends directly from the sender's memory.  It receives large frames directly into their destination.  No call
-/// blocks.
+/// lane sends directly from the sender's memory.  The lane receives large frames directly into their destination.  No
+/// call blocks.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -26,8 +26,8 @@ class Lane;
 class FrameHandler {
  public:
   virtual ~FrameHandler() = default;
-  /// A frame begins.  Returns the memory for its payload; nullptr: the lane drops the payload.  Throws Error{internal}
-  /// if no peer of this version sends such a frame.
+  /// Called when a frame begins.  Returns the memory for its payload; nullptr: the lane drops the payload.  Throws
+  /// Error{internal} if no peer of this version sends such a frame.
   virtual unsigned char* place(Lane& lane, const FrameHeader& header) = 0;
   /// All bytes of the frame have arrived.
   virtual void arrived(Lane& lane, const FrameHeader& header) = 0;

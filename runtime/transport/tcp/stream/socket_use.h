@@ -9,7 +9,7 @@ struct SocketUse {
   /// Time during which this end had unacknowledged bytes and the other end had room for more.  The network limited the
   /// transfer during this time.
   std::int64_t busy_ns = 0;
-  std::int64_t round_trip_ns = 0;  ///< shortest round trip so far; 0: unknown
+  std::int64_t round_trip_ns = 0;  ///< shortest measured round trip; 0: unknown
 };
 
 /// Returns the counters since the connection was made.  All are 0 for a socket that is not TCP, and on kernels before

@@ -80,7 +80,8 @@ bool Call::submit() {
 void Call::finish_later(bool on_gpu) {
   on_gpu_ = on_gpu;
   runtime.part_begin(HVD_PART_FUTURE);
-  // One more than the tensors.  So the last tensor to end cannot finish this call while the loop still runs.
+  // Counts this loop as one more tensor. So the last tensor to end cannot finish (and delete) this call while the loop
+  // runs.
   under_way_.store(static_cast<int>(tensors_.size()) + 1);
   for (const CallTensor& tensor : tensors_) {
     const auto ended = [](void* call) { static_cast<Call*>(call)->one_ended(); };

@@ -60,7 +60,7 @@ struct CallTensor {
   bool arrived = false;  ///< has ended, also on the device
 };
 
-/// A result whose size depends on all ranks. Its memory is returned to libhvd at the end.
+/// A result whose size depends on all ranks. The destructor returns the memory to libhvd.
 class TakenResult {
  public:
   TakenResult() = default;
@@ -78,7 +78,7 @@ class Call : public Completion {
  public:
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
-  /// Whether the GPU has finished all of it, or never will.
+  /// Returns true if the GPU has finished all tensors, or has failed.
   bool ready() override;
 
  protected:
@@ -95,10 +95,10 @@ class Call : public Completion {
   void describe_barrier();
   /// Submits all tensors. Returns false on failure.
   bool submit();
-  /// Has finish() called on a completion thread when all have ended; @p on_gpu: and the GPU has finished them. This
-  /// object may be deleted when the function returns.
+  /// Arranges that a completion thread calls finish() once all operations have ended. With @p on_gpu, the GPU must also
+  /// have finished them. finish() may delete this object before this function returns.
   void finish_later(bool on_gpu);
-  /// Waits until all have ended, and takes over the first failure.
+  /// Waits until all operations have ended, and records the first failure.
   void wait_for_all();
   /// Returns false on failure.
   bool take(const CallTensor& tensor, TakenResult& result);

@@ -6,12 +6,12 @@
 
 namespace hvd::bridge {
 
-/// A task for a completion thread. It is linked into the queue itself: posting allocates nothing.
+/// A task for a completion thread. The object itself is a link of the queue, so posting allocates no memory.
 struct Completion {
   virtual ~Completion() = default;
   virtual void finish() = 0;  ///< may delete itself
-  /// For post_when_ready(): called repeatedly, on a thread of its own. It must return at once, and become true at some
-  /// time.
+  /// For post_when_ready(): called repeatedly, on a thread of its own. ready() must return at once, and must at some
+  /// time return true.
   virtual bool ready() { return true; }
   Completion* next = nullptr;
 };

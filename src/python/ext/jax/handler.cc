@@ -44,7 +44,7 @@ __attribute__((visibility("default"))) void* hvd_jax_handler(void* frame) {
   return hvd::jax::handle(static_cast<hvd::jax::XlaCallFrame*>(frame), hvd::jax::XlaCall::Memory::host);
 }
 
-/// The same for the platform CUDA.
+/// XLA_FFI_Handler of the platform CUDA.
 __attribute__((visibility("default"))) void* hvd_jax_cuda_handler(void* frame) {
   return hvd::jax::handle(static_cast<hvd::jax::XlaCallFrame*>(frame), hvd::jax::XlaCall::Memory::cuda);
 }

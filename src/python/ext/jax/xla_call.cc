@@ -140,8 +140,8 @@ bool XlaCall::find_gpu(const XlaCallFrame* frame) {
   return true;
 }
 
-/// Returns whether all end within a moment, in which this thread runs the runtime itself. That avoids two changes of
-/// thread, which cost more than a small operation.
+/// Drives the runtime on this thread for a moment, and returns true if all operations ended in it. Two changes of
+/// thread would cost more than a small operation.
 bool XlaCall::ended_soon() const {
   const auto until = std::chrono::steady_clock::now() + moment;
   for (const bridge::CallTensor& tensor : tensors_) {

@@ -7,8 +7,9 @@
 
 #define SLICE_SECONDS 0.1
 
-/* poll() right after a call returns false, even if the operation has ended: scripts take "always true" for "not
- * asynchronous". So the first poll of the newest handle, soon after its submission, returns false. */
+/* poll() directly after a submission returns false, even if the operation has ended. Some scripts treat a poll() that
+ * is always true as a sign of blocking calls. So the first poll of the newest handle, soon after its submission,
+ * returns false. */
 #define YOUNG_NS 10000000
 static _Atomic hvd_handle newest; /* 0: polled already */
 static _Atomic int64_t newest_since_ns;
@@ -30,8 +31,8 @@ static int right_after(hvd_handle handle) {
   return now_ns() - atomic_load_explicit(&newest_since_ns, memory_order_relaxed) < YOUNG_NS;
 }
 
-/* 0: ended, with the outcome in *status, and last_error is the operation's; 1: it has not ended within seconds; -1: a
- * signal handler raised, the operation is still in progress. */
+/* Returns 0 if the operation has ended: *status has the outcome, and last_error is the operation's. Returns 1 if it has
+ * not ended within `seconds`. Returns -1 if a signal handler raised; the operation is then still in progress. */
 static int wait_for_seconds(hvd_handle handle, double seconds, int* status) {
   int done = 0;
   *status = lib.poll(handle, &done);

@@ -2,8 +2,8 @@
  *
  * Limited API of CPython 3.9, so that one binary serves every later version. An interpreter without a GIL gets a binary
  * of its own, since its limited API begins with CPython 3.15.
- * libhvd is opened at import. It links neither Python nor MPI, and this module links neither libhvd nor a framework. A
- * tensor arrives here as a Request of hvd/_runtime/requests.py: an address, a dtype number, a shape.
+ * libhvd is opened at import. libhvd links neither Python nor MPI, and this module links neither libhvd nor a
+ * framework. A tensor arrives here as a Request of hvd/_runtime/requests.py: an address, a dtype number, a shape.
  * hvd/_runtime/submission.py is the main caller.
  *
  * Threads: submit, poll and release keep the GIL, since they return at once; init, shutdown, timelines and all waits
@@ -104,17 +104,19 @@ PyObject* wrong_count(const char* what, Py_ssize_t count);
  * parent's. */
 int is_forked_child(void);
 
-/* Whether a field is set. */
+/* Returns 1 if the field is neither NULL nor None. */
 static inline int is_set(PyObject* field) { return field && field != Py_None; }
 
-/* 0 when the runtime may be called from this process, else -1 with ValueError. */
+/* Returns 0 if this process may call the runtime, else -1 with ValueError. */
 int usable(void);
 
-/* For calls that need the world: calls the callable of before_use(), then usable(). -1 with the exception of either. */
+/* The check of calls that need the world: calls the callable of before_use(), then usable(). Returns -1 with the
+ * exception of either. */
 int usable_in_world(void);
 PyObject* py_before_use(PyObject* self, PyObject* callable);
 
-/* objects.c: the object of a weak reference, owned; NULL without an exception: it is gone, or weak is None. */
+/* objects.c: returns the object of a weak reference, owned. NULL without an exception: the object is gone, or weak is
+ * None. */
 PyObject* strong(PyObject* weak);
 
 /* dictionary[key], owned. NULL without an exception: it is not there. */

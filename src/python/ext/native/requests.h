@@ -12,7 +12,7 @@ typedef struct name_box {
   char* there; /* malloc'd when here is too small, else NULL */
 } name_box;
 
-/* A request and its memory. It must stay where it was filled. */
+/* A request and its memory. Do not move or copy a filled box: the request points into it. */
 typedef struct request_box {
   hvd_request request;
   int64_t shape[MAX_DIMS];

@@ -64,7 +64,7 @@ static int is_negative(PyObject* tensor) {
   return is;
 }
 
-/* Whether an attribute of the tensor is this object. */
+/* Returns 1 if the tensor's attribute is the object `wanted`. */
 static int attribute_is(PyObject* tensor, PyObject* name, const PyObject* wanted) {
   PyObject* found = PyObject_GetAttr(tensor, name);
   const int is = found == wanted;

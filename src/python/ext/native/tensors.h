@@ -16,23 +16,23 @@ typedef struct tensor_memory {
   void* stream;      /* the GPU's current stream */
 } tensor_memory;
 
-/* 1: *memory is filled. 0: operations cannot take the tensor as it is. Leaves no exception. */
+/* Returns 1 if it has filled *memory, and 0 if operations cannot use the tensor directly. Leaves no exception. */
 int read_tensor(PyObject* object, tensor_memory* memory);
 
-/* The same without the stream.  is_strided: the tensor probably is.  Another one, which is not read, takes milliseconds
- * then. */
+/* Like read_tensor(), without the stream. is_strided: a hint that the tensor is probably strided. With the hint, a
+ * tensor of another layout costs milliseconds, and is not read. */
 int read_memory(PyObject* object, tensor_memory* memory, int is_strided);
 
-/* 1: *stream is the GPU's current stream. 0: it is unknown. */
+/* Returns 1 if *stream is the GPU's current stream, and 0 if the stream is unknown. */
 int read_stream(int32_t gpu, void** stream);
 
-/* A torch tensor that takes over a DLManagedTensorVersioned.  NULL with an exception. */
+/* Returns a torch tensor that takes over a DLManagedTensorVersioned; NULL with an exception. */
 PyObject* tensor_over(void* managed);
 
-/* Whether the elements lie without gaps, row by row. */
+/* Returns 1 if the elements lie row by row, without gaps. */
 int lies_by_rows(const tensor_memory* memory);
 
-/* The same, for the tensor with its dimensions in another order: order [ndim], the outermost first. */
+/* Like lies_by_rows(), for the tensor with its dimensions permuted. order: [ndim], the outermost dimension first. */
 int lies_in_order(const tensor_memory* memory, const int32_t* order);
 
 #endif

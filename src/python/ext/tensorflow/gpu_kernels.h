@@ -2,15 +2,15 @@
 ///
 /// TensorFlow's C interface gives a kernel its stream on pluggable devices only (TF_GetStream). The kernels do not need
 /// it. When TensorFlow runs a kernel's compute function, the device's streams already have the work that makes the
-/// inputs. They also have the work that may still read the memory of the outputs. So libhvd begins after all work that
-/// the context has then (HVD_WHOLE_CONTEXT). An asynchronous kernel reports its end only when the device has finished.
-/// So later work of TensorFlow on its stream comes after the kernel.
+/// inputs. The streams also have the work that may still read the memory of the outputs. So libhvd begins after all
+/// work that the context has then (HVD_WHOLE_CONTEXT). An asynchronous kernel reports its end only when the device has
+/// finished. So later work of TensorFlow on its stream comes after the kernel.
 #pragma once
 #include <string>
 
 namespace hvd::tensorflow {
 
-/// Whether HVD_TENSORFLOW_GPU requests kernels on the GPU.
+/// Returns true if HVD_TENSORFLOW_GPU requests kernels on the GPU.
 bool gpu_wanted();
 /// Finds the requirements of the kernels: asynchronous kernels in TensorFlow's C interface (2.13), a CUDA driver for
 /// 12.5. Returns "" or the missing one. Called after find_tensorflow().

@@ -135,8 +135,8 @@ std::string add_kernel(const std::string& op, TF_KernelBuilder* builder) {
 }
 
 /// Adds GPU kernels for ops whose results have their tensors' sizes.  The list of tensors must have one type that
-/// TensorFlow keeps on GPUs.  By convention, TensorFlow keeps int32 on the host.  Its C interface must be able to
-/// return the type (for 8-bit floats: "Unexpected type").  A list of several types stays with the CPU.
+/// TensorFlow keeps on GPUs.  By convention, TensorFlow keeps int32 on the host.  TensorFlow's C interface must be able
+/// to return the type (for 8-bit floats: "Unexpected type").  A list of several types stays with the CPU.
 std::string add_gpu_kernels(const OpDefinition& d, const std::string& name) {
   const std::string device = gpu_type();
   for (const TensorFlowType type : {tf_f16, tf_bf16, tf_f32, tf_f64, tf_i64}) {
@@ -261,18 +261,18 @@ __attribute__((visibility("default"))) const char* hvd_tensorflow_problem() {
   return hvd::tensorflow::problem_at_load().c_str();
 }
 
-/// Whether HVD_TENSORFLOW_GPU requests kernels on the GPU; then *problem: "" or the reason why there are none.
+/// Returns 1 if HVD_TENSORFLOW_GPU requests kernels on the GPU. *problem is then "", or the reason for their absence.
 __attribute__((visibility("default"))) int hvd_tensorflow_gpu(const char** problem) {
   *problem = hvd::tensorflow::problem_of_gpu().c_str();
   return hvd::tensorflow::gpu_wanted() ? 1 : 0;
 }
 
-/// Whether the kernels are asynchronous.
+/// Returns 1 if the kernels are asynchronous.
 __attribute__((visibility("default"))) int hvd_tensorflow_asynchronous() {
   return hvd::tensorflow::tf.NewAsyncKernelBuilder != nullptr;
 }
 
-/// Whether there are 8-bit floats.
+/// Returns 1 if this TensorFlow has 8-bit floats.
 __attribute__((visibility("default"))) int hvd_tensorflow_float8() { return hvd::tensorflow::has_float8(); }
 
 /// The text of the last failure of a kernel, truncated to @p room bytes with its NUL.

@@ -1,7 +1,7 @@
 /// @file shape_functions.h — the shapes of the ops' results, for TensorFlow's shape inference.
 ///
-/// They are optional: before 2.10, TensorFlow's C API returned the shape of the first input only.
-/// hvd/tensorflow/_library.py sets the shapes that they leave unknown.
+/// Shape functions are optional: before 2.10, TensorFlow's C API returned the shape of the first input only.
+/// hvd/tensorflow/_library.py sets the shapes that the functions leave unknown.
 #pragma once
 #include "tf_api.h"
 

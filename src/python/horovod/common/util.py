@@ -61,7 +61,8 @@ def get_ext_suffix() -> str:
 
 
 def extension_available(ext_base_name: str, verbose: bool = False) -> bool:
-    """Whether "torch" or another framework can be used.  Nothing is compiled for them here; they must be installed."""
+    """Returns whether "torch" or another framework can be used. hvd needs no extension compiled for a framework, so an
+    installed framework is enough."""
     return ext_base_name in EXTENSIONS and find_spec(ext_base_name) is not None
 
 
@@ -73,7 +74,8 @@ def check_extension(ext_name: str, *_: str) -> None:
 
 
 def check_installed_version(name: str, version: str, exception: Exception | None = None) -> None:
-    """Whether the framework has that version.  If not: a warning, or HorovodVersionMismatchError if an exception is given.
+    """Checks the framework's version.  A different version causes a warning, or HorovodVersionMismatchError if an exception is
+    given.
 
     Horovod compares with the version for which it was compiled.  Nothing is compiled here, so the installed version counts.
     """
@@ -96,7 +98,7 @@ def get_average_backwards_compatibility_fun(reduce_ops: Any) -> Callable[[int | 
 
 
 def is_version_greater_equal_than(ver: str, target: str) -> bool:
-    """Whether version ver is target or later.  ValueError for a target that is not major.minor.patch."""
+    """Returns whether version ver is target or later.  ValueError for a target that is not major.minor.patch."""
     if not isinstance(ver, str) or not isinstance(target, str):
         raise ValueError(f"versions are strings, not {ver!r} and {target!r}")
     if target.count(".") != 2:
@@ -111,7 +113,7 @@ def is_version_greater_equal_than(ver: str, target: str) -> bool:
 
 
 def gpu_available(ext_base_name: str, verbose: bool = False) -> bool:
-    """Whether the framework sees a GPU."""
+    """Returns whether the framework sees a GPU."""
     if ext_base_name == "torch":
         import torch
 
@@ -138,12 +140,12 @@ def env(**kwargs: str | None) -> Iterator[None]:
 
 
 def is_iterable(x: Any) -> bool:
-    """Whether x is iterable."""
+    """Returns whether x is iterable."""
     return hasattr(x, "__iter__") or hasattr(x, "__getitem__")
 
 
 def num_rank_is_power_2(num_rank: int) -> bool:
-    """Whether the number is 1, 2, 4, ..."""
+    """Returns whether the number is 1, 2, 4, ..."""
     return num_rank > 0 and not num_rank & (num_rank - 1)
 
 

@@ -1,6 +1,6 @@
 """Compares lists of tensors between ranks, of any framework.  torch has a way of its own (hvd.torch.agreement).
 
-Tensors in the host's memory are read where they lie.  Of others, the pieces of the step's window are copied.
+Tensors in host memory are read in place.  For all other tensors, the pieces of the step's window are copied to the host.
 """
 
 from __future__ import annotations

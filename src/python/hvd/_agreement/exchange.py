@@ -58,7 +58,7 @@ class NamedPiece(Protocol):
 
 
 class _Details(NamedTuple):
-    """What a rank tells the others about a window that differs, or a sum that is not finite."""
+    """The facts that a rank sends to all ranks after a window differed, or a sum was not finite."""
 
     rank: int
     host: str
@@ -87,7 +87,7 @@ class _Asked(NamedTuple):
 
     gather: BytesGather
     tells_sum: bool
-    digests: list[int]  # of the ranks of the set; empty: no window is told
+    digests: list[int]  # by rank of the set; empty: no window is reported
 
 
 def outvoted(values: Sequence[Any]) -> list[int]:
@@ -161,7 +161,7 @@ class Exchange:
         self._forget()
 
     def _compares(self) -> bool:
-        """Whether this rank takes part in a comparison now."""
+        """Returns whether this rank takes part in a comparison now."""
         return _world.is_active() and _world.size() > 1 and bool(self._set.included())
 
     def _begins(self, name: str = "") -> bool:
@@ -186,14 +186,15 @@ class Exchange:
         self._sent = _Sent(gather, expected, self._step, window, lambda: hashes, not_finite)
 
     def _send_by(self, gather: Gather, window: Sequence[NamedPiece], hashes: Callable[[], list[int]], not_finite: str) -> None:
-        """Like _send_hashes(), for hashes on a GPU.  gather: sends digest, step and flags, int64 [3]."""
+        """Like _send_hashes(), for hashes on a GPU. gather: carries int64 [3] of each rank: digest, step, flags."""
         self._sent = _Sent(gather, b"", self._step, window, hashes, not_finite)
 
     def _has_ended(self, patience: float | None) -> bool:
-        """Ends the exchange under way, and reports its result.  False: other ranks have not come so far in `patience` seconds.
+        """Ends the exchange under way, and reports its result.  Returns False if other ranks have not sent theirs within
+        `patience` seconds.
 
-        None: waits without a limit.  A rank that skips a step takes part in its next step.  It must not hold up the other
-        ranks, since it may wait for their next gradients.
+        patience None: waits without a limit.  A rank that skips a step takes part in its next step.  The other ranks must not
+        wait for it without a limit, because it may wait for their next gradients.
         """
         if self._sent is not None:
             if patience is not None and not self._sent.gather.arrives(patience):
@@ -282,7 +283,8 @@ class Exchange:
         )
 
     def _print(self, text: str, ranks: Sequence[int], kind: str = "", found: Sequence[int] = ()) -> None:
-        """On the first of `ranks`.  kind, found: for the verdict and the timeline, and the ranks that the line is about."""
+        """Prints the line, on the first of `ranks` only. kind, found: reported to the verdict and the timeline, with the ranks
+        that the line is about."""
         if ranks[0] == _world.rank():
             print(f"hvd: agreement: {text}", file=sys.stderr, flush=True)
             findings.tell(kind, text, self._step, found)

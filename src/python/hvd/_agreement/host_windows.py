@@ -62,7 +62,8 @@ def _threads() -> ThreadPoolExecutor:
 
 
 def host_hashes(places: list[tuple[int, int]], threads: int) -> list[int]:
-    """The hashes of memory of the host: address and bytes.  threads: how many may take shares, with this one."""
+    """Returns the hash of each piece of host memory (address, bytes). threads: the most threads that share the work, including
+    this one."""
     total = sum(length for _, length in places)
     # The last tensors that the optimizer has changed may be in the cache, so they come first.
     spans = places[::-1]

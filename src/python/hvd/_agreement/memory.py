@@ -1,6 +1,6 @@
-"""The memory of tensors of any framework, to be read where it lies.  Imports no framework.
+"""Reads the memory of tensors of any framework in place.  Imports no framework.
 
-A tensor is known by the package of its class.  Its framework is there if the tensor is there.
+The package of a tensor's class names its framework.  If a tensor exists, its framework has been imported.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ _known: dict[type, Any] = {}
 
 
 def _kind(value: Any) -> Any:
-    """The functions for tensors of this class; None: it is no tensor."""
+    """Returns the functions for tensors of this class; None: the value is not a tensor."""
     of = type(value)
     if of not in _known:
         is_tensor = hasattr(of, "shape") and hasattr(of, "dtype") and not issubclass(of, np.generic)
@@ -190,19 +190,20 @@ def elements_of(value: Any) -> tuple[int, int]:
 
 
 def address_of(value: Any) -> tuple[int, Any] | None:
-    """The address of the tensor's memory, and an object that keeps the memory.  None: it has gaps, or is not in the host."""
+    """Returns the address of the tensor's memory, and an object that keeps it allocated.  None: the memory has gaps, or is not
+    host memory."""
     value = plain(value)
     return _kind(value).address(value)  # type: ignore[no-any-return]
 
 
 def copied(value: Any, begin: int, end: int) -> Array:
-    """These elements in the host's memory, without gaps; perhaps as bytes."""
+    """Returns the elements [begin, end) in host memory, without gaps; for some dtypes as bytes."""
     value = plain(value)
     return np.ascontiguousarray(_kind(value).part(value, begin, end))
 
 
 def can_be_overwritten(value: Any) -> bool:
-    """Whether overwrite() works."""
+    """Returns whether overwrite() supports the value."""
     inner = plain(value)
     if hasattr(value, "assign") or hasattr(inner, "assign"):
         return True

@@ -130,7 +130,7 @@ class KeyedService:
 
 
 def ask(addresses: Sequence[Address], key: bytes, question: Message, seconds: float | None) -> tuple[Message, Address, str]:
-    """The answer, the address that gave it, and this host's own address toward it.
+    """Sends a question.  Returns the answer, the address that answered, and this host's own address on that connection.
 
     addresses: tried in turn.  seconds: limit of the answer; None: waits as long as the service lives.
     Errors: ConnectionError with the reason of each address; TimeoutError.

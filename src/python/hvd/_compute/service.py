@@ -149,7 +149,8 @@ class ComputeClient:
             _log.info("the compute service answers at %s:%d", *address)
 
     def own_host(self) -> str | None:
-        """This host's address toward the service.  None: the service is on this host, and listens for it only."""
+        """Returns this host's address on the connection to the service.  None: the service runs on this host, and accepts only
+        local connections."""
         return None if ipaddress.ip_address(self._own_host).is_loopback else self._own_host
 
     def register_dispatcher(self, dispatcher_id: int, dispatcher_address: str) -> None:

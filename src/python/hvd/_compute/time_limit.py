@@ -27,7 +27,7 @@ class Timeout:
         return max(0.0, self._ends - time.monotonic())
 
     def timed_out(self) -> bool:
-        """Whether the time limit has passed."""
+        """Returns whether the time limit has passed."""
         return time.monotonic() > self._ends
 
     def check_time_out_for(self, activity: str) -> None:

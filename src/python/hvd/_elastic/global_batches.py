@@ -43,7 +43,7 @@ class GlobalBatch:
         self._batches.processed += self.samples
 
     def mean(self, found: Sequence[Any]) -> Any:
-        """The mean over the whole batch of a value of each micro-batch: gradients, losses.  Collective.
+        """Returns the mean over the global batch of values such as gradients or losses, one for each micro-batch.  Collective.
 
         found: one value for each of this rank's micro-batches, in their order.  A value is a number, or an array of NumPy, JAX
         or TensorFlow.  It may be a tree of these: lists, tuples, dicts; with JAX, its trees.  Its shape is the same on all
@@ -57,7 +57,7 @@ class GlobalBatch:
         return _share_means.mean(found, self._counts, self._some_have_none())
 
     def _some_have_none(self) -> bool:
-        """Whether any rank has no micro-batch."""
+        """Returns whether any rank has no micro-batch."""
         ranks = [_shares.of_rank(rank, _world.size(), len(self._counts)) for rank in range(_world.size())]
         return not all(any(self._counts[share] for share in shares) for shares in ranks)
 

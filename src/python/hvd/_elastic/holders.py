@@ -17,9 +17,9 @@ def give_to_rank_0(state: Any, has_it: bool, synchronized: bool) -> tuple[bool, 
 
     synchronized: this rank has the state that all ranks of its last world had when it ended.  If a rank of the new world was
     not in that world, or has restored its commit, all ranks sync.
-    Rank 0 may be new and lack the state.  The old rank 0 may have died while it sent the state to new ranks.  This needs hosts
-    with several ranks.  Then only ranks of other hosts have the state.  The first of them gives its last commit to rank 0.
-    Errors: RuntimeError on rank 0 if the script's own state class has no copy to give; the others continue.
+    Rank 0 may be new and lack the state.  The old rank 0 may have died while it sent the state to new ranks.  The case needs
+    hosts with several ranks.  Then only ranks of other hosts have the state.  The first of them gives its last commit to rank
+    0. Errors: RuntimeError on rank 0 if the script's own state class has no copy to give; the others continue.
     """
     global _world_mark
     mine = (has_it, _world_mark if synchronized else b"", os.urandom(8))

@@ -1,4 +1,4 @@
-"""Means over a global batch: GlobalBatch.mean().  Their bits do not depend on the number of ranks.
+"""Means over a global batch: GlobalBatch.mean().  The bits of a mean do not depend on the number of ranks.
 
 As in hvd.torch._optimizer.share_gradients, the values of each share are kept apart.  Rank d gets the d-th part of every
 rank's values.  The rank adds them up in the order of the shares, and sends the sum to all.  Multiplication and addition

@@ -23,7 +23,7 @@ def enable(enabled: bool) -> None:
 
 
 def is_kept() -> bool:
-    """Whether the global batch keeps its size from the first world."""
+    """Returns whether the global batch keeps its size from the first world."""
     return _enabled and _kept > 0
 
 

@@ -62,7 +62,8 @@ class StateFile:
         self.take_call(Call(name, self._calls.get(name, 0) + 1))
 
     def take_call(self, call: Call) -> None:
-        """This process takes part in that call.  It may have started late, so its own count may differ."""
+        """Makes `call` the current call of this process.  A process that started late has counted fewer calls, so it takes this
+        number."""
         self.call = call
         self._calls[call.function] = call.number
 
@@ -225,7 +226,7 @@ class StateFile:
         return True
 
     def _is_of_this_call(self, made_by: Call, calls: dict[str, int]) -> bool:
-        """Whether the file belongs to this call.  False: an earlier call of this program has left it, by an error.
+        """Returns whether the file belongs to this call.  False: an earlier call of this program has left it, by an error.
 
         calls: rank 0's.  Errors: StateFileError if it belongs to another call of an earlier program.
         """

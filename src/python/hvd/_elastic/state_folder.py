@@ -1,11 +1,11 @@
-"""The folder of hvdrun --state-dir.  It has one file with the last commit, and a lock.  One job holds the lock and may use the
-file.
+"""The folder of hvdrun --state-dir.  The folder has one file with the last commit, and a lock.  One job holds the lock and may
+use the file.
 
-`elastic-state` is replaced as a whole.  It is read, replaced or removed only under this job's lock.  A pickle is a
+`elastic-state` is replaced as a whole.  A job reads, replaces or removes the file only while it holds the lock.  A pickle is a
 program.  So the file must have our mark and belong to this user.  No other user may be able to write it.
 
 One rank of the job holds `elastic-state.lock`.  The lock file contains a note: the job, the rank's host and process, and the
-last commit in this folder.  If a state is older than the note, somebody has put it back.  A killed job leaves the note.
+last commit in this folder.  A state that is older than the note was restored by hand.  A killed job leaves the note.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class _Head(NamedTuple):
 
 
 def _head_in(data: bytes) -> _Head | None:
-    """None: it is incomplete."""
+    """Parses the head of a state file; None: the data are incomplete."""
     layout = _OLDER_NUMBERS if data.startswith(_OLDER_MARK) else _NUMBERS
     begin, end = len(_MARK), len(_MARK) + layout.size
     if len(data) < end + _DIGEST_BYTES:
@@ -175,7 +175,8 @@ class StateFolder:
             time.sleep(0.05)
 
     def _claim_now(self, create: int) -> Note | None:
-        """None: this rank has the lock.  Otherwise the note of its holder.  FileNotFoundError without create."""
+        """Tries once to take the lock.  Returns None on success, else the note of the holder.  Raises FileNotFoundError if the
+        lock file is missing and `create` is 0."""
         while not self._has_lock():
             # A record lock: children of fork() do not inherit it.  Closing any descriptor of the file releases it.
             fd = self._open_lock(os.O_RDWR | create)
@@ -205,7 +206,7 @@ class StateFolder:
         raise StateFileError(f"{path} is no lock of an elastic job: move it away, or give another --state-dir")
 
     def _has_lock(self) -> bool:
-        """Whether the lock is held, and its file still has its name."""
+        """Returns whether this rank holds the lock, and the lock file still has its name."""
         if self._lock < 0:
             return False
         with contextlib.suppress(FileNotFoundError):

@@ -28,8 +28,8 @@ _JOIN_SECONDS, _FOLDER_SECONDS = 20.0, 60.0
 
 
 def private_folder() -> Path:
-    """Makes a folder that only this user can enter or exchange.  It is in $TMPDIR, or in /tmp if others could exchange it in
-    $TMPDIR.
+    """Makes a folder that only this user can enter or exchange.  The folder is in $TMPDIR, or in /tmp if other users could
+    exchange it in $TMPDIR.
 
     Removes the folders of processes that were killed.  Errors: RuntimeError if no folder can be made.
     """
@@ -103,7 +103,7 @@ def manifest(
 
 
 def _is_open(client: socket.socket) -> bool:
-    """Whether the agent's connection is open."""
+    """Returns whether the agent's connection is open."""
     try:
         return bool(client.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
     except BlockingIOError:

@@ -35,7 +35,7 @@ class _Stream:
         pass
 
     def is_alive(self) -> bool:
-        """Whether more input can arrive."""
+        """Returns whether more input can arrive."""
         try:
             return self.link.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) != b""
         except BlockingIOError:
@@ -76,7 +76,7 @@ class Console(pdb.Pdb):
         self.message("there is no interact here; statements work at the prompt")
 
     def _runs_on(self) -> bool:
-        """Whether pdb has nothing to stop at: no breakpoint, no step in progress."""
+        """Returns whether pdb has no place to stop: no breakpoint, and no step in progress."""
         return self.detached or (self.stoplineno == -1 and not self.breaks)
 
     def interaction(self, frame, traceback) -> None:  # type: ignore[no-untyped-def]
@@ -108,7 +108,7 @@ def _end() -> None:
 
 
 def _is_inside(frame: types.FrameType | None) -> bool:
-    """Whether the thread is in a console now, or is leaving one."""
+    """Returns whether the thread is in a console, or is leaving one."""
     while frame is not None:
         if frame.f_globals is globals():
             return True

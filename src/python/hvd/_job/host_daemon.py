@@ -28,7 +28,7 @@ def travelling_environment() -> dict[str, str]:
 
 
 def clean_environment() -> dict[str, str]:
-    """This process's environment without the cluster's own variables."""
+    """Returns this process's environment without the variables of the cluster's manager."""
     return {name: value for name, value in _environment.whole.items() if not _NOT_FOR_RANKS.match(name)}
 
 

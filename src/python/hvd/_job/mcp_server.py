@@ -1,8 +1,8 @@
 """`hvdrun mcp`: an MCP server over stdio.  With it, an agent looks at the user's own jobs.
 
-The server only reads.  It starts hvdrun's commands ps, top and stacks, which answer only the jobs' owner.  It also
-reads files that hvdrun has written.  No tool ends or changes a job, attaches a debugger or writes a file.  No tool starts a
-program of the caller's choice, or connects to another host.
+The server only reads.  The server starts hvdrun's commands ps, top and stacks, which answer only the jobs' owner.  The server
+also reads files that hvdrun has written.  No tool ends or changes a job, attaches a debugger or writes a file.  No tool starts
+a program of the caller's choice, or connects to another host.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ def _ask(hvdrun: str, *words: str) -> str:
 
 
 def _told(found: dict[str, Any]) -> str:
-    """A file's object as the answer: ASCII, so that its length is that of the message."""
+    """Returns a file's object as an answer.  The text is ASCII, so its length in characters is the message's length in
+    bytes."""
     text = json.dumps(found)
     if len(text) > _MOST_CHARACTERS:
         raise _Refused(f"it is too large for an answer: {len(text)} characters, and {_MOST_CHARACTERS} is the limit")

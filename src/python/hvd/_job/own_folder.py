@@ -18,7 +18,8 @@ class RefusedPath(RuntimeError):
 
 
 def open_own_folder(path: str, make: bool = False) -> int:
-    """A descriptor of the folder.  It stays valid if the path's meaning changes.  The caller closes it.
+    """Returns a descriptor of the folder, which still names this folder if the path later leads elsewhere.  The caller closes
+    the descriptor.
 
     make: creates missing folders, the last one for its owner only.
     Errors: RefusedPath for another user's link; OSError, including FileNotFoundError without make.

@@ -1,8 +1,8 @@
 """SIGTERM at a rank.  In an elastic job the rank leaves at its next commit, and the others lose no work.
 
-All ranks learn of it in the same call, so no rank begins a step that would be repeated.  They are interrupted, the rank
-leaves, and the others meet.  In a job of fixed ranks, and while the ranks of an elastic job meet, the rank ends at once.
-With hvdrun --state-dir it first writes its last commit.
+All ranks learn of the departure in the same call, so no rank begins a step that would be repeated.  That call raises on all
+ranks, the rank leaves, and the others form the next world.  In a job of fixed ranks, and while the ranks of an elastic job
+meet, the rank ends at once. With hvdrun --state-dir it first writes its last commit.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ def _end_by_sigterm() -> None:
 
 @contextmanager
 def ends_in_native_code() -> Iterator[None]:
-    """In the block, SIGTERM calls end() at once, even while the main thread waits in C code.  This needs end() as its handler.
+    """In the block, SIGTERM calls end() at once, even while the main thread waits in C code. end() must be the handler of
+    SIGTERM.
 
     Python calls a handler only when the main thread returns from C code.  So a thread waits for the signal's number.
     """
@@ -105,7 +106,7 @@ def finishes_writing(before_end: Callable[[], None], at_signal: bool) -> Iterato
 
 @contextmanager
 def _handles(handler: Callable[[int, Any], None]) -> Iterator[None]:
-    """In the block the handler gets SIGTERM, unless the script handles it."""
+    """Makes `handler` the handler of SIGTERM in the block, unless the script has its own handler."""
     before = signal.getsignal(signal.SIGTERM)
     is_ours = threading.current_thread() is threading.main_thread() and before in (signal.SIG_DFL, end)
     if is_ours:

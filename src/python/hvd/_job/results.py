@@ -29,13 +29,14 @@ _PART = 1 << 20
 
 
 def results_file(folder: str | None = None) -> BinaryIO:
-    """A file without a name for hvdrun's records.  Its number is above 2: hvdrun has other files as standard streams."""
+    """Returns an unnamed file for hvdrun's records.  Its descriptor is above 2, because hvdrun uses 0 to 2 as its standard
+    streams."""
     with tempfile.TemporaryFile(buffering=0, dir=folder) as file:
         return os.fdopen(fcntl.fcntl(file.fileno(), fcntl.F_DUPFD_CLOEXEC, 3), "w+b", buffering=0)
 
 
 class _Pieces(io.RawIOBase):
-    """One rank's bytes, stored in pieces between those of others."""
+    """The bytes of one rank.  The file stores them in pieces, between the pieces of other ranks."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.file = file
@@ -201,7 +202,7 @@ def _failure(records: dict[int, _Pieces], code: int, errors: str) -> Exception:
 
 
 def _verdict_text(verdict: dict[str, Any]) -> str:
-    """How the first rank failed, with its traceback."""
+    """Returns the text on the first failed rank, with its traceback."""
     code = verdict.get("code", 0)
     how = {
         "exited": f"ended with exit code {code}",

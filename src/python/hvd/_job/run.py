@@ -189,7 +189,7 @@ def write_private(path: Path, data: bytes) -> None:
 
 
 def ranks_environment() -> dict[str, str]:
-    """This process's environment, with its import folders: the ranks must find the same modules."""
+    """Returns this process's environment plus its import folders, so that the ranks find the same modules."""
     own = {Path(path) for path in sysconfig.get_paths().values()}
     added = []
     for entry in sys.path:

@@ -1,4 +1,5 @@
-"""Whether the job is about to end.  All ranks agree on the answer at one step, so that they can write a checkpoint."""
+"""Reports to the program that the job is about to end.  All ranks get the report at the same step, so that they can write a
+checkpoint."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Lets hvdrun ask for this rank's place: faulthandler writes all threads' frames to the guard's memory file.
 
-After a fatal signal (SIGSEGV and others), faulthandler writes these frames there too.  It works while the rank runs C
+After a fatal signal (SIGSEGV and others), faulthandler writes these frames there too.  faulthandler works while the rank runs C
 code or holds the GIL, and costs nothing until it is used.
 """
 

@@ -152,7 +152,8 @@ def _host_number() -> int:
 
 
 def _slurm_variables() -> bool:
-    """Whether this is a step of several tasks on one host.  A batch script is not: its SLURM_STEP_NUM_TASKS is at most 1."""
+    """Returns whether this process is one of several tasks of a Slurm step on one host.  In a batch script,
+    SLURM_STEP_NUM_TASKS is at most 1."""
     tasks = _number("SLURM_STEP_NUM_TASKS")
     return tasks is not None and tasks > 1 and _number("SLURM_STEP_NUM_NODES") == 1 and _number("SLURM_PROCID") is not None
 

@@ -54,14 +54,14 @@ _IMPORTED_LATE = [
     ("torch._dynamo.callback", "torch._dynamo.callback"),
 ]
 
-# How to remove each hook, by its name.
+# Name of a hook → the function that removes it.
 _installed: dict[str, Callable[[], None]] = {}
 # [worker] Nanoseconds in which each DataLoader worker made batches, divided by the number of workers.  Forked workers share
 # this memory.
 _made = memoryview(mmap.mmap(-1, mmap.PAGESIZE)).cast("q")
 _made_told = _most_workers = 0
 _pipelines: Any = None  # tf_pipelines.Pipelines, once TensorFlow is imported
-_stepping: Any = None  # the optimizer whose step() has begun last
+_stepping: Any = None  # the optimizer whose step() began last
 
 
 class Watched(Iterator[T]):
@@ -213,7 +213,7 @@ def _step_begins(optimizer: Any, args: Any, kwargs: Any) -> None:
 
 def _step_ends(optimizer: Any, args: Any, kwargs: Any) -> None:
     global _stepping
-    if _stepping is None:  # DistributedOptimizer.step() calls its optimizer's step(), whose end has counted already
+    if _stepping is None:  # the inner optimizer's step() has already counted this step of a DistributedOptimizer
         return
     _stepping = None
     _step_end()
@@ -309,7 +309,7 @@ def _blame_killed_worker(loader: Any, error: Exception) -> None:
 
 
 def _end_of_child(pid: int | None) -> os.waitid_result | None:
-    """How a child has ended, without waiting for it or reaping it; None: it runs, or it is reaped already."""
+    """Returns the exit state of a child without waiting or reaping.  None: the child runs, or has been reaped."""
     try:
         return None if pid is None else os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
@@ -333,7 +333,7 @@ def _watch(
     module = sys.modules.get(module_name)
     place = getattr(module, class_name, None) if class_name else module
     function = getattr(place, name, None)
-    if place is None or not callable(function):  # None has an __init__ too
+    if place is None or not callable(function):  # the class may be missing, and None has attributes too
         return
     watched = functools.wraps(function)(how(function))
 

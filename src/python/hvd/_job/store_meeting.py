@@ -32,13 +32,13 @@ class Store(Protocol):
     """Keys and values that all ranks of the launch share.  One thread at a time."""
 
     def set(self, key: str, value: bytes) -> None:
-        """Stores the value.  It may replace another one."""
+        """Stores the value, and replaces an existing value of the key."""
 
     def get(self, key: str) -> bytes:
         """The value of an existing key."""
 
     def wait(self, key: str, seconds: float) -> bool:
-        """Whether the key exists, or appears within `seconds`."""
+        """Returns whether the key exists, or appears within `seconds`."""
 
 
 @dataclass
@@ -75,13 +75,14 @@ def open_meeting(store: Store, launch: Launch) -> None:
 def gather(
     store: Store, place: str, ranks: Sequence[int], rank: int, own: bytes, given_up: Callable[[], bool]
 ) -> tuple[bytes | None, list[int]]:
-    """(the texts of all ranks in the order of `ranks`, []); if given_up() says so first: (None, the missing ranks).
+    """Exchanges texts between `ranks`.  Returns (the texts of all ranks in the order of `ranks`, []).  Returns (None, the
+    missing ranks) if given_up() becomes true first.
 
-    own: this rank's text.  No other call ever has the same one.
+    own: this rank's text, unique to this call.
 
-    The store may still have what earlier processes wrote at this place: torchrun keeps it when it restarts the ranks.
-    So the first rank chooses a word for this meeting, and the others join under the newest word.  A rank takes only a
-    result that contains its own text.
+    torchrun keeps its store when it restarts the ranks, so the store may have texts of earlier processes.  The first rank
+    therefore chooses a random word for the meeting, and the other ranks use the newest word.  A rank takes only a result that
+    contains its own text.
     """
     if rank == ranks[0]:
         word = secrets.token_hex(8)
@@ -124,7 +125,7 @@ class _Meetings:
 
     def __init__(self, store: Store, launch: Launch, link: socket.socket) -> None:
         self._store, self._launch, self._link = store, launch, link
-        self._count: dict[tuple[int, ...], int] = {}  # number of meetings so far, by their ranks
+        self._count: dict[tuple[int, ...], int] = {}  # ranks of a meeting → number of its meetings
         self._epoch = 0
 
     def serve(self) -> None:
@@ -152,7 +153,7 @@ class _Meetings:
         self._send(_HEAD.pack(_WORLD, 0, -1, 0, len(ranks), 0, 0, self._epoch) + members)
 
     def _given_up(self) -> bool:
-        """Whether libhvd no longer waits for the meeting."""
+        """Returns whether libhvd no longer waits for the meeting."""
         if not select.select([self._link], [], [], 0)[0]:
             return False
         self._receive()

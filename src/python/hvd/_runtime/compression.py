@@ -40,7 +40,7 @@ class CastCompressor(Compressor):
 
     @staticmethod
     def is_floating(tensor: Any) -> bool:
-        """Whether the tensor has a floating-point dtype."""
+        """Returns whether the tensor has a floating-point dtype."""
         raise NotImplementedError
 
     @staticmethod

@@ -18,7 +18,7 @@ _BOOLEANS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "fals
 
 
 def given(name: str) -> bool:
-    """Whether the variable is set to more than an empty text."""
+    """Returns whether the variable is set to more than an empty text."""
     assert name in VARIABLES, name
     return bool(whole.get(name))
 
@@ -29,8 +29,8 @@ def text(name: str) -> str:
 
 
 def integer(name: str) -> int:
-    """A whole number.  ValueError for another text, and for a variable with neither a value nor a default.  It names
-    the variable."""
+    """A whole number.  ValueError for another text, and for a variable with neither a value nor a default.  The error names the
+    variable."""
     try:
         value = int(text(name))
     except ValueError:

@@ -17,7 +17,7 @@ _masks = threading.local()  # several threads may fork
 
 
 def have_default(number: int, handler: Callable[..., Any], default: Any) -> None:
-    """From now on, a forked child has this default action in place of this handler."""
+    """Registers a handler: from now on a forked child gets the default action in its place."""
     _standard[number, handler] = default
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 else:
     Array = np.ndarray  # NumPy 1.21 of Ubuntu 22.04 has no types of elements
-# dtypes of ml_dtypes, which NumPy lacks.  They are found by name, so that ml_dtypes is optional.
+# dtypes of ml_dtypes, which NumPy lacks.  The adapter finds these dtypes by name, so ml_dtypes is optional.
 _ADDED = {name: code for name, code in DTYPES.items() if name.startswith(("bfloat", "float8"))}
 CODES = {np.dtype(name): code for name, code in DTYPES.items() if name not in _ADDED}
 _ALIGNMENT = 64  # JAX adopts such memory without a copy

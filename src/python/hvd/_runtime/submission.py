@@ -68,7 +68,8 @@ def _nothing(_: Any) -> None:
 
 
 def is_under_way(handle: int) -> bool:
-    """Whether the operation has neither ended nor been released.  If so, an exception in its wait is a signal handler's."""
+    """Returns whether the operation is in progress: neither ended nor released.  An exception in its wait then came from a
+    signal handler."""
     try:
         return not (_native.poll(handle) or _native.poll(handle))  # the first answer after a submission is always False
     except (ValueError, RuntimeError):  # it was released, or its world is gone
@@ -110,7 +111,7 @@ class Submissions(Generic[T]):
     # ---- handles
 
     def poll(self, handle: Any) -> bool:
-        """Whether the operation has ended.  The first call within 10 ms of the newest submission returns False."""
+        """Returns whether the operation has ended.  The first call within 10 ms of the newest submission returns False."""
         entry = self._pending.get(handle)
         if entry is None:
             raise ValueError(f"handle {handle!r} is unknown here, or was synchronised already")
@@ -119,7 +120,7 @@ class Submissions(Generic[T]):
         return all(_native.poll(one) for one in entry.handles)
 
     def is_pending(self, handle: Any) -> bool:
-        """Whether synchronize() has not returned its result or error yet."""
+        """Returns whether synchronize() must still return the operation's result or error."""
         return handle in self._pending
 
     def synchronize(self, handle: Any) -> Any:

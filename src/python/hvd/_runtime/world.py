@@ -1,6 +1,6 @@
 """init, shutdown and this rank's place, the same for every framework.
 
-The numbers are read once, at init.  So rank() and the related functions cost only a list look-up.  They also work in
+The numbers are read once, at init.  So rank() and the related functions cost only a list look-up.  These functions also work in
 forked children, such as DataLoader workers.
 """
 
@@ -122,7 +122,8 @@ def init(comm: Any = None, process_sets: Sequence[ProcessSet] | str | None = Non
 
 
 def _expect() -> bool:
-    """On a newcomer, takes hvdrun's expected numbers for the world.  False: this rank is no newcomer."""
+    """On a newcomer, uses the rank numbers that hvdrun expects for the next world.  Returns False if this rank is not a
+    newcomer."""
     global _expects, _told
     if _has_joined or not (_environment.flag("HOROVOD_ELASTIC") and _environment.flag("HVD_ELASTIC_LATE")):
         return False
@@ -137,7 +138,7 @@ def _expect() -> bool:
 
 
 def admit() -> None:
-    """On a newcomer, joins the others now; otherwise does nothing.  Afterwards rank and size are the real ones."""
+    """On a newcomer, joins the other ranks: rank and size are final afterwards.  Does nothing on other ranks."""
     global _expects
     if not _expects:
         return
@@ -158,7 +159,8 @@ def need() -> None:
 
 
 def takes_another_place() -> bool:
-    """Whether this rank was a newcomer and has another place in its world than init() returned.  True once."""
+    """Returns whether this rank was a newcomer whose place in its world differs from init()'s answer.  Returns True only
+    once."""
     global _told
     told, _told = _told, None
     return told is not None and told != _world
@@ -192,7 +194,7 @@ def _unless_dismissed(call: Callable[[], T]) -> T:
 
 
 def _meet(ranks: list[int] | None) -> None:
-    """Joins the world.  In an elastic job, the death of a rank in its init() ends the others' init() too.  They then
+    """Joins the world.  In an elastic job, the death of a rank in its init() ends the others' init() too.  The other ranks then
     meet again (wire/messages/meeting_message.h).
     """
     elastic = _environment.flag("HOROVOD_ELASTIC")
@@ -294,7 +296,8 @@ def _keep_at_exit() -> None:
 
 
 def is_initialized() -> bool:
-    """Whether init() was called, and no shutdown() since.  A forked child, such as a DataLoader worker, inherits the answer."""
+    """Returns whether init() was called without a later shutdown().  A forked child, such as a DataLoader worker, inherits the
+    answer."""
     return _world is not None and (is_active() or _entered_in != os.getpid())
 
 
@@ -314,7 +317,7 @@ def size() -> int:
 
 
 def local_rank() -> int:
-    """This rank among those of its host."""
+    """Returns this rank's number among the ranks of its host, from 0."""
     return _joined().local_rank
 
 
@@ -334,12 +337,12 @@ def cross_size() -> int:
 
 
 def is_homogeneous() -> bool:
-    """Whether every host has the same number of ranks."""
+    """Returns whether every host has the same number of ranks."""
     return bool(_joined().homogeneous)
 
 
 def mpi_threads_supported() -> bool:
-    """Whether other threads may call MPI while hvd works.
+    """Returns whether other threads may call MPI while hvd works.
 
     True if hvd does not use MPI itself, as usual under hvdrun.  Otherwise True if MPI was started for several threads.  False
     with HOROVOD_MPI_THREADS_DISABLE.
@@ -370,7 +373,7 @@ def mpi_built(verbose: bool = False) -> bool:
 
 
 def gloo_enabled() -> bool:
-    """Whether hvdrun was started with --gloo."""
+    """Returns whether hvdrun was started with --gloo."""
     return _environment.text("HOROVOD_CONTROLLER") == "gloo"
 
 
@@ -395,7 +398,7 @@ def ccl_built(verbose: bool = False) -> bool:
 
 
 def cuda_built(verbose: bool = False) -> bool:
-    """Whether libhvd can use tensors in CUDA memory directly."""
+    """Returns whether libhvd can use tensors in CUDA memory directly."""
     return bool(_native.built("cuda"))
 
 

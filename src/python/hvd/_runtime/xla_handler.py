@@ -1,7 +1,8 @@
 """Our handler in XLA's FFI: reads the layout of an XLA's interface, and loads the handler's library.
 
 The library is compiled without XLA.  XLA's C interface keeps its structs.  Only the functions in one table have moved between
-versions.  Their offsets are read from the header of the package that contains XLA: jaxlib or TensorFlow.
+versions.  This module reads the offsets of these functions from the header of the package that contains XLA: jaxlib or
+TensorFlow.
 """
 
 from __future__ import annotations

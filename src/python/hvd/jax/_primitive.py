@@ -3,9 +3,9 @@
 
 Order.  In a compiled program an operation begins when the previous one has ended, by JAX's ordered effects.  XLA may run
 independent code in any order, on its own threads.  Ranks that waited for each other's operations in different orders would
-wait for ever.  So the order is the program's. It includes branches, loops and functions that are called twice, and continues
-from one program to the next.  Arrays of one call travel together.  Handlers never wait: they give XLA a future (if jaxlib has
-futures), so computation continues meanwhile.
+wait for ever.  So the order is the program's. The order includes branches, loops and functions that are called twice, and
+continues from one program to the next.  Arrays of one call travel together.  Handlers never wait: they give XLA a future (if
+jaxlib has futures), so computation continues meanwhile.
 
 Names.  Ranks match operations by name: the program's name, and a count of the operations during compilation.  If one rank
 compiles a function again, for other shapes, it uses the same names.
@@ -93,7 +93,7 @@ def bind(operation: Operation, arrays: Sequence[Any]) -> list[Any]:
 
 
 def traced(arrays: Sequence[Any]) -> bool:
-    """Whether JAX is tracing one of the arrays.  Without arrays: whether JAX is tracing at all."""
+    """Returns whether JAX is tracing one of the arrays.  Without arrays: whether JAX is tracing at all."""
     if arrays:
         return any(isinstance(array, jax.core.Tracer) for array in arrays)
     return isinstance(jnp.zeros(()) + 0, jax.core.Tracer)

@@ -44,7 +44,7 @@ class Callback(_Callback):  # type: ignore[misc]
 
 
 def in_graph() -> bool:
-    """Whether Keras 2 builds a TF1-style graph: values are in the session.  False while a tf.function is traced."""
+    """Returns whether Keras 2 builds a TF1-style graph: values are in the session.  False while a tf.function is traced."""
     if hasattr(keras, "ops"):
         return False
     import tensorflow as tf

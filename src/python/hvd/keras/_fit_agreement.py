@@ -42,7 +42,7 @@ class _OfModel(Comparison):
         super().__init__(_reduction(optimizer).process_set, has_common_names=False)
 
     def belongs_to(self, callback: Any) -> bool:
-        """Whether this callback compares in this fit()."""
+        """Returns whether this callback compares in this fit()."""
         if self._params is not callback.params or self._owner is None or self._owner() is None:
             self._params, self._owner = callback.params, ref(callback)
         return self._owner() is callback

@@ -20,7 +20,8 @@ _MOST_RANKS = 4  # most ranks that a message names
 def averaged(values: dict[str, float]) -> dict[str, float]:
     """Numbers by name, averaged over all ranks.
 
-    Errors: HorovodInternalError on every rank if the ranks have different names.  It says which rank lacks which name.
+    Errors: HorovodInternalError on every rank if the ranks have different names.  The error lists the missing names of each
+    rank.
     """
     names = sorted(values)
     _refuse_different(names)

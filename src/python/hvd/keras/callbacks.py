@@ -22,8 +22,8 @@ __all__ = [
 
 
 class BroadcastGlobalVariablesCallback(_backend.Callback):
-    """Overwrites the model's and the optimizer's variables with root_rank's. This happens before the first batch if the
-    variables exist then (as in Keras 3), else after the batch.  With hvdrun --agreement, compares them after each batch.
+    """Overwrites the model's and the optimizer's variables with root_rank's. The callback does so before the first batch if the
+    variables exist then (as in Keras 3), else after the first batch.  With hvdrun --agreement, compares them after each batch.
 
     local_variables: variables to keep unchanged.  device is accepted as in Horovod.
     """

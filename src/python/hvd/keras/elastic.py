@@ -127,8 +127,8 @@ class UpdateBatchStateCallback(_backend.Callback):
 
     An interrupted epoch has only its remaining steps.  For this, fit() must know the number of steps of an epoch: give it
     steps_per_epoch, or data with a length.  As in Horovod these are the data's first batches, not its last.  As in Horovod
-    state.batch is the index of the last finished step, so the epoch repeats that step.  It repeats two if CommitStateCallback
-    stands before this callback.
+    state.batch is the index of the last finished step, so the epoch repeats that step.  If CommitStateCallback is before this
+    callback in the list, the epoch repeats two steps.
     """
 
     def __init__(self, state: Any) -> None:

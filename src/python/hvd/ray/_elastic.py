@@ -110,7 +110,7 @@ class _Hosts(HostedJob):
 
 
 class ElasticAdapter(Adapter):
-    """Ranks that come and go with the cluster's nodes.  They live for one run() or execute()."""
+    """Ranks that come and go with the cluster's nodes.  The ranks live for one run() or execute()."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What hvdrun's ranks do in a Ray job."""
+"""The program that hvdrun's ranks run in a Ray job."""
 
 from __future__ import annotations
 

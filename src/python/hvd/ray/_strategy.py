@@ -91,7 +91,7 @@ class BaseStrategy:
 
 
 class ColocatedStrategy(BaseStrategy):
-    """The same number of ranks on each of num_hosts nodes."""
+    """Places the same number of ranks on each of num_hosts nodes."""
 
     def __init__(
         self,

@@ -20,7 +20,8 @@ __all__ = ["HvdConfig"]
 
 
 def _prepare(number: int, size: int) -> None:
-    """On a worker: what its ranks' meeting needs besides Ray's own variables.  Makes the backend known to torch."""
+    """Runs on a worker.  Sets the variables that the ranks' meeting needs besides Ray's own, and registers the backend with
+    torch."""
     import hvd.torch  # noqa: F401
 
     _environment.whole.update({"RANK": str(number), "WORLD_SIZE": str(size)})

@@ -67,7 +67,7 @@ def write_own(path: str, text: str) -> None:
 
 
 def _about(_rows: Any) -> Iterator[tuple[list[str], list[str], str]]:
-    """In each task: all tasks' addresses, and this one's GPUs."""
+    """Runs in each task.  Yields the addresses of all tasks, and this task's GPUs."""
     from pyspark import BarrierTaskContext
 
     context = BarrierTaskContext.get()

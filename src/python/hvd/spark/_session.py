@@ -37,7 +37,7 @@ def spark_context(given: Any = None) -> Any:
 
 
 def _is_connect(given: Any) -> bool:
-    """Whether the given session, else this process's session, is a Spark Connect session."""
+    """Returns whether the given session, else this process's session, is a Spark Connect session."""
     if given is not None:
         return type(given).__module__.startswith("pyspark.sql.connect")
     try:

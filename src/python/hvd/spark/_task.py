@@ -219,7 +219,7 @@ class _Results:
 
 
 class _Hvdrun:
-    """hvdrun as this task's child.  It leaves nothing on disk."""
+    """hvdrun as this task's child.  hvdrun leaves no file on disk."""
 
     def __init__(self, spec: Spec, folder: Path, slots: dict[str, int], gpus: dict[str, list[str]], relay: Sender) -> None:
         self.relay, self.slots = relay, slots

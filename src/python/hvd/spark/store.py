@@ -23,7 +23,7 @@ _DBFS = r"^(dbfs:/+|(file:(//)?)?/dbfs/)"
 
 
 class Store:
-    """Paths of one prefix, and whole files below it.  It can be pickled, and opens nothing before it is used.
+    """Paths of one prefix, and whole files below it.  A Store can be pickled, and opens no connection before its first use.
 
     save_runs=False keeps no checkpoints.  storage_options, and further keywords: fsspec's.
     """
@@ -98,7 +98,7 @@ class Store:
         return self.checkpoint_filename
 
     def saving_runs(self) -> bool:
-        """Whether runs keep checkpoints."""
+        """Returns whether runs keep checkpoints."""
         return self.save_runs
 
     def get_logs_path(self, run_id: str) -> str:
@@ -171,7 +171,7 @@ class Store:
         return parquet.ParquetDataset(self.list(path), filesystem=self.filesystem())
 
     def is_parquet_dataset(self, path: str) -> bool:
-        """Whether there is a table that can be read."""
+        """Returns whether the path has a readable table."""
         try:
             return bool(self.list(path)) and self.get_parquet_dataset(path) is not None
         except (OSError, ValueError):
@@ -200,7 +200,7 @@ class FilesystemStore(Store):
 
     @classmethod
     def matches(cls, path: str) -> bool:
-        """Whether Store.create() makes a store of this class for the path."""
+        """Returns whether Store.create() makes a store of this class for the path."""
         return isinstance(Store.create(path), cls)
 
     def get_filesystem(self) -> Any:
@@ -265,7 +265,7 @@ class DBFSLocalStore(LocalStore):
 
     @staticmethod
     def matches_dbfs(path: str) -> bool:
-        """Whether it is a path of Databricks' file system."""
+        """Returns whether the path belongs to Databricks' file system."""
         return re.match(_DBFS, path) is not None
 
     @staticmethod
@@ -312,7 +312,7 @@ class HDFSStore(FilesystemStore):
 
     @staticmethod
     def matches(path: str) -> bool:
-        """Whether it is an hdfs:// URL."""
+        """Returns whether the path is an hdfs:// URL."""
         return path.startswith("hdfs://")
 
     def filesystem(self) -> Any:

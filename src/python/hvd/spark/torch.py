@@ -113,7 +113,7 @@ class TorchModel(HorovodModelBase):
         return bytes(cloudpickle.dumps(self._model))
 
     def state(self) -> dict[str, Any]:
-        """For saving: model and optimizer together, because they share parameters."""
+        """The state to save.  Model and optimizer are in one object, because they share parameters."""
         import cloudpickle
 
         return {**super().state(), "packed": bytes(cloudpickle.dumps((self._model, self._optimizer)))}

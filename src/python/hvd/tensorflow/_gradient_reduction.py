@@ -1,7 +1,7 @@
 """Reduction of a list of gradients, for tapes and optimizers.
 
-Dense gradients travel in batches of BATCH_BYTES, with one TensorFlow op each.  Their order is that in which backward
-makes them: the last layer's first.  So there are few ops, and the first batches travel during backward.
+Dense gradients travel in batches of BATCH_BYTES, with one TensorFlow op each.  The order of gradients is that of the backward
+pass: the last layer's gradients come first.  So there are few ops, and the first batches travel during backward.
 """
 
 from __future__ import annotations
@@ -97,8 +97,8 @@ def _user_groups(groups: Any, variables: Sequence[Any], positions: Sequence[int]
 
 
 def _without(grads: Sequence[Any]) -> str:
-    """The end of the names if gradients are None: ".without.1.2".  Thus ranks with other gradients have other names, and
-    wait; without it they would add gradients of different variables.
+    """Returns the suffix of operation names if gradients are None: ".without.1.2".  Ranks with different gradients thus use
+    different names, and wait.  Without the suffix, they would add gradients of different variables.
     """
     lacking = ".".join(str(i) for i, grad in enumerate(grads) if grad is None)
     return f".without.{lacking if len(lacking) < 40 else f'{zlib.crc32(lacking.encode()):08x}'}" if lacking else ""

@@ -1,4 +1,4 @@
-"""Measures input inside of a tf.function, such as Keras' fit().  There the next batch is an op that Python cannot
+"""Measures input inside of a tf.function, such as Keras' fit().  In a graph the next batch is an op, which Python cannot
 observe.  So two of our ops surround it, and report its begin and end to libhvd (hvd_part_begin in include/hvd/hvd.h).
 """
 

@@ -168,7 +168,7 @@ def _function_graph(graph: Any) -> Any:
 
 
 def _in_control_flow(graph: Any) -> bool:
-    """Whether ops in graph may run several times, or not at all, in one step."""
+    """Returns whether ops in the graph may run several times, or not at all, in one step."""
     while graph is not None:
         if hasattr(graph, "outer_graph") and type(graph).__name__ != "FuncGraph":
             return True

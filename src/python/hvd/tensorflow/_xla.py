@@ -75,7 +75,8 @@ def _module() -> Any:
 
 
 def can_be_compiled(tensors: Sequence[Any], op: int) -> bool:
-    """Whether allreduce() takes these tensors: in a function, of known shapes, with Sum or Average; if the user wants it."""
+    """Returns whether XLA can compile the allreduce.  The user must have enabled it, and op must be Sum or Average.  The
+    tensors must be in a function, with known shapes."""
     return (
         _environment.flag("HOROVOD_ENABLE_XLA_OPS")
         and not tf.executing_eagerly()

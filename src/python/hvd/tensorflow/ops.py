@@ -354,6 +354,6 @@ def local_rank_op(name: str | None = None) -> tf.Tensor:
 
 @unconverted
 def process_set_included_op(process_set_id: int = 0, name: str | None = None) -> tf.Tensor:
-    """Whether this rank is in a process set when the graph runs: [] int32.  1 or 0; -1 before init(), -2 for no such
+    """Returns whether this rank is in a process set when the graph runs: [] int32.  1 or 0; -1 before init(), -2 for no such
     set."""
     return _library.world(4, name, process_set_id)

@@ -1,7 +1,7 @@
 """Batch normalisation over the batches of all ranks.
 
 Forward gathers three numbers per channel from each rank, in one operation: count, mean and sum of squared deviations.
-It combines them like hvd/torch/sync_batch_norm.py.  Backward sums two numbers per channel.
+Forward combines the numbers like hvd/torch/sync_batch_norm.py.  Backward sums two numbers per channel.
 """
 
 from __future__ import annotations

@@ -87,12 +87,12 @@ class TorchAdapter:
 
     @staticmethod
     def is_capturing() -> bool:
-        """Whether the current stream is being captured into a CUDA graph."""
+        """Returns whether the current stream is being captured into a CUDA graph."""
         cuda: Any = torch.cuda
         return bool(cuda.is_initialized() and cuda.is_current_stream_capturing())
 
     def _is_captured(self, gpu: int, stream: int) -> bool:
-        """Whether operations that this stream has submitted now are in the graph."""
+        """Returns whether the operations submitted on this stream go into a CUDA graph."""
         if stream == 0 or self.stream_of(gpu) == stream:
             return stream != 0  # the default stream cannot be captured
         external: Any = torch.cuda.ExternalStream

@@ -1,8 +1,8 @@
 """torch.compile around our operations.
 
 The blocking operations go into the graph, as operators (_compiled.py).  The graph breaks around every other operation.
-These move no data through torch, so there is nothing to trace.  Without this module, Dynamo would try to trace all of
-our functions, and warn of each.
+The other operations move no data through torch, so Dynamo has nothing to trace.  Without this module, Dynamo would try to trace
+all of our functions, and warn of each.
 """
 
 from __future__ import annotations

@@ -132,7 +132,7 @@ class Watch(Exchange):
         told = allgather_object((_world.rank(), mine), f"{self._name}.start", self._set)
         ranks = [rank for rank, _ in told]  # without those that have joined (hvd.join)
         for line in start_comparison.differences([facts for _, facts in told], ranks):
-            if line not in self._told_at_start:  # it may be told again after each join
+            if line not in self._told_at_start:  # each join repeats the comparison, and thus the line
                 self._print(f"{self._when}, {line}", ranks)
             self._told_at_start.add(line)
 
@@ -152,7 +152,8 @@ class Watch(Exchange):
         return flat[piece.begin : piece.end]
 
     def _hashes(self, window: list[Piece]) -> tuple[list[int] | torch.Tensor, int]:
-        """The hashes of the pieces, and where they were made.  IN_HOST: a list.  Else: [pieces] on the first one's device."""
+        """Returns the hashes of the pieces, and the place of their computation.  IN_HOST: a list of int.  Otherwise: a tensor
+        [pieces] on the device of the first piece."""
         places = [place_of(piece, self._present(piece)) for piece in window]
         if None not in places:
             return host_hashes(places, torch.get_num_threads()), IN_HOST  # type: ignore[arg-type]
@@ -241,8 +242,9 @@ def watch(
 ) -> Watch:
     """Compares the model's parameters and the optimizer's state between the ranks after each optimizer.step().
 
-    Call it on all ranks, after init() and after the ranks have equal parameters.  It replaces the watch that hvdrun --agreement
-    has begun for this optimizer.  Differences are reported on stderr; with --agreement stop, step() raises DivergedError.
+    Call it on all ranks, after init() and after the ranks have equal parameters.  The new watch replaces the watch that hvdrun
+    --agreement has begun for this optimizer.  Differences are reported on stderr; with --agreement stop, step() raises
+    DivergedError.
 
     model: a module, or pairs of name and parameter.  exclude: patterns such as "*.router.*" for names of parameters that may
     differ.  process_set: the ranks that have equal parameters.

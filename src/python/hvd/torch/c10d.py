@@ -1,4 +1,5 @@
-"""Registers the backend "hvd" with torch.distributed.  It is small: the backend is loaded when a group is made."""
+"""Registers the backend "hvd" with torch.distributed.  The backend itself is loaded only when a group is made, so importing
+this module is cheap."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class PowerSGD(Compressor):
         raise ValueError("PowerSGD keeps state from step to step: give it to DistributedOptimizer(compression=...)")
 
     def fits(self, parameter: torch.Tensor) -> bool:
-        """Whether a parameter's gradient is sent as two thin matrices."""
+        """Returns whether a parameter's gradient is sent as two thin matrices."""
         if parameter.dim() < 2 or not parameter.dtype.is_floating_point:
             return False
         rows, columns = parameter.shape[0], parameter[0].numel()

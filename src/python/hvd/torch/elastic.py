@@ -32,9 +32,9 @@ __all__ = [
 class TorchState(ObjectState):
     """Models, optimizers, samplers and plain values, as attributes: TorchState(model, optimizer, sampler=..., epoch=0).
 
-    An object with state_dict() and load_state_dict(), under any name, is stored by its state_dict.  It stays the same object.
-    Examples: a model, an optimizer, a learning rate schedule, an ElasticSampler, a GradScaler.  Everything else is pickled.
-    horovod.torch.elastic.state has the handlers, and a registry for handlers of other types.
+    An object with state_dict() and load_state_dict(), under any name, is stored by its state_dict.  Restoring loads the stored
+    state into the same object. Examples: a model, an optimizer, a learning rate schedule, an ElasticSampler, a GradScaler.
+    Everything else is pickled. horovod.torch.elastic.state has the handlers, and a registry for handlers of other types.
     """
 
     _handlers: dict[str, StateHandler]

@@ -16,7 +16,8 @@ __all__ = ["allgather_object", "broadcast_object", "broadcast_optimizer_state", 
 
 
 def is_sharded(optimizer: Any) -> bool:
-    """Whether it is an hvd.ShardedOptimizer.  That class's module is loaded on first use."""
+    """Returns whether the optimizer is an hvd.ShardedOptimizer.  The module of that class is loaded on first use, so this
+    function does not import it."""
     module = sys.modules.get("hvd.torch.sharded")
     return module is not None and isinstance(optimizer, module.ShardedOptimizer)
 

@@ -33,7 +33,7 @@ else:
 
 
 class _Distributed(GradScalerSupport, _Base):
-    """The first base class; the user's optimizer class is the second.  Its own state is in _hvd, which state_dict() does not
+    """The first base class; the user's optimizer class is the second.  hvd's own state is in _hvd, which state_dict() does not
     include."""
 
     _hvd: Reducer
@@ -95,7 +95,7 @@ class _Distributed(GradScalerSupport, _Base):
 
     @property
     def sparse_as_dense(self) -> bool:
-        """Whether sparse gradients are reduced as dense ones."""
+        """True if sparse gradients are reduced as dense ones."""
         return self._hvd.settings.sparse_as_dense
 
     @property
@@ -301,7 +301,7 @@ def DistributedOptimizer(
 ) -> Any:
     """An optimizer of the same class that averages the gradients over all ranks before its step.
 
-    It takes over the given optimizer's parameter groups and state.  Gradients travel while backward() runs.
+    The new optimizer takes over the given optimizer's parameter groups and state.  Gradients travel while backward() runs.
 
     named_parameters: model.named_parameters(); names tell ranks which gradients belong together.
     compression: Compression.none, .fp16, .bf16, or .powersgd(rank=2), which sends matrices as products of thin ones.

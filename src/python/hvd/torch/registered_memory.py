@@ -37,10 +37,10 @@ def mem_pool() -> Any:
     """The process's torch.cuda.MemPool, whose memory comes from ncclMemAlloc.
 
     `with torch.cuda.use_mem_pool(hvd.mem_pool()):` puts new tensors there.  The runtime registers this memory with NCCL when it
-    sends a tensor alone.  It sends a tensor alone if the tensor has 8 MiB or more, or its batch has no other.  Then NCCL needs
-    no copies through its own buffers where the hardware allows that.  On every rank, the tensors of one operation must come
-    from this pool, or none.  The process keeps the memory.  RuntimeError: without a GPU, with torch before 2.5, or with NCCL
-    before 2.19.
+    sends a tensor alone.  The runtime sends a tensor alone if the tensor has 8 MiB or more, or is alone in its batch.  Then
+    NCCL needs no copies through its own buffers where the hardware allows that.  On every rank, the tensors of one operation
+    must come from this pool, or none.  The process keeps the memory.  RuntimeError: without a GPU, with torch before 2.5, or
+    with NCCL before 2.19.
     """
     if not hasattr(torch.cuda, "MemPool"):
         raise RuntimeError(f"hvd.mem_pool requires torch 2.5, and this is {torch.__version__}")

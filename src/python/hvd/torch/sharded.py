@@ -1,9 +1,9 @@
 """An optimizer with its state divided among the ranks: each rank stores and updates its part of all parameters.
 
 Parameters lie in flat buckets, and rank r owns the r-th part of each.  Gradients are reduce-scattered during
-backward().  Every rank does the optimizer's step on its own parts, and the parts are gathered.  This sends as much as
-an allreduce, since a ring's allreduce is a reducescatter and an allgather.  A rank stores 1/size of the state.  This is
-stage 1 of ZeRO (arXiv:1910.02054).
+backward().  Every rank does the optimizer's step on its own parts, and the parts are gathered.  The two exchanges send as many
+bytes as an allreduce, since a ring's allreduce is a reducescatter and an allgather.  A rank stores 1/size of the state.  This
+is stage 1 of ZeRO (arXiv:1910.02054).
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class ShardedOptimizer(torch.optim.Optimizer):
     For optimizers that treat each element by itself (SGD, Adam and most others).  Steps equal DistributedOptimizer's up
     to rounding.  Parameters become views of larger tensors; p.grad stays this rank's own gradient.  backward() sends it, so
     step() refuses later changes: clip with clip_grad_norm_() of this class.  A missing gradient counts as zeros.
-    state_dict() is collective.  Its result has the form of the undivided optimizer's.  Both the undivided optimizer and
-    this class, on any number of ranks, can load it.
+    state_dict() is collective.  state_dict() returns the form of the undivided optimizer.  The undivided optimizer can load
+    this form, and so can this class on any number of ranks.
 
     optimizer: its state, if any, must be the same on all ranks.
     backward_passes_per_step, op (Average or Sum), compression: as in DistributedOptimizer.
@@ -203,7 +203,7 @@ class ShardedOptimizer(torch.optim.Optimizer):
 
     @property
     def _step_supports_amp_scaling(self) -> bool:
-        """A GradScaler reads this property before it looks for infinities.  It must find infinities on all ranks, or on
+        """A GradScaler reads this property before it looks for infinities.  The scaler must find infinities on all ranks, or on
         none."""
         if self._overflow is None and self._busy():
             self.synchronize()

@@ -107,7 +107,7 @@ def differences(told: Sequence[dict[str, Any]], ranks: Sequence[int]) -> Iterato
 
 
 def _has_outsiders(seeds: Sequence[Any]) -> bool:
-    """Whether more than half of three ranks or more have one seed.  Seeds that depend on the rank are usual."""
+    """Returns whether more than half of three ranks or more have one seed.  Seeds that depend on the rank are usual."""
     return len(seeds) > 2 and 2 * max(seeds.count(seed) for seed in seeds) > len(seeds)
 
 

@@ -114,7 +114,7 @@ def divides_its_state(optimizer: torch.optim.Optimizer) -> bool:
 
 
 def is_plain(value: Any) -> bool:
-    """Whether the value is a tensor in memory of its own, and no shard."""
+    """Returns whether the value is a tensor that owns memory and is not a shard."""
     if not isinstance(value, torch.Tensor) or isinstance(value, UninitializedTensorMixin):
         return False
     if hasattr(value, "__tensor_flatten__") or getattr(value, "_is_flat_param", False):

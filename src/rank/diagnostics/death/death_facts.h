@@ -41,7 +41,7 @@ std::vector<std::string> local_mounts(const std::string& mounts);
 /// Empty: none is full.
 std::string full_folders(const std::string& cwd, const std::string& temporary);
 
-/// Where the kernel puts core files, by its core_pattern: "core in /work" or "piped to /usr/share/apport".
+/// Returns the place of core files by the kernel's core_pattern: "core in /work" or "piped to /usr/share/apport".
 /// @param cwd  working folder of the rank
 std::string core_place(const std::string& pattern, const std::string& cwd);
 std::string core_pattern();

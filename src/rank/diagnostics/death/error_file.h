@@ -14,7 +14,7 @@ std::string recorded_error(const std::string& text);
 /// One rank's file, in this process's memory.  The same user's processes can open it while this process lives.
 class ErrorFile {
  public:
-  /// Without memory for the file, path() is "".
+  /// Makes the file.  If there is no memory for it, path() is "".
   ErrorFile();
   /// "/proc/PID/fd/N".
   std::string path() const;

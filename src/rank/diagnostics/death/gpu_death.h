@@ -29,8 +29,9 @@ struct GpuVerdict {
   wire::DeathFact fact = wire::DeathFact::none;
 };
 
-/// Whether the GPU's memory ran out, and the evidence.  Looks in the rank's last words for messages of torch, JAX,
-/// TensorFlow, the CUDA libraries and libhvd.  The last words are its traceback, else the end of its output.
+/// Decides whether the GPU's memory ran out, and returns the evidence.  Looks in the rank's last words for messages of
+/// torch, JAX, TensorFlow, the CUDA libraries and libhvd.  The last words are its traceback, else the end of its
+/// output.
 GpuVerdict out_of_gpu_memory(const std::string& last_words, const GpuFacts& facts);
 
 /// Errors of the GPU itself, in words where the driver's number is known.

@@ -13,7 +13,8 @@ struct KilledChild {
   int signal = 0;
 };
 
-/// Whether a death by @p signal is a sign of trouble: SIGKILL, or a crash.  No program ends its own workers by these.
+/// True if a death by @p signal shows a fault: SIGKILL, or a crash.  Programs do not end their own workers by these
+/// signals.
 bool is_trouble(int signal);
 
 /// The children of @p parent that a signal of trouble has killed, by process number.  Needs one walk over /proc.

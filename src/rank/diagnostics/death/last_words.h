@@ -6,10 +6,10 @@
 
 namespace hvd::rank {
 
-/// Whether @p words contain the kernel's or torch's message for a full disk.
+/// True if @p words contain the kernel's or torch's message for a full disk.
 bool tells_full_disk(std::string_view words);
 
-/// Whether @p words contain Python's or torch's message for a worker process that a signal has ended.
+/// True if @p words contain Python's or torch's message for a worker process that a signal has ended.
 bool tells_dead_worker(std::string_view words);
 
 /// Advice for the error in @p words, which are the rank's traceback or its last lines; empty: no advice.

@@ -197,7 +197,7 @@ std::optional<std::string> StackCapture::step() {
   return finish();
 }
 
-/// What has been written since the file was emptied.
+/// Returns the text that was written since the file was emptied.
 std::string StackCapture::written() {
   std::string text(std::min(size_, most_text_bytes), '\0');
   const ssize_t n = pread(file_.get(), text.data(), text.size(), 0);

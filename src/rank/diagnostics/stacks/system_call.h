@@ -6,7 +6,8 @@
 
 namespace hvd::rank {
 
-/// In words, from /proc/PID/task/TID/syscall: "reads from /data/part-3", "runs"; empty: not known.
+/// Describes the thread's present system call, from /proc/PID/task/TID/syscall: "reads from /data/part-3", "runs".
+/// Empty: unknown.
 std::string system_call_of(pid_t pid, pid_t thread);
 
 }  // namespace hvd::rank

@@ -74,7 +74,7 @@ class Calls:
         return call
 
     def forget(self):
-        """For a new default group: torch uses the names again."""
+        """Forgets the calls: a new default group uses torch's group names again."""
         self.rows.clear()
         self.counts.clear()
 
@@ -118,8 +118,7 @@ def reference(work):
 
 
 def has_ended(end):
-    """Whether a call has ended.  end: None (not returned yet), True (returned), or a reference to its work, maybe
-    dropped."""
+    """Returns whether a call has ended. end: None (not returned yet), True (returned), or a weak reference to its work."""
     if end is None or end is True:
         return end is True
     work = end()
@@ -152,7 +151,7 @@ class DdpCalls:
 
 
 def is_idle():
-    """Whether nothing computes in this process."""
+    """Returns whether no thread of this process computes."""
     cuda = sys.modules.get("torch.cuda")
     if cuda is not None and cuda.is_initialized():
         return False  # a wait for the GPU looks the same

@@ -29,7 +29,7 @@ def main_thread_frames():
 
 
 def is_in_c10d(frames):
-    """Whether the user's innermost line has called torch.distributed."""
+    """Returns whether the user's innermost line has called torch.distributed."""
     for file, *_ in frames:
         if file.endswith(C10D):
             return True
@@ -52,7 +52,7 @@ class Watcher:
         self.c10d, self.name = c10d, name
         self.lock = threading.Lock()  # the thread holds it while it is inside torch; end() waits for it
         self.link = None
-        self.refused = None  # why the store cannot be reached; "": it can; None: not tried
+        self.refused = None  # the reason for which the store is unreachable; "": reachable; None: not tried
         self.init = None  # the arguments of the init_process_group() that runs now
         self.records = Records()
         self.ddp = None  # hvdrank_calls.DdpCalls, where torch's gloo records nothing
@@ -82,7 +82,8 @@ class Watcher:
         if self.link is not None:
             self.link.close()
         self.ending = True
-        self.lock = threading.Lock()  # the parent's thread may have held the old one, and nobody releases it here
+        # If the parent's thread held the old lock at the fork, no thread of this process would release it.
+        self.lock = threading.Lock()
 
     def end(self):
         """Waits at exit until the thread has left torch; otherwise it would abort the process.
@@ -222,10 +223,11 @@ class Watcher:
         return call, frame.f_locals.get("group")
 
     def message_of(self, entries, members, frames):
-        """The present call of a rank whose main thread stands still, while a message through NCCL is open; else None.
+        """Returns the open message through NCCL for which the main thread waits; None: the thread is not still, or no message
+        is open.
 
-        NCCL's send() and recv() return at once.  The main thread then waits for the GPU.  A thread that goes on does not
-        wait, because a program may post messages in advance.
+        NCCL's send() and recv() return at once, and the main thread later waits for the GPU.  A program may also post messages
+        in advance.  So a thread that still moves does not wait for a message.
         """
         if not frames:
             return None
@@ -255,7 +257,8 @@ class Watcher:
         return str(self.c10d._world.pg_names.get(group)), int(root)
 
     def add_records(self, told, whole, group_of_call):
-        """Adds the groups and the rows of hvdrank_records; without a call so far, also that of an open message."""
+        """Adds the groups and the rows of hvdrank_records to `told`.  If `told` has no call yet, also adds the call of an open
+        message."""
         groups = Groups(self.c10d)
         told["groups"] = groups.rows
         if not groups.rows:

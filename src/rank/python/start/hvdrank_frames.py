@@ -13,7 +13,8 @@ C10D = "torch/distributed/distributed_c10d.py"
 
 
 def is_library(file):
-    """As in source_frame.cc: also the packages hvd and horovod in a folder that is no site-packages."""
+    """Returns whether the file belongs to a library.  Same rule as source_frame.cc: the packages hvd and horovod count in any
+    folder."""
     return any(part in file for part in LIBRARIES) or OUR_PACKAGES.search(file) is not None
 
 
@@ -35,7 +36,7 @@ def all_frames(frame):
 
 
 def is_new(frame):
-    """Whether this function has not seen the frame before.
+    """Returns whether this function has not seen the frame before.
 
     Each call has a frame of its own, but often at the address of the last one.  A reference would keep the call's tensors
     alive.  So the frame itself gets a mark, which only a debugger or a coverage tool reads.

@@ -28,7 +28,8 @@ ENDED, MESSAGE, NOT_OF_NCCL = 1, 2, 4
 
 
 def tensor_text(sizes, dtypes):
-    """[[8], [2, 3]], ["Float", "Float"] → "[8] float32, [2, 3] float32".  Of more than two: the first and a count."""
+    """[[8], [2, 3]], ["Float", "Float"] → "[8] float32, [2, 3] float32".  With more than two tensors: the first one and the
+    number of others."""
     if not sizes:
         return ""
     words = [
@@ -119,7 +120,7 @@ class Records:
 
     @staticmethod
     def exist(backends):
-        """Whether this torch records the collectives of these backends."""
+        """Returns whether this torch records the collectives of these backends."""
         torch = sys.modules["torch"]._C._distributed_c10d
         return ("gloo" in backends and hasattr(torch, "_dump_fr_trace")) or hasattr(torch, "_dump_nccl_trace")
 

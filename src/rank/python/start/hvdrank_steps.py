@@ -5,8 +5,8 @@
 # the format.  hvd/_job/step_hooks.py hooks the optimizers, loaders and checkpoints.  Here it reports to the recorder
 # below instead of libhvd.  A step ends with an optimizer's step.  Without optimizer steps, each backward() from the
 # ENOUGHth on ends a step.  Without backward() too, each batch from the ENOUGHth on ends a step.  A program that has made an
-# optimizer may add up the gradients of many batches before its first step.  It has LONGEST_STEP_NS for that.  CPython 3.9 and
-# later, torch 2.0 and later.
+# optimizer may add up the gradients of many batches before its first step.  The first optimizer step must then come within
+# LONGEST_STEP_NS.  CPython 3.9 and later, torch 2.0 and later.
 import mmap
 import os
 import struct
@@ -47,8 +47,8 @@ class Collecting:
     C functions of the standard library alone make up the callback.  A callback with bytecode would run handlers of
     signals, and the collector drops what they raise: Ctrl-C would be lost.
 
-    The collector calls getattr(self, "start", info) and getattr(self, "stop", info).  That reads a property, whose
-    getter COLLECTIONS.extend(self) iterates over self: one number, the time.
+    The collector calls getattr(self, "start", info) and getattr(self, "stop", info).  Each of these calls reads a property.
+    The property's getter, COLLECTIONS.extend(self), iterates over self, which yields one number: the time.
     """
 
     start = stop = property(COLLECTIONS.extend)

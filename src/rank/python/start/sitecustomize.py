@@ -24,7 +24,7 @@ def load(name, **names):
 
 
 def is_rank():
-    """Whether this process has the rank's descriptors.  If a program has closed them, this process is not the rank."""
+    """Returns whether this process has the rank's descriptors.  If a program has closed them, this process is not the rank."""
     try:
         return "hvdrank-stacks" in os.readlink("/proc/self/fd/" + os.environ["HVD_STACK_FD"])
     except (KeyError, OSError):
@@ -32,7 +32,8 @@ def is_rank():
 
 
 def offer_stacks():
-    """As hvd._job.stack_dumps: faulthandler writes all threads' frames to the guard's memory file."""
+    """Prepares faulthandler, like hvd._job.stack_dumps: on a signal, all threads' frames are written to the guard's memory
+    file."""
     import faulthandler
 
     try:
@@ -45,7 +46,7 @@ def offer_stacks():
 
 
 def offer_console():
-    """As hvd._job.attach, which is imported when somebody attaches."""
+    """Prepares hvdrun attach. hvd._job.attach is imported only when a user attaches."""
     import _signal as signal  # signal itself imports enum, which takes longer than all else here
 
     def attached(number, frame):

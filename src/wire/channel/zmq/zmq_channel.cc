@@ -92,9 +92,9 @@ bool send_frame(const zmq::Socket& s, const Frame& frame) {
   return true;
 }
 
-/// Of a connection that a listener has accepted: whether the other end has proved the job's key.  Before that a
-/// stranger gets the greeting (64 bytes), CURVE's WELCOME (170) and at most an ERROR (12).  READY, which has 54 and
-/// more, comes after ZAP's yes.
+/// Returns true if the other end of an accepted connection has proved the job's key.  The evidence is the number of
+/// acknowledged bytes.  A stranger gets the greeting (64 bytes), CURVE's WELCOME (170) and at most an ERROR (12).
+/// READY, of 54 bytes or more, is sent only after ZAP has accepted the key.
 bool has_proved(int connection) {
   constexpr std::uint64_t most_to_a_stranger = 64 + 170 + 12;
   constexpr std::size_t bytes_acked = 15;  // place of eight bytes in the kernel's tcp_info, which glibc's lacks
@@ -159,7 +159,7 @@ class ZmqListener : public Listener {
   }
 
   /// The monitor names only descriptors, and a descriptor may have a new owner by now.  So a peer is gone only when the
-  /// router has no route to it any more.  This may be a little later.
+  /// router has no route to it any more.  ZeroMQ may drop the route slightly after the connection's end.
   std::optional<PeerId> gone() override {
     zmq::MonitorEvent event;
     while (zmq::next_event(monitor_, &event))

@@ -10,7 +10,7 @@ namespace {
 
 using Ranks = std::vector<std::int32_t>;
 
-/// Its guard calls the host "here": two names of one machine are one host there.
+/// The record of a rank that SIGKILL ended. Its guard names the host "here", the second name of the launcher's machine.
 wire::DeathRecord killed(int rank) {
   wire::DeathRecord d;
   d.rank = rank, d.host = "here", d.cause = wire::Cause::signalled, d.code = 9;

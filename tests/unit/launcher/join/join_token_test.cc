@@ -8,7 +8,7 @@
 namespace hvd::launcher {
 namespace {
 
-/// Whether a host with @p host's token gets in where @p launcher's is asked for, within the time.
+/// Returns whether a host that uses the token @p host reaches a launcher with the token @p launcher within the time.
 bool gets_in(const std::string& launcher, const std::string& host, int milliseconds) {
   const JoinKeys ours = join_keys_of(launcher), theirs = join_keys_of(host);
   const auto listener = wire::listen({"tcp://127.0.0.1:*"}, ours.launcher, ours.host.public_key);

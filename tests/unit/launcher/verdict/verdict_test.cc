@@ -96,7 +96,7 @@ TEST_CASE("verdict: a rank that left while others waited for it is named first")
   wire::DeathRecord killed = failed;
   killed.cause = Cause::signalled, killed.code = 9, killed.traceback.clear();
   CHECK(text(judge({killed, death(1, Cause::finished, 0, 2)}, 2, {})).starts_with("137\nhvdrun: rank 0 on h0 was"));
-  // It failed itself, later by the clock: the first failure is then the cause.
+  // Rank 1 failed too, later by the clock: rank 0's earlier failure is the cause.
   CHECK(text(judge({failed, death(1, Cause::exited, 4, 2)}, 2, {})).starts_with("1\nhvdrun: rank 0 on h0 ended with"));
 }
 
@@ -108,7 +108,7 @@ TEST_CASE("verdict: a rank that left while others waited for it over gloo") {
   CHECK(text(judge({lost, death(2, Cause::finished, 0, 3), death(1, Cause::finished, 0, 2)}, 3, {}))
             .starts_with("1\nhvdrun: rank 1 on h1 left the job while others still waited for it\n        does it have "
                          "fewer steps, or end early?  DistributedDataParallel.join() lets"));
-  // Nobody left, or another failure may be the cause.
+  // gloo's error blames no rank if no rank finished, or if a signal ended another rank.
   CHECK(text(judge({lost, death(1, Cause::stopped, 0, 2)}, 2, {})).starts_with("1\nhvdrun: rank 0 on h0 ended with"));
   CHECK(text(judge({lost, death(1, Cause::finished, 0, 2), death(2, Cause::signalled, 9, 3)}, 3, {}))
             .starts_with("1\nhvdrun: rank 0 on h0 ended with"));

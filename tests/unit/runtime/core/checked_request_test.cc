@@ -1,4 +1,4 @@
-// Requests of the C interface: what a CheckedRequest refers to, and the signature on which the ranks agree.
+// CheckedRequest: the memory that a request of the C interface refers to, and the signature on which ranks must agree.
 #include "core/operation/checked_request.h"
 
 #include <doctest/doctest.h>

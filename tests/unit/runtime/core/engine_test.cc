@@ -91,7 +91,8 @@ TEST_CASE("engine: an average does not wrap on its way, on one node or several")
       std::int32_t large = 2000000000;
       EXPECT(rank.run(Rank::request(HVD_ALLREDUCE, "i32", {}, &large, &large, HVD_I32, HVD_AVERAGE)) == HVD_OK);
       EXPECT(large == 2000000000);
-      std::uint16_t half = 0x7a00;  // float16's 49152, whose double is infinity; off by two roundings at most
+      // 49152 in float16: the sum of two is infinite there. The average may be off by two roundings.
+      std::uint16_t half = 0x7a00;
       EXPECT(rank.run(Rank::request(HVD_ALLREDUCE, "f16", {}, &half, &half, HVD_F16, HVD_AVERAGE)) == HVD_OK);
       EXPECT(half >= 0x79fe && half <= 0x7a02);
     });

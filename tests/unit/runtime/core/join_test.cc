@@ -53,7 +53,7 @@ TEST_CASE("join: who has no more data stands in with zeros, again and again") {
         }
         const int last = join(rank);
         EXPECT(last >= 0 && last < n);
-        float x = static_cast<float>(last), all = 0;  // the same everywhere, and ready bits work as before
+        float x = static_cast<float>(last), all = 0;  // all ranks agree on the last rank, and cached names still work
         for (int i = 0; i < 4; ++i) {
           EXPECT(rank.run(Rank::request(HVD_ALLREDUCE, "after", {1}, &x, &all, HVD_F32, HVD_MAX)) == HVD_OK);
           EXPECT(all == x);

@@ -91,7 +91,8 @@ TEST_CASE("name table: one name a call, while the names of earlier calls are for
       const auto taken = table.take(requests({names[i].c_str()}));
       CHECK(taken[0]->name == names[i]);
       end(taken);
-      const std::size_t distance = round * read_ahead / 2;  // shorter, equal and longer than what is remembered
+      // Shorter than, equal to and longer than the number of remembered names.
+      const std::size_t distance = round * read_ahead / 2;
       if (distance > 0 && i >= distance && i % 3 == 0) table.forget(*table.find(names[i - distance]));
     }
   }

@@ -17,7 +17,8 @@ using transport::Tag;
 
 namespace {
 
-/// Bytes that are numbers of the dtype, and whose sums are rounded.
+/// Random finite numbers of the dtype, as bytes, chosen such that sums are rounded: the order of additions shows in the
+/// bits.
 std::vector<unsigned char> numbers(hvd_dtype dtype, std::size_t elements, int seed) {
   std::vector<unsigned char> bytes(elements * element_bytes(static_cast<DType>(dtype)));
   std::mt19937 random(static_cast<unsigned>(seed));

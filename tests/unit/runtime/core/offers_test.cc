@@ -22,7 +22,7 @@ struct Pair {
   std::vector<Command> commands;
   Coordinator coordinator{{.ranks = 2, .ids = 64, .eager_bytes = 1 << 16, .many_nodes = true},
                           [this](Command type, std::string_view) { commands.push_back(type); }};
-  /// Both ranks announce the name by records, and all ranks carry out what follows.
+  /// Makes the name known: the record of both ranks reaches the coordinator, and all ranks confirm its commands.
   void know(const std::string& name, std::uint64_t group = 0, std::uint32_t group_size = 0) {
     Signature s;
     s.ndim = 1;

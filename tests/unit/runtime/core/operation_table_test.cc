@@ -78,7 +78,7 @@ TEST_CASE("operation: ended by one thread while others sleep, listen, look and l
             ++told;  // the total is checked at the end
             break;
           }
-          case 2: {  // released by another call while this one waits
+          case 2: {  // another thread releases the operation while this one waits
             Operation* op = table.hold(h);
             table.release(h);
             while (!op->done()) table.sleep(*op, 50'000'000);

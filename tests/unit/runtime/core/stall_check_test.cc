@@ -31,7 +31,7 @@ class WaitForRank1 {
   }
   /// The process does not run for @p seconds.
   void stop(int seconds) { now_ += seconds * one_second_ns; }
-  /// Seconds of the wait, as hvdrun is told.
+  /// The seconds of the longest wait that are reported to hvdrun; 0: no wait is reported.
   double told() const {
     std::vector<core::StallReport> waits;
     check_.long_waits(now_, waits);

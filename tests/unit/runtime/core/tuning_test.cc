@@ -100,7 +100,7 @@ TEST_CASE("tuning: finds better settings, logs them as Horovod does, and gives t
   const auto next = Tuning::make(two_hosts(), config, 512 << 10);
   REQUIRE(next != nullptr);
   CHECK(next->settings() == best);
-  CHECK(Tuning::make(World::of(0, {0, 1, 2}, 0), config, 512 << 10) == nullptr);  // a job of another form
+  CHECK(Tuning::make(World::of(0, {0, 1, 2}, 0), config, 512 << 10) == nullptr);  // another number of hosts
   CHECK(train(*next, 1000) == best);                                              // not tuned, so nothing changes
 }
 
@@ -164,9 +164,8 @@ TEST_CASE("tuning: a file that is of no use is no error") {
 
 TEST_CASE("tuning: all ranks change at the same batch, and the bits stay the same") {
   const TuningFolder folder;
-  // The log has a header, a line for each comparison, and the empty text after the last line.  A comparison takes many
-  // steps on a machine whose speed varies, and a sanitizer's steps are long: there one comparison is enough, or
-  // 8 s.
+  // The log has a header, a line for each comparison, and the empty text after the last line. On a machine whose speed
+  // varies, a comparison takes many steps. Under a sanitizer the steps are slow, so one comparison or 8 s are enough.
   constexpr bool sanitized = hvd::testing::slower > 1;
   constexpr std::size_t enough = sanitized ? 3 : 4;
   for (const hvd::testing::Split& shape : hvd::testing::worlds({{2, 1}, {4, 2}, {3, 1}, {3, 3}})) {

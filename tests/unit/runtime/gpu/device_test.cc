@@ -17,8 +17,9 @@ TEST_CASE("every operation, through NCCL") {
   for (int ranks : {1, 2, 4}) run_world(ranks, ranks, all_operations);
 }
 
-/// The runtime's own hook is set before the first tensor on a GPU. So it runs after the destruction of later objects.
-/// (A sanitizer reports if the driver's table was destroyed earlier.)
+/// Uses the driver and NCCL in an exit handler. The handler is registered before the first GPU tensor, so it runs after
+/// later objects are destroyed. The driver's table must still exist then; a sanitizer reports a table that was
+/// destroyed.
 [[maybe_unused]] const bool asks_at_exit = [] {
   return std::atexit([] {
            if (const cuda::Driver* driver = cuda::Driver::get()) driver->text(2);
@@ -210,7 +211,7 @@ std::string error_after_flip(Rank& rank, GpuRank& gpu, std::vector<hvd_request> 
   return "";
 }
 
-/// What a rank runs: @p tensors results of @p elements elements each, from inputs of their own.
+/// A group of `tensors` operations with `elements` elements each. In round 3 one bit of rank 1's result is flipped.
 struct FlippedForm {
   int tensors = 1;
   std::int64_t elements = 20;

@@ -18,7 +18,7 @@ extern "C" int cuStreamSynchronize(void* stream);
 
 namespace hvd::testing {
 
-/// Calls of a function of the fake NCCL in this process so far; 0 before it is loaded.
+/// Returns how often this process has called a function of the fake NCCL; 0 before the library is loaded.
 inline int fake_nccl_calls(const char* function) {
   void* library = dlopen(std::getenv("HVD_NCCL_LIBRARY"), RTLD_NOW | RTLD_NOLOAD);
   if (!library) return 0;

@@ -1,4 +1,4 @@
-/// Operations in CUDA graphs: each launch of a graph repeats them, with the data that is there then.
+/// Operations in CUDA graphs: each launch of a graph repeats the operations on the current data of its buffers.
 #include <doctest/doctest.h>
 
 #include <chrono>

@@ -62,7 +62,7 @@ std::vector<float> rounded(hvd_dtype dtype, const std::vector<float>& v) {
 
 enum class What { sum, move, gather, scatter, exchange };
 
-/// One operation: the values that all ranks have drawn alike, and this rank's place among those that take part.
+/// One random operation. All ranks draw the same values; only `me`, the place among the members, differs.
 struct Drawn {
   What what = What::sum;
   hvd_dtype dtype = HVD_F32;

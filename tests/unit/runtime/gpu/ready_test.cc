@@ -12,7 +12,7 @@ using namespace hvd::testing;
 
 namespace {
 
-/// A tensor whose numbers arrive late on @p stream.
+/// A tensor whose data is complete `delay_us` after its submission, in the order of `stream`.
 struct Late {
   std::string name;
   void* stream;

@@ -45,7 +45,7 @@ constexpr std::int64_t slack_ns = 300'000;  // two clocks, read one after the ot
 constexpr std::size_t rounds = 3, ranks = 2;
 using Right = std::array<std::atomic<bool>, rounds * ranks>;
 
-/// Whether a row has the phases of a group that arrived late, in order, and it waited for at least half that time.
+/// Returns whether a row has all phases of a late group, in order, and waited for data for at least half of @p late_us.
 /// @p life: the times in ns at which the group was submitted and its results had arrived.
 bool is_right(const Spans::Row& row, bool is_first, const std::array<std::int64_t, 2>& life, int late_us) {
   std::vector<Phase> expected{Phase::queue,         Phase::init_nccl,

@@ -1,5 +1,5 @@
-/// Device memory from torch's allocator, which is a fake (FAKE_TORCH_LIBRARY); the operations' own tests run over it
-/// too.  Without that variable there is nothing to test here.
+/// Device memory from torch's caching allocator, here a fake (FAKE_TORCH_LIBRARY). Meson runs the tests of operations
+/// with this allocator too. Without the variable this test is skipped.
 #include <dlfcn.h>
 #include <doctest/doctest.h>
 

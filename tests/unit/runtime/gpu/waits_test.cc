@@ -1,4 +1,4 @@
-/// How far the GPU is with a batch, and how long it has waited for the results.
+/// StreamQueue reports the progress of the GPU in each batch, and the time for which a stream waited for results.
 #include <doctest/doctest.h>
 
 #include <atomic>
@@ -19,7 +19,7 @@ namespace {
 
 constexpr int ms = 1000;  // in µs
 
-/// A stream of a caller, and one of the runtime whose exchanges take as long as a test says.
+/// Two streams: the caller's, and the runtime's. A test gives the duration of each computation and exchange.
 class Batches {
  public:
   Batches() : own(gpu.make_stream()), ours(gpu.make_stream()) { queue.measure(); }
@@ -92,8 +92,8 @@ TEST_CASE("waits: the first tensor that the GPU has not computed") {
   CHECK(b.queue.lost().empty());
 }
 
-/// Whether one of 20 rounds waits at least @p least and less than @p most ms.  A loaded machine delays the fake GPU's
-/// threads, so a single round may wait for longer or for less.
+/// Returns whether the wait of one of 20 rounds is at least @p least ms and less than @p most ms. A loaded machine
+/// delays the fake GPU's threads, so a single round may wait for longer or for less.
 bool waits_between(double least, double most, const std::function<void(Batches&)>& round) {
   bool found = false;
   for (int i = 0; i < 20 && !found; ++i) {

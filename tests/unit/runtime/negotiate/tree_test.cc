@@ -70,7 +70,7 @@ TEST_CASE("negotiate: sets of ranks") {
 
 namespace {
 
-/// A tree whose messages the test carries.
+/// A tree of nodes without a transport: the test passes each message on.
 struct Carried {
   std::vector<std::vector<int>> ranks;
   std::vector<TreeNode> nodes;
@@ -88,7 +88,7 @@ struct Carried {
     ByteWriter w;
     all_pass(Command::assign, w.put(id).put(no_slot).raw(name));
   }
-  /// Carries messages, leaves first, so that one message a node is enough. Returns their number.
+  /// Passes the messages up, from the leaves to the root, one for each node. Returns the number of messages.
   int carry_up() {
     int count = 0;
     for (std::size_t n = nodes.size() - 1; n > 0; --n) {
@@ -371,7 +371,7 @@ TEST_CASE("tree: what no leader can have written is refused") {
   }));
   ByteWriter w;
   refused(w.put(std::uint8_t{0}).varint(1).bytes());  // the message confirms a command that did not exist
-  refused(TreeNode::departure({7, 1, ""}));           // of another place in the tree
+  refused(TreeNode::departure({7, 1, ""}));           // rank 7 is not this node's
   refused(TreeNode::departure({-1, 1, ""}));
   for (const auto& [type, body] : {std::pair{Command::assign, std::string("\xff\xff\xff\x7f....x", 9)},
                                    {Command::evict, std::string("\x80\0\0\0", 4)},

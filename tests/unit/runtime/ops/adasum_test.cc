@@ -35,7 +35,8 @@ Vector tree(std::vector<Vector> v) {
   return v.front();
 }
 
-/// The tree of every node first, then that of the nodes.
+/// The reference result: combines the ranks of each node in a tree, then the nodes' results. `per_node` 0: one tree of
+/// all ranks.
 Vector model(const std::vector<Vector>& all, int per_node) {
   if (per_node == 0) return tree(all);
   std::vector<Vector> nodes;
@@ -46,7 +47,7 @@ Vector model(const std::vector<Vector>& all, int per_node) {
   return tree(nodes);
 }
 
-/// Ranks' gradients have a common part, and a part of their own.
+/// A gradient with a random part that all ranks share, and a random part of the rank.
 template <class T>
 std::vector<T> gradient(int rank, std::size_t count, unsigned seed) {
   std::mt19937 common(seed), own(seed * 100 + static_cast<unsigned>(rank));

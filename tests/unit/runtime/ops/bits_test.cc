@@ -25,7 +25,7 @@ std::uint16_t half(float f) {
                 : static_cast<std::uint16_t>((u >> 16 & 0x8000) | (((u >> 23 & 255) - 112) << 10) | (u >> 13 & 0x3ff));
 }
 
-/// Narrow floats whose sum is 1 in float, and 0 when a node's part is rounded on its way.
+/// Values of a narrow float type. Their sum is 1 if it is kept in float, and 0 if a node rounds its partial sum.
 template <class T>
 void check_rounding(Rank& rank, hvd_dtype dtype, float big, T (*encode)(float)) {
   const float values[] = {big, 1, -big, 0, 0, 0};

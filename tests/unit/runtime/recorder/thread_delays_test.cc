@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::int64_t second = 1'000'000'000;
 
-/// The thread's file in the folder: it had no core for @p ms ms so far.
+/// Writes the schedstat file of a thread that has waited for a core for @p ms ms in all.
 void delay(const std::filesystem::path& tasks, int thread, long ms) {
   const std::filesystem::path folder = tasks / std::to_string(thread);
   std::filesystem::create_directories(folder);

@@ -1,5 +1,5 @@
-/// Each system call of the protocol fails once, on each side and at each point. Then the bytes are right, or the error
-/// names the rank; no rank hangs.
+/// Makes each system call of the protocol fail once, on each side and at each point. The received bytes must then be
+/// right, or the error must name the peer. No rank may hang.
 #include <doctest/doctest.h>
 
 #include <atomic>
@@ -66,8 +66,9 @@ class FaultyCalls final : public transport::tcp::SocketCalls {
   int seen_ = 0;
 };
 
-/// The distance between two calls that fail.  Under the thread sanitizer a test of all calls takes minutes.  So only
-/// every eighth call fails, another one for each errno and side.  The long form and the address sanitizer test all.
+/// The distance between two calls that fail. Under the thread sanitizer a test of all calls takes minutes. So a run
+/// tests every eighth call, with a different offset for each errno and side. The long form and the address sanitizer
+/// test all.
 #if defined(__SANITIZE_THREAD__)
 const int apart = std::getenv("HVD_TEST_EVERY_CALL") ? 1 : 8;
 #else

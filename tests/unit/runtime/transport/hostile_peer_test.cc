@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::size_t large = 300'000;
 
-/// Rank 0 of two, and the lanes of rank 1, whose bytes the test writes.
+/// The transport of rank 0 in a world of two. The test plays rank 1 and writes the bytes of its lanes.
 class HostilePeer {
  public:
   HostilePeer() : messages_(std::make_unique<Messages>(plan(), calls_)) {
@@ -105,7 +105,8 @@ class HostilePeer {
   std::vector<Fd> lanes_;
 };
 
-/// The receive of a large message ends with an error that names the peer. Its memory is as @p memory was then.
+/// Checks that the receive of a large message fails with an error that names the peer, and that its buffer equals @p
+/// memory.
 void check_refused(HostilePeer& peer, Ticket receive) {
   CHECK(peer.lost() == "rank 1: TCP: a part of a message came twice");
   CHECK_THROWS_WITH_AS(peer.messages().test(receive), "rank 1: TCP: a part of a message came twice", Error);
@@ -237,7 +238,7 @@ TEST_CASE("streams of sets that were removed: what they left behind reaches no l
   check_none(run_tcp(2, [](Transport& t) {
     std::deque<std::unique_ptr<Transport>> sets;
     for (int change = 0; change < 200; ++change) {
-      // Numbers as after 65 533 changes of sets. One rank gives its sets up later than the other.
+      // The set numbers are those after 65 400 changes, and pass 65 535. Rank 1 drops old sets later than rank 0.
       sets.push_back(t.split({0, 1}, 65'400 + change));
       if (sets.size() > (t.rank() == 0 ? 1 : 4)) sets.pop_front();
       Transport& set = *sets.back();

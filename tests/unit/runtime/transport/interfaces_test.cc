@@ -28,7 +28,8 @@ int card_of(const sockaddr_storage& at) {
              : reinterpret_cast<const sockaddr_in6*>(&at)->sin6_addr.s6_addr[14];
 }
 
-/// The network interface of a connection to or from 127.0.N.x: N; 0: it has none yet. Its other end is 127.0.0.1.
+/// Returns the number N of the network interface 127.0.N.x that a connection uses; 0: it is not connected. One end is
+/// 127.0.0.1.
 int card_of(int fd) {
   sockaddr_storage at{};
   socklen_t bytes = sizeof at;
@@ -38,16 +39,16 @@ int card_of(int fd) {
   return ::getsockname(fd, reinterpret_cast<sockaddr*>(&at), &bytes) == 0 ? card_of(at) : 0;
 }
 
-/// Counts the bytes of each network interface. It may slow one down, end it, or change its frames.
+/// Counts the bytes of each network interface. A test can make one interface slow, break it, or change its frames.
 class CardCalls final : public SocketCalls {
  public:
   int slow = 0;  ///< the interface that sends a little at a time
   int ends = 0;  ///< the interface that ends, after `ends_after` bytes; -1: each interface
   std::size_t ends_after = 0;
-  int ends_with = ECONNRESET;  ///< the error of the interface that ends; with others the peer learns nothing of it
+  int ends_with = ECONNRESET;  ///< errno of the broken interface; only ECONNRESET reaches the peer
   std::size_t lost = 0;        ///< the bytes before the end that are accepted and do not arrive
   std::uint64_t excess = 0;    ///< added to the number of received bytes that a moved lane sends first
-  int lies = 0;                ///< the interface whose frames of parts are given to `change`
+  int lies = 0;                ///< the interface whose part frames `change` rewrites
   std::function<void(FrameHeader&)> change;
   std::atomic<std::size_t> sent[4] = {};
 

@@ -27,7 +27,7 @@ class Acknowledgements final : public SocketCalls {
   void announce_from(int, int) override {}
 };
 
-/// One end of a connection whose bytes lie in strings. It accepts `room` more bytes.
+/// One end of a connection over two strings. send() accepts `room` bytes in all, then returns EAGAIN.
 class StringStream final : public ByteStream {
  public:
   StringStream(std::string& in, std::string& out, std::size_t room = SIZE_MAX) : in_(in), out_(out), room_(room) {}
@@ -64,7 +64,7 @@ class StringStream final : public ByteStream {
   std::uint64_t written_ = 0;
 };
 
-/// Records the frames that arrive. It drops every third payload. Overwrites the memory of frames that have left.
+/// Records the frames that arrive, and drops every third payload. Overwrites the memory of frames that were sent.
 class Recorder final : public FrameHandler {
  public:
   unsigned char* place(Lane&, const FrameHeader& h) override {
@@ -116,11 +116,11 @@ struct Ends {
     for (const int e : {0, 1})
       while (!wires[1 - e].empty()) CHECK(lanes[e]->receive() == 0);
   }
-  /// Loses the bytes on the way, but the first ones of each end.
+  /// Loses all bytes in flight in each direction except the first @p bytes.
   void lose_after(std::size_t bytes) {
     for (std::string& wire : wires) wire.resize(std::min(bytes, wire.size()));
   }
-  /// Both ends have another connection.
+  /// Gives both lanes a new connection; bytes in flight are lost.
   void move() {
     for (std::string& wire : wires) wire.clear();
     for (const int e : {0, 1}) lanes[e]->resume(Fd(), std::make_unique<StringStream>(wires[1 - e], wires[e]));

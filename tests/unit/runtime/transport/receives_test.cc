@@ -74,7 +74,7 @@ class PeerOfTest final : public ReceivesUser {
   const bool repeats_;
 };
 
-/// Returns the error of begin() for such a frame; empty: none.
+/// Returns the text of the error that begin() throws for the frame; empty: no error.
 std::string refused(PeerOfTest& peer, int lane, const FrameHeader& h, int from = 1) {
   try {
     peer.begin(lane, h, from);

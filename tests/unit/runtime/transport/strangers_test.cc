@@ -68,8 +68,8 @@ class Stranger {
   std::thread thread_;
 };
 
-/// Runs ranks of hosts of their own, or of one host, which accepts no calls from others. @p meanwhile gets their
-/// addresses before they meet. @return the error of each rank.
+/// Runs @p size ranks, each on its own host, or all on one host that accepts no foreign connections. Calls @p meanwhile
+/// with their addresses before they connect. @return the error of each rank.
 std::vector<std::string> run_open(int size, const TcpOptions& options,
                                   const std::function<void(const std::vector<Door>&)>& meanwhile,
                                   const std::function<void(Transport&)>& f) {

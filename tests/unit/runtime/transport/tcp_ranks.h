@@ -80,7 +80,7 @@ inline void check_none(const std::vector<std::string>& failures) {
   for (const std::string& f : failures) CHECK(f == "");
 }
 
-/// Waits for a ticket.  Throws Error{timeout} after some seconds, and what the transport throws.
+/// Waits for a ticket. Throws Error{timeout} after @p seconds, and the errors of the transport.
 inline void await(transport::Transport& t, transport::Ticket ticket, double seconds = 20) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
   while (!t.test(ticket)) {

@@ -8,7 +8,7 @@ using namespace hvd::testing;
 
 namespace {
 
-/// As run_world, with ranks that reach each other by TCP.
+/// Like run_world(), but the ranks of different nodes are connected by TCP.
 void run_tcp_world(int size, int per_node, const std::function<void(Rank&)>& f,
                    transport::tcp::TcpOptions (*way)(int) = by_tcp) {
 #if defined(__SANITIZE_THREAD__)

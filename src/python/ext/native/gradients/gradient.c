@@ -11,8 +11,8 @@ static _Atomic int hooks_in_python, both_hooks;
 
 /* ---- an ordinary gradient: from parameter.grad to the request */
 
-/* Whether memory lies in the order on which the ranks have agreed; fills entry->shape. 0 also if Python must examine
- * it. */
+/* Fills entry->shape.  Returns 1 if the memory has the layout on which the ranks have agreed.  Returns 0 if it has not,
+ * or if Python must examine it. */
 static int fill_gradient_shape(gradient* entry, const tensor_memory* memory) {
   if (memory->ndim > INLINE_DIMS) return 0;
   if (!is_set(entry->order) || PyTuple_Size(entry->order) != memory->ndim) {
@@ -38,12 +38,14 @@ static int prepare_name(gradient* entry) {
   return 0;
 }
 
-/* read_tensor().  A parameter's gradients mostly have one layout, so it is not asked for again.  A gradient that waited
- * was made on the stream of its hook. */
+/* read_tensor().  A parameter's gradients mostly have one layout, so later calls do not query it.  A gradient that
+ * waited was made on the stream of its hook. */
 static int read_found(gradient* entry, PyObject* found, tensor_memory* memory) {
   const int is_read = read_memory(found, memory, entry->layout > 0);
   if (is_read && entry->layout == 0) entry->layout = 1;
-  if (!is_read && entry->layout > 0 && found != Py_None) entry->layout = -1; /* None: the script has cleared it */
+  if (!is_read && entry->layout > 0 && found != Py_None)
+    entry->layout = -1; /* Py_None: the script has cleared the
+gradient */
   if (!is_read || memory->device == HVD_HOST_DEVICE) return is_read;
   if (!entry->waits || memory->device != entry->gpu) return read_stream(memory->device, &memory->stream);
   memory->stream = entry->stream;
@@ -105,7 +107,8 @@ static PyObject* call_python(gradient* entry, PyObject* callable) {
   Py_RETURN_NONE;
 }
 
-/* Whether a pass may begin without Python: no operation is in progress, and the script has not cleared the gradient. */
+/* Returns 1 if a pass may begin without Python: no operation is in progress, and the script has not cleared the
+ * gradient. */
 static int begins_plainly(gradient* entry) {
   if (hooks_in_python || entry->waits || is_set(entry->submitted)) return 0;
   if (entry->passes_left == entry->passes) return 1;

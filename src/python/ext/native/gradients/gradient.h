@@ -38,7 +38,7 @@ typedef struct gradient {
   /* With `box`: the parts of an ordinary gradient's request that must outlive its hook. */
   int64_t shape[INLINE_DIMS];
   name_box box;
-  const void* next; /* the gradient that was complete next in the last step; it may be gone */
+  const void* next; /* the gradient that was complete next in the last step; may be freed memory: compare only */
   PyObject *context, *sparse, *before, *after;
   PyObject* hooks[2]; /* GradientHooks, for before and after a gradient is added; NULL: not made yet */
   PyObject* weak;     /* of CPython: the weak references to this gradient */
@@ -61,8 +61,8 @@ typedef struct outbox {
   void* last_stream;
   long long bytes, number_limit, bytes_limit, first_number, first_bytes;
   long long backward;       /* the backward() whose end will flush; -1: none */
-  long long changes;        /* backward_changes when `backward` was looked at */
-  long long calls, tensors; /* submissions so far, and their tensors */
+  long long changes;        /* backward_changes when `backward` was last read */
+  long long calls, tensors; /* number of submissions, and of their tensors */
   char begun;               /* this step's first gradients have been submitted */
 } outbox;
 
@@ -71,8 +71,8 @@ typedef struct outbox {
 
 /* The functions that return int: 0, or -1 with an exception. */
 
-/* Those on an outbox run alone.  gradient_outbox.c: takes a complete gradient, and submits if a limit is reached.
- * request: NULL: the gradient waits. */
+/* Only one thread at a time may call a function on an outbox.  gradient_outbox.c: takes a complete gradient, and
+ * submits if a limit is reached. request: NULL: the gradient waits. */
 int outbox_take(outbox* box, gradient* entry, const hvd_request* request);
 
 /* gradient_flush.c: submits everything. */

@@ -72,7 +72,7 @@ int outbox_take(outbox* box, gradient* entry, const hvd_request* request) {
 
 /* ---- methods */
 
-/* add(gradient, Request): takes a request that Python has made. It is submitted by the next flush(). */
+/* add(gradient, Request): takes a request that Python has made. The next flush() submits the request. */
 static PyObject* outbox_add(PyObject* self, PyObject* const* args, Py_ssize_t count) {
   outbox* box = (outbox*)self;
   if (count != 2) return wrong_count("add", count);

@@ -74,7 +74,7 @@ static PyObject* py_extraordinary(PyObject* self, PyObject* list) {
   return picked(list, is_extraordinary, NULL);
 }
 
-/* Whether the result must be copied to parameter.grad. */
+/* Returns 1 if the result must be copied to parameter.grad. */
 static int must_store(gradient* entry, void* context, Py_ssize_t index) {
   (void)context, (void)index;
   if (!is_ordinary(entry)) return is_set(entry->submitted);

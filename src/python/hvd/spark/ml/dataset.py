@@ -80,8 +80,8 @@ def prepare_data(
 ) -> Iterator[Any]:
     """Writes a table into the store permanently, for fit_on_parquet() now and later.
 
-    Returns the dataset_idx for fit_on_parquet.  It is None, which may be omitted, except in nested prepare_data calls of one
-    store.  feature_columns: None for all columns except the labels.
+    Returns the dataset_idx for fit_on_parquet.  The index is None, which may be omitted, except in nested prepare_data calls of
+    one store.  feature_columns: None for all columns except the labels.
     compress_sparse and partitions_per_process are accepted as in Horovod and change nothing.
     """
     del compress_sparse, partitions_per_process

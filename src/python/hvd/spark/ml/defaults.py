@@ -52,12 +52,12 @@ PARAMS: dict[str, tuple[Any, str]] = {
     "trainer_args": (None, "Lightning: further arguments of the Trainer, a dictionary"),
     "rows_per_group": (None, "rows in a row group of the Parquet files"),
 }
-# Those that may be None, but not less than 1.
+# Parameters that are None or at least 1.
 COUNTS = (
     "val_batch_size", "train_steps_per_epoch", "validation_steps_per_epoch", "rows_per_group",
 )  # fmt: skip
 # Horovod has them to speed up its reading.  Here each rank reads its rows with pyarrow, in its own process, and has one GPU.
-# It uses the columns that transformation_fn returns.  A data_module gets the others.  Defaults as in Horovod.
+# A rank uses the columns that transformation_fn returns.  A data_module gets the others.  Defaults as in Horovod.
 ACCEPTED: dict[str, Any] = {
     "train_reader_num_workers": 2, "val_reader_num_workers": 2, "reader_pool_type": "thread",
     "inmemory_cache_all": False, "partitions_per_process": 10, "compress_sparse_cols": False,

@@ -38,7 +38,7 @@ def array(value: Any) -> numpy.ndarray[Any, Any]:
 
 
 def schedule_of(optimizer: Any, package: Any) -> Any:
-    """Its learning rate if that is a schedule; else None."""
+    """Returns the optimizer's learning rate if it is a schedule, else None."""
     rate = getattr(optimizer, "_learning_rate", None)
     rate = optimizer.learning_rate if rate is None else rate
     return rate if isinstance(rate, package.optimizers.schedules.LearningRateSchedule) else None

@@ -42,7 +42,7 @@ class ShardReader:
 
 
 class DataModuleReader:
-    """Batches of a data_module.  It is made with Horovod's arguments, read continuously, and restarted at its end.
+    """Batches of a data_module.  The data_module is made with Horovod's arguments, read continuously, and restarted at its end.
 
     more: further arguments.
     """
@@ -97,7 +97,7 @@ class DataModuleReader:
         return islice(self._train, self.steps)
 
     def validate(self) -> Iterator[Any]:
-        """The same for the validation table."""
+        """Yields the batches of the validation table."""
         if self._val is None:
             self._val = _endless(self.module.val_data(), "val_data")
         return islice(self._val, self.val_steps)

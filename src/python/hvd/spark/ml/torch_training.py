@@ -280,7 +280,7 @@ def label_for(torch: Any, output: Any, label: Any, loss: Any, shape: Any = None)
 
 
 def takes_reduction(loss: Any) -> bool:
-    """Whether a loss can return the loss of each row, which row weights require."""
+    """Returns whether a loss can return the loss of each row, which row weights require."""
     import inspect
 
     if hasattr(loss, "reduction"):

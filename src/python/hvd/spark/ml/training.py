@@ -1,4 +1,4 @@
-"""An estimator's data for its ranks.  It needs no pyspark, which ranks may lack."""
+"""An estimator's data for its ranks.  This module does not import pyspark, which ranks may lack."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Training:
         return shard(self.train_path), shard(self.val_path) if self.validates else None
 
     def shuffles(self) -> bool:
-        """Whether ranks shuffle their rows."""
+        """Returns whether ranks shuffle their rows."""
         return bool(self.settings["shuffle"]) and self.settings["shuffle_buffer_size"] != 0
 
     def order(self, rank: int, epoch: int) -> Any:

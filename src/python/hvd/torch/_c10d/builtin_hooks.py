@@ -31,7 +31,7 @@ def _register_over_any_group(self: Any, comm_hook_type: Any) -> None:
 
 
 def _is_ours(group: Any, device: Any) -> bool:
-    """Whether the group's operations on tensors of this device are this package's."""
+    """Returns whether the group's operations on tensors of this device are this package's."""
     return isinstance(group, GroupCalls) or isinstance(group._get_backend(device), GroupCalls)
 
 

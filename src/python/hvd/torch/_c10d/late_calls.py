@@ -78,7 +78,7 @@ def has_ended(handle: int | LateHandle) -> bool:
 
 
 def is_under_way(handle: int | LateHandle) -> bool:
-    """Whether the call has not ended, also if it has not begun."""
+    """Returns whether the call has not ended.  A call that has not begun counts too."""
     if isinstance(handle, LateHandle) and handle._number is None:
         return handle.is_pending()
     return submission.is_under_way(handle)  # type: ignore[arg-type]

@@ -155,7 +155,7 @@ class OwnLine:
         return message
 
     def holds(self, tag: int) -> bool:
-        """Whether a message waits for its receive."""
+        """Returns whether a message waits for its receive."""
         return bool(self._sent.get(tag))
 
 

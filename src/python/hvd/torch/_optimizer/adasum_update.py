@@ -30,7 +30,7 @@ class AdasumUpdateReducer(Reducer):
 
     @property
     def has_gradients(self) -> bool:
-        """Whether this rank has any gradients."""
+        """True if this rank has any gradients."""
         return any(entry.parameter.grad is not None for entry in self._ordered)
 
     def synchronize(self) -> None:

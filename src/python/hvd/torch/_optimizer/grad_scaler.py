@@ -4,7 +4,7 @@ A scaler looks for infinities in the gradients, and steps only if there are none
 Otherwise one rank would step alone, and wait for the others.  So gradients are reduced before the scaler looks at them,
 at the scaler's first access to the optimizer.  In unscale_() this access reads param_groups; in step() it asks whether
 the optimizer scales by itself.
-Adasum reduces no gradients.  There the ranks share overflows, so that each scaler finds them.  The scaler leaves the
+Adasum reduces no gradients.  With Adasum the ranks exchange overflows, so that each scaler finds them.  The scaler leaves the
 decision to us, by its protocol for fused optimizers.
 """
 
@@ -61,7 +61,7 @@ class GradScalerSupport:
         self.__dict__["param_groups"] = groups
 
     def _scales_itself(self) -> bool:
-        """Whether the user's optimizer is a fused one, which unscales in its own step."""
+        """Returns whether the user's optimizer is a fused one, which unscales in its own step."""
         return bool(self.__dict__.get("_step_supports_amp_scaling", False))
 
     @property
@@ -74,7 +74,8 @@ class GradScalerSupport:
         self.__dict__["_step_supports_amp_scaling"] = value
 
     def _skips_for_overflow(self) -> bool:
-        """For Adasum, called by a scaler: whether gradients overflowed; unscales this rank's if none did."""
+        """Called by a scaler, with Adasum.  Returns whether any rank's gradients overflowed; if not, unscales this rank's
+        gradients."""
         found = getattr(self, "found_inf", None)
         if found is None:
             return False

@@ -28,17 +28,17 @@ _FIELD = (1 << 21) - 1
 
 
 def has_dense(presence: int) -> bool:
-    """Whether some rank has a dense gradient."""
+    """Returns whether some rank has a dense gradient."""
     return bool(presence & _FIELD)
 
 
 def has_sparse(presence: int) -> bool:
-    """Whether some rank has a sparse gradient."""
+    """Returns whether some rank has a sparse gradient."""
     return bool(presence >> 21 & _FIELD)
 
 
 def has_more(presence: int) -> bool:
-    """Whether some rank has a second gradient."""
+    """Returns whether some rank has a second gradient."""
     return presence >= MORE
 
 

@@ -1,9 +1,8 @@
 """Gradients of matrices as products of two thin ones: PowerSGD (arXiv:1905.13727), with error feedback.
 
-A gradient is seen as a matrix M, [rows, columns].  It is sent as P = M Q, [rows, rank], and Q = M' P, [columns, rank].
-In between, the columns of P are made orthonormal.  All ranks have the mean P and the mean Q and use P Q' as the mean of
-M.  The difference to a rank's own M is added to its next gradient.  Q is kept from step to step, and so follows the
-gradient.
+A gradient is seen as a matrix M, [rows, columns].  The matrix is sent as P = M Q, [rows, rank], and Q = M' P, [columns, rank].
+In between, the columns of P are made orthonormal.  All ranks have the mean P and the mean Q and use P Q' as the mean of M.  The
+difference to a rank's own M is added to its next gradient.  Q is kept from step to step, and so follows the gradient.
 """
 
 from __future__ import annotations

@@ -103,14 +103,14 @@ class Reducer(GradientTransport):
 
     @property
     def busy(self) -> bool:
-        """Whether a backward pass has run since the last synchronize()."""
+        """True if a backward pass has run since the last synchronize()."""
         if self._shares is not None and self._shares.found:
             return True
         return _native.passes_begun(self._ordered) or any(other.busy for other in self._others())
 
     @property
     def has_gradients(self) -> bool:
-        """Whether there may be a gradient to reduce: busy, or a parameter without hooks has a gradient."""
+        """True if there may be a gradient to reduce: busy, or a parameter without hooks has a gradient."""
         if _share_gradients.active is not None and _share_gradients.active is not self._added_up:
             return True  # some rank may have a share of this batch
         return self.busy or any(entry.parameter.grad is not None for entry in self._ordered if not entry.hooks)

@@ -45,7 +45,8 @@ _plain = torch.zeros(1)  # no other tensor shares its memory
 
 @cache
 def usable() -> bool:
-    """Whether gradients can be moved at all: in some versions (2.5) torch itself still refers to them during hooks."""
+    """Returns whether this torch allows moving gradients.  In some versions (2.5) torch holds a further reference to them
+    during hooks."""
     if _owners is None:
         return False
     seen = []

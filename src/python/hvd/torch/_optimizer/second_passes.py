@@ -2,7 +2,7 @@
 
 torch makes a Python object of a gradient for each hook that runs before the gradient is added.  That doubles the cost
 of a gradient's hooks, and few scripts need such a hook.  So parameters first have only the hook that runs afterwards.
-They get the other hook, permanently, when a backward() begins
+Parameters get the other hook, permanently, when a backward() begins
   - after another backward(), if no step() has taken its gradients yet, or
   - while another backward() runs, on any thread.
 Only calls of torch's Python count.  A backward() that C++ code begins meets an error in Reducer._ready instead.

@@ -1,9 +1,9 @@
 """Gradients of a global batch that do not depend on the number of ranks: hvd.elastic.run(keep_global_batch=True).
 
-Each micro-batch is the share of one rank of the first world.  Its gradients are kept apart until the step.  Then rank d
-gets the d-th part of every rank's gradients.  Rank d adds them up in the order of the shares, and sends the sum to all.
-In a world of any size, the same numbers are thus added in the same order.  So the sums are bitwise equal.  While no
-rank is missing, this moves as many bytes as an allreduce.
+Each micro-batch is the share of one rank of the first world.  The gradients of each micro-batch are kept apart until the step.
+Then rank d gets the d-th part of every rank's gradients.  Rank d adds them up in the order of the shares, and sends the sum to
+all. In a world of any size, the same numbers are thus added in the same order.  So the sums are bitwise equal.  While no rank
+is missing, this moves as many bytes as an allreduce.
 
 Multiplication and addition are separate calls: fused ones round differently at the scalar end of a loop.
 """

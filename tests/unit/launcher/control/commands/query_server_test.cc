@@ -27,7 +27,7 @@ struct Folder {
   ~Folder() { std::filesystem::remove_all(path); }
 };
 
-/// Its connection waits in the server's queue, or is refused if the queue is full.
+/// Connects and sends nothing. The connection waits in the server's queue; a full queue refuses it.
 Fd silent_call(const std::string& folder) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;

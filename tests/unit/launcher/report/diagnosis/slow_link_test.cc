@@ -38,7 +38,7 @@ TEST_CASE("slow link: one pair, or all that a host sends or receives") {
   CHECK((!receives->sends && receives->receives));
   CHECK(receives->ranks == std::vector<int>{2});
 
-  // As it was measured: the third host's network interface sends at 6.25 MB/s, the others' at 50.
+  // Rates of a real run, in MB/s: host c's network interface was limited to 6.25, those of a and b to 50.
   const auto both = slow_link({link("a", "c", 6.5), link("b", "c", 6.6), link("c", "a", 3.5), link("c", "b", 3.6),
                                link("a", "b", 45), link("b", "a", 40)});
   REQUIRE(both);

@@ -1,4 +1,4 @@
-// Verdicts that were wrong once: each with the steps of a job like the one that had it.
+// Regression tests of the diagnosis: each test has the steps of a job that once got a wrong verdict.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -53,8 +53,8 @@ TEST_CASE("verdicts: rare, long lateness is named, with its share of the steps, 
     }
 }
 
-/// Steps of two ranks whose hosts wait for their GPUs outside of operations.  Rank 1 comes @p late ms later, and the
-/// exchange takes @p moved ms.  The ranks record a batch's wait up to @p shift steps late.
+/// Steps of two ranks whose host threads wait for the GPU outside of operations. Rank 1 arrives @p late ms after rank
+/// 0, and the exchange takes @p moved ms. The ranks record a batch's wait up to @p shift steps late.
 StepStatistics gpu_steps(double late, double moved, int shift) {
   std::mt19937 random(1);
   StepStatistics statistics;
@@ -240,7 +240,7 @@ TEST_CASE("verdicts: data that waits for threads without a core is no communicat
   CHECK(one.communication_seconds < 0.005);
 }
 
-/// A job whose ranks all lack cores: each millisecond of work waits for a core for @p wait ms, more or less by chance.
+/// A job whose ranks all lack cores: each millisecond of work waits @p wait ms for a core, times a random factor.
 template <typename Plant>
 Diagnosis scarce(unsigned seed, double wait, Plant plant) {
   SimulatedJob job{.ranks = 2, .steps = 200, .noise = 0.2};

@@ -23,5 +23,5 @@ def compute_digest(key: bytes, message: bytes) -> bytes:
 
 
 def check_digest(key: bytes, message: bytes, digest: bytes) -> bool:
-    """Whether the digest is the message's; takes constant time."""
+    """Returns whether the digest belongs to the message. Takes constant time."""
     return hmac.compare_digest(compute_digest(key, message), digest)
