@@ -14,8 +14,8 @@ VERSION = "3.13"
 RELEASE = "trixie"  # Debian 13, which never gets another 3.x
 CONFIGURE = "./configure --quiet --disable-gil --disable-test-modules"
 # A build under ThreadSanitizer, only for tests. The compiler is clang, since ThreadSanitizer of gcc 12 does not support
-# CPython's fences. The build has no optimization, and only the modules that tests need, which is a third of the work. Tests run
-# the interpreter from its build folder.
+# CPython's fences. The build has no optimization, and only the modules that tests need: a third of the
+# time of a whole build. Tests run the interpreter from its build folder.
 SANITIZED = "CC=clang CXX=clang++ {configure} --with-thread-sanitizer && make -s -j2 OPT='-DNDEBUG -fwrapv -O0'"
 LEFT_OUT = (
     "*disabled*\n_codecs_cn _codecs_hk _codecs_iso2022 _codecs_jp _codecs_kr _codecs_tw _curses _curses_panel _dbm _gdbm"

@@ -161,7 +161,7 @@ def open_to_all(path: pathlib.Path) -> None:
 def an_older_commit(path: pathlib.Path) -> None:
     other = _state_folder.StateFolder(str(path.parent / "other"), "other", make=True)
     other.claim()
-    other.write(1, b"", lambda: True)
+    other.write(0, b"", lambda: True)
     (path.parent / "other" / NAME).replace(path)
 
 
@@ -178,7 +178,7 @@ SPOILED: list[tuple[Callable[[pathlib.Path], None], str]] = [
     (a_folder, "is no file"),
     (a_pipe, "is no file"),
     (open_to_all, "can be written by other users"),
-    (an_older_commit, r"is of commit 1, but commit \d+ was written there"),
+    (an_older_commit, r"is of commit 0, but commit \d+ was written there"),
     (of_another_user, "belongs to another user"),
 ]
 

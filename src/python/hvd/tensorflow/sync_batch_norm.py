@@ -80,7 +80,6 @@ def _moments_of_all(x: tf.Tensor, counted: tf.Tensor | None, axes: Sequence[int]
 class SyncBatchNormalization(_Base):  # type: ignore[misc, valid-type]
     """tf.keras.layers.BatchNormalization with the mean and variance of all ranks' batches together.
     Ranks may have different numbers of rows, even none.  With one rank, and in inference, it is the plain layer.
-    process_set: the ranks with batches that count.  fused is accepted as in Horovod and must be false.
     process_set: the ranks whose batches count; fused is accepted as in Horovod and must be false.
     """
 

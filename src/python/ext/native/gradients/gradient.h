@@ -38,7 +38,6 @@ typedef struct gradient {
   /* With `box`: the parts of an ordinary gradient's request that must outlive its hook. */
   int64_t shape[INLINE_DIMS];
   name_box box;
-  const void* next; /* the gradient that was complete next in the last step; may be freed memory: compare only */
   PyObject *context, *sparse, *before, *after;
   PyObject* hooks[2]; /* GradientHooks, for before and after a gradient is added; NULL: not made yet */
   PyObject* weak;     /* of CPython: the weak references to this gradient */

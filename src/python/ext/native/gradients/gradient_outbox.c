@@ -28,7 +28,6 @@ static int make_room(outbox* box) {
 /* The caller has filled requests[count], unless the gradient waits. */
 static void put(outbox* box, gradient* entry, request_box* memory) {
   Py_INCREF(entry);
-  if (box->count) box->entries[box->count - 1]->next = entry;
   box->entries[box->count] = entry;
   box->boxes[box->count] = memory;
   ++box->count;
