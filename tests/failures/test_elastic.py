@@ -108,7 +108,7 @@ def test_a_rank_dies_in_its_init(tmp_path: pathlib.Path, who: str) -> None:
     # 3 → 3: the survivors were slow, so a replacement came to the same meeting.
     waits = [float(s) for s in re.findall(r"3 → [23] ranks .*?, ([0-9.]+) s after", done.stderr)]
     assert len(waits) == (2 if late else 1), done.stderr
-    assert max(waits) < 3 * hvdrun.patience(), done.stderr
+    assert max(waits) < hvdrun.within(3), done.stderr
 
 
 def test_two_faults_one_after_the_other(tmp_path: pathlib.Path) -> None:

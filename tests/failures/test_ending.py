@@ -24,7 +24,7 @@ GONE_WITHIN_SECONDS = 3.0
 
 def slack() -> float:
     """Seconds added to limits: these tests check remains, not the speed of a busy machine."""
-    return 5.0 * hvdrun.patience()
+    return hvdrun.within(5)
 
 
 @mpirun

@@ -52,7 +52,7 @@ def processes(mark: str) -> dict[int, str]:
 
 def gone_within(mark: str, seconds: float) -> dict[int, str]:
     """The processes left after @p seconds, more on a busy machine; returns as soon as there are none."""
-    end = time.monotonic() + 2 * seconds * hvdrun.patience()
+    end = time.monotonic() + hvdrun.within(2 * seconds)
     while (left := processes(mark)) and time.monotonic() < end:
         time.sleep(0.02)
     return left

@@ -1,4 +1,4 @@
-"""A rank for test_late_gpu.py: late_gpu.py PLANT.  The GPU is the fake one if HVD_CUDA_LIBRARY names a fake.
+"""A rank for test_late_gpu.py: late_gpu.py PLANT FOLDER.  The GPU is the fake one if HVD_CUDA_LIBRARY names a fake.
 
 Hangs: "kernel" and "event": rank 1's GPU never computes its tensor.  "nccl": all tensors are computed, and the exchange does
 not end.  "lost": rank 1's GPU fails.  Speed: "sleep": rank 1 sleeps 20 ms in each step.  "longer": its GPU computes 20 ms
@@ -18,7 +18,7 @@ import torch
 
 import hvd.torch as hvd
 
-PLANT = sys.argv[1]
+PLANT, FOLDER = sys.argv[1], Path(sys.argv[2])
 STEPS, LATE = 80, 0.02
 HANGS = 600.0
 FAKE = "fakecuda" in os.environ.get("HVD_CUDA_LIBRARY", "")
@@ -163,8 +163,16 @@ def train(gpu: Any) -> None:
         gpu.synchronize()
 
 
+def meet() -> None:
+    """Waits for the other rank: the limits of the test are shorter than an import of torch on a busy machine."""
+    (FOLDER / os.environ["HVD_RANK"]).touch()
+    while len(list(FOLDER.iterdir())) < int(os.environ["HVD_SIZE"]):
+        time.sleep(0.01)
+
+
 signal.alarm(60)  # ends this rank if the test does not
 gpu: Any = FakeGpu() if FAKE else None
+meet()
 hvd.init()
 gpu = gpu or RealGpu()
 for _ in range(3):  # a step is a repetition of "gradient"

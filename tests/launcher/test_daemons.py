@@ -371,7 +371,7 @@ def test_kill_9_at_any_moment_leaves_nothing(mpirun: str, who: str, seed: int) -
                 time.sleep(moment)
             os.kill(victim, signal.SIGKILL)
             assert job.wait(60) != 0
-            sleepers.wait_for(0, 10 * hvdrun.patience())
+            sleepers.wait_for(0, hvdrun.within(10))
     finally:
         sleepers.kill()
 

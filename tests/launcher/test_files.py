@@ -341,7 +341,7 @@ def test_a_job_whose_hvdrun_does_not_end_is_killed(tmp_path: pathlib.Path) -> No
             assert done.returncode == 0
             assert "its hvdrun is killed, and its guards end the ranks" in done.stderr
             assert time.monotonic() - begin >= 5
-            assert job.wait(10) == -signal.SIGKILL
+            assert job.wait(60) == -signal.SIGKILL
         sleepers.wait_for(0)
     finally:
         sleepers.kill()

@@ -37,4 +37,4 @@ def test_time_limit_of_an_idle_job() -> None:
     """No periodic check is needed."""
     begin = time.monotonic()
     done = hvdrun.run("-np", "2", "--time-limit", "2", "--", "sleep", "60")
-    assert done.returncode != 0 and 2 <= time.monotonic() - begin < 20 * hvdrun.patience(), done.stderr
+    assert done.returncode != 0 and 2 <= time.monotonic() - begin < hvdrun.within(20), done.stderr

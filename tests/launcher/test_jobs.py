@@ -149,7 +149,7 @@ before = set(os.listdir("/proc/self/task"))
 hvd.init()
 masks = [os.sched_getaffinity(int(t)) for t in set(os.listdir("/proc/self/task")) - before]
 print("masks", {1 - hvd.rank()} in masks, flush=True)
-time.sleep(3 * hvd.rank())
+time.sleep(7 * hvd.rank())
 hvd.allreduce(np.ones(1))
 """
 

@@ -14,6 +14,8 @@ from collections.abc import Iterator
 import pytest
 
 from support import hvdrun
+from support.forms import measured
+from support.incidents import told
 
 BUILD = pathlib.Path(os.environ.get("HVD_BUILD_DIR", hvdrun.ROOT / "build")).absolute()
 PACKAGE = BUILD / "src/python"
@@ -155,12 +157,7 @@ def test_the_runtime_tells_of_a_hang(env: dict[str, str], tmp_path: pathlib.Path
     )
     where = ["-np", "3", "--grace", "1", "--stall-check-warning-time-seconds", str(round(hvdrun.patience()))]
     with hvdrun.started(*where, *hvdrun.python_args(), "hang.py", cwd=tmp_path, env=env) as job:
-        assert job.stderr is not None
-        line = ""
-        while "grad/3" not in line or not line.startswith("hvdrun: rank"):
-            line = job.stderr.readline()
-            assert line
-        assert re.fullmatch(rf"hvdrun: rank 1 on localhost {said}; 2 ranks have waited \d+ s for allreduce.grad/3\n", line)
+        told(job, rf"hvdrun: rank 1 on localhost {said}; 2 ranks have waited \d+ s for allreduce.grad/3\n")
         job.send_signal(signal.SIGINT)
         assert job.wait(30) == 130
 
@@ -201,6 +198,7 @@ def test_long_steps_ask_for_patience(env: dict[str, str], tmp_path: pathlib.Path
         assert job.wait(30) == 130
 
 
+@measured
 def test_the_report_tells_of_steps_and_the_slowest_rank(env: dict[str, str], tmp_path: pathlib.Path) -> None:
     """One-time work at the beginning is no step; the others wait for the rank with more work."""
     pytest.importorskip("numpy")

@@ -124,7 +124,7 @@ def test_a_collector_that_does_not_answer_holds_up_the_end_for_some_seconds(env:
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("the metrics do not reach ") == 1
     assert "timed out" in done.stderr.lower()
-    assert took < 8 * hvdrun.patience()
+    assert took < hvdrun.within(8)
 
 
 @pytest.mark.parametrize(

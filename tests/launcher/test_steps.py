@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from support import hvdrun
-from support.forms import few
+from support.forms import few, measured
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -79,6 +79,7 @@ def mean(steps: list[dict[str, int]], what: str) -> float:
 
 
 @pytest.mark.parametrize("how", few([DISTRIBUTED, DDP]), ids=["DistributedOptimizer", "DDP"])
+@measured
 def test_late_input_of_one_rank_is_waiting_on_the_other(how: str) -> None:
     pytest.importorskip("torch")
     steps = run(BEGIN + how + "SLOW_INPUT = True\n" + TRAIN)
@@ -94,6 +95,7 @@ def test_late_input_of_one_rank_is_waiting_on_the_other(how: str) -> None:
         assert 0 < step["cpu_ns"] < 100 * step["step_ns"]
 
 
+@measured
 def test_how_long_a_loaders_workers_make_batches_is_told_although_nobody_waits_for_them() -> None:
     pytest.importorskip("torch")
     steps = run(
@@ -193,6 +195,7 @@ print("steps 0 []")
     assert steps == {0: []}
 
 
+@measured
 def test_rounds_are_steps_where_nobody_tells() -> None:
     steps = run(
         """

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from support import hvdrun
+from support.forms import measured
 
 pytest.importorskip("torch")
 
@@ -77,6 +78,7 @@ def mean(steps: list[dict[str, int]], name: str) -> float:
     return sum(step[name] for step in steps[1:]) / len(steps[1:]) / 1e6
 
 
+@measured
 def test_a_loop_with_an_optimizer(tmp_path: pathlib.Path) -> None:
     """Input, waiting for the late rank in DDP and elsewhere, and torch.save; the report names the late rank."""
     steps, report = run(TRAIN, tmp_path)

@@ -187,10 +187,10 @@ class Cluster:
         if holder.stdin is not None and not holder.stdin.closed:
             holder.stdin.close()
         try:
-            holder.wait(timeout=5)
+            holder.wait(timeout=20)
         except subprocess.TimeoutExpired:
             holder.kill()
-            holder.wait(timeout=5)
+            holder.wait(timeout=60)
         for stream in (holder.stdout, holder.stderr):
             close_quietly(stream)
         shutil.rmtree(self.state, ignore_errors=True)
@@ -249,6 +249,6 @@ def stop_holder(pid: int) -> None:
     """Ends a holder that this process did not start (the shell command's `down`)."""
     try:
         os.kill(pid, signal.SIGTERM)
-        wait_for(lambda: not pathlib.Path(f"/proc/{pid}").exists(), 5.0, "the holder's end")
+        wait_for(lambda: not pathlib.Path(f"/proc/{pid}").exists(), 60.0, "the holder's end")
     except ProcessLookupError:
         pass

@@ -58,9 +58,9 @@ def line_with(process: subprocess.Popen[str], words: str) -> str:
     return jobs.line_with(process.stderr, words)
 
 
-def ended(process: subprocess.Popen[str], timeout: float = 60) -> tuple[int, str, str]:
-    """Exit code and the rest of the output."""
-    out, err = process.communicate(timeout=timeout)
+def ended(process: subprocess.Popen[str], seconds: float = 60) -> tuple[int, str, str]:
+    """Exit code and the rest of the output.  seconds: the limit on an idle machine."""
+    out, err = process.communicate(timeout=hvdrun.within(seconds))
     return process.returncode, out, err
 
 

@@ -109,11 +109,13 @@ def test_a_host_dies(three_hosts: Cluster) -> None:
     shared = pathlib.Path(f"/proc/{three_hosts.init_pid('gamma')}/root/dev/shm")
     assert list(shared.glob("hvd.*.0123456789abcdef"))
     kill_all_of_the_job(three_hosts, "gamma")
-    hvdrun.wait_until(lambda: any(step[1] == "2" for step in job.steps()), "a world of 2", 60)
-    job.wait_for_size(3)  # its daemon starts again
-    _, err = job.end()
+    told = jobs.line_with(job.process.stderr, "3 → ")
+    if "3 → 3 ranks" not in told:  # else the survivors were slow, and a replacement came to the same meeting
+        assert "3 → 2 ranks" in told
+        hvdrun.wait_until(lambda: any(step[1] == "2" for step in job.steps()), "a world of 2", 60)
+        job.wait_for_size(3)  # its daemon starts again
+    job.end()
     assert not list(shared.glob("hvd.*.0123456789abcdef"))
-    assert "3 → 2 ranks" in err, err
 
 
 @pytest.mark.nightly
@@ -133,7 +135,7 @@ def test_a_host_dies_in_a_bad_network(three_hosts: Cluster) -> None:
 def test_a_host_is_unplugged_and_comes_back(three_hosts: Cluster) -> None:
     """While beta is unplugged, no process of the job stays there, and ssh starts none.  Then beta has ranks again."""
     again = ["--blacklist-cooldown-range", "1", "1"]
-    job = ElasticRun(three_hosts, "-H", "alpha:1,beta:1", "--min-np", "1", "--start-timeout", "5", *again)
+    job = ElasticRun(three_hosts, "-H", "alpha:1,beta:1", "--min-np", "1", "--start-timeout", "10", *again)
     job.wait_for_size(2)
     begun = time.monotonic()
     three_hosts.cable("beta", "down")
@@ -154,9 +156,9 @@ def test_a_host_is_unplugged_and_comes_back(three_hosts: Cluster) -> None:
     err = said + job.end()[1]
     assert re.search(r"rank 1 \(10\.77\.0\.2\) has not answered for \d\.\d s", err), err
     told = re.search(r"epoch \d: 2 → 1 ranks \(alpha 1\), ([\d.]+) s after: rank 1 on beta is lost", err)
-    assert told and noticed - 5 < float(told[1]) < noticed + 5, (noticed, err)
+    assert told and abs(float(told[1]) - noticed) < hvdrun.within(5), (noticed, err)
     assert err.count("hvdrun: no worker comes up on beta: ") == 1, err
-    why = r"did not come up within 5 s: (beta does not answer|there is no route to beta) \(ssh: "
+    why = r"did not come up within 10 s: (beta does not answer|there is no route to beta) \(ssh: "
     assert re.search(rf"slot 0 of beta has failed again: it is left alone for 1 s; the worker there is lost: {why}", err), err
 
 

@@ -117,7 +117,7 @@ def test_the_first_interface_goes(three_interfaces: Cluster, how: str, way: list
     assert re.search(r"interface eth1 \(10 Gbit/s\) to rank \d \(10\.\d+\.0\.\d\) " + MOVED, told), said
     longest = max(float(n) for n in re.findall(r"well: ([\d.]+) s", out))
     print(f"{how}: told after {waited:.1f} s, the longest sum took {longest:.1f} s")
-    assert longest < 6 * hvdrun.patience(), said
+    assert longest < hvdrun.within(6), said
 
 
 @pytest.mark.timeout(240)
@@ -141,7 +141,7 @@ def test_the_first_interface_returns_and_the_second_goes(three_interfaces: Clust
         jobs.line_with(job.stderr, "carries tensors again")
         before = sent_by(three_interfaces, "eth0")
         carries = lambda: sent_by(three_interfaces, "eth0") - before > 64 << 20  # noqa: E731
-        wait_for(carries, 10 * hvdrun.patience(), "large messages over eth0")
+        wait_for(carries, hvdrun.within(10), "large messages over eth0")
         cable("eth1", "down")
         assert "eth0" in jobs.line_with(job.stderr, MOVED)
         (three_interfaces.tmp("alpha") / "over").touch()

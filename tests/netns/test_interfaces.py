@@ -13,6 +13,7 @@ import pytest
 from netns import fixtures, jobs
 from netns.cluster import Cluster
 from support import hvdrun
+from support.forms import measured
 
 RATE = "400mbit"
 # Sums of 64 MiB; prints the fastest time.  With a file name it continues until that file exists.
@@ -129,7 +130,7 @@ def test_an_interface_that_goes_amid_the_job(two_interfaces: Cluster, how: str) 
     assert job.returncode == 0, out + told + err
     assert out.count("well") == 2, out + told + err
     assert re.search(r"interface eth1 \(10 Gbit/s\) to rank \d \(10\.\d+\.0\.\d\) carries no tensors", told), told
-    assert waited < 6 * hvdrun.patience(), told
+    assert waited < hvdrun.within(6), told
 
 
 @pytest.mark.timeout(240)
@@ -141,10 +142,11 @@ def test_an_interface_that_is_filtered(two_interfaces: Cluster) -> None:
         took, said = seconds_of(two_interfaces)
     finally:
         inside(two_interfaces.switch_pid, "tc", "qdisc", "del", "dev", "q-beta", "root")
-    assert took < 10 * hvdrun.patience(), said
+    assert took < hvdrun.within(10), said
 
 
 @pytest.mark.timeout(240)
+@measured
 def test_hvd_network_names_a_slow_interface(two_interfaces: Cluster) -> None:
     """The output names the slow interface, and has the send rate of each interface of both hosts."""
     change = ["tc", "qdisc", "change", "dev", "eth1", "root", "tbf", "burst", "256k", "latency", "50ms", "rate"]

@@ -36,7 +36,7 @@ def nodes() -> Iterator[Cluster]:
 def nothing_left(nodes: Cluster) -> Iterator[None]:
     """After each test no process is left, and no folder."""
     yield
-    wait_for(lambda: not any(nodes.processes(host) for host in nodes.names), 20, "the end of all processes")
+    wait_for(lambda: not any(nodes.processes(host) for host in nodes.names), hvdrun.within(20), "the end of all processes")
     left = [str(path) for host in nodes.names for path in nodes.tmp(host).glob("hvd-*")]
     assert not left, left
 
@@ -80,10 +80,10 @@ def test_too_few_pods_within_the_limit(nodes: Cluster) -> None:
     worker = pods.worker(nodes, "beta", "--slots", "2")
     told = nodes.tmp("alpha") / "termination-log"
     told.touch()
-    code, _, err = pods.ended(pods.launcher(nodes, "-np", "3", "true", limit=3, HVD_TERMINATION_LOG="/tmp/termination-log"))
+    code, _, err = pods.ended(pods.launcher(nodes, "-np", "3", "true", limit=10, HVD_TERMINATION_LOG="/tmp/termination-log"))
     assert code == 6, err
-    assert "no more came in 3 s" in told.read_text()
-    assert "2 slots on 1 host (beta) joined, and the job needs 3 slots; no more came in 3 s" in err
+    assert "no more came in 10 s" in told.read_text()
+    assert "2 slots on 1 host (beta) joined, and the job needs 3 slots; no more came in 10 s" in err
     code, _, err = pods.ended(worker, 20)
     assert code == 6, err
     assert "the job did not start" in err
@@ -102,7 +102,7 @@ def test_a_pod_with_another_token(nodes: Cluster) -> None:
     pods.give_token(nodes, "gamma")
     job = pods.launcher(nodes, "-np", "1", "/tmp/sum.py")
     pods.line_with(job, "waiting up to")
-    stranger = pods.worker(nodes, "gamma", limit=2)
+    stranger = pods.worker(nodes, "gamma", limit=8)
     code, _, err = pods.ended(stranger)
     assert code == 4, err
     assert "has not accepted this token" in err
@@ -120,9 +120,7 @@ def test_a_pod_dies(nodes: Cluster) -> None:
     job = pods.launcher(nodes, "-np", "2", "--grace", "2", "/tmp/wait.py")
     assert all("ready" in hvdrun.read_line(job.stdout) for _ in range(2)), pods.ended(job)
     pods.crash(nodes, "gamma")
-    began = time.monotonic()
-    code, _, err = pods.ended(job)
-    assert time.monotonic() - began < 20
+    code, _, err = pods.ended(job, 20)
     assert code not in (0, 70), err
     assert "gamma" in err, err
     assert pods.ended(workers["beta"], 20)[0] == code
@@ -143,7 +141,7 @@ def test_a_pod_dies_before_the_start_and_comes_again(nodes: Cluster) -> None:
     assert "another host has joined with the name beta" in err
     pods.line_with(second, "joined")
     pods.kill(second)
-    second.wait(10)
+    second.wait(60)
     third = pods.worker(nodes, "beta")
     other = pods.worker(nodes, "gamma")
     code, out, err = pods.ended(job)
@@ -246,7 +244,7 @@ def test_strangers_at_the_port(nodes: Cluster) -> None:
     finally:
         assert stranger.stdin is not None
         stranger.stdin.close()
-        stranger.wait(20)
+        stranger.wait(60)
 
 
 def test_files_that_are_no_token(nodes: Cluster) -> None:

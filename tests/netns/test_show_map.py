@@ -51,4 +51,4 @@ def test_a_host_that_does_not_answer_is_named(three_hosts: Cluster) -> None:
     code, out, err = show_map(three_hosts, "-H", "alpha:1,gamma:1,10.77.0.9:1")
     assert (code, out) == (4, "")
     assert err.startswith("hvdrun: 10.77.0.9 does not answer\n") or "no route to 10.77.0.9" in err, err
-    assert time.monotonic() - begin < 20 * hvdrun.patience()
+    assert time.monotonic() - begin < hvdrun.within(20)

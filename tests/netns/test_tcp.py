@@ -159,7 +159,7 @@ def test_silent_connections_do_not_choose_what_tensors_travel_by(three_hosts: Cl
             process.kill()
             process.wait(10)
     check(out, err, job.returncode, 2)
-    assert seconds < 20 * hvdrun.patience(), out + err
+    assert seconds < hvdrun.within(20), out + err
 
 
 @pytest.mark.timeout(180)
@@ -174,7 +174,7 @@ def test_a_link_that_is_gone_for_5_seconds(two_hosts: Cluster) -> None:
     assert job.returncode == 0, out + told + err
     assert out.count("well") == 2, out + told + err
     assert re.search(r"rank 1 \(10\.77\.0\.2\) has not answered for \d\.\d s", told), told
-    assert waited < 3 * hvdrun.patience(), told
+    assert waited < hvdrun.within(3), told
 
 
 @pytest.mark.timeout(240)

@@ -16,6 +16,7 @@ from netns import fixtures, jobs
 from netns.cluster import Cluster, children, wait_for
 from netns.test_interfaces import add_interface, inside
 from support import hvdrun
+from support.forms import measured
 
 LINES = 160  # at ten lines a second, longer than hvdrun needs to notice a loss
 # Prints numbered lines, until all are printed or the host's file /tmp/over has an exit code.
@@ -102,7 +103,9 @@ def hvdrun_of(job: subprocess.Popen[str]) -> int:
 
 
 def nothing_is_left(cluster: Cluster, seconds: float) -> None:
-    wait_for(lambda: not any(cluster.processes(host) for host in cluster.names), seconds, "the end of all processes")
+    """seconds: the limit on an idle machine."""
+    limit = hvdrun.within(seconds)
+    wait_for(lambda: not any(cluster.processes(host) for host in cluster.names), limit, "the end of all processes")
 
 
 @pytest.mark.parametrize(
@@ -142,6 +145,7 @@ def test_a_failure_after_the_move(two_networks: Cluster, how: str) -> None:
 
 
 @pytest.mark.parametrize("hosts", ["alpha:1,beta:1", pytest.param("beta:1", marks=pytest.mark.nightly)])
+@measured
 def test_ctrl_c_after_the_move(two_networks: Cluster, hosts: str) -> None:
     with job_of(two_networks, hosts, "a/b") as (job, _), lost(two_networks, "cable"):
         said = wait_until_moved(job)
@@ -164,7 +168,7 @@ def test_a_killed_hvdrun_leaves_nothing(two_networks: Cluster, hosts: str, when:
         if when == "after":
             wait_until_moved(job)
         os.kill(hvdrun_of(job), signal.SIGKILL)
-        nothing_is_left(two_networks, 15 if when == "amid" else 3 * hvdrun.patience())
+        nothing_is_left(two_networks, 15 if when == "amid" else 3)
 
 
 def test_ssh_may_end_after_the_move(two_networks: Cluster) -> None:
@@ -209,7 +213,7 @@ def test_both_networks_are_lost(two_networks: Cluster, after_the_move: bool) -> 
             assert job.returncode == 5, out + err
             assert "its host sends no messages any more" in err, err
             assert LOST in err or REVERSED in err, err
-            assert time.monotonic() - begin < 25 * hvdrun.patience()
+            assert time.monotonic() - begin < hvdrun.within(25)
             nothing_is_left(two_networks, 15)
         finally:
             second("up")

@@ -23,6 +23,7 @@ from hvd._compute.job import parse, stop_server, workers_of_each
 from hvd._compute.service import ComputeClient, ComputeService
 from hvd._compute.time_limit import TimeoutException
 from hvd._job.own_folder import RefusedPath
+from support import hvdrun
 
 KEY, OTHER_KEY = bytes(range(32)), bytes(32)
 AT = "grpc://localhost:1234"
@@ -99,7 +100,7 @@ def test_what_does_not_come_is_named(client: ComputeClient) -> None:
         TimeoutException, match=r"^2 workers of dispatcher 0 did not come: .*compute job.* Timeout after 0.2 sec"
     ):
         client.wait_for_dispatcher_worker_registration(0, 0.2)
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < hvdrun.within(5)
 
 
 def test_refused_numbers(client: ComputeClient) -> None:
@@ -180,7 +181,7 @@ def test_silent_connections_block_nobody(service: ComputeService, client: Comput
     started = time.monotonic()
     for _ in range(5):
         client.register_dispatcher(0, AT)
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < min(hvdrun.within(2), keyed_service.HANDSHAKE_SECONDS)
     assert threading.active_count() - before <= 2 * keyed_service.MOST_STRANGERS + 4  # each with its timer
     for link in silent:
         link.close()
@@ -197,7 +198,7 @@ def test_a_slow_stranger_is_disconnected(
         while time.monotonic() - started < 20:
             link.sendall(b"\0")
             time.sleep(0.05)
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < hvdrun.within(5)
     link.close()
     monkeypatch.undo()
     client.register_dispatcher(0, AT)

@@ -9,7 +9,7 @@ import pytest
 
 from python.harness import ROOT, environment, has, tensorflow
 from support import hvdrun
-from support.forms import few
+from support.forms import few, measured
 
 BEGIN = """
 import json, sys, time
@@ -86,15 +86,17 @@ def rank_1_reads_slowly(steps: dict[int, list[dict[str, int]]], least: int = 15)
     assert a_step(steps[1], "waited_ns") < a_step(steps[0], "waited_ns") / 2, steps[1]
 
 
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("backend", few(["tensorflow", "jax"]))
+@measured
 def test_a_late_batch_of_fit_is_input_and_the_other_rank_waits(backend: str) -> None:
     needs("keras", backend)
     rank_1_reads_slowly(run(KERAS.replace("COMPILE", "{}").replace("SLOW", "True") + FIT, KERAS_BACKEND=backend))
 
 
 @pytest.mark.ci
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(400)
+@measured
 def test_several_steps_of_fit_in_one_graph() -> None:
     needs("keras", "tensorflow")
     steps = run(
@@ -104,7 +106,7 @@ def test_several_steps_of_fit_in_one_graph() -> None:
     assert a_step(steps[1], "input_ns") > 60, steps[1]
 
 
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("backend", few(["tensorflow", "jax"]))
 def test_a_model_checkpoint_is_one(backend: str) -> None:
     needs("keras", backend)
@@ -136,7 +138,8 @@ show()
 
 
 @pytest.mark.ci
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(400)
+@measured
 def test_a_late_batch_of_tf_data_is_input() -> None:
     needs("tensorflow")
     rank_1_reads_slowly(run(TAPE))
@@ -175,7 +178,7 @@ show()
 """
 
 
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize(
     ("script", "batches"),
     few(
@@ -187,6 +190,7 @@ show()
     ),
     ids=["fit", "several steps", "loop"],
 )
+@measured
 def test_tf_data_tells_how_long_it_makes_a_batch_on_the_last_rank_and_on_the_others(script: str, batches: int) -> None:
     needs("tensorflow", "keras")
     for steps in run(PIPELINE + script).values():
@@ -213,7 +217,7 @@ show()
 )
 
 
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize(
     ("bases", "batches"),
     [
@@ -223,6 +227,7 @@ show()
     ],
     ids=["loader", "asynchronous", "watched"],
 )
+@measured
 def test_late_batches_of_any_iterator_are_input(bases: str, batches: str) -> None:
     needs("numpy")
     rank_1_reads_slowly(run(WATCHED.replace("BASES", bases).replace("BATCHES", batches)))

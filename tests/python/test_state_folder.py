@@ -77,7 +77,7 @@ def test_one_job_at_a_time(place: pathlib.Path) -> None:
         begin = time.monotonic()
         with pytest.raises(StateFileError) as refused:
             other.claim(0.2)
-        assert 0.2 <= time.monotonic() - begin < 5
+        assert 0.2 <= time.monotonic() - begin < 30
         assert f"another job (process {pid} on {socket.gethostname()}) uses {place}: wait for its end" in str(refused.value)
         StateFolder(str(place), "a", make=True).claim()  # another rank of the same job
         other.claim(0.2, lambda: False)  # no further claim is wanted

@@ -94,9 +94,16 @@ bool serve(Host& h, std::size_t whole) {
   return h.has_manifest && h.running == h.ranks && !h.wants_payload && h.queue.empty();
 }
 
-/// Runs one process of hosts. Returns 0 when all ranks have started.
+/// Whether the process at the other end has closed the pipe.
+bool is_closed(int pipe_end) {
+  pollfd wait{pipe_end, POLLIN, 0};
+  return ::poll(&wait, 1, 0) == 1 && (wait.revents & POLLHUP) != 0;
+}
+
+/// Runs one process of hosts. Its exit code is 0 once all its ranks have started, and hvdrun has closed @p over.  Until
+/// then no daemon vanishes, and the last frames can leave.
 int be_hosts(const wire::Endpoint& endpoint, const wire::KeyPair& keys, int first, int count, int per_host, int ranks,
-             std::size_t whole) {
+             std::size_t whole, int over) {
   std::vector<Host> hosts(static_cast<std::size_t>(count));
   for (int i = 0; i < count; ++i) {
     Host& h = hosts[static_cast<std::size_t>(i)];
@@ -108,10 +115,7 @@ int be_hosts(const wire::Endpoint& endpoint, const wire::KeyPair& keys, int firs
   while (Clock::now() < end) {
     int done = 0;
     for (Host& h : hosts) done += serve(h, whole);
-    if (done == count) {
-      ::sleep(2);  // the last frames must leave, and hvdrun must see no daemon vanish meanwhile
-      std::_Exit(0);
-    }
+    if (done == count && is_closed(over)) std::_Exit(0);
     ::poll(nullptr, 0, 2);
   }
   std::_Exit(1);
@@ -123,8 +127,9 @@ struct Outcome {
 };
 
 /// @param running  the number of ranks that have reported their start
+/// @param over  to be closed when all ranks have
 Outcome deliver(launcher::Session& session, std::size_t ranks, const std::size_t& running,
-                const std::vector<pid_t>& children) {
+                const std::vector<pid_t>& children, int over) {
   std::optional<Clock::time_point> begin;
   const auto end = Clock::now() + limit;
   std::size_t gone = 0;
@@ -136,6 +141,7 @@ Outcome deliver(launcher::Session& session, std::size_t ranks, const std::size_t
     if (!begin && session.num_in_stage(launcher::RankStage::absent) < ranks) begin = Clock::now();
     if (running == ranks) break;
   }
+  ::close(over);
   Outcome outcome;
   outcome.seconds = begin ? std::chrono::duration<double>(Clock::now() - *begin).count() : 0;
   outcome.complete = true;
@@ -171,9 +177,10 @@ int main(int argc, char** argv) {
     const pid_t pid = ::fork();
     if (pid == 0) {
       char text[128] = {};
+      ::close(address[1]);
       if (::read(address[0], text, sizeof text) <= 0) std::_Exit(1);
       const int first = hosts * p / processes, next = hosts * (p + 1) / processes;
-      be_hosts({text, server.public_key}, client, first, next - first, per_host, ranks, whole);
+      be_hosts({text, server.public_key}, client, first, next - first, per_host, ranks, whole, address[0]);
     }
     children.push_back(pid);
   }
@@ -200,7 +207,7 @@ int main(int argc, char** argv) {
   std::snprintf(text, sizeof text, "%s", session.addresses().at(0).c_str());
   for (int p = 0; p < processes; ++p)
     if (::write(address[1], text, sizeof text) != sizeof text) return 2;
-  const Outcome outcome = deliver(session, static_cast<std::size_t>(ranks), running, children);
+  const Outcome outcome = deliver(session, static_cast<std::size_t>(ranks), running, children, address[1]);
   rusage usage{};
   ::getrusage(RUSAGE_SELF, &usage);
   const std::size_t growth = static_cast<std::size_t>(usage.ru_maxrss) * 1024 - before;

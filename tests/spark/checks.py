@@ -416,8 +416,11 @@ cloudpickle.register_pickle_by_value(lightnings)
 cloudpickle.register_pickle_by_value(horovods_examples)
 
 
-def counted(folder: str, samples: int, pause: float) -> Any:
-    """A rank's main that survives other ranks: (rank, size at the end, samples seen, their sum by allreduce)."""
+def counted(folder: str, samples: int, pause: float, whole: int) -> Any:
+    """A rank's main that survives other ranks: (rank, size at the end, samples seen, their sum by allreduce).
+
+    The second half of the samples waits until there are `whole` ranks.
+    """
     import numpy
 
     import hvd.numpy as h
@@ -428,7 +431,8 @@ def counted(folder: str, samples: int, pause: float) -> Any:
     @run
     def train(state: Any) -> None:
         while len(state.seen) < samples:
-            mine = sorted(set(range(samples)) - set(state.seen))[h.rank() :: h.size()][:2]
+            left = sorted(set(range(samples)) - set(state.seen))
+            mine = left[h.rank() :: h.size()][:2] if h.size() >= whole or 2 * len(left) > samples else []
             total = h.allreduce(numpy.array([float(sum(mine))]), name="total", op=h.Sum)
             state.total += float(total[0])
             state.seen = state.seen + [sample for part in h.allgather_object(mine) for sample in part]
@@ -443,11 +447,11 @@ def counted(folder: str, samples: int, pause: float) -> Any:
     return h.rank(), h.size(), state.seen, state.total
 
 
-def elastic(_spark: Any, folder: str, samples: int = 200, pause: float = 0.05, **numbers: Any) -> Any:
+def elastic(_spark: Any, folder: str, samples: int = 200, pause: float = 0.05, whole: int = 1, **numbers: Any) -> Any:
     """horovod.spark.run_elastic's values."""
     import horovod.spark
 
-    return horovod.spark.run_elastic(counted, args=(folder, samples, pause), **numbers)
+    return horovod.spark.run_elastic(counted, args=(folder, samples, pause, whole), **numbers)
 
 
 def elastic_cancelled(spark: Any, folder: str) -> Any:

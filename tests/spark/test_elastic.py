@@ -79,13 +79,13 @@ def test_nobody_is_lost(here: s.Driver, tmp_path: pathlib.Path) -> None:
 
 def test_an_executor_is_killed(here: s.Driver, tmp_path: pathlib.Path) -> None:
     """The others continue; Spark starts a new executor, whose rank joins them."""
-    numbers = {"num_proc": 3, "min_num_proc": 1, "samples": 3000, "pause": 0.06}
+    numbers = {"num_proc": 3, "min_num_proc": 1, "samples": 600, "pause": 0.06, "whole": 3}
     here.send("elastic", folder=str(tmp_path), **numbers)
     wait_for(lambda: len(sizes(tmp_path)) > 5, 90.0, "steps")
     os.kill(executors(here)[1], signal.SIGKILL)
     answer = here.result(150.0)
     assert "value" in answer, answer["error"] + answer["err"]
-    complete(answer["value"], 3000)
+    complete(answer["value"], 600)
     assert "3 → 2 ranks" in answer["err"] and "2 → 3 ranks" in answer["err"], answer["err"]
     assert sizes(tmp_path)[-1] == 3
     s.wait_until_clean(lambda: processes(here))
@@ -115,13 +115,13 @@ def test_on_three_hosts(driver: s.Driver, standalone: s.Standalone, three_hosts:
     """Two slots on each; the executor of a host without the driver is killed."""
     folder = standalone.folder / "elastic"
     folder.mkdir()
-    driver.send("elastic", folder=str(folder), num_proc=6, min_num_proc=2, samples=4000, pause=0.06)
+    driver.send("elastic", folder=str(folder), num_proc=6, min_num_proc=2, samples=1200, pause=0.06, whole=6)
     wait_for(lambda: len(sizes(folder)) > 5, 90.0, "steps")
     for pid in standalone.executors("gamma"):
         os.kill(pid, signal.SIGKILL)
     answer = driver.result(150.0)
     assert "value" in answer, answer["error"] + answer["err"]
-    complete(answer["value"], 4000)
+    complete(answer["value"], 1200)
     assert min(sizes(folder)[5:]) == 4 and sizes(folder)[-1] == 6, answer["err"]
     for host in three_hosts.names:
         s.wait_until_clean(lambda host=host: three_hosts.processes(host))

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from support.forms import few
+from support.forms import few, measured
 from support.hvdrun import patience
 from support.timelines import BUILD, FAKE_RANK, Job, environment, python_with, read_events
 from support.trace_jobs import IMPORT_ERRORS, SLICES, counts, ranks_alone, victim
@@ -40,6 +40,7 @@ hvd.shutdown()
 """
 
 
+@measured
 def test_the_first_screen_says_who_was_late(start_job: StartJob, ask_perfetto: AskPerfetto, tmp_path: pathlib.Path) -> None:
     python = python_with("numpy")
     if python is None:

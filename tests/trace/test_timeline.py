@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from support.forms import few
+from support.forms import few, measured
 from support.hvdrun import patience
 from support.timelines import BUILD, FAKE_RANK, Job, environment, read_events
 from support.trace_jobs import IMPORT_ERRORS, SLICES, counts, ranks_alone, victim
@@ -98,6 +98,7 @@ def test_compressed(
     assert subprocess.run(["gzip", "-t", str(again)]).returncode == 0
 
 
+@measured
 def test_what_a_killed_rank_had_sent_is_there(start_job: StartJob) -> None:
     job = start_job(FAKE_RANK, 5, 100000, 1000)
     job.wait_for_events()

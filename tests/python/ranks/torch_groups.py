@@ -404,7 +404,8 @@ def made_anew(path):
 def check_after_destroy_it_can_be_made_again():
     again = made_anew(path)
     # Rank 0 leaves a pending call, and in the next world another call has its place.
-    late = dist.new_group(timeout=timedelta(seconds=1))
+    dist.barrier()  # the limit also holds for making the group
+    late = dist.new_group(timeout=timedelta(seconds=3))
     if RANK == 0:
         raises(RuntimeError, lambda: dist.all_reduce(torch.ones(2), group=late), "Timed out")
     hvd.barrier()

@@ -37,8 +37,8 @@ TEST_CASE("capture: a program that does not exist, and one that does not end") {
 
 TEST_CASE("capture: processes that a program leaves behind are not waited for") {
   const auto before = std::chrono::steady_clock::now();
-  const CaptureResult done = capture({"sh", "-c", "sleep 30 & yes & echo $!; echo said >&2"}, "", 60s);
-  CHECK(std::chrono::steady_clock::now() - before < 10s);
+  const CaptureResult done = capture({"sh", "-c", "sleep 60 & yes & echo $!; echo said >&2"}, "", 60s);
+  CHECK(std::chrono::steady_clock::now() - before < 40s);
   CHECK(done.ok());
   CHECK(done.err == "said\n");
   ::kill(std::stoi(done.out.substr(done.out.find_first_of("0123456789"))), SIGKILL);
@@ -47,7 +47,7 @@ TEST_CASE("capture: processes that a program leaves behind are not waited for") 
 TEST_CASE("capture: a program that closes its streams and goes on is ended at the limit") {
   const auto before = std::chrono::steady_clock::now();
   CHECK(capture({"sh", "-c", "exec >&- 2>&-; sleep 60"}, "", 1s).timed_out);
-  CHECK(std::chrono::steady_clock::now() - before < 30s);
+  CHECK(std::chrono::steady_clock::now() - before < 45s);
 }
 
 TEST_CASE("child: it leads a process group; without a terminal it stays in this session") {

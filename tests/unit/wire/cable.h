@@ -42,6 +42,11 @@ class Cable {
 
   /// For the caller.
   const std::string& address() const { return address_; }
+  /// Connections so far.
+  std::size_t callers() {
+    const std::lock_guard lock(mutex_);
+    return lines_.size();
+  }
   /// Takes bytes from both ends of each present connection, and passes none on.
   void hold() {
     const std::lock_guard lock(mutex_);

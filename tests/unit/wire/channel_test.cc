@@ -185,7 +185,9 @@ TEST_CASE("channel: a lost connection stays lost, even if the network is back be
   const auto connection = wire::connect({cable.address(), server.public_key}, client);
   REQUIRE(eventually([&] { return connection->connected() && !connection->lost_for(); }));
   cable.cut();
-  std::this_thread::sleep_for(500ms);  // ZeroMQ connects again, to a listener that takes this for a new peer
+  // ZeroMQ connects again, to a listener that takes this for a new peer.
+  REQUIRE(eventually([&] { return cable.callers() > 1; }));
+  std::this_thread::sleep_for(200ms);  // the handshake, if it is quick
   for (int i = 0; i < 3; ++i) {
     CHECK(connection->lost_for());
     CHECK(connection->connected());

@@ -69,19 +69,19 @@ TEST_CASE("sync: files that are gone are removed before their folder") {
 }
 
 TEST_CASE("sync: a conversation with a shell") {
-  ShellTalk talk({"/bin/sh"}, in(30s));
-  CHECK(talk.say("echo one; echo to-err >&2; read -r x; echo \"got $x\"; cat | wc -c; exit 3\n", 5s));
-  CHECK(talk.line(5s) == "one");  // a shell may read ahead, so the rest waits for a sign
-  CHECK(talk.say("word\n", 5s));
-  CHECK(talk.line(5s) == "got word");
+  ShellTalk talk({"/bin/sh"}, in(120s));
+  CHECK(talk.say("echo one; echo to-err >&2; read -r x; echo \"got $x\"; cat | wc -c; exit 3\n", 60s));
+  CHECK(talk.line(60s) == "one");  // a shell may read ahead, so the rest waits for a sign
+  CHECK(talk.say("word\n", 60s));
+  CHECK(talk.line(60s) == "got word");
   const OwnFolder room(place_for_own_folder(), "hvd-test-", getpid());
   std::ofstream(room.path() + "/file") << std::string(3'000'000, 'x');
   const Fd file(::open((room.path() + "/file").c_str(), O_RDONLY));
   std::uint64_t told = 0;
-  CHECK(talk.send_file(file.get(), 3'000'000, 5s, [&](std::uint64_t at) { told = at; }));
+  CHECK(talk.send_file(file.get(), 3'000'000, 60s, [&](std::uint64_t at) { told = at; }));
   CHECK(told == 3'000'000);
-  CHECK(talk.line(5s) == "3000000");
-  CHECK(!talk.line(5s));
+  CHECK(talk.line(60s) == "3000000");
+  CHECK(!talk.line(60s));
   CHECK(!talk.timed_out());
   CHECK(talk.finish() == 3 << 8);
   CHECK(talk.errors() == "to-err\n");
@@ -90,17 +90,17 @@ TEST_CASE("sync: a conversation with a shell") {
 TEST_CASE("sync: a shell that does nothing, one that ends, and one that cannot start") {
   {
     ShellTalk silent({"sleep", "100"}, in(200ms));
-    CHECK(!silent.line(5s));
+    CHECK(!silent.line(60s));
     CHECK(silent.timed_out());
   }
   {
-    ShellTalk full({"sleep", "100"}, in(30s));
+    ShellTalk full({"sleep", "100"}, in(120s));
     CHECK(!full.say(std::string(8 << 20, 'x'), 0s));
     CHECK(full.timed_out());
     CHECK(WIFSIGNALED(full.finish()));
   }
-  ShellTalk ended({"true"}, in(30s));
-  CHECK(!ended.say(std::string(8 << 20, 'x'), 5s));
+  ShellTalk ended({"true"}, in(120s));
+  CHECK(!ended.say(std::string(8 << 20, 'x'), 60s));
   CHECK(!ended.timed_out());
   CHECK(ended.finish() == 0);
   CHECK_THROWS_AS(ShellTalk({"/no/such/ssh"}, in(1s)), Error);
