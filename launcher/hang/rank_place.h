@@ -3,8 +3,8 @@
 #include <optional>
 #include <string>
 
-#include "wire/messages/source_frame.h"
 #include "wire/messages/stack_picture.h"
+#include "wire/shared/source_frame.h"
 
 namespace hvd::launcher {
 

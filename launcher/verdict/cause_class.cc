@@ -6,6 +6,7 @@
 #include <csignal>
 
 #include "base/text.h"
+#include "launcher/verdict/disagreeing_calls.h"
 #include "launcher/verdict/exception_line.h"
 
 namespace hvd::launcher {
@@ -136,8 +137,8 @@ CauseClass class_of_exception(const DeathRecord& d) {
 
 CauseClass class_of_exit(const DeathRecord& d) {
   if (d.phase == wire::leaving_phase && d.code % 128 == SIGTERM) return CauseClass::preempted;
+  if (ended_by_disagreement(d)) return CauseClass::mismatch;
   const int failure = d.failure ? d.failure->code : 0;
-  if (failure == static_cast<int>(Code::mismatch)) return CauseClass::mismatch;
   if (failure == static_cast<int>(Code::peer_lost)) return CauseClass::peer_lost;
   if (failure == static_cast<int>(Code::diverged)) return CauseClass::diverged;
   return d.traceback.empty() ? CauseClass::exit_code : class_of_exception(d);

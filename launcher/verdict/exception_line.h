@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "wire/messages/source_frame.h"
+#include "wire/shared/source_frame.h"
 
 namespace hvd::launcher {
 

@@ -78,18 +78,21 @@ void check_version(const VerdictFields& verdict) {
   if (version < verdict_version) verdict.fail(formatted("has version {}; no hvdrun writes this version", version));
 }
 
+/// "train.py:12 (step)"; empty: no line is known.
+std::string frame_of(const VerdictFields& one) {
+  if (one.at("frame").is_null()) return {};
+  const VerdictFields frame = one.object("frame");
+  const std::string function = frame.text_or_empty("function");
+  return formatted("{}:{}{}", frame.text("file"), frame.integer("line"), function.empty() ? "" : " (" + function + ")");
+}
+
 /// "rank 1 on h2, train.py:12 (step)"; empty: no place is known.
 std::string place_of(const VerdictFields& verdict) {
   std::vector<std::string> parts;
   if (!verdict.at("rank").is_null()) parts.push_back(formatted("rank {}", verdict.integer("rank")));
   if (const std::string host = verdict.text_or_empty("host"); !host.empty())
     parts.empty() ? parts.push_back(host) : void(parts.back() += " on " + host);
-  if (!verdict.at("frame").is_null()) {
-    const VerdictFields frame = verdict.object("frame");
-    const std::string function = frame.text_or_empty("function");
-    parts.push_back(
-        formatted("{}:{}{}", frame.text("file"), frame.integer("line"), function.empty() ? "" : " (" + function + ")"));
-  }
+  if (std::string frame = frame_of(verdict); !frame.empty()) parts.push_back(std::move(frame));
   return join(parts, ", ");
 }
 
@@ -164,6 +167,13 @@ std::string explained(const std::string& json, const std::string& name) {
       out += printable(formatted("  {}  {} [{}; {}]", one.text("time"), one.text("headline"), one.text("cause"),
                                  one.object("advice").text("action"))) +
              "\n";
+  }
+  if (const auto calls = verdict.optional_objects("calls"); !calls.empty()) {
+    out += "calls\n";
+    for (const VerdictFields& one : calls)
+      out +=
+          printable(formatted("  rank {}  {}  {}", one.text("ranks"), one.text_or_empty("function"), frame_of(one))) +
+          "\n";
   }
   if (const auto findings = verdict.optional_objects("findings"); !findings.empty()) {
     out += "findings\n" + findings_text(findings);

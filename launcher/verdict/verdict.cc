@@ -241,6 +241,8 @@ static Verdict judge_end(const std::vector<DeathRecord>& deaths, int size, const
     line.replace(0, 8, "        ");
   }
   verdict.lines.push_back(line);
+  verdict.calls = disagreeing_calls(*first, deaths);
+  for (const std::string& call : lines_of(verdict.calls)) verdict.lines.push_back("        " + call);
   if (!first->hint.empty()) verdict.lines.push_back("        " + first->hint);
   if (size > 1) verdict.lines.push_back("        " + others(deaths, first, size));
   if (first->cause == Cause::exited && silent(*first) && !ended.mpirun_said.empty()) {  // mpirun prints MPI's errors

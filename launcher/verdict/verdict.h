@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "launcher/verdict/disagreeing_calls.h"
 #include "wire/messages/death.h"
 
 namespace hvd::launcher {
@@ -45,6 +46,7 @@ struct Verdict {
   std::vector<std::string> lines;                ///< hvdrun's messages; empty after a good end
   std::optional<wire::DeathRecord> first_cause;  ///< its traceback is printed after the lines
   std::optional<wire::DeathRecord> left;         ///< the rank that left without a failure, so that first_cause failed
+  std::vector<DisagreeingCall> calls;            ///< on which the ranks disagreed, so that first_cause failed
 };
 
 inline constexpr std::size_t most_headline_bytes = 1000;  ///< of each line of a verdict

@@ -16,7 +16,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 using wire::DeathRecord;
 
-constexpr std::size_t most_evidence_lines = 60, most_line_bytes = 2000, most_incidents = 1000;
+constexpr std::size_t most_evidence_lines = 60, most_line_bytes = 2000, most_incidents = 1000, most_calls = 16;
 
 /// "2026-11-26T15:25:30.120Z".
 std::string time_text(double unix_seconds) {
@@ -138,6 +138,15 @@ Json incidents_json(const JudgedJob& job, const Verdict& verdict, const std::vec
   return incidents;
 }
 
+Json calls_json(const std::vector<DisagreeingCall>& calls) {
+  Json json = Json::array();
+  for (std::size_t i = 0; i < std::min(calls.size(), most_calls); ++i)
+    json.push_back({{"ranks", ranges(calls[i].ranks)},
+                    {"function", text_or_null(calls[i].function)},
+                    {"frame", frame_json(calls[i].frame)}});
+  return json;
+}
+
 Json findings_json(const JudgedJob& job) {
   Json findings = Json::array();
   for (const auto& [time, found] : job.findings)
@@ -181,6 +190,7 @@ std::string verdict_json(const JudgedJob& job, const Verdict& verdict, const End
   json["evidence"] = evidence_of(verdict);
   json["others"] = others_json(deaths, cause.rank, size);
   json["incidents"] = incidents_json(job, verdict, deaths);
+  json["calls"] = calls_json(verdict.calls);
   json["findings"] = findings_json(job);
   return text_of(json);
 }
@@ -191,6 +201,7 @@ std::string failed_start_json(const JudgedJob& job, const Error& error) {
   json["evidence"] = error.hint.empty() ? Json::array() : Json(split(error.hint, '\n'));
   json["others"] = Json::array();
   json["incidents"] = Json::array();
+  json["calls"] = Json::array();
   json["findings"] = Json::array();
   return text_of(json);
 }

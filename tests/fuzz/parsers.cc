@@ -41,6 +41,7 @@
 #include "wire/messages/start_report.h"
 #include "wire/messages/status_report.h"
 #include "wire/messages/stop_request.h"
+#include "wire/shared/mismatched_call.h"
 #include "wire/shared/step_record.h"
 
 namespace hvd::fuzz {
@@ -135,6 +136,7 @@ void bodies(const std::string& s) {
   if (kind == "stack") return there_and_back(wire::stack_picture_from_json, text);
   if (kind == "standing") return there_and_back(wire::status_report_from_json, text);
   if (kind == "daemon") return there_and_back(wire::daemon_manifest_from_json, text);
+  if (kind == "mismatched_call") return static_cast<void>(wire::mismatched_call_from_stack(text));
   if (kind == "finding") return static_cast<void>(wire::agreement_finding_from_json(text, 4));
   if (kind == "stall") return static_cast<void>(wire::stalls_from_json(text, 4));
   wire::payload_ready_from_json(text);
@@ -272,6 +274,7 @@ std::vector<std::string> death_samples() {
   full.rank = 1, full.pid = 77, full.host = "h\xff", full.cause = wire::Cause::exited, full.code = 3;
   full.steps = 7, full.step_seconds = 0.5, full.gpu_busy_percent = 99, full.gpu_peak_bytes = 1ll << 40,
   full.gpu_bytes_left = 0;
+  full.mismatched_call = wire::MismatchedCall{"ValueError", "hvd.allreduce", {"t\xff.py", 3, "f"}};
   full.text = "ValueError: x", full.traceback = "Traceback", full.tail = {"a", "b"}, full.cpu_seconds = 1.5;
   return {to_json(wire::DeathRecord{}), to_json(full)};
 }

@@ -7,10 +7,11 @@ import pathlib
 import re
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
-from support import hvdrun
+from support import hvdrun, verdicts
 from support.forms import few
 from support.incidents import told
 
@@ -104,6 +105,89 @@ for step in range(20):
     done = run(tmp_path, script, ranks=3)
     assert done.returncode == 1, done.stderr
     assert "signal" not in done.stderr and told in done.stderr, done.stderr
+
+
+def verdict_of_mismatch(folder: pathlib.Path, script: str, ranks: int = 2) -> tuple[str, dict[str, Any]]:
+    """hvdrun's last words and the verdict of a job whose ranks disagree."""
+    done = run(folder, script, "--verdict-filename", str(folder / "v.json"), ranks=ranks)
+    assert done.returncode == 1, done.stderr
+    verdict = verdicts.checked((folder / "v.json").read_text())
+    assert verdict["cause"] == "mismatch" and verdict["advice"]["action"] == "FIX_CODE", verdict
+    return done.stderr, verdict
+
+
+@pytest.mark.ci
+def test_ranks_that_disagree_have_their_functions_and_lines(tmp_path: pathlib.Path) -> None:
+    script = """
+dist.init_process_group("hvd")
+def step():
+    dist.all_reduce(torch.ones(4))
+for _ in range(3):
+    step()
+if dist.get_rank() == 1:
+    dist.barrier()
+else:
+    step()
+"""
+    told, verdict = verdict_of_mismatch(tmp_path, script, ranks=3)
+    first = FRONT.count("\n")
+    lines = f"        ranks 0,2 called torch.distributed.all_reduce at script.py:{first + 4} (step)\n"
+    lines += f"        rank 1 called torch.distributed.barrier at script.py:{first + 8}\n"
+    assert "ranks disagree on operation: allreduce on ranks 0, 2, barrier on rank 1)\n" + lines in told, told
+    assert [(call["ranks"], call["function"], call["frame"]["line"]) for call in verdict["calls"]] == [
+        ("0,2", "torch.distributed.all_reduce", first + 4),
+        ("1", "torch.distributed.barrier", first + 8),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("calls", "told"),
+    few(
+        [
+            (
+                "work = dist.all_reduce(torch.ones(4 + rank), async_op=True)\ntime.sleep(0.1)\nwork.wait()",
+                "ranks 0-1 called torch.distributed.all_reduce at script.py:5",
+            ),
+            (
+                "dist.send(torch.ones(4), 1) if rank == 0 else dist.irecv(torch.ones(5), 0).wait()",
+                "rank 0 called torch.distributed.send at script.py:5\n        rank 1 was at script.py:5",
+            ),
+            ("hvd.torch.allreduce(torch.ones(4 + rank), name='a')", "ranks 0-1 called hvd.allreduce at script.py:5"),
+            (
+                "hvd.torch.synchronize(hvd.torch.broadcast_async_(torch.ones(4 + rank), 0, name='a'))",
+                "ranks 0-1 called hvd.synchronize at script.py:5",
+            ),
+            (
+                "model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4))\n"
+                "dist.all_reduce(torch.ones(7)) if rank else None\n"
+                "model(torch.ones(1, 4)).sum().backward()",
+                "rank 0 was at script.py:7\n        rank 1 called torch.distributed.all_reduce at script.py:6",
+            ),
+        ]
+    ),
+    ids=["asynchronous", "messages", "hvd", "hvd, asynchronous", "gradients"],
+)
+def test_calls_of_several_kinds_that_disagree(tmp_path: pathlib.Path, calls: str, told: str) -> None:
+    script = "dist.init_process_group('hvd')\ndist.barrier()\nrank = dist.get_rank()\n" + calls
+    assert told in verdict_of_mismatch(tmp_path, script)[0].replace(" (<module>)", "")
+
+
+def test_a_disagreement_that_the_script_handles_is_not_told(tmp_path: pathlib.Path) -> None:
+    script = """
+dist.init_process_group("hvd")
+try:
+    dist.all_reduce(torch.ones(4 + dist.get_rank()))
+except RuntimeError as error:
+    print(error)
+dist.barrier()
+if dist.get_rank() == 1:
+    raise ValueError("no data")
+time.sleep(90)
+"""
+    done = run(tmp_path, script, "--verdict-filename", str(tmp_path / "v.json"))
+    verdict = verdicts.checked((tmp_path / "v.json").read_text())
+    assert verdict["cause"] == "exception" and verdict["rank"] == 1 and verdict["calls"] == [], verdict
+    assert "ranks disagree on shape" in done.stdout and " called " not in done.stderr, done.stderr
 
 
 def test_a_rank_that_ends_early_is_named_over_gloo(tmp_path: pathlib.Path) -> None:

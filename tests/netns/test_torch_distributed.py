@@ -46,6 +46,31 @@ def test_ranks_of_two_hosts_meet(two_hosts: Cluster, first: str) -> None:
     assert f"[0 {first}] the port is held" in done.stdout, done.stdout
 
 
+MISMATCH = """
+import torch, torch.distributed as dist, hvd.torch
+dist.init_process_group("hvd")
+if dist.get_rank():
+    dist.barrier()
+else:
+    dist.all_reduce(torch.ones(3))
+"""
+
+
+def test_ranks_of_two_hosts_disagree(two_hosts: Cluster) -> None:
+    """Each host's guard tells its rank's call."""
+    pytest.importorskip("torch")
+    scripts = [two_hosts.tmp(host) / "job.py" for host in ("alpha", "beta")]
+    for script in scripts:
+        script.write_text(MISMATCH)
+    argv = [hvdrun.program(), "-H", "alpha:1,beta:1", *hvdrun.python_args(), "/tmp/job.py"]
+    done = two_hosts.run("alpha", argv, env=jobs.environment(), timeout=120)
+    for script in scripts:
+        script.unlink()
+    assert done.returncode == 1, done.stderr
+    assert "        rank 0 called torch.distributed.all_reduce at job.py:7\n" in done.stderr, done.stderr
+    assert "        rank 1 called torch.distributed.barrier at job.py:5\n" in done.stderr, done.stderr
+
+
 HVD_SCRIPT = """
 import numpy as np, hvd.numpy as hvd
 hvd.init()

@@ -23,7 +23,7 @@ __all__ = [
     "get_version_mismatch_message",
 ]
 
-_UNAVAILABLE, _DIVERGED = 4, 7
+_MISMATCH, _UNAVAILABLE, _DIVERGED = 3, 4, 7
 _STATUS_WORDS = {3: "mismatch", 4: "unavailable", 5: "peer_lost", 6: "timeout", 7: "diverged", 70: "internal"}
 
 
@@ -118,6 +118,10 @@ def get_version_mismatch_message(name: str, version: str, installed_version: str
 
 def from_status(status: int, text: str) -> Exception:
     """The exception for a failed call of libhvd; _native raises it."""
+    if status == _MISMATCH:
+        from hvd._runtime import mismatched_calls
+
+        mismatched_calls.tell(text)
     if status == _UNAVAILABLE:
         return RuntimeError(text)
     error = DivergedError(text) if status == _DIVERGED else HorovodInternalError(text)

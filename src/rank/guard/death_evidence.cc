@@ -166,6 +166,7 @@ wire::DeathRecord DeathEvidence::record(wire::DeathRecord r, const RankChild& ch
   r.time_ns = child.ended_ns();
   r.phase = phase_;
   r.failure = failure_;
+  r.mismatched_call = mismatched_call_;
   r.cpu_seconds = child.cpu_seconds();
   r.peak_bytes = child.peak_bytes();
   gpu_->fill(&r);

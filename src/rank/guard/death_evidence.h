@@ -41,6 +41,7 @@ class DeathEvidence {
   void set_phase(std::string phase) { phase_ = std::move(phase); }
   /// libhvd's failure; code 0 takes it back.
   void set_failure(wire::Failure failure);
+  void set_mismatched_call(wire::MismatchedCall found) { mismatched_call_ = std::move(found); }
   void set_unstarted(wire::StartFailure why) { unstarted_ = std::move(why); }
 
   /// The death record, without the status page's part.  Call it after the rank's end and the end of its streams.  Held
@@ -64,6 +65,7 @@ class DeathEvidence {
   std::string phase_;
   std::optional<wire::StartFailure> unstarted_;
   std::optional<wire::Failure> failure_;
+  std::optional<wire::MismatchedCall> mismatched_call_;
 };
 
 }  // namespace hvd::rank

@@ -104,6 +104,12 @@ void RankProcess::take(wire::Type type, std::string_view body, Outbox& outbox) {
     case wire::Type::failure:
       evidence_.set_failure(wire::failure_from(body));
       break;
+    case wire::Type::mismatched_call:
+      try {
+        if (auto found = wire::mismatched_call_from_stack(std::string(body)))
+          evidence_.set_mismatched_call(std::move(*found));
+      } catch (const Error&) {}
+      break;
     case wire::Type::unstarted:
       try {
         evidence_.set_unstarted(wire::start_failure_from_json(std::string(body)));

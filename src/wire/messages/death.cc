@@ -30,6 +30,10 @@ SourceFrame frame_from(const Fields& f) {
   return {f.bytes("file"), static_cast<int>(f.integer("line", 0, INT32_MAX)), f.bytes("function")};
 }
 
+Json json_of(const SourceFrame& frame) {
+  return {{"file", from_bytes(frame.file)}, {"line", frame.line}, {"function", from_bytes(frame.function)}};
+}
+
 }  // namespace
 
 std::string to_json(const DeathRecord& r) {
@@ -41,8 +45,12 @@ std::string to_json(const DeathRecord& r) {
   if (r.failure)
     failure = {{"code", r.failure->code}, {"peer", r.failure->peer}, {"operation", from_bytes(r.failure->operation)}};
   Json frame;
-  if (r.frame)
-    frame = {{"file", from_bytes(r.frame->file)}, {"line", r.frame->line}, {"function", from_bytes(r.frame->function)}};
+  if (r.frame) frame = json_of(*r.frame);
+  Json call;
+  if (r.mismatched_call)
+    call = {{"error", r.mismatched_call->error},
+            {"function", from_bytes(r.mismatched_call->function)},
+            {"frame", json_of(r.mismatched_call->frame)}};
   return dump(Json{{"rank", r.rank},
                    {"host", from_bytes(r.host)},
                    {"pid", r.pid},
@@ -56,6 +64,7 @@ std::string to_json(const DeathRecord& r) {
                    {"fact", fact_names[static_cast<std::size_t>(r.fact)]},
                    {"frame", frame},
                    {"failure", failure},
+                   {"mismatched_call", call},
                    {"traceback", r.traceback},
                    {"traceback_shown", r.traceback_shown},
                    {"cpu_seconds", r.cpu_seconds},
@@ -90,6 +99,10 @@ DeathRecord death_from_json(const std::string& text) {
     const Fields failure = f.object("failure");
     r.failure = Failure{static_cast<std::int32_t>(failure.integer("code", 0, 255)),
                         static_cast<std::int32_t>(failure.integer("peer", -1, INT32_MAX)), failure.bytes("operation")};
+  }
+  if (f.has("mismatched_call") && !f.at("mismatched_call").is_null()) {
+    const Fields d = f.object("mismatched_call");
+    r.mismatched_call = MismatchedCall{d.bytes("error"), d.bytes("function"), frame_from(d.object("frame"))};
   }
   r.traceback = f.bytes("traceback");
   r.traceback_shown = f.boolean("traceback_shown");

@@ -5,8 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "wire/messages/source_frame.h"
 #include "wire/shared/failure.h"
+#include "wire/shared/mismatched_call.h"
+#include "wire/shared/source_frame.h"
 
 namespace hvd::wire {
 
@@ -51,14 +52,15 @@ struct DeathRecord {
   std::string hint;   ///< advice for the user
   std::string phase;  ///< the last Type::phase
   DeathFact fact = DeathFact::none;
-  std::optional<SourceFrame> frame;  ///< of a crash: the innermost Python line
-  std::optional<Failure> failure;    ///< the last failure that the rank's libhvd reported
-  std::string traceback;             ///< the last Python traceback on stderr; empty: none
-  bool traceback_shown = false;      ///< the user has seen the traceback: the rank lived on for seconds
-  double cpu_seconds = 0;            ///< of the rank and of the children that it waited for
-  std::int64_t peak_bytes = 0;       ///< largest resident memory of one of its processes
-  std::int64_t steps = 0;            ///< repetitions of a round of operations (status_page.h)
-  double step_seconds = 0;           ///< mean of the steps that were timed; 0: none
+  std::optional<SourceFrame> frame;               ///< of a crash: the innermost Python line
+  std::optional<Failure> failure;                 ///< the last failure that the rank's libhvd reported
+  std::optional<MismatchedCall> mismatched_call;  ///< the last one; the rank may have gone on after it
+  std::string traceback;                          ///< the last Python traceback on stderr; empty: none
+  bool traceback_shown = false;                   ///< the user has seen the traceback: the rank lived on for seconds
+  double cpu_seconds = 0;                         ///< of the rank and of the children that it waited for
+  std::int64_t peak_bytes = 0;                    ///< largest resident memory of one of its processes
+  std::int64_t steps = 0;                         ///< repetitions of a round of operations (status_page.h)
+  double step_seconds = 0;                        ///< mean of the steps that were timed; 0: none
   double waited_seconds = 0;         ///< the part of step_seconds in which the rank only waited for operations
   double gpu_busy_percent = -1;      ///< of the rank's GPU, by NVML; -1: unknown
   std::int64_t gpu_peak_bytes = 0;   ///< memory that all processes used on the rank's GPU; 0: unknown

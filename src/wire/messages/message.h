@@ -42,6 +42,7 @@ enum class Type : std::uint16_t {
   console = 26,       ///< ConsoleOutput (console.h), then bytes of the debugger that `hvdrun attach` has opened
   collective_wait = 28,  ///< JSON CollectiveWait (collectives/collective_record.h): a torch.distributed wait, or none
   finding = 53,  ///< JSON AgreementFinding (shared/agreement_finding.h), from the rank: what --agreement has found
+  mismatched_call = 57,  ///< JSON (shared/mismatched_call.h), rank → guard: a call on which ranks disagree
   // hvdrun ↔ host daemon, over several networks (channel/paths.h)
   path = 54,       ///< the first frame of each path: to which connection it belongs
   moved = 55,      ///< u64 frames received so far: frames travel by this path from now on

@@ -14,11 +14,12 @@
 #include "wire/messages/meeting_message.h"
 #include "wire/messages/payload_ready.h"
 #include "wire/messages/pmix_message.h"
-#include "wire/messages/source_frame.h"
 #include "wire/messages/start_report.h"
 #include "wire/messages/stop_request.h"
 #include "wire/shared/agreement_finding.h"
 #include "wire/shared/failure.h"
+#include "wire/shared/mismatched_call.h"
+#include "wire/shared/source_frame.h"
 #include "wire/shared/stalls.h"
 #include "wire/shared/step_record.h"
 
@@ -407,4 +408,39 @@ TEST_CASE("files of our packages are a library's, in a build folder too; program
   for (const char* file : {"/home/me/horovod/examples/pytorch/train.py", "/home/me/hvd/train.py", "/home/me/train.py",
                            "train.py", "/home/hvd/project/models/torch/net.py"})
     CHECK_MESSAGE(!is_library(file), file);
+}
+
+TEST_CASE("mismatched call: the user's line, and the outermost public function that it has called") {
+  const auto found = [](const std::vector<std::string>& stack) {
+    return mismatched_call_from_stack(Json{{"error", "ranks disagree"}, {"stack", stack}}.dump());
+  };
+  const std::string torch = "File \"/x/site-packages/torch/distributed/distributed_c10d.py\", line 5, in ";
+  const std::string ours = "File \"/x/site-packages/hvd/_runtime/collectives.py\", line 7, in ";
+  const std::string group = "File \"/x/hvd/torch/_c10d/group_operations.py\", line 3, in allreduce";
+  const std::string user = "File \"/home/u/train.py\", line 12, in step";
+  const auto call = found({group, torch + "all_gather", torch + "all_gather_object", torch + "wrapper", user,
+                           "File \"/home/u/train.py\", line 90, in <module>"});
+  REQUIRE(call);
+  CHECK(call->error == "ranks disagree");
+  CHECK(call->function == "torch.distributed.all_gather_object");
+  CHECK(call->frame.file == "/home/u/train.py");
+  CHECK(call->frame.line == 12);
+  CHECK(call->frame.function == "step");
+  CHECK(found({ours + "_submit", ours + "grouped_allreduce", user})->function == "hvd.grouped_allreduce");
+  CHECK(found({ours + "synchronize", "File \"<hvdrun>\", line 1, in allreduce", user})->function == "hvd.allreduce");
+  CHECK(found({"File \"/x/hvd/torch/_optimizer/reducer.py\", line 2, in synchronize", user})->function.empty());
+  CHECK(found({group, "File \"/x/site-packages/torch/_tensor.py\", line 9, in backward", user})->function.empty());
+  CHECK_FALSE(found({group, "File \"/usr/lib/python3.11/threading.py\", line 9, in run"}));  // a thread of a library
+  CHECK_FALSE(found({}));
+  CHECK_THROWS_AS(mismatched_call_from_stack(R"({"error": "", "stack": []})"), Error);
+  CHECK_THROWS_AS(mismatched_call_from_stack(R"({"error": "x"})"), Error);
+  DeathRecord d;
+  d.mismatched_call = call;
+  const DeathRecord r = death_from_json(to_json(d));
+  REQUIRE(r.mismatched_call);
+  CHECK(r.mismatched_call->error == call->error);
+  CHECK(r.mismatched_call->function == call->function);
+  CHECK(r.mismatched_call->frame.file == call->frame.file);
+  CHECK(r.mismatched_call->frame.line == call->frame.line);
+  CHECK_FALSE(death_from_json(to_json(DeathRecord{})).mismatched_call);
 }

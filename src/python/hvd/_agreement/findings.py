@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import socket
-import struct
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 
-from hvd._runtime import environment as _environment
+from hvd._runtime import guard_link as _guard_link
 
 __all__ = ["tell"]
 
@@ -32,8 +28,7 @@ def tell(kind: str, line: str, step: int, ranks: Sequence[int]) -> None:
         tensor = ""
     if kind == "not_finite" and (found := _NOT_FINITE.match(line)):
         tensor, step, ranks = found[1], int(found[2]), _listed(found[3] or "")
-    link = _environment.integer("HVD_LINK_FD")
-    if not kind or link < 0:
+    if not kind:
         return
     finding = {
         "kind": kind,
@@ -43,9 +38,7 @@ def tell(kind: str, line: str, step: int, ranks: Sequence[int]) -> None:
         "text": line[:_MOST_CHARACTERS],
         "time_ns": time.monotonic_ns(),
     }
-    body = json.dumps(finding).encode()
-    with suppress(OSError), socket.socket(fileno=os.dup(link)) as guard:
-        guard.send(struct.pack("<IHH", len(body), _FINDING, 0) + body, socket.MSG_DONTWAIT)
+    _guard_link.send(_FINDING, json.dumps(finding).encode())
 
 
 def _listed(text: str) -> list[int]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
-import socket
 import struct
 import sys
 import threading
@@ -18,8 +17,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
-from hvd._runtime import environment as _environment
 from hvd._runtime import forked_children as _forked_children
+from hvd._runtime import guard_link as _guard_link
 from hvd._runtime import objects as _objects
 from hvd._runtime import world as _world
 from hvd.exceptions import HorovodInternalError, HostsUpdatedInterrupt
@@ -28,8 +27,7 @@ from hvd.process_sets import global_process_set
 _asked = False
 _HOSTS = struct.Struct("=ddq")  # rank 0's data on hosts
 _LEAVES = b"\1"
-# This frame to the guard (src/wire/messages/link.h) reports the departure: Type::phase, leaving_phase of
-# src/wire/messages/death.h.
+# This message to the guard reports the departure: Type::phase, leaving_phase of src/wire/messages/death.h.
 _PHASE, _LEAVING = 8, b"leaves"
 
 
@@ -161,5 +159,4 @@ def leave_if_asked(before: Callable[[], None]) -> None:
 
 def _tell_guard() -> None:
     """Makes the guard record that this rank has left in order."""
-    with suppress(OSError, ValueError), socket.socket(fileno=os.dup(_environment.integer("HVD_LINK_FD"))) as guard:
-        guard.send(struct.pack("<IHH", len(_LEAVING), _PHASE, 0) + _LEAVING, socket.MSG_DONTWAIT)
+    _guard_link.send(_PHASE, _LEAVING)

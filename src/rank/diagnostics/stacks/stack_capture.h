@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "base/file.h"
-#include "wire/messages/source_frame.h"
 #include "wire/messages/stack_picture.h"
+#include "wire/shared/source_frame.h"
 
 namespace hvd::rank {
 

@@ -186,6 +186,24 @@ TEST_CASE("verdict as data: a hang names the rank, whoever ends the job") {
   CHECK(written({}, 2, limit)["advice"]["action"] == "STOP");
 }
 
+TEST_CASE("verdict as data: the calls of ranks that disagree") {
+  wire::DeathRecord d = death(1, Cause::exited, 1, "m.HorovodInternalError: ranks disagree on shape");
+  CHECK(written({d}, 2)["calls"] == nlohmann::json::array());
+  d.mismatched_call = wire::MismatchedCall{"ranks disagree on shape", "", {"/a/train.py", 7, "step"}};
+  const auto v = written({d}, 2);
+  CHECK(v["cause"] == "mismatch");
+  CHECK(v["advice"]["action"] == "FIX_CODE");
+  CHECK(v["calls"].dump() ==
+        R"([{"frame":{"file":"/a/train.py","function":"step","line":7},"function":null,"ranks":"1"}])");
+  CHECK(v["evidence"][0] == "rank 1 was at train.py:7 (step)");
+  d.mismatched_call->function = "hvd.barrier";
+  auto whole = written({d}, 2);
+  CHECK(explained(whole.dump(), "v").find("\ncalls\n  rank 1  hvd.barrier  /a/train.py:7 (step)\n") !=
+        std::string::npos);
+  whole.erase("calls");  // of an earlier hvdrun
+  CHECK(explained(whole.dump(), "v").find("calls") == std::string::npos);
+}
+
 TEST_CASE("verdict as data: long evidence keeps its beginning and its end") {
   wire::DeathRecord d = death(0, Cause::exited, 3);
   for (int i = 0; i < 500; ++i) d.tail.push_back("line " + std::to_string(i) + std::string(3000, 'x'));

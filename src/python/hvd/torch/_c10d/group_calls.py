@@ -30,12 +30,6 @@ def one(tensors: Any, what: str) -> torch.Tensor:
     return found
 
 
-def seconds_of(opts: Any) -> float | None:
-    """The call's own time-out; None: the group's time-out applies."""
-    timeout = getattr(opts, "timeout", None)
-    return timeout.total_seconds() if timeout and timeout.days >= 0 else None
-
-
 def flattened(view: View) -> View:
     """The same memory, as rows of one element."""
     return view[0], view[1], (prod(view[2]),), view[3]
@@ -147,7 +141,7 @@ class GroupCalls:
         if len(dense) == 1 and dense[0][0] is tensors[0] and dense[0][1][3] == HOST:  # the most frequent case
             view = dense[0][1]
             handle = self._submit(operation, view, view[1:3], view[0])
-            return GroupWork(self.state, (handle,), tensors, None, None, seconds_of(opts))
+            return GroupWork(self.state, (handle,), tensors, None, None, opts)
         return self._in_place_group([operation] * len(tensors), tensors, tensors, opts, dense)
 
     def _in_place_group(
@@ -172,7 +166,7 @@ class GroupCalls:
                 for tensor, work in copied:
                     tensor.copy_(work)
 
-        return GroupWork(self.state, handles, outputs, dense, complete, seconds_of(opts))
+        return GroupWork(self.state, handles, outputs, dense, complete, opts)
 
     def _moved(
         self,
@@ -203,7 +197,7 @@ class GroupCalls:
                 flat = torch.cat([parts[place] for place in self._order])
             put(flat)
 
-        return GroupWork(self.state, [handle], outputs, dense, complete, seconds_of(opts))
+        return GroupWork(self.state, [handle], outputs, dense, complete, opts)
 
     # ---- what torch asks
 

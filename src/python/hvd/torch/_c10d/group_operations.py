@@ -32,8 +32,8 @@ from hvd._native import (
 )
 from hvd._runtime.requests import HOST, U8, Operation, View, devices_of
 from hvd.torch._adapter import TorchAdapter
-from hvd.torch._c10d.group_calls import Dense, GroupCalls, Tensors, fill, flattened, memory_of, one, seconds_of
-from hvd.torch._c10d.group_work import GroupWork
+from hvd.torch._c10d.group_calls import Dense, GroupCalls, Tensors, fill, flattened, memory_of, one
+from hvd.torch._c10d.group_work import GroupWork, seconds_of
 from hvd.torch.ops import collectives
 
 _Op: Any = dist.ReduceOp.RedOpType
@@ -130,7 +130,7 @@ class GroupOperations(GroupCalls):
                 total = torch.sparse_coo_tensor(places, rows, tensor.shape, check_invariants=False)
                 tensor.copy_(total.coalesce())
 
-        return GroupWork(self.state, handles, [tensor], (indices, values), complete, seconds_of(opts))
+        return GroupWork(self.state, handles, [tensor], (indices, values), complete, opts)
 
     def allreduce_sparse(self, tensors: Any, opts: Any = None) -> GroupWork:
         return self._allreduce_sparse(one(tensors, "allreduce_sparse"), opts)
@@ -189,7 +189,7 @@ class GroupOperations(GroupCalls):
             for handle, view, (work, _), tensors in zip(handles, views, dense, into):
                 fill([tensors[rank] for rank in self._by_set], self._take(handle, view, work), "allgather")
 
-        return GroupWork(self.state, handles, outputs, dense, complete, seconds_of(opts))
+        return GroupWork(self.state, handles, outputs, dense, complete, opts)
 
     def all_gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> GroupWork:
         if output.numel() != self._size * input.numel() or output.dtype != input.dtype:
@@ -263,7 +263,7 @@ class GroupOperations(GroupCalls):
                 else:
                     fill([output], self._take(handle, view, work))
 
-        return GroupWork(self.state, handles, outputs, dense, complete, seconds_of(opts))
+        return GroupWork(self.state, handles, outputs, dense, complete, opts)
 
     def _sliced(self, output: torch.Tensor, whole: torch.Tensor, at: int, opts: Any) -> GroupWork:
         """Reduces everything; this rank keeps its part."""
@@ -356,7 +356,7 @@ class GroupOperations(GroupCalls):
 
     def barrier(self, opts: Any = None) -> GroupWork:
         handle = self._submit(Operation(BARRIER, self._set), (0, U8, (0,), HOST), None)
-        return GroupWork(self.state, [handle], [], seconds=seconds_of(opts))
+        return GroupWork(self.state, [handle], [], opts=opts)
 
     def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
         """A barrier after which rank 0 can name missing ranks.  RuntimeError, with gloo's text."""

@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 
 from hvd import _native
+from hvd._runtime import mismatched_calls
 from hvd._runtime import world as _world
 from hvd.torch._adapter import TorchAdapter
 from hvd.torch._c10d.call_names import CallNames
@@ -30,6 +31,12 @@ _MANY = 256  # beyond this number, works without a waiter are checked for their 
 under_way: dict[int, GroupWork] = {}
 names_of_new: dict[int, bytes] = {}  # names of calls that have no work yet
 _world.tables_of_handles += under_way, names_of_new
+
+
+def seconds_of(opts: Any) -> float | None:
+    """The call's own time-out; None: the group's time-out applies."""
+    timeout = getattr(opts, "timeout", None)
+    return timeout.total_seconds() if timeout and timeout.days >= 0 else None
 
 
 class GroupState:
@@ -85,12 +92,13 @@ class GroupWork(_Work):  # type: ignore[misc]
     """One call.  Any thread may wait for it; its result is put in place once.
 
     complete: makes the result, and forgets the handles, when all handles have ended without error.  None: there is no result to
-    make.  owner: memory that the runtime uses meanwhile.  outputs: the value of result() and of the future.
+    make.  owner: memory that the runtime uses meanwhile.  outputs: the value of result() and of the future.  opts: c10d's.
     """
 
     _owner: Any = None
     _complete: Callable[[], None] | None = None
     _seconds: float | None = None  # the group's limit
+    _stack: mismatched_calls.Stack | None = None  # of an asynchronous collective, whose wait has another stack
     _error: BaseException | None = None
     _ended = False
     _ordered: tuple[tuple[int, int], ...] = ()  # GPUs, and the stream there that waits for the results
@@ -106,7 +114,7 @@ class GroupWork(_Work):  # type: ignore[misc]
         outputs: Any,
         owner: Any = None,
         complete: Callable[[], None] | None = None,
-        seconds: float | None = None,
+        opts: Any = None,
     ) -> None:
         _Work.__init__(self)
         self._group = group
@@ -117,8 +125,10 @@ class GroupWork(_Work):  # type: ignore[misc]
             self._owner = owner
         if complete is not None:
             self._complete = complete
-        if seconds is not None:
-            self._seconds = seconds
+        if opts is not None:
+            self._seconds = seconds_of(opts)
+            if getattr(opts, "asyncOp", False):
+                self._stack = mismatched_calls.present_stack()
         if not handles:
             self._ended = True
             return
@@ -315,6 +325,8 @@ class GroupWork(_Work):  # type: ignore[misc]
                 failed = failed or error
         if failed is not None:
             self._disagreed()
+            if self._stack is not None and getattr(failed, "code", "") == "mismatch":
+                mismatched_calls.tell(str(failed), self._stack)
         self._settle(failed)
 
     def _disagreed(self) -> None:
