@@ -26,7 +26,7 @@ class HostClocks {
   }
   /// True: all ranks are pinged.  False: one rank of each host is pinged.
   bool asks_all() const { return for_timeline_; }
-  /// Notes that a rank of another host has connected.  Returns true if this rank is to be pinged.
+  /// Call it when a rank of another host has connected.  True: hvdrun pings this rank.
   bool begins_with(const std::string& host) { return clocks_.try_emplace(host).second || for_timeline_; }
   /// Returns true if the next pings are due.  The caller must then send them: the next time is counted from now.
   bool take_due(std::int64_t now_ns) {

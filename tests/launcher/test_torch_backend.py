@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 from typing import Any
@@ -108,7 +109,8 @@ for step in range(20):
 
 
 def verdict_of_mismatch(folder: pathlib.Path, script: str, ranks: int = 2) -> tuple[str, dict[str, Any]]:
-    """hvdrun's last words and the verdict of a job whose ranks disagree."""
+    """hvdrun's last words and the verdict of a job whose ranks disagree.  The script imports fails_together."""
+    shutil.copy(hvdrun.ROOT / "tests/support/fails_together.py", folder)
     done = run(folder, script, "--verdict-filename", str(folder / "v.json"), ranks=ranks)
     assert done.returncode == 1, done.stderr
     verdict = verdicts.checked((folder / "v.json").read_text())
@@ -119,7 +121,7 @@ def verdict_of_mismatch(folder: pathlib.Path, script: str, ranks: int = 2) -> tu
 @pytest.mark.ci
 def test_ranks_that_disagree_have_their_functions_and_lines(tmp_path: pathlib.Path) -> None:
     script = """
-dist.init_process_group("hvd")
+import fails_together; dist.init_process_group("hvd")
 def step():
     dist.all_reduce(torch.ones(4))
 for _ in range(3):
@@ -168,7 +170,7 @@ else:
     ids=["asynchronous", "messages", "hvd", "hvd, asynchronous", "gradients"],
 )
 def test_calls_of_several_kinds_that_disagree(tmp_path: pathlib.Path, calls: str, told: str) -> None:
-    script = "dist.init_process_group('hvd')\ndist.barrier()\nrank = dist.get_rank()\n" + calls
+    script = "import fails_together; dist.init_process_group('hvd')\ndist.barrier()\nrank = dist.get_rank()\n" + calls
     assert told in verdict_of_mismatch(tmp_path, script)[0].replace(" (<module>)", "")
 
 

@@ -60,15 +60,17 @@ def test_ranks_of_two_hosts_disagree(two_hosts: Cluster) -> None:
     """Each host's guard tells its rank's call."""
     pytest.importorskip("torch")
     scripts = [two_hosts.tmp(host) / "job.py" for host in ("alpha", "beta")]
+    begin = (hvdrun.ROOT / "tests/support/fails_together.py").read_text()
     for script in scripts:
-        script.write_text(MISMATCH)
+        script.write_text(begin + MISMATCH)
     argv = [hvdrun.program(), "-H", "alpha:1,beta:1", *hvdrun.python_args(), "/tmp/job.py"]
     done = two_hosts.run("alpha", argv, env=jobs.environment(), timeout=120)
     for script in scripts:
         script.unlink()
     assert done.returncode == 1, done.stderr
-    assert "        rank 0 called torch.distributed.all_reduce at job.py:7\n" in done.stderr, done.stderr
-    assert "        rank 1 called torch.distributed.barrier at job.py:5\n" in done.stderr, done.stderr
+    line = begin.count("\n")
+    assert f"        rank 0 called torch.distributed.all_reduce at job.py:{line + 7}\n" in done.stderr, done.stderr
+    assert f"        rank 1 called torch.distributed.barrier at job.py:{line + 5}\n" in done.stderr, done.stderr
 
 
 HVD_SCRIPT = """

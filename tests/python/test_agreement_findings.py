@@ -2,47 +2,32 @@
 
 from __future__ import annotations
 
-import json
-import pathlib
-import re
 import socket
-import struct
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 
 from hvd._agreement import findings
-
-MESSAGES = pathlib.Path(__file__).resolve().parents[2] / "src/wire/messages/message.h"
+from python.guard_link import guard_end, received
 
 
 @pytest.fixture
-def guard(monkeypatch: pytest.MonkeyPatch) -> Any:
-    mine, guard = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    monkeypatch.setenv("HVD_LINK_FD", str(mine.fileno()))
-    guard.setblocking(False)
-    with mine, guard:
-        yield guard
-
-
-def received(guard: socket.socket) -> dict[str, Any]:
-    packet = guard.recv(1 << 16)
-    number = int(re.search(r"\bfinding = (\d+),", MESSAGES.read_text()).group(1))  # type: ignore[union-attr]
-    assert struct.unpack("<II", packet[:8]) == (len(packet) - 8, number)
-    return dict(json.loads(packet[8:]))
+def guard(monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
+    with guard_end(monkeypatch) as end:
+        yield end
 
 
 def test_a_parameter(guard: socket.socket) -> None:
     line = "parameter layer.0.weight, elements 0-640, is not on rank 1 (h) what it is on the others"
     findings.tell("parameter_differs", line, 3, [1])
-    found = received(guard)
+    found = received(guard, "finding")
     assert found.pop("time_ns") > 0
     assert found == {"kind": "parameter_differs", "tensor": "parameter layer.0.weight", "step": 3, "ranks": [1], "text": line}
 
 
 def test_a_line_without_a_tensor(guard: socket.socket) -> None:
     findings.tell("parameter_differs", "the list of tensors is not on rank 1 (h) what it is on the others", 3, [1])
-    assert received(guard)["tensor"] == ""
+    assert received(guard, "finding")["tensor"] == ""
 
 
 @pytest.mark.parametrize(
@@ -58,13 +43,13 @@ def test_a_line_without_a_tensor(guard: socket.socket) -> None:
 def test_a_sum(origin: str, ranks: list[int], guard: socket.socket) -> None:
     line = f"NaN in the sum 'allreduce.a, 'b'' in step 812, element 70417{origin} (seen on host node1)"
     findings.tell("not_finite", line, 3, [])
-    found = received(guard)
+    found = received(guard, "finding")
     assert (found["tensor"], found["step"], found["ranks"], found["text"]) == ("allreduce.a, 'b'", 812, ranks, line)
 
 
 def test_limits(guard: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
     findings.tell("repaired", "rank 1 has got " + "ä" * 5000, 3, range(1000))
-    found = received(guard)
+    found = received(guard, "finding")
     assert found["tensor"] == "" and len(found["text"]) == 1000 and len(found["ranks"]) == 64
     findings.tell("", "a line that is no finding", 3, [])
     monkeypatch.setenv("HVD_LINK_FD", "-1")

@@ -2,44 +2,35 @@
 
 from __future__ import annotations
 
-import json
-import pathlib
 import re
 import socket
-import struct
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 
 from hvd import exceptions
 from hvd._runtime import mismatched_calls
+from python.guard_link import guard_end, received
 
-MESSAGES = pathlib.Path(__file__).resolve().parents[2] / "src/wire/messages/message.h"
 MISMATCH, PEER_LOST = 3, 5  # hvd_status
 
 
 @pytest.fixture
-def guard(monkeypatch: pytest.MonkeyPatch) -> Any:
-    mine, guard = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    monkeypatch.setenv("HVD_LINK_FD", str(mine.fileno()))
-    guard.setblocking(False)
-    with mine, guard:
-        yield guard
+def guard(monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
+    with guard_end(monkeypatch) as end:
+        yield end
 
 
-def received(guard: socket.socket) -> tuple[str, str]:
+def call_told(link: socket.socket) -> tuple[str, str]:
     """The error, and the functions of the stack."""
-    packet = guard.recv(1 << 16)
-    number = int(re.search(r"\bmismatched_call = (\d+),", MESSAGES.read_text()).group(1))  # type: ignore[union-attr]
-    assert struct.unpack("<II", packet[:8]) == (len(packet) - 8, number)
-    told = json.loads(packet[8:])
+    told = received(link, "mismatched_call")
     return told["error"], " ".join(re.findall(r" in (\w+)$", "\n".join(told["stack"]), re.MULTILINE))
 
 
 def test_only_a_mismatch_is_told_with_the_present_stack(guard: socket.socket) -> None:
     exceptions.from_status(PEER_LOST, "rank 1 is gone")
     exceptions.from_status(MISMATCH, "ranks disagree on shape" + 1000 * "x")
-    error, functions = received(guard)
+    error, functions = call_told(guard)
     assert error.startswith("ranks disagree on shape") and len(error) == 300
     assert functions.startswith("tell from_status test_only_a_mismatch_is_told_with_the_present_stack")
     with pytest.raises(BlockingIOError):
@@ -54,8 +45,8 @@ def test_the_stack_of_the_call_counts_more_than_that_of_a_wait(guard: socket.soc
     exceptions.from_status(MISMATCH, "ranks disagree: once")
     mismatched_calls.tell("ranks disagree: once", stack)
     exceptions.from_status(MISMATCH, "ranks disagree: once")  # a second wait
-    assert "asynchronous_call" not in received(guard)[1]
-    assert "asynchronous_call" in received(guard)[1]
+    assert "asynchronous_call" not in call_told(guard)[1]
+    assert "asynchronous_call" in call_told(guard)[1]
     with pytest.raises(BlockingIOError):
         guard.recv(1)
 

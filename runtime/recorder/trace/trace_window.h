@@ -29,7 +29,8 @@ class TraceWindow final : public recorder::StepListener {
   /// Call it before the first step.  Starts the tracer if the first step is to be recorded.
   /// @param otherwise  whether to record if wanted() returns nullopt
   void begin(bool otherwise);
-  /// True if step @p number is to be recorded; nullopt: neither the options nor hvdrun have decided.
+  /// True if the tracer records step @p number.  nullopt: undecided, since no option and no command of
+  /// hvdrun applies.
   std::optional<bool> wanted(std::int64_t number) const;
   void step_ended(std::int64_t number) override;
   void part(recorder::StepPart part, bool begins) override;
